@@ -1,0 +1,44 @@
+# Two commands do all the set-up: `make demo` and `make test`. `make help` lists the rest.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export ROBUST_DIFFUSION_DATA ?= $(wildcard ../shared/data)
+
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## Create .venv and install the pinned dependencies
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## Train three flows on the built-in graph, attack them, print the table
+	$(BIN)/python -m robust_diffusion.run -m experiment=demo flow=heat,mean_curvature,beltrami seed=0,1
+
+test: $(STAMP) ## Run the fast tests
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+
+test-all: $(STAMP) ## Run every test that this machine can run
+	$(BIN)/python -m pytest -n 2
+
+check: $(STAMP) ## Format, lint, types and import order
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Format the code and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## Remove what builds and tests leave behind; results in outputs/ stay
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -exec rm -rf {} +
+
+.PHONY: help setup demo test test-all check format clean

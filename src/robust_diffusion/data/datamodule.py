@@ -1,0 +1,150 @@
+"""The LightningDataModule: one graph, its inductive views, and its attacked test graphs."""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import pytorch_lightning as pl
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch_geometric.data import Data
+
+from robust_diffusion.checks import check_choice
+from robust_diffusion.data.normalize import arctan_normalize
+from robust_diffusion.data.views import induced_view
+from robust_diffusion.errors import ConfigError
+
+Difficulty = Literal["easy", "medium", "hard", "full"]
+
+
+class GraphDataModule(pl.LightningDataModule):
+    """Serves one graph inductively: train nodes, then train and val nodes, then the whole graph.
+
+    Each loader yields one `Data` with x, y, edge_index and `mask`, the nodes that are scored.
+
+    Args:
+        source: Returns the checked graph with raw features and its split.
+        name: The dataset's name in records and tables.
+        difficulty: Which of GRB's test sets is scored and attacked: easy, medium, hard or full.
+        degree_leak: Serve the degrees of the whole graph to models that normalise by degree (GRB's
+            reading) instead of cutting first (strict).
+
+    Raises:
+        ConfigError: An unknown difficulty.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[], Data],
+        *,
+        name: str,
+        difficulty: Difficulty = "easy",
+        degree_leak: bool = False,
+    ) -> None:
+        super().__init__()
+        check_choice("difficulty", difficulty, get_args(Difficulty))
+        self.name = name
+        self.difficulty = difficulty
+        self.degree_leak = degree_leak
+        self._source = source
+        self._graph: Data | None = None
+        self._attacked: dict[str, Data] = {}
+
+    def setup(self, stage: str | None = None) -> None:
+        """Load, normalise and cut the graph, once."""
+        if self._graph is not None:
+            return
+        graph = self._source()
+        graph.x = arctan_normalize(graph.x)
+        every_node = torch.arange(graph.num_nodes)
+        seen = torch.cat([graph.index_train, graph.index_val]).sort().values
+        scored = {
+            "train": (graph.index_train, graph.index_train, self.degree_leak),
+            "val": (seen, graph.index_val, self.degree_leak),
+            "test": (every_node, self._targets(graph), False),
+        }
+        self._views = {
+            stage: induced_view(graph, nodes, targets, degree_leak=leak)
+            for stage, (nodes, targets, leak) in scored.items()
+        }
+        self._graph = graph
+
+    def _targets(self, graph: Data) -> Tensor:
+        suffix = "" if self.difficulty == "full" else f"_{self.difficulty}"
+        return graph[f"index_test{suffix}"]  # type: ignore[no-any-return]
+
+    @property
+    def graph(self) -> Data:
+        """The whole graph, features normalised."""
+        self.setup()
+        assert self._graph is not None
+        return self._graph
+
+    @property
+    def target_nodes(self) -> Int[Tensor, " t"]:
+        """Test nodes that are scored, and attacked."""
+        return self._targets(self.graph)
+
+    @property
+    def num_features(self) -> int:
+        """Number of features per node."""
+        return self.graph.num_features  # type: ignore[no-any-return]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return self.graph.num_classes  # type: ignore[no-any-return]
+
+    @property
+    def test_names(self) -> list[str]:
+        """Names of the test graphs, in the order of the test loaders: clean, then attacked."""
+        return ["clean", *self._attacked]
+
+    def add_test_graph(self, name: str, x: Tensor, edge_index: Tensor) -> None:
+        """Add an attacked version of the whole graph to the test graphs.
+
+        Args:
+            name: Its name, such as the attack's; not `clean`.
+            x: Features of the original nodes, then of injected ones.
+            edge_index: Its edges.
+
+        Raises:
+            ConfigError: The name is taken.
+        """
+        if name in self.test_names:
+            raise ConfigError(f"attack={name}: a test graph of that name exists; name each once")
+        clean = self.view("test")
+        injected = x.size(0) - clean.y.numel()
+        self._attacked[name] = Data(
+            x=x,
+            edge_index=edge_index,
+            y=torch.cat([clean.y, clean.y.new_zeros(injected)]),
+            mask=torch.cat([clean.mask, clean.mask.new_zeros(injected)]),
+        )
+
+    def view(self, stage: Literal["train", "val", "test"]) -> Data:
+        """What a model may see at that stage."""
+        self.setup()
+        return self._views[stage]
+
+    def test_graph(self, name: str) -> Data:
+        """A test graph by its name."""
+        return self.view("test") if name == "clean" else self._attacked[name]
+
+    def train_dataloader(self) -> DataLoader[Data]:
+        """The subgraph of the train nodes, all scored."""
+        return _loader(self.view("train"))
+
+    def val_dataloader(self) -> DataLoader[Data]:
+        """The subgraph of the train and val nodes, the latter scored."""
+        return _loader(self.view("val"))
+
+    def test_dataloader(self) -> list[DataLoader[Data]]:
+        """The clean graph and every attacked one, the target nodes scored."""
+        return [_loader(self.test_graph(name)) for name in self.test_names]
+
+
+def _loader(graph: Data) -> DataLoader[Data]:
+    # batch_size=None: the graph is the batch; nothing to collate.
+    return DataLoader([graph], batch_size=None)  # type: ignore[arg-type]

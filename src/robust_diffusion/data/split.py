@@ -1,0 +1,35 @@
+"""The degree split by which GRB sorts test nodes into easy, medium and hard."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def degree_split(degree: NDArray[np.integer], seed: int = 0) -> dict[str, NDArray[np.int64]]:
+    """Split nodes by degree into train, val and three test sets of growing difficulty.
+
+    Nodes are sorted by degree; the lowest and the highest 5 % are never tested; the rest is cut
+    into thirds, and 10 % of all nodes are drawn from each as easy (lowest degrees), medium and
+    hard. Of the other nodes, 60 % of all are drawn for training and the rest validates.
+
+    Reference: GRB, arXiv:2111.04314, section on data splitting.
+
+    Args:
+        degree: Number of neighbours of each of the n nodes, n at least 20.
+        seed: Seed of the draw. The sort is stable, so the split is the same on every platform.
+
+    Returns:
+        Sorted node indices of train, val, test, test_easy, test_medium and test_hard.
+    """
+    generator = np.random.default_rng(seed)
+    n = degree.size
+    by_degree = np.argsort(degree, kind="stable")
+    bounds = [int(n * share) for share in (0.05, 0.35, 0.65, 0.95)]
+    tests = {
+        f"test_{name}": generator.choice(by_degree[low:high], n // 10, replace=False)
+        for name, low, high in zip(("easy", "medium", "hard"), bounds[:-1], bounds[1:], strict=True)
+    }
+    test = np.concatenate(list(tests.values()))
+    rest = np.setdiff1d(np.arange(n), test)
+    train = generator.choice(rest, int(n * 0.6), replace=False)
+    splits = {"train": train, "val": np.setdiff1d(rest, train), "test": test, **tests}
+    return {name: np.sort(index).astype(np.int64) for name, index in splits.items()}

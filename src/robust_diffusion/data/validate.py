@@ -1,0 +1,149 @@
+"""Checks that turn raw arrays into a graph that everything else can trust."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from robust_diffusion.errors import DataError
+
+log = logging.getLogger(__name__)
+
+SPLITS = ("train", "val", "test", "test_easy", "test_medium", "test_hard")
+
+
+def build_graph(
+    adjacency: sp.sparray | sp.spmatrix,
+    features: NDArray[np.generic],
+    labels: NDArray[np.generic],
+    splits: Mapping[str, NDArray[np.generic]],
+    *,
+    where: str | Path,
+) -> Data:
+    """Check raw arrays and assemble an undirected graph without self-loops or duplicate edges.
+
+    An asymmetric adjacency is symmetrised, self-loops are dropped and weights other than 1 are
+    read as 1, each with a warning.
+
+    Args:
+        adjacency: n x n; its non-zero entries are the edges.
+        features: n x f, finite.
+        labels: n class numbers, 0..C-1 without a gap.
+        splits: Node indices of `train`, `val`, `test` and, where there are any, `test_easy`,
+            `test_medium`, `test_hard`; train, val and test are disjoint.
+        where: File or folder that error messages name.
+
+    Returns:
+        `Data` with x (float32), y, edge_index (both directions, sorted), num_classes and one
+        `index_<split>` per split.
+
+    Raises:
+        DataError: An array of the wrong shape, or a value that no graph can have.
+    """
+    edge_index = _edges(adjacency, where)
+    n = adjacency.shape[0]
+    x = _features(features, n, where)
+    y = _labels(labels, n, where)
+    data = Data(x=x, y=y, edge_index=edge_index)
+    data.num_classes = int(y.max()) + 1
+    for name, index in _splits(splits, n, where).items():
+        data[f"index_{name}"] = index
+    return data
+
+
+def _edges(adjacency: sp.sparray | sp.spmatrix, where: str | Path) -> torch.Tensor:
+    if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
+        raise DataError(f"{where}: adjacency has shape {adjacency.shape}; it must be n x n")
+    n = adjacency.shape[0]
+    if n == 0:
+        raise DataError(f"{where}: adjacency has no nodes")
+    coo = sp.coo_array(adjacency)
+    if not np.isfinite(coo.data).all():
+        raise DataError(f"{where}: adjacency holds NaN or infinite weights; use 0 and 1")
+    if coo.row.size and (
+        min(coo.row.min(), coo.col.min()) < 0 or max(coo.row.max(), coo.col.max()) >= n
+    ):
+        worst = max(coo.row.max(), coo.col.max())
+        raise DataError(f"{where}: adjacency names node {worst}; nodes are 0..{n - 1}")
+    nonzero = coo.data != 0
+    row, col, weight = coo.row[nonzero], coo.col[nonzero], coo.data[nonzero]
+    if (weight != 1).any():
+        log.warning("%s: adjacency holds weights other than 1; they are read as 1", where)
+    loops = row == col
+    if loops.any():
+        log.warning("%s: adjacency holds %d self-loops; dropped", where, loops.sum())
+        row, col = row[~loops], col[~loops]
+    forward = np.unique(row.astype(np.int64) * n + col)
+    both = np.unique(np.concatenate([forward, (forward % n) * n + forward // n]))
+    if both.size != forward.size:
+        log.warning(
+            "%s: adjacency is not symmetric, %d edges lack their reverse; added",
+            where,
+            both.size - forward.size,
+        )
+    return torch.from_numpy(np.stack([both // n, both % n]))
+
+
+def _features(features: NDArray[np.generic], n: int, where: str | Path) -> torch.Tensor:
+    if features.ndim != 2 or features.shape[0] != n or features.shape[1] == 0:
+        raise DataError(
+            f"{where}: features have shape {features.shape}; they must be {n} x f, one row per node"
+        )
+    if not (np.issubdtype(features.dtype, np.number) or features.dtype == bool) or np.iscomplexobj(
+        features
+    ):
+        raise DataError(f"{where}: features are of type {features.dtype}; they must be real")
+    bad = ~np.isfinite(features)
+    if bad.any():
+        node, column = (int(i) for i in np.argwhere(bad)[0])
+        raise DataError(
+            f"{where}: features hold {bad.sum()} values that are not finite, the first "
+            f"({features[node, column]}) at node {node}, column {column}; replace them"
+        )
+    return torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
+
+
+def _labels(labels: NDArray[np.generic], n: int, where: str | Path) -> torch.Tensor:
+    flat = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if flat.shape != (n,):
+        raise DataError(f"{where}: labels have shape {labels.shape}; they must be {n}, one each")
+    whole = np.issubdtype(flat.dtype, np.number) and not np.iscomplexobj(flat)
+    if not whole or not np.isfinite(flat).all() or (flat != np.floor(flat)).any():
+        raise DataError(f"{where}: labels are not whole numbers; number the classes 0..C-1")
+    present = np.unique(flat)
+    if present[0] < 0 or present[-1] != present.size - 1:
+        wrong = present[0] if present[0] < 0 else present[-1]
+        raise DataError(
+            f"{where}: label {wrong} is out of range; {present.size} different labels occur, so "
+            f"they must be 0..{present.size - 1}"
+        )
+    return torch.from_numpy(flat.astype(np.int64))
+
+
+def _splits(
+    splits: Mapping[str, NDArray[np.generic]], n: int, where: str | Path
+) -> dict[str, torch.Tensor]:
+    checked = {}
+    for name, index in splits.items():
+        if index.ndim != 1 or index.size == 0 or not np.issubdtype(index.dtype, np.integer):
+            raise DataError(f"{where}: index_{name} must be a non-empty list of node numbers")
+        if index.min() < 0 or index.max() >= n:
+            wrong = index.min() if index.min() < 0 else index.max()
+            raise DataError(f"{where}: index_{name} names node {wrong}; nodes are 0..{n - 1}")
+        unique = np.unique(index)
+        if unique.size != index.size:
+            raise DataError(f"{where}: index_{name} names a node twice; name each once")
+        checked[name] = unique.astype(np.int64)
+    for a, b in (("train", "val"), ("train", "test"), ("val", "test")):
+        common = np.intersect1d(checked[a], checked[b])
+        if common.size:
+            raise DataError(
+                f"{where}: node {common[0]} is in both index_{a} and index_{b}; they must be "
+                "disjoint"
+            )
+    return {name: torch.from_numpy(index) for name, index in checked.items()}

@@ -1,0 +1,37 @@
+"""What a model may see of a graph while it trains, validates and is tested."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import degree, subgraph
+
+
+def induced_view(
+    data: Data, nodes: Int[Tensor, " k"], scored: Int[Tensor, " s"], *, degree_leak: bool
+) -> Data:
+    """The subgraph on `nodes`, with a mask of those that are scored.
+
+    Args:
+        data: The whole graph.
+        nodes: Nodes that the view keeps, sorted.
+        scored: Nodes on which loss and accuracy are taken, a subset of `nodes`.
+        degree_leak: Attach the degrees of the whole graph, self-loop included, as `degree`, for
+            models that normalise by it. This is GRB's reading: it normalises the whole
+            adjacency and cuts afterwards, so test degrees leak into training.
+
+    Returns:
+        `Data` with x, y, edge_index, mask and, if it leaks, degree.
+    """
+    n = data.num_nodes
+    assert n is not None
+    assert data.x is not None
+    assert data.edge_index is not None
+    assert isinstance(data.y, Tensor)
+    edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=n)
+    mask = torch.zeros(n, dtype=torch.bool)
+    mask[scored] = True
+    view = Data(x=data.x[nodes], y=data.y[nodes], edge_index=edge_index, mask=mask[nodes])
+    if degree_leak:
+        view.degree = degree(data.edge_index[1], n, dtype=data.x.dtype)[nodes] + 1
+    return view

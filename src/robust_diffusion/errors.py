@@ -1,0 +1,24 @@
+"""Errors a user can act on: each names the file or key, the value, and what would be right.
+
+The command line prints them as one line and exits non-zero; see `robust_diffusion.run`.
+"""
+
+
+class RobustDiffusionError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class ConfigError(RobustDiffusionError, ValueError):
+    """A configuration value outside its range, or a combination that makes no sense."""
+
+
+class DataError(RobustDiffusionError, ValueError):
+    """A data file that is missing, damaged, or holds something other than a graph."""
+
+
+class TrainingError(RobustDiffusionError, RuntimeError):
+    """Training cannot go on, for example because the loss is not finite."""
+
+
+class AttackError(RobustDiffusionError, RuntimeError):
+    """An attack that cannot be run as declared."""

@@ -1,0 +1,7 @@
+"""Evaluation: one cell's protocol, the threat model, and the records that it leaves."""
+
+from robust_diffusion.evaluation.cell import CellResult, evaluate_cell
+from robust_diffusion.evaluation.records import append_record, read_records
+from robust_diffusion.evaluation.threat import BlackBox
+
+__all__ = ["BlackBox", "CellResult", "append_record", "evaluate_cell", "read_records"]

@@ -1,0 +1,67 @@
+"""Records: one JSON line per cell, the ground truth of every table."""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+log = logging.getLogger(__name__)
+
+Record = dict[str, Any]
+
+
+def append_record(path: str | Path, record: Mapping[str, Any]) -> None:
+    """Append one record to a JSON-lines file, whole or not at all.
+
+    Processes that append at the same time wait for each other, the line reaches the disk before
+    the call returns, and the rest of a line that a killed process left is closed off first.
+
+    Args:
+        path: The file; it and its folder are made if need be.
+        record: Anything that JSON can hold; NaN and infinity are refused.
+
+    Raises:
+        ValueError: The record holds NaN or infinity.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = json.dumps(record, allow_nan=False, sort_keys=True).encode() + b"\n"
+    with FileLock(f"{path}.lock"), path.open("a+b") as file:
+        if file.seek(0, os.SEEK_END) > 0:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                line = b"\n" + line
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_records(path: str | Path) -> list[Record]:
+    """Read every whole record of a JSON-lines file; none if there is no file.
+
+    A line that is not a JSON object, which a killed process can leave, is passed over with a
+    warning that names it.
+
+    Args:
+        path: The file.
+    """
+    path = Path(path)
+    if not path.is_file():
+        return []
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            record = None
+        if isinstance(record, dict):
+            records.append(record)
+        else:
+            log.warning("%s, line %d: not a whole record; passed over", path, number)
+    return records

@@ -1,0 +1,96 @@
+"""From a composed configuration to a recorded cell: instantiate the parts and call them."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import WandbLogger
+
+from robust_diffusion.checks import check_whole
+from robust_diffusion.evaluation import append_record, evaluate_cell
+from robust_diffusion.evaluation.provenance import revision, versions
+from robust_diffusion.evaluation.records import Record
+
+
+def run_and_record(cfg: DictConfig) -> Record:
+    """Run the cell that `cfg` describes and append its record.
+
+    Args:
+        cfg: The composed configuration, inside a Hydra application.
+
+    Returns:
+        The record that was appended to `paths.records`.
+
+    Raises:
+        RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
+    """
+    torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
+    record = _header(cfg)
+    directory = Path(record["directory"])
+    # Everything is instantiated before anything is trained, so that a bad value costs no time.
+    datamodule = instantiate(cfg.data)
+    parts = {
+        "model": instantiate(cfg.model),
+        "fit": instantiate(cfg.training),
+        "threat": instantiate(cfg.threat),
+        "attacks": {name: instantiate(options) for name, options in cfg.attacks.items()},
+        "budget": instantiate(cfg.budget),
+        "callbacks": [instantiate(options) for options in cfg.callbacks.values()],
+    }
+    datamodule.setup()
+    logger: Any = instantiate(cfg.logger) if cfg.logger else False
+    if logger:
+        logger.log_hyperparams(record["config"])
+    try:
+        result = evaluate_cell(
+            datamodule=datamodule,
+            **parts,
+            seed=cfg.seed,
+            directory=directory / "checkpoints",
+            logger=logger,
+            description=f"{record['dataset']} {record['flow'] or record['model']}",
+        )
+    finally:
+        # A run left open would swallow the next cell's curves.
+        if isinstance(logger, WandbLogger):
+            logger.experiment.finish()
+    measured = asdict(result)
+    record["budget"]["spent"] = measured.pop("spent")
+    record |= measured
+    append_record(cfg.paths.records, record)
+    return record
+
+
+def record_failure(cfg: DictConfig, error: str) -> None:
+    """Append a record of a cell that did not finish, with its error in place of results."""
+    append_record(cfg.paths.records, _header(cfg) | {"error": error})
+
+
+def _header(cfg: DictConfig) -> Record:
+    hydra: Any = HydraConfig.get()
+    choices = hydra.runtime.choices
+    uses_flow = "flow" in cfg.model
+    config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    return {
+        "dataset": cfg.dataset.name,
+        "difficulty": cfg.difficulty,
+        "model": choices.model,
+        "flow": choices.flow if uses_flow else None,
+        "solver": choices.solver if uses_flow else None,
+        "fidelity": choices.fidelity,
+        "threat": choices.threat,
+        "seed": cfg.seed,
+        "budget": {"declared": {k: v for k, v in config["budget"].items() if k != "_target_"}},
+        "config": config,
+        "overrides": dict(o.lstrip("+").split("=", 1) for o in hydra.overrides.task if "=" in o),
+        "versions": versions(),
+        "revision": revision(),
+        "directory": str(Path(hydra.runtime.output_dir).absolute()),
+        "job": 0 if OmegaConf.is_missing(hydra.job, "num") else hydra.job.num,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,9 @@
+"""Right-hand sides dZ/dt = f(t, Z, graph) of the graph neural PDEs, one file each."""
+
+from robust_diffusion.flows.base import Flow
+from robust_diffusion.flows.beltrami import Beltrami
+from robust_diffusion.flows.grand import Grand
+from robust_diffusion.flows.heat import Heat
+from robust_diffusion.flows.mean_curvature import MeanCurvature
+
+__all__ = ["Beltrami", "Flow", "Grand", "Heat", "MeanCurvature"]

@@ -1,0 +1,137 @@
+"""Scaled dot-product attention over the edges that arrive at a node."""
+
+import math
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+from robust_diffusion.checks import check_choice, check_whole
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.operators import Graph, edge_dot, edge_softmax
+
+AttentionKind = Literal["trained", "resampled"]
+
+RELEASED_WEIGHT = 1e-5
+"""Every entry of W_K and W_Q in the authors' public code."""
+
+
+def build_attention(
+    kind: AttentionKind,
+    channels: int,
+    *,
+    heads: int = 4,
+    attention_channels: int = 64,
+    spectral_norm: bool = True,
+) -> "TrainedAttention | ResampledAttention":
+    """Attention A(Z) of one of the two readings.
+
+    Args:
+        kind: `trained` (the equations) or `resampled` (the authors' public code).
+        channels: Width d of the node features.
+        heads: Number of heads h.
+        attention_channels: h * d_K, the width of all heads together.
+        spectral_norm: Divide W_K and W_Q by their largest singular value.
+
+    Raises:
+        ConfigError: An unknown kind, or `attention_channels` is not a multiple of `heads`.
+    """
+    check_choice("flow.attention", kind, get_args(AttentionKind))
+    check_whole("flow.heads", heads, at_least=1)
+    check_whole("flow.attention_channels", attention_channels, at_least=1)
+    if attention_channels % heads:
+        raise ConfigError(
+            f"flow.attention_channels={attention_channels}: must be a multiple of "
+            f"flow.heads={heads}"
+        )
+    cls = TrainedAttention if kind == "trained" else ResampledAttention
+    return cls(channels, heads, attention_channels, spectral_norm=spectral_norm)
+
+
+class TrainedAttention(nn.Module):
+    r"""Attention with learned matrices, the mean over heads of a softmax over incoming edges.
+
+    .. math:: w_h([u, v]) = \mathrm{softmax}_v \langle W_K z_u, W_Q z_v \rangle / \sqrt{d_K}
+
+    Reference: eq. (w), arXiv:2209.07754; spectral normalisation, section "Model Architecture
+    with Lipschitz Constraint".
+
+    Args:
+        channels: Width d of the node features.
+        heads: Number of heads h.
+        attention_channels: h * d_K, the width of all heads together.
+        spectral_norm: Divide W_K and W_Q by their largest singular value.
+    """
+
+    def __init__(
+        self, channels: int, heads: int, attention_channels: int, *, spectral_norm: bool
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.key = nn.Linear(channels, attention_channels, bias=False)
+        self.query = nn.Linear(channels, attention_channels, bias=False)
+        if spectral_norm:
+            parametrizations.spectral_norm(self.key)
+            parametrizations.spectral_norm(self.query)
+
+    def resample(self) -> None:
+        """Nothing is drawn."""
+
+    def forward(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+        """Attention of each edge v -> u; sums to 1 over the edges arriving at u."""
+        return _attend(self.key(z), self.query(z), self.heads, graph)
+
+
+class ResampledAttention(nn.Module):
+    """Attention of the authors' public code, which builds the layer anew in every forward pass.
+
+    Constant matrices, never trained, and biases drawn from U(-1/sqrt(d), 1/sqrt(d)).
+
+    Deviation: The authors' code draws new biases at test time too, so its predictions are random;
+    here the biases of the last training pass are kept, stored in the checkpoint, and used at test
+    time. The bias on the neighbours' side is left out, because a softmax over the neighbours
+    cancels it exactly.
+
+    Args:
+        channels: Width d of the node features.
+        heads: Number of heads h.
+        attention_channels: h * d_K, the width of all heads together.
+        spectral_norm: Divide the matrices by their largest singular value.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(
+        self, channels: int, heads: int, attention_channels: int, *, spectral_norm: bool
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        # A constant matrix has one singular value, |entry| * sqrt(rows * columns).
+        normalized = 1 / math.sqrt(channels * attention_channels)
+        entry = normalized if spectral_norm else RELEASED_WEIGHT
+        self.register_buffer("weight", torch.full((attention_channels, channels), entry))
+        self.register_buffer("bias", torch.zeros(attention_channels))
+        self.resample()
+
+    def resample(self) -> None:
+        """Draw the biases anew."""
+        bound = 1 / math.sqrt(self.weight.size(1))
+        # A new tensor, not an update in place: the old one may be saved for a backward pass.
+        self.bias = torch.empty_like(self.bias).uniform_(-bound, bound)
+
+    def forward(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+        """Attention of each edge v -> u; sums to 1 over the edges arriving at u."""
+        projected = z @ self.weight.T
+        return _attend(projected + self.bias, projected, self.heads, graph)
+
+
+def _attend(
+    key: Float[Tensor, "n a"], query: Float[Tensor, "n a"], heads: int, graph: Graph
+) -> Float[Tensor, " e"]:
+    head_key = key.view(key.size(0), heads, -1)
+    head_query = query.view(query.size(0), heads, -1)
+    scores = edge_dot(head_key, head_query, graph) / math.sqrt(head_key.size(2))
+    return edge_softmax(scores, graph).mean(1)

@@ -1,0 +1,167 @@
+"""What every flow is, and the two shapes that the paper's flows come in."""
+
+from abc import ABC, abstractmethod
+from typing import get_args
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from robust_diffusion.checks import check_choice, check_number
+from robust_diffusion.flows.attention import AttentionKind, build_attention
+from robust_diffusion.operators import (
+    GradientNorm,
+    Graph,
+    edge_softmax,
+    gradient_norm,
+    segment_sum,
+    spmm,
+)
+
+
+class Flow(nn.Module, ABC):
+    """A right-hand side dZ/dt = f(t, Z, graph) on node features Z of fixed width.
+
+    To add a flow, write one such class in `flows/<name>.py` and one `conf/flow/<name>.yaml`.
+
+    Args:
+        channels: Width d of the node features.
+        t_end: End of the integration period [0, t_end], at least 0, in units of diffusion time.
+
+    Raises:
+        ConfigError: `t_end` is negative or not finite.
+    """
+
+    def __init__(self, channels: int, *, t_end: float = 1.0) -> None:
+        super().__init__()
+        self.channels = channels
+        self.t_end = check_number("flow.t_end", t_end, at_least=0)
+
+    @abstractmethod
+    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+        """Weight with which each edge carries features at state `z`; at least 0."""
+
+    @abstractmethod
+    def forward(
+        self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
+    ) -> Float[Tensor, "n d"]:
+        """Time derivative of the node features at time `t` and state `z`."""
+
+    def similarity(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+        """Edge scores by which training-time rewiring ranks edges: the weights by default."""
+        return self.edge_weights(z, graph)
+
+    def resample(self) -> None:
+        """Draw anew whatever the flow draws once per solve; called in training only."""
+
+
+class AttentionFlow(Flow):
+    """A flow whose edges are weighted by dot-product attention A(Z).
+
+    Args:
+        channels: Width d of the node features.
+        t_end: End of the integration period [0, t_end].
+        heads: Number of attention heads, averaged.
+        attention_channels: Width of all heads together; a multiple of `heads`.
+        spectral_norm: Divide W_K and W_Q by their largest singular value (the paper's Lipschitz
+            constraint).
+        attention: `trained`, or `resampled` as in the authors' code; see `flows.attention`.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        t_end: float = 1.0,
+        heads: int = 4,
+        attention_channels: int = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+    ) -> None:
+        super().__init__(channels, t_end=t_end)
+        self.attention = build_attention(
+            attention,
+            channels,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+        )
+
+    def similarity(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+        """Attention A(Z), without any modulation."""
+        return self.attention(z, graph)  # type: ignore[no-any-return]
+
+    def resample(self) -> None:
+        """Draw the attention's parameters anew where they are not trained."""
+        self.attention.resample()
+
+
+class ModulatedFlow(AttentionFlow):
+    """dZ/dt = (A(Z) * B(Z) - Psi(Z)) Z, Psi the diagonal of the row sums of A * B.
+
+    B is the softmax, over the edges arriving at a node, of a function of the gradient norms at
+    both ends; the subclass names that function.
+
+    Args:
+        channels: Width d of the node features.
+        t_end: End of the integration period [0, t_end].
+        heads: Number of attention heads, averaged.
+        attention_channels: Width of all heads together; a multiple of `heads`.
+        spectral_norm: Divide W_K and W_Q by their largest singular value.
+        attention: `trained` or `resampled`.
+        gradient_norm: `edges` (the text) or `residual` (the authors' code).
+        gradient_floor: Positive bound that keeps 1 / g_u finite; see `operators.gradient_norm`.
+
+    Raises:
+        ConfigError: `gradient_norm` is unknown or `gradient_floor` is not positive.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        t_end: float = 1.0,
+        heads: int = 4,
+        attention_channels: int = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        gradient_norm: GradientNorm = "edges",
+        gradient_floor: float = 0.1,
+    ) -> None:
+        super().__init__(
+            channels,
+            t_end=t_end,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+        )
+        check_choice("flow.gradient_norm", gradient_norm, get_args(GradientNorm))
+        self.gradient_norm = gradient_norm
+        self.gradient_floor = check_number("flow.gradient_floor", gradient_floor, above=0)
+
+    @abstractmethod
+    def modulation_scores(
+        self, inverse_norm: Float[Tensor, " n"], graph: Graph
+    ) -> Float[Tensor, " e"]:
+        """Scores whose softmax is B, up to what is equal for all edges arriving at a node.
+
+        Args:
+            inverse_norm: 1 / g_u at each node, positive and bounded by the gradient floor.
+            graph: The edges.
+        """
+
+    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+        """A * B: attention times edge modulation."""
+        attention = self.attention(z, graph)
+        norm = gradient_norm(
+            z, attention, graph, kind=self.gradient_norm, floor=self.gradient_floor
+        )
+        scores = self.modulation_scores(norm.reciprocal(), graph)
+        return attention * edge_softmax(scores[:, None], graph).squeeze(1)  # type: ignore[no-any-return]
+
+    def forward(
+        self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
+    ) -> Float[Tensor, "n d"]:
+        """Diffuse along A * B, which conserves a constant signal exactly."""
+        weights = self.edge_weights(z, graph)
+        return spmm(weights, z, graph) - segment_sum(weights, graph)[:, None] * z

@@ -1,0 +1,126 @@
+"""The paper's model: a stack of layers, each solving its own graph neural PDE."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from robust_diffusion.checks import check_number
+from robust_diffusion.flows import Flow
+from robust_diffusion.models.rewiring import Rewiring
+from robust_diffusion.models.widths import layer_widths
+from robust_diffusion.operators import Graph
+from robust_diffusion.solver import Solver
+
+
+class GraphPDE(nn.Module):
+    """Stacked graph neural PDEs: LayerNorm, Linear, diffusion on [0, t_end], ReLU, dropout.
+
+    The last layer has neither ReLU nor dropout; its width is the number of classes and its state
+    after diffusion is the logits.
+
+    Reference: fig. (gode_layer) and "Implementation Details", arXiv:2209.07754.
+
+    Args:
+        in_channels: Number of input features.
+        hidden_channels: Width of every hidden layer, or one width each.
+        out_channels: Number of classes.
+        flow: Builds a flow from its width; every layer gets its own.
+        solver: Integrates the flows.
+        num_layers: Number of layers.
+        layer_norm: Normalise the features at the entry of each layer.
+        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+        rewiring: Random change of the edges in training, a new one per layer and pass; `None`
+            for the paper's text, which has none.
+
+    Raises:
+        ConfigError: A width, a number of layers or a probability out of range.
+    """
+
+    normalizes_by_degree = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int | Sequence[int],
+        out_channels: int,
+        *,
+        flow: Callable[[int], Flow],
+        solver: Solver,
+        num_layers: int = 3,
+        layer_norm: bool = True,
+        dropout: float = 0.5,
+        rewiring: Rewiring | None = None,
+    ) -> None:
+        super().__init__()
+        check_number("model.dropout", dropout, at_least=0, below=1)
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        self.layers = nn.ModuleList(
+            PDELayer(
+                before,
+                after,
+                flow=flow(after),
+                solver=solver,
+                layer_norm=layer_norm,
+                rewiring=rewiring,
+            )
+            for before, after in pairwise(widths)
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Class logits of every node."""
+        graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
+        for layer in self.layers[:-1]:
+            x = self.dropout(torch.relu(layer(x, graph)))
+        return self.layers[-1](x, graph)  # type: ignore[no-any-return]
+
+
+class PDELayer(nn.Module):
+    """LayerNorm, Linear, then diffusion of the result over the graph on [0, t_end].
+
+    Args:
+        in_channels: Width at the entry.
+        out_channels: Width that is diffused.
+        flow: The right-hand side.
+        solver: Integrates it.
+        layer_norm: Normalise the features at the entry.
+        rewiring: Random change of the edges in training.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        flow: Flow,
+        solver: Solver,
+        layer_norm: bool,
+        rewiring: Rewiring | None,
+    ) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(in_channels) if layer_norm else nn.Identity()
+        self.linear = nn.Linear(in_channels, out_channels)
+        nn.init.xavier_normal_(self.linear.weight, gain=nn.init.calculate_gain("relu"))
+        self.flow = flow
+        self.solver = solver
+        self.rewiring = rewiring
+
+    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
+        """Transform and diffuse the node features."""
+        z = self.linear(self.norm(x))
+        if self.training:
+            self.flow.resample()
+            if self.rewiring is not None:
+                graph = self.rewiring(graph, lambda g: self.flow.similarity(z.detach(), g))
+        inputs = (*self.flow.parameters(), graph.weight)
+        return self.solver.integrate(
+            lambda t, state: self.flow(t, state, graph), z, self.flow.t_end, inputs
+        )

@@ -1,0 +1,65 @@
+"""Random change of the edges in training, as in the authors' public code."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from robust_diffusion.checks import check_number
+from robust_diffusion.operators import Graph
+
+
+@dataclass(frozen=True)
+class Rewiring:
+    """Keep a random part of the edges, add random ones, drop those of least similarity.
+
+    The text of the paper does not mention it; the authors' code does it in every layer and
+    training pass, and never at test time.
+
+    Args:
+        keep_ratio: Share of the edges, self-loops included, that is kept, in (0, 1].
+        add_ratio: Share of random edges among all nodes, in [0, 1): n (1 / (1 - add_ratio) - 1)
+            directed edges are drawn, and those that exist already are dropped.
+        drop_quantile: Edges of a similarity up to this quantile are dropped, in [0, 1).
+
+    Raises:
+        ConfigError: A ratio out of range.
+    """
+
+    keep_ratio: float = 0.5
+    add_ratio: float = 0.02
+    drop_quantile: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        check_number("rewiring.keep_ratio", self.keep_ratio, above=0, at_most=1)
+        check_number("rewiring.add_ratio", self.add_ratio, at_least=0, below=1)
+        check_number("rewiring.drop_quantile", self.drop_quantile, at_least=0, below=1)
+
+    def __call__(self, graph: Graph, similarity: Callable[[Graph], Float[Tensor, " e"]]) -> Graph:
+        """Draw a rewired graph from torch's global generator.
+
+        Args:
+            graph: The graph, self-loops included.
+            similarity: Edge scores of a graph, computed on the kept and added edges.
+        """
+        device = graph.src.device
+        kept = torch.randperm(graph.num_edges, device=device)
+        kept = kept[: int(graph.num_edges * self.keep_ratio)]
+        num_added = int(graph.num_nodes * (1 / (1 - self.add_ratio) - 1))
+        added = torch.randint(graph.num_nodes, (2, num_added), device=device)
+        edge_index = torch.cat([graph.edge_index[:, kept], added], 1)
+        weight = torch.cat([graph.weight[kept], graph.weight.new_ones(num_added)])
+        # An added edge that exists already must not count twice: keep the first of each.
+        flat = edge_index[1] * graph.num_nodes + edge_index[0]
+        unique, inverse = torch.unique(flat, return_inverse=True)
+        first = torch.full_like(unique, flat.numel())
+        first = first.scatter_reduce(0, inverse, torch.arange(flat.numel(), device=device), "amin")
+        dense = Graph(edge_index[0, first], edge_index[1, first], weight[first], graph.num_nodes)
+        if self.drop_quantile == 0:
+            return dense
+        scores = similarity(dense).detach()
+        stays = scores > torch.quantile(scores, self.drop_quantile)
+        return Graph(dense.src[stays], dense.dst[stays], dense.weight[stays], graph.num_nodes)

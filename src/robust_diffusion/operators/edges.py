@@ -1,0 +1,124 @@
+"""Functions of the two ends of an edge, each with the backward pass written out.
+
+Left to autograd, each of these would save tensors of e x d entries and scatter gradients back
+with atomic adds. Written out, the gradients are sparse products over sorted edges.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.segments import (
+    gather_dst,
+    gather_src,
+    segment_max,
+    segment_sum,
+)
+from robust_diffusion.operators.spmm import product_over
+
+
+def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e h"]:
+    """Softmax over the edges that arrive at the same node, counting each edge by its weight.
+
+    p_uv = w_uv exp(s_uv) / sum over v' of w_uv' exp(s_uv'), with w = `graph.weight`. With
+    weights of 1 this is the plain softmax; a weight of 0 removes the edge exactly, and the result
+    stays differentiable in the weights, which is what a topology attack needs.
+
+    Args:
+        scores: One score per edge and head.
+        graph: The edges; their weights enter as above.
+
+    Returns:
+        Non-negative values that sum to 1 over the edges arriving at each node, or to 0 at a node
+        that no edge of positive weight reaches.
+    """
+    return _EdgeSoftmax.apply(scores, graph.weight, graph)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _EdgeSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
+        exponential = torch.exp(scores - gather_dst(segment_max(scores, graph), graph))
+        total = segment_sum(weight[:, None] * exponential, graph)
+        relative = exponential / gather_dst(total, graph).clamp_min(torch.finfo(scores.dtype).tiny)
+        softmax = weight[:, None] * relative
+        ctx.save_for_backward(softmax, relative)
+        ctx.graph = graph
+        return softmax
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        softmax, relative = ctx.saved_tensors
+        graph: Graph = ctx.graph
+        centred = grad - gather_dst(segment_sum(softmax * grad, graph), graph)
+        grad_weight = (relative * centred).sum(1) if ctx.needs_input_grad[1] else None
+        return softmax * centred, grad_weight, None
+
+
+def edge_dot(
+    key: Float[Tensor, "n h c"], query: Float[Tensor, "n h c"], graph: Graph
+) -> Float[Tensor, "e h"]:
+    """Dot product of the destination's key with the source's query, per head.
+
+    s_uv = <key_u, query_v> for each edge v -> u.
+    """
+    return _EdgeDot.apply(key, query, graph)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _EdgeDot(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, key: Tensor, query: Tensor, graph: Graph) -> Tensor:
+        ctx.save_for_backward(key, query)
+        ctx.graph = graph
+        return (gather_dst(key, graph) * gather_src(query, graph)).sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        key, query = ctx.saved_tensors
+        graph: Graph = ctx.graph
+        heads = range(key.size(1))
+        grad_key = [
+            product_over(graph.rowptr, graph.src, _head(grad, h), _head(query, h)) for h in heads
+        ]
+        grad = grad.index_select(0, graph.order_by_source)
+        grad_query = [
+            product_over(graph.colptr, graph.dst_by_source, _head(grad, h), _head(key, h))
+            for h in heads
+        ]
+        return torch.stack(grad_key, 1), torch.stack(grad_query, 1), None
+
+
+def _head(values: Tensor, h: int) -> Tensor:
+    return values[:, h].contiguous()
+
+
+def edge_squared_distance(z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    """Squared Euclidean distance between the two ends of each edge, |z_v - z_u|^2."""
+    return _EdgeSquaredDistance.apply(z, graph)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _EdgeSquaredDistance(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, graph: Graph) -> Tensor:
+        ctx.save_for_backward(z)
+        ctx.graph = graph
+        # The difference is formed edge by edge: |u|^2 + |v|^2 - 2 <u, v> would cancel exactly
+        # where the signal is smooth, and this norm is about to be divided by.
+        return (gather_src(z, graph) - gather_dst(z, graph)).square_().sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (z,) = ctx.saved_tensors
+        graph: Graph = ctx.graph
+        by_source = grad.index_select(0, graph.order_by_source)
+        degree = segment_sum(grad, graph).index_add(0, graph.src, grad)
+        neighbours = product_over(graph.rowptr, graph.src, grad, z)
+        neighbours += product_over(graph.colptr, graph.dst_by_source, by_source, z)
+        return 2 * (degree[:, None] * z - neighbours), None

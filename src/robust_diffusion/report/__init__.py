@@ -1,0 +1,5 @@
+"""Reports: views over records."""
+
+from robust_diffusion.report.table import ResultTable, summarize
+
+__all__ = ["ResultTable", "summarize"]

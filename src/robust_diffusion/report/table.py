@@ -1,0 +1,117 @@
+"""The result table that a run ends with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.table import Table
+
+from robust_diffusion.evaluation.records import Record
+
+ALWAYS_SHOWN = ("dataset", "model", "flow")
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """Accuracy in % per row and test graph.
+
+    Args:
+        title: What all rows have in common.
+        cells: One row per combination of what was swept, seeds aside; first the columns in
+            `keys`, then `seeds`, then one column of text per test graph.
+        keys: Names of the columns that tell the rows apart.
+    """
+
+    title: str
+    cells: pd.DataFrame
+    keys: list[str]
+
+    def to_rich(self) -> Table:
+        """The table as the terminal shows it; Markdown, so that it can be pasted."""
+        table = Table(title=self.title, title_justify="left", box=box.MARKDOWN)
+        for column in self.cells.columns:
+            numeric = column not in self.keys
+            table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
+        for row in self.cells.itertuples(index=False):
+            table.add_row(*(str(value) for value in row))
+        return table
+
+
+def summarize(records: Sequence[Record]) -> ResultTable:
+    """Mean +- sample standard deviation over seeds, of each combination that was swept.
+
+    Args:
+        records: Records of one run, failed cells (those with an `error`) included.
+
+    Returns:
+        The table; a failed cell shows as `failed` in its row.
+
+    Raises:
+        ValueError: There are no records.
+    """
+    if not records:
+        raise ValueError("no records to summarize")
+    rows = [_row(record) for record in records]
+    keys = _row_keys(rows)
+    graphs = list(dict.fromkeys(g for record in records for g in record.get("accuracy", {})))
+    lines = []
+    for _, group in _group(rows, records, keys):
+        first, members = group[0][0], [record for _, record in group]
+        done = [record for record in members if "error" not in record]
+        line: dict[str, Any] = {key: first.get(key, "") for key in keys}
+        line["seeds"] = len(done)
+        for graph in graphs:
+            values = [r["accuracy"][graph] for r in done if graph in r["accuracy"]]
+            line[graph] = _cell(values, failed=len(members) - len(done))
+        lines.append(line)
+    return ResultTable(_title(records), pd.DataFrame(lines), keys)
+
+
+def _row(record: Record) -> dict[str, str]:
+    swept = {k: v for k, v in record.get("overrides", {}).items() if k != "seed"}
+    named = {key: record[key] for key in ALWAYS_SHOWN if record.get(key) is not None}
+    return {key: str(value) for key, value in (swept | named).items()}
+
+
+def _row_keys(rows: Sequence[dict[str, str]]) -> list[str]:
+    names = list(dict.fromkeys([*ALWAYS_SHOWN, *(key for row in rows for key in row)]))
+    differing = [name for name in names if len({row.get(name, "") for row in rows}) > 1]
+    # A single row still needs a name: its flow, or its model if it has none.
+    return differing or (["flow"] if "flow" in rows[0] else ["model"])
+
+
+def _group(
+    rows: Sequence[dict[str, str]], records: Sequence[Record], keys: Sequence[str]
+) -> list[tuple[tuple[str, ...], list[tuple[dict[str, str], Record]]]]:
+    groups: dict[tuple[str, ...], list[tuple[dict[str, str], Record]]] = {}
+    for row, record in zip(rows, records, strict=True):
+        groups.setdefault(tuple(row.get(key, "") for key in keys), []).append((row, record))
+    return list(groups.items())
+
+
+def _cell(values: Sequence[float], *, failed: int) -> str:
+    if not values:
+        return "failed" if failed else "-"
+    series = 100 * pd.Series(values)
+    text = f"{series.mean():.2f}"
+    if len(values) > 1:
+        text += f" ± {series.std():.2f}"
+    return f"{text} ({failed} failed)" if failed else text
+
+
+def _title(records: Sequence[Record]) -> str:
+    def common(key: str) -> str:
+        return ", ".join(dict.fromkeys(str(r[key]) for r in records if r.get(key) is not None))
+
+    parts = [f"{common('dataset')}, {common('difficulty')} test nodes: accuracy in %"]
+    budgets = {
+        f"{b['max_injected_nodes']} nodes x {b['max_edges_per_injected_node']} edges each"
+        for r in records
+        if (b := r.get("budget", {}).get("declared")) and len(r.get("accuracy", {})) > 1
+    }
+    if budgets:
+        parts.append(f"{common('threat')}, {' or '.join(sorted(budgets))}")
+    parts.append(f"fidelity={common('fidelity')}")
+    return "; ".join(parts)

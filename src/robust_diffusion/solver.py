@@ -1,0 +1,155 @@
+"""Numerical integration of a flow: which method, how many steps, which derivative."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torchdiffeq import odeint, odeint_adjoint
+
+from robust_diffusion.checks import check_choice, check_number, check_whole
+from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.flows import Flow
+
+RightHandSide = Callable[[Tensor, Tensor], Tensor]
+
+FIXED_STEP_METHODS = frozenset(
+    [
+        "euler",
+        "midpoint",
+        "heun2",
+        "heun3",
+        "rk4",
+        "explicit_adams",
+        "implicit_adams",
+        "fixed_adams",
+    ]
+)
+ADAPTIVE_METHODS = frozenset(
+    ["dopri8", "dopri5", "bosh3", "fehlberg2", "adaptive_heun", "scipy_solver"]
+)
+
+
+class Solver:
+    """An initial value problem solver of torchdiffeq, with its options checked.
+
+    Args:
+        method: A torchdiffeq method. Fixed-step: euler, midpoint, heun2, heun3, rk4,
+            explicit_adams, implicit_adams (fixed_adams is its old name). Adaptive: dopri5, dopri8,
+            bosh3, fehlberg2, adaptive_heun, scipy_solver (SciPy's RK45).
+        num_steps: Number of equal steps on the integration period, at least 1; for fixed-step
+            methods only. The paper's tau, see notes in `docs/readings.md`.
+        rtol: Relative tolerance, positive; for adaptive methods only.
+        atol: Absolute tolerance, positive; for adaptive methods only.
+        adjoint: Differentiate by the adjoint equation, in memory that does not grow with the
+            number of steps, instead of through the steps themselves. `scipy_solver` leaves
+            torch, so it can be differentiated only this way.
+
+    Raises:
+        ConfigError: An unknown method, or an option that the method lacks or that is out of range.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        *,
+        num_steps: int | None = None,
+        rtol: float | None = None,
+        atol: float | None = None,
+        adjoint: bool = False,
+    ) -> None:
+        check_choice("solver.method", method, FIXED_STEP_METHODS | ADAPTIVE_METHODS)
+        if method in FIXED_STEP_METHODS:
+            if rtol is not None or atol is not None:
+                raise ConfigError(f"solver.rtol, solver.atol: {method} has no tolerance; drop them")
+            check_whole("solver.num_steps", num_steps, at_least=1)
+        else:
+            if num_steps is not None:
+                raise ConfigError(f"solver.num_steps={num_steps}: {method} picks its own steps")
+            check_number("solver.rtol", rtol, above=0)
+            check_number("solver.atol", atol, above=0)
+        if method == "scipy_solver" and not adjoint:
+            raise ConfigError("solver.adjoint=false: scipy_solver needs solver.adjoint=true")
+        self.method = method
+        self.num_steps = num_steps
+        self.rtol = rtol
+        self.atol = atol
+        self.adjoint = bool(adjoint)
+
+    def integrate(
+        self, rhs: RightHandSide, z: Tensor, t_end: float, parameters: Sequence[Tensor] = ()
+    ) -> Tensor:
+        """Solve dZ/dt = rhs(t, Z), Z(0) = z, for Z(t_end).
+
+        Args:
+            rhs: The right-hand side.
+            z: Initial state, any shape.
+            t_end: End of the integration period [0, t_end]; at 0 the state itself is returned.
+            parameters: Tensors that `rhs` depends on; the adjoint needs them to give them
+                gradients, the direct derivative finds them by itself.
+
+        Returns:
+            The state at `t_end`.
+
+        Raises:
+            TrainingError: An adaptive method's step shrank to nothing.
+        """
+        if t_end == 0:
+            return z
+        options: dict[str, object] = {}
+        tolerances: dict[str, float] = {}
+        if self.num_steps is not None:
+            options["grid_constructor"] = self._grid
+        else:
+            assert self.rtol is not None
+            assert self.atol is not None
+            tolerances = {"rtol": self.rtol, "atol": self.atol}
+            if self.method == "scipy_solver":
+                options["solver"] = "RK45"
+        times = torch.tensor([0.0, t_end], dtype=z.dtype, device=z.device)
+        arguments = {"method": self.method, "options": options, **tolerances}
+        try:
+            if self.adjoint:
+                wanted = tuple(p for p in parameters if p.requires_grad)
+                solution = odeint_adjoint(rhs, z, times, adjoint_params=wanted, **arguments)
+            else:
+                solution = odeint(rhs, z, times, **arguments)
+        except AssertionError as error:
+            # torchdiffeq asserts that the step stays above the rounding unit.
+            if "underflow" not in str(error):
+                raise
+            raise TrainingError(
+                f"solver={self.method}: the step shrank below rounding at "
+                f"rtol={self.rtol}, atol={self.atol}; loosen solver.rtol and solver.atol"
+            ) from error
+        state: Tensor = solution[-1]
+        return state
+
+    def _grid(self, rhs: RightHandSide, z: Tensor, times: Tensor) -> Tensor:
+        # Given as a grid, not as a step size, since 1 / num_steps rounds and can add a step.
+        assert self.num_steps is not None
+        start, end = times[0].item(), times[-1].item()
+        return torch.linspace(start, end, self.num_steps + 1, dtype=times.dtype).to(times)
+
+
+class EvaluationCount:
+    """Number of right-hand-side evaluations since `count_evaluations` was entered."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+
+@contextmanager
+def count_evaluations(model: nn.Module) -> Iterator[EvaluationCount]:
+    """Count how often the flows inside `model` are evaluated (NFE) in a `with` block."""
+    count = EvaluationCount()
+
+    def add_one(*_: object) -> None:
+        count.total += 1
+
+    handles = [m.register_forward_hook(add_one) for m in model.modules() if isinstance(m, Flow)]
+    try:
+        yield count
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,125 @@
+"""The one LightningModule, around any model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torchmetrics.functional.classification import multiclass_accuracy
+
+from robust_diffusion.checks import check_number
+from robust_diffusion.errors import TrainingError
+
+
+class NodeClassification(pl.LightningModule):
+    """Cross-entropy training of a node classifier, and its accuracy on each test graph.
+
+    Args:
+        model: Maps (x, edge_index) to logits; also `degree` if it normalises by degree.
+        num_classes: Number of classes.
+        learning_rate: Adam's, positive.
+        weight_decay: Adam's L2 penalty, at least 0.
+        test_names: Names of the test graphs, in the order of the test loaders.
+
+    Raises:
+        ConfigError: A rate out of range.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        num_classes: int,
+        learning_rate: float = 0.01,
+        weight_decay: float = 0.0,
+        test_names: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        check_number("training.learning_rate", learning_rate, above=0)
+        check_number("training.weight_decay", weight_decay, at_least=0)
+        self.model = model
+        self.num_classes = num_classes
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.test_names = list(test_names)
+
+    def forward(self, data: Data) -> Tensor:
+        """Logits of every node of a view, n x C."""
+        foreign = {"degree": data.degree} if self._takes_degree(data) else {}
+        return self.model(data.x, data.edge_index, **foreign)  # type: ignore[no-any-return]
+
+    def _takes_degree(self, data: Data) -> bool:
+        return "degree" in data and bool(getattr(self.model, "normalizes_by_degree", False))
+
+    def training_step(self, batch: Data, batch_idx: int) -> Tensor:
+        """Loss on the scored nodes of the train view."""
+        loss, accuracy = self._score(batch)
+        if not torch.isfinite(loss):
+            raise TrainingError(
+                f"loss is {loss.item()} at epoch {self.current_epoch}: "
+                f"{first_non_finite(self.model, lambda: self(batch))}; "
+                f"lower training.learning_rate={self.learning_rate} or check the features"
+            )
+        self._log("train", loss, accuracy)
+        return loss
+
+    def validation_step(self, batch: Data, batch_idx: int) -> None:
+        """Loss and accuracy on the validation nodes."""
+        self._log("val", *self._score(batch))
+
+    def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Accuracy on the target nodes of one test graph."""
+        _, accuracy = self._score(batch)
+        name = self.test_names[dataloader_idx]
+        self.log(f"test/{name}", accuracy, batch_size=1, add_dataloader_idx=False)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Adam over every parameter."""
+        return torch.optim.Adam(
+            self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
+        )
+
+    def _score(self, data: Data) -> tuple[Tensor, Tensor]:
+        logits, labels = self(data)[data.mask], data.y[data.mask]
+        loss = F.cross_entropy(logits, labels)
+        accuracy = multiclass_accuracy(
+            logits.detach(), labels, num_classes=self.num_classes, average="micro"
+        )
+        return loss, accuracy
+
+    def _log(self, stage: str, loss: Tensor, accuracy: Tensor) -> None:
+        values = {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy}
+        self.log_dict(values, on_step=False, on_epoch=True, batch_size=1)
+
+
+def first_non_finite(model: nn.Module, forward: Any) -> str:
+    """Name the first parameter or layer of `model` that is not finite in a forward pass.
+
+    Args:
+        model: The model to watch.
+        forward: Called without arguments, runs the model once.
+    """
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            return f"parameter {name} is not finite"
+    found: list[str] = []
+
+    def watch(name: str) -> Any:
+        def look(_: nn.Module, __: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and not torch.isfinite(output).all():
+                found.append(name)
+
+        return look
+
+    handles = [m.register_forward_hook(watch(name)) for name, m in model.named_modules() if name]
+    try:
+        with torch.no_grad():
+            forward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    # Inner layers finish before the layers that hold them, so the first found is the innermost.
+    return f"the output of {found[0]} is not finite" if found else "the logits are not finite"

@@ -1,0 +1,74 @@
+"""A progress bar over epochs: with one graph there is one batch per epoch."""
+
+import sys
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import ProgressBar
+from tqdm import tqdm
+
+
+class EpochProgressBar(ProgressBar):
+    """One line for the whole training, with loss and accuracy; silent where no one watches.
+
+    Args:
+        description: Written before the bar.
+        refresh_seconds: Least time between two redraws, in seconds.
+    """
+
+    def __init__(self, description: str = "", refresh_seconds: float = 0.2) -> None:
+        super().__init__()
+        self._description = description
+        self._refresh_seconds = refresh_seconds
+        self._bar: tqdm[Any] | None = None
+        self._enabled = True
+
+    def disable(self) -> None:
+        """Turn the bar off, as Lightning does on all ranks but the first."""
+        self._enabled = False
+
+    def enable(self) -> None:
+        """Turn the bar on."""
+        self._enabled = True
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Open the bar."""
+        self._bar = tqdm(
+            total=trainer.max_epochs,
+            desc=self._description,
+            unit="epoch",
+            leave=False,
+            mininterval=self._refresh_seconds,
+            dynamic_ncols=True,
+            disable=not self._enabled or not sys.stderr.isatty(),
+        )
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Advance by one epoch."""
+        if self._bar is None or self._bar.disable:
+            return
+        metrics = trainer.callback_metrics
+        if self._bar.update(1):
+            self._bar.set_postfix_str(
+                " ".join(
+                    f"{name.replace('accuracy', 'acc')} {metrics[name].item():.3f}"
+                    for name in ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
+                    if name in metrics
+                ),
+                refresh=False,
+            )
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Close the bar."""
+        self._close()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Close the bar, so that the error stands on a line of its own."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

@@ -1,0 +1,21 @@
+"""Which of Lightning's warnings a run with one graph in memory leaves out."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+NOT_FOR_ONE_GRAPH = (
+    # One graph is one batch: worker processes would only copy it.
+    "does not have many workers",
+    # Lightning's own use of a torch function that newer torch names otherwise.
+    "isinstance.treespec, LeafSpec.",
+)
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Hide the advice above in a `with` block, and nothing else."""
+    with warnings.catch_warnings():
+        for message in NOT_FOR_ONE_GRAPH:
+            warnings.filterwarnings("ignore", message=f".*{message}")
+        yield
