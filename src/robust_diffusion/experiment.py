@@ -1,5 +1,7 @@
 """From a composed configuration to a recorded cell: instantiate the parts and call them."""
 
+import inspect
+import os
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,14 +9,15 @@ from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.checks import check_whole
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import append_record, evaluate_cell
 from robust_diffusion.evaluation.provenance import revision, versions
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.evaluation.records import Record, check_writable
 
 
 def run_and_record(cfg: DictConfig) -> Record:
@@ -31,7 +34,8 @@ def run_and_record(cfg: DictConfig) -> Record:
     """
     torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
     record = _header(cfg)
-    directory = Path(record["directory"])
+    check_writable(cfg.paths.records)
+    _check_keys(cfg)
     # Everything is instantiated before anything is trained, so that a bad value costs no time.
     datamodule = instantiate(cfg.data)
     parts = {
@@ -51,7 +55,7 @@ def run_and_record(cfg: DictConfig) -> Record:
             datamodule=datamodule,
             **parts,
             seed=cfg.seed,
-            directory=directory / "checkpoints",
+            directory=Path(cfg.paths.output_dir) / "checkpoints",
             logger=logger,
             description=f"{record['dataset']} {record['flow'] or record['model']}",
         )
@@ -71,11 +75,28 @@ def record_failure(cfg: DictConfig, error: str) -> None:
     append_record(cfg.paths.records, _header(cfg) | {"error": error})
 
 
+def _check_keys(node: DictConfig, path: str = "") -> None:
+    """Refuse a key that the node's target does not take, which it would tell only when called."""
+    if "_target_" in node:
+        parameters = inspect.signature(get_object(node["_target_"])).parameters
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        for key in () if takes_any else map(str, node):
+            if not key.startswith("_") and key not in parameters:
+                raise ConfigError(
+                    f"{path}{key}={node[key]}: unknown key; use one of {', '.join(parameters)}"
+                )
+    for name, child in node.items():
+        if isinstance(child, DictConfig):
+            _check_keys(child, f"{path}{name!s}.")
+
+
 def _header(cfg: DictConfig) -> Record:
     hydra: Any = HydraConfig.get()
     choices = hydra.runtime.choices
     uses_flow = "flow" in cfg.model
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    # Where a cell writes does not shape its result, and differs between machines.
+    config = {key: value for key, value in config.items() if key not in ("paths", "logger")}
     return {
         "dataset": cfg.dataset.name,
         "difficulty": cfg.difficulty,
@@ -90,7 +111,8 @@ def _header(cfg: DictConfig) -> Record:
         "overrides": dict(o.lstrip("+").split("=", 1) for o in hydra.overrides.task if "=" in o),
         "versions": versions(),
         "revision": revision(),
-        "directory": str(Path(hydra.runtime.output_dir).absolute()),
+        # Relative to the records, so that a folder of results can be moved as a whole.
+        "directory": os.path.relpath(cfg.paths.output_dir, Path(cfg.paths.records).parent),
         "job": 0 if OmegaConf.is_missing(hydra.job, "num") else hydra.job.num,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }

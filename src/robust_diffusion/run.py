@@ -10,10 +10,15 @@ from collections.abc import Sequence
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import RobustDiffusionError
@@ -34,13 +39,19 @@ def cell(cfg: DictConfig) -> None:
         run_and_record(cfg)
     except Exception as error:
         cause = expected_cause(error)
-        if cause is None:
+        message = describe(cause or error)
+        record_failure(cfg, message)
+        # The traceback of an expected error would say nothing that its message does not.
+        with_traceback = cause is None or _wants_traceback()
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            number = HydraConfig.get().job.num
+            log.error("cell %s failed: %s", number, message, exc_info=with_traceback)  # noqa: TRY400
+        elif with_traceback:
             raise
-        record_failure(cfg, describe(cause))
-        if HydraConfig.get().mode != RunMode.MULTIRUN or _wants_traceback():
-            raise
-        # One line: the traceback would say nothing that the message does not.
-        log.error("cell %s failed: %s", HydraConfig.get().job.num, describe(cause))  # noqa: TRY400
+        else:
+            # Not raised, since Hydra would repeat every override above it.
+            log.error("error: %s", message)  # noqa: TRY400
+            sys.exit(1)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -64,11 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def expected_cause(error: BaseException) -> BaseException | None:
-    """The innermost error that is the user's to mend, or `None` if it is a defect of ours."""
+    """The link of an error's chain that is the user's to mend; `None` if it is our defect."""
     chain = [error]
     while (inner := chain[-1].__cause__) is not None:
         chain.append(inner)
-    for kind in (RobustDiffusionError, OmegaConfBaseException, HydraException):
+    for kind in (RobustDiffusionError, HydraException, OmegaConfBaseException):
         for link in chain:
             if isinstance(link, kind):
                 return link
@@ -76,9 +87,33 @@ def expected_cause(error: BaseException) -> BaseException | None:
 
 
 def describe(error: BaseException) -> str:
-    """The error's message in one line, without the list of folders that Hydra appends."""
-    text = str(error).split("Config search path")[0]
-    return " ".join(text.split())
+    """The error in one line: which key, which value, and what would be right."""
+    lines = str(error).splitlines() or [""]
+    match error:
+        case RobustDiffusionError():
+            return " ".join(str(error).split())
+        case MissingConfigException(missing_cfg_file=str(path)):
+            group, _, option = path.rpartition("/")
+            options = error.options or sorted(f.stem for f in (CONFIG_DIR / group).glob("*.yaml"))
+            return f"{group}={option}: unknown; use one of {', '.join(options)}"
+        case OverrideParseException():
+            return f"{error.override}: cannot be read; write key=value"
+        case ConfigCompositionException(
+            __cause__=ConfigKeyError() | ConfigAttributeError() as cause
+        ):
+            # Hydra's last line ends with the override: "use +key=value".
+            override = lines[-1].partition(" use +")[2]
+            known = sorted(k for k in map(str, cause.parent_node or ()) if not k.startswith("_"))
+            return f"{override}: unknown key" + (
+                f"; use one of {', '.join(known)}" if known else ""
+            )
+        case HydraException(__cause__=BaseException() as cause):
+            return f"{' '.join(lines)}: {describe(cause)}"
+        case OmegaConfBaseException(full_key=str(key)) if key:
+            return f"{key}: {lines[0]}"
+        case HydraException() | OmegaConfBaseException():
+            return " ".join(str(error).split())
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _plural_attack(argument: str) -> str:

@@ -92,7 +92,7 @@ class Solver:
             The state at `t_end`.
 
         Raises:
-            TrainingError: An adaptive method's step shrank to nothing.
+            TrainingError: An adaptive method's step shrank to nothing, or its state was not finite.
         """
         if t_end == 0:
             return z
@@ -106,6 +106,8 @@ class Solver:
             tolerances = {"rtol": self.rtol, "atol": self.atol}
             if self.method == "scipy_solver":
                 options["solver"] = "RK45"
+                if not torch.isfinite(z).all():  # SciPy would never come back.
+                    raise self._stuck()
         times = torch.tensor([0.0, t_end], dtype=z.dtype, device=z.device)
         arguments = {"method": self.method, "options": options, **tolerances}
         try:
@@ -115,15 +117,21 @@ class Solver:
             else:
                 solution = odeint(rhs, z, times, **arguments)
         except AssertionError as error:
-            # torchdiffeq asserts that the step stays above the rounding unit.
-            if "underflow" not in str(error):
+            # torchdiffeq asserts that the step stays above the rounding unit and the state finite.
+            if "underflow" not in str(error) and "non-finite" not in str(error):
                 raise
-            raise TrainingError(
-                f"solver={self.method}: the step shrank below rounding at "
-                f"rtol={self.rtol}, atol={self.atol}; loosen solver.rtol and solver.atol"
-            ) from error
+            raise self._stuck() from error
+        # SciPy does not raise: it gives back only the times that it reached.
+        if len(solution) < len(times):
+            raise self._stuck()
         state: Tensor = solution[-1]
         return state
+
+    def _stuck(self) -> TrainingError:
+        return TrainingError(
+            f"solver={self.method}: the step shrank below rounding or the state is not finite at "
+            f"rtol={self.rtol}, atol={self.atol}; loosen solver.rtol and solver.atol"
+        )
 
     def _grid(self, rhs: RightHandSide, z: Tensor, times: Tensor) -> Tensor:
         # Given as a grid, not as a step size, since 1 / num_steps rounds and can add a step.

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks.budget import InjectionBudget
 
 
+@runtime_checkable
 class Classifier(Protocol):
     """Anything that maps a graph to logits, differentiably in the features."""
 

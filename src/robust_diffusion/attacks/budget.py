@@ -1,6 +1,7 @@
 """What an attacker may spend."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from robust_diffusion.checks import check_whole
@@ -15,7 +16,8 @@ class InjectionBudget:
         max_injected_nodes: Most nodes that may be injected, at least 0.
         max_edges_per_injected_node: Most undirected edges of one injected node, at least 0. The
             paper prints "50 edges" in all; its attacks, GRB's, count per injected node.
-        feature_limits: Smallest and largest feature value of an injected node.
+        feature_limits: Smallest and largest feature value of an injected node; kept as a pair of
+            floats.
 
     Raises:
         ConfigError: A limit below 0, not whole, or an empty feature range.
@@ -23,16 +25,17 @@ class InjectionBudget:
 
     max_injected_nodes: int
     max_edges_per_injected_node: int
-    feature_limits: tuple[float, float]
+    feature_limits: Sequence[float]
 
     def __post_init__(self) -> None:
         """Check the limits."""
         for key in ("max_injected_nodes", "max_edges_per_injected_node"):
             check_whole(f"budget.{key}", getattr(self, key), at_least=0)
-        limits = tuple(self.feature_limits)
-        if len(limits) != 2 or not -math.inf < limits[0] < limits[1] < math.inf:
+        limits = self.feature_limits
+        numbers = isinstance(limits, Sequence) and all(isinstance(x, int | float) for x in limits)
+        if not numbers or len(limits) != 2 or not -math.inf < limits[0] < limits[1] < math.inf:
             raise ConfigError(
-                f"budget.feature_limits={list(limits)}: must be two numbers, the smaller first"
+                f"budget.feature_limits={limits}: must be two numbers, the smaller first"
             )
         object.__setattr__(self, "feature_limits", (float(limits[0]), float(limits[1])))
 

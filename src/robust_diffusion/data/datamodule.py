@@ -1,5 +1,6 @@
 """The LightningDataModule: one graph, its inductive views, and its attacked test graphs."""
 
+import copy
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -55,7 +56,7 @@ class GraphDataModule(pl.LightningDataModule):
         """Load, normalise and cut the graph, once."""
         if self._graph is not None:
             return
-        graph = self._source()
+        graph = copy.copy(self._source())  # the source may hand out one graph twice
         graph.x = arctan_normalize(graph.x)
         every_node = torch.arange(graph.num_nodes)
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values

@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -25,7 +26,7 @@ def arctan_normalize(x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
     Raises:
         DataError: All features are equal, so they have no scale.
     """
-    exact = x.double()
+    exact = x.to(torch.float64, copy=True)  # a copy that can be worked on in place
     mean, std = exact.mean(), exact.std(correction=0)
     if not std > 0:
         raise DataError(f"features: all equal to {mean.item():g}; nothing to normalise or learn")

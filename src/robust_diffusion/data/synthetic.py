@@ -14,12 +14,12 @@ CORA_CLASS_SHARES = (0.130, 0.081, 0.154, 0.302, 0.157, 0.110, 0.066)
 
 def citation_like_graph(
     num_nodes: int = 2680,
-    num_edges: int = 5148,
+    num_edges: int = 5260,
     num_features: int = 302,
     *,
     homophily: float = 0.81,
     degree_exponent: float = 2.5,
-    feature_signal: float = 0.14,
+    feature_signal: float = 0.12,
     seed: int = 0,
 ) -> Data:
     """Draw a degree-corrected stochastic block model with class-dependent Gaussian features.
@@ -78,7 +78,7 @@ def _edges(
     homophily: float,
     degree_exponent: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Draw both ends of each edge with probability proportional to a node's propensity."""
+    """Draw the ends of each edge with probability proportional to a node's propensity."""
     propensity = generator.pareto(degree_exponent - 1, labels.size) + 1
     # Nodes grouped by class, so that a draw within a class is a draw within one interval.
     grouped = np.argsort(labels, kind="stable")
@@ -91,7 +91,10 @@ def _edges(
         return grouped[np.minimum(found, labels.size - 1)]
 
     total = cumulative[-1]
-    source = node_at(generator.uniform(0, total, num_edges))
+    # Every node cites once before the well-connected cite again, so that few nodes are isolated.
+    once = generator.permutation(labels.size)[:num_edges]
+    again = node_at(generator.uniform(0, total, num_edges - once.size))
+    source = np.concatenate([once, again])
     own_low, own_high = low[labels[source]], high[labels[source]]
     inside = own_low + generator.uniform(size=num_edges) * (own_high - own_low)
     # A position outside the class: draw on the line with the class cut out, then shift past it.

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ def build_graph(
         features: n x f, finite.
         labels: n class numbers, 0..C-1 without a gap.
         splits: Node indices of `train`, `val`, `test` and, where there are any, `test_easy`,
-            `test_medium`, `test_hard`; train, val and test are disjoint.
+            `test_medium`, `test_hard`; train, val and the tests are disjoint.
         where: File or folder that error messages name.
 
     Returns:
@@ -62,6 +63,8 @@ def _edges(adjacency: sp.sparray | sp.spmatrix, where: str | Path) -> torch.Tens
     n = adjacency.shape[0]
     if n == 0:
         raise DataError(f"{where}: adjacency has no nodes")
+    if not _is_numeric(adjacency.dtype):
+        raise DataError(f"{where}: adjacency is of type {adjacency.dtype}; use 0 and 1")
     coo = sp.coo_array(adjacency)
     if not np.isfinite(coo.data).all():
         raise DataError(f"{where}: adjacency holds NaN or infinite weights; use 0 and 1")
@@ -89,32 +92,38 @@ def _edges(adjacency: sp.sparray | sp.spmatrix, where: str | Path) -> torch.Tens
     return torch.from_numpy(np.stack([both // n, both % n]))
 
 
+def _is_numeric(dtype: np.dtype[np.generic]) -> bool:
+    return np.issubdtype(dtype, np.number) or dtype == np.bool_
+
+
 def _features(features: NDArray[np.generic], n: int, where: str | Path) -> torch.Tensor:
     if features.ndim != 2 or features.shape[0] != n or features.shape[1] == 0:
         raise DataError(
             f"{where}: features have shape {features.shape}; they must be {n} x f, one row per node"
         )
-    if not (np.issubdtype(features.dtype, np.number) or features.dtype == bool) or np.iscomplexobj(
-        features
-    ):
+    if not _is_numeric(features.dtype) or np.iscomplexobj(features):
         raise DataError(f"{where}: features are of type {features.dtype}; they must be real")
-    bad = ~np.isfinite(features)
+    with np.errstate(over="ignore"):
+        x = np.ascontiguousarray(features, dtype=np.float32)
+    bad = ~np.isfinite(x)
     if bad.any():
         node, column = (int(i) for i in np.argwhere(bad)[0])
         raise DataError(
-            f"{where}: features hold {bad.sum()} values that are not finite, the first "
+            f"{where}: features hold {bad.sum()} values that are not finite in float32, the first "
             f"({features[node, column]}) at node {node}, column {column}; replace them"
         )
-    return torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
+    return torch.from_numpy(x)
 
 
 def _labels(labels: NDArray[np.generic], n: int, where: str | Path) -> torch.Tensor:
     flat = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if flat.shape != (n,):
         raise DataError(f"{where}: labels have shape {labels.shape}; they must be {n}, one each")
-    whole = np.issubdtype(flat.dtype, np.number) and not np.iscomplexobj(flat)
-    if not whole or not np.isfinite(flat).all() or (flat != np.floor(flat)).any():
-        raise DataError(f"{where}: labels are not whole numbers; number the classes 0..C-1")
+    if not np.issubdtype(flat.dtype, np.number) or np.iscomplexobj(flat):
+        raise DataError(f"{where}: labels are of type {flat.dtype}; number the classes 0..C-1")
+    broken = flat[~(np.isfinite(flat) & (flat == np.floor(flat)))]
+    if broken.size:
+        raise DataError(f"{where}: label {broken[0]} is not whole; number the classes 0..C-1")
     present = np.unique(flat)
     if present[0] < 0 or present[-1] != present.size - 1:
         wrong = present[0] if present[0] < 0 else present[-1]
@@ -131,15 +140,20 @@ def _splits(
     checked = {}
     for name, index in splits.items():
         if index.ndim != 1 or index.size == 0 or not np.issubdtype(index.dtype, np.integer):
-            raise DataError(f"{where}: index_{name} must be a non-empty list of node numbers")
+            raise DataError(
+                f"{where}: index_{name} has shape {index.shape} and type {index.dtype}; it must be "
+                "a non-empty list of node numbers"
+            )
         if index.min() < 0 or index.max() >= n:
             wrong = index.min() if index.min() < 0 else index.max()
             raise DataError(f"{where}: index_{name} names node {wrong}; nodes are 0..{n - 1}")
-        unique = np.unique(index)
+        unique, count = np.unique(index, return_counts=True)
         if unique.size != index.size:
-            raise DataError(f"{where}: index_{name} names a node twice; name each once")
+            twice = unique[count.argmax()]
+            raise DataError(f"{where}: index_{name} names node {twice} twice; name each once")
         checked[name] = unique.astype(np.int64)
-    for a, b in (("train", "val"), ("train", "test"), ("val", "test")):
+    tests = [name for name in checked if name.startswith("test")]
+    for a, b in (("train", "val"), *product(("train", "val"), tests)):
         common = np.intersect1d(checked[a], checked[b])
         if common.size:
             raise DataError(

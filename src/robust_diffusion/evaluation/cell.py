@@ -19,7 +19,7 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.threat import ThreatModel
 from robust_diffusion.solver import count_evaluations
-from robust_diffusion.training import Fit, quiet_lightning
+from robust_diffusion.training import Fit, ctrl_c_passes, quiet_lightning
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def evaluate_cell(
         attacks: By the name under which their test graph is scored.
         budget: What every attack may spend.
         seed: In 0..2^32 - 1.
-        directory: Where checkpoints go.
+        directory: Where checkpoints go, in `victim/` and `attacked/`.
         logger: Lightning logger of the victim's curves and test accuracies.
         callbacks: Further Lightning callbacks of the victim's training.
         description: Names the victim in progress bar and log.
@@ -103,34 +103,35 @@ def evaluate_cell(
     fitted = fit(
         victim,
         datamodule,
-        directory=directory,
+        directory=directory / "victim",
         description=description,
         logger=logger,
         callbacks=callbacks,
     )
     seconds["train"] = fitted.seconds
+    # Lightning brings a fitted model back to the CPU; attacks belong where the training ran.
+    device = fitted.trainer.strategy.root_device
 
     surrogate_accuracy: dict[str, float] = {}
     spent: dict[str, dict[str, Any]] = {}
     if attacks:
         start = time.perf_counter()
         pl.seed_everything(seed, workers=True, verbose=False)
-        attacked = threat.attacked_model(victim, datamodule, directory)
+        attacked = threat.attacked_model(victim, datamodule, directory / "attacked").to(device)
         seconds["attacked_model"] = time.perf_counter() - start
-        clean = datamodule.graph
-        surrogate_accuracy["clean"] = _accuracy(attacked, datamodule.view("test"))
+        clean = _on(device, datamodule.graph)
+        surrogate_accuracy["clean"] = _accuracy(attacked, datamodule.view("test"), device)
         for name, attack in attacks.items():
             start = time.perf_counter()
             generator = torch.Generator().manual_seed(seed)
-            perturbed = attack(attacked, clean, targets, budget, generator)
-            datamodule.add_test_graph(name, perturbed.x, perturbed.edge_index)
+            perturbed = attack(attacked, clean, targets.to(device), budget, generator)
+            datamodule.add_test_graph(name, perturbed.x.cpu(), perturbed.edge_index.cpu())
             seconds[name] = time.perf_counter() - start
             spent[name] = asdict(perturbed.spent)
-            surrogate_accuracy[name] = _accuracy(attacked, datamodule.test_graph(name))
+            surrogate_accuracy[name] = _accuracy(attacked, datamodule.test_graph(name), device)
             log.info(
-                "%s: %s accuracy %.2f %% -> %.2f %% in %.1f s",
+                "%s: accuracy of the attacked model %.2f %% -> %.2f %% in %.1f s",
                 name,
-                threat.name,
                 100 * surrogate_accuracy["clean"],
                 100 * surrogate_accuracy[name],
                 seconds[name],
@@ -138,16 +139,19 @@ def evaluate_cell(
 
     start = time.perf_counter()
     with count_evaluations(victim) as evaluations:
-        _accuracy(victim, datamodule.view("test"))
+        _accuracy(victim.to(device), datamodule.view("test"), device)
     fitted.module.test_names = datamodule.test_names
-    with quiet_lightning():
+    with quiet_lightning(), ctrl_c_passes():
         results = fitted.trainer.test(fitted.module, datamodule, verbose=False)
     seconds["test"] = time.perf_counter() - start
     measured = {name: value for result in results for name, value in result.items()}
     return CellResult(
-        accuracy={name: measured[f"test/{name}"] for name in datamodule.test_names},
+        accuracy={
+            name: _exact(measured[f"test/{name}"], targets.numel())
+            for name in datamodule.test_names
+        },
         surrogate_accuracy=surrogate_accuracy,
-        val_accuracy=fitted.val_accuracy,
+        val_accuracy=_exact(fitted.val_accuracy, int(datamodule.view("val").mask.sum())),
         epochs=fitted.epochs,
         nfe=evaluations.total,
         seconds=seconds,
@@ -155,7 +159,18 @@ def evaluate_cell(
     )
 
 
-def _accuracy(model: nn.Module, graph: Data) -> float:
+def _exact(accuracy: float, num_nodes: int) -> float:
+    # Lightning logs float32; a share of so many nodes is a fraction that can be told from it.
+    return round(accuracy * num_nodes) / num_nodes
+
+
+def _on(device: torch.device, graph: Data) -> Data:
+    # Data.to moves a graph in place, and the datamodule's own stays where it is.
+    return graph if device.type == "cpu" else graph.clone().to(device)
+
+
+def _accuracy(model: nn.Module, graph: Data, device: torch.device) -> float:
+    graph = _on(device, graph)
     assert isinstance(graph.y, Tensor)
     with torch.no_grad():
         correct = model(graph.x, graph.edge_index).argmax(1) == graph.y

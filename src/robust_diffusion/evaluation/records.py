@@ -3,11 +3,14 @@
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from filelock import FileLock
+
+from robust_diffusion.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +29,11 @@ def append_record(path: str | Path, record: Mapping[str, Any]) -> None:
 
     Raises:
         ValueError: The record holds NaN or infinity.
+        ConfigError: The file cannot be written.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps(record, allow_nan=False, sort_keys=True).encode() + b"\n"
-    with FileLock(f"{path}.lock"), path.open("a+b") as file:
+    with _open(path) as file:
         if file.seek(0, os.SEEK_END) > 0:
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
@@ -38,6 +41,30 @@ def append_record(path: str | Path, record: Mapping[str, Any]) -> None:
         file.write(line)
         file.flush()
         os.fsync(file.fileno())
+
+
+def check_writable(path: str | Path) -> None:
+    """Refuse a file that `append_record` could not write, before hours of training.
+
+    Args:
+        path: The file; it and its folder are made if need be.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    with _open(Path(path)):
+        pass
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[BinaryIO]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"), path.open("a+b") as file:
+            yield file
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(f"paths.records={path}: cannot be written ({reason})") from error
 
 
 def read_records(path: str | Path) -> list[Record]:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import nn
 
@@ -13,6 +13,7 @@ from robust_diffusion.training import Fit
 log = logging.getLogger(__name__)
 
 
+@runtime_checkable
 class ThreatModel(Protocol):
     """Decides which model an attack runs on."""
 

@@ -50,6 +50,10 @@ class Flow(nn.Module, ABC):
         """Edge scores by which training-time rewiring ranks edges: the weights by default."""
         return self.edge_weights(z, graph)
 
+    def prepare(self, z: Float[Tensor, "n d"], graph: Graph) -> Graph:
+        """Graph that the flow runs on from the initial state `z`; the given one by default."""
+        return graph
+
     def resample(self) -> None:
         """Draw anew whatever the flow draws once per solve; called in training only."""
 

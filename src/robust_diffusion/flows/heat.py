@@ -1,23 +1,59 @@
 """Heat flow."""
 
+from dataclasses import replace
+from typing import Literal, get_args
+
 from jaxtyping import Float
 from torch import Tensor
 
+from robust_diffusion.checks import check_choice
+from robust_diffusion.flows.attention import build_attention
 from robust_diffusion.flows.base import Flow
 from robust_diffusion.operators import Graph, gather_dst, segment_sum, spmm
 
+HeatWeights = Literal["uniform", "frozen_attention"]
+
 
 class Heat(Flow):
-    """Heat diffusion with w = 1 on every edge: dZ/dt = (A - I) Z.
+    """Heat diffusion along weights that do not change with time: dZ/dt = (A - I) Z.
 
-    A is the adjacency with self-loops, each row divided by its sum.
+    `weights="uniform"` is the paper's equation: A is the adjacency with self-loops, w = 1 on every
+    edge, each row divided by its sum. `weights="frozen_attention"` is the authors' public code,
+    which computes that A, then overwrites it by the resampled attention of the initial state.
 
     Reference: eq. (mtx_heat) with w([u, v]) = 1, section "Diffusion Schemes", arXiv:2209.07754.
 
     Args:
         channels: Width d of the node features.
         t_end: End of the integration period [0, t_end].
+        weights: `uniform` or `frozen_attention`, the latter with 4 heads of 16 and spectral
+            normalisation as the authors' code has them.
+
+    Raises:
+        ConfigError: Unknown weights.
     """
+
+    def __init__(
+        self, channels: int, *, t_end: float = 1.0, weights: HeatWeights = "uniform"
+    ) -> None:
+        super().__init__(channels, t_end=t_end)
+        check_choice("flow.weights", weights, get_args(HeatWeights))
+        self.attention = (
+            build_attention("resampled", channels) if weights == "frozen_attention" else None
+        )
+
+    def prepare(self, z: Float[Tensor, "n d"], graph: Graph) -> Graph:
+        """Freeze the attention of the initial state into the graph's weights, if there is any."""
+        return graph if self.attention is None else replace(graph, weight=self.attention(z, graph))
+
+    def resample(self) -> None:
+        """Draw the attention's biases anew, if there is any."""
+        if self.attention is not None:
+            self.attention.resample()
+
+    def similarity(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+        """Weights by which training-time rewiring ranks edges."""
+        return self.edge_weights(z, self.prepare(z, graph))
 
     def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
         """Edge weight over the sum of the weights arriving at the same node."""
@@ -27,5 +63,5 @@ class Heat(Flow):
     def forward(
         self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
     ) -> Float[Tensor, "n d"]:
-        """Pull every node towards the mean of its neighbours."""
+        """Pull every node towards the weighted mean of its neighbours."""
         return spmm(self.edge_weights(z, graph), z, graph) - z

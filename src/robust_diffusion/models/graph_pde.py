@@ -120,6 +120,7 @@ class PDELayer(nn.Module):
             self.flow.resample()
             if self.rewiring is not None:
                 graph = self.rewiring(graph, lambda g: self.flow.similarity(z.detach(), g))
+        graph = self.flow.prepare(z, graph)
         inputs = (*self.flow.parameters(), graph.weight)
         return self.solver.integrate(
             lambda t, state: self.flow(t, state, graph), z, self.flow.t_end, inputs

@@ -58,7 +58,7 @@ class Rewiring:
         first = torch.full_like(unique, flat.numel())
         first = first.scatter_reduce(0, inverse, torch.arange(flat.numel(), device=device), "amin")
         dense = Graph(edge_index[0, first], edge_index[1, first], weight[first], graph.num_nodes)
-        if self.drop_quantile == 0:
+        if self.drop_quantile == 0 or dense.num_edges == 0:
             return dense
         scores = similarity(dense).detach()
         stays = scores > torch.quantile(scores, self.drop_quantile)

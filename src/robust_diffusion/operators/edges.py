@@ -20,6 +20,9 @@ from robust_diffusion.operators.segments import (
 )
 from robust_diffusion.operators.spmm import product_over
 
+MAX_EXPONENT = 50.0
+"""Largest exponent of an edge of weight 0 above the largest score that counts."""
+
 
 def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e h"]:
     """Softmax over the edges that arrive at the same node, counting each edge by its weight.
@@ -42,9 +45,13 @@ def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e
 class _EdgeSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-        exponential = torch.exp(scores - gather_dst(segment_max(scores, graph), graph))
+        # The peak is that of the edges that count; above it, only the gradient of the weight of an
+        # edge of weight 0 is left, and it is held finite.
+        peak = segment_max(scores.masked_fill(weight[:, None] == 0, -torch.inf), graph)
+        exponential = torch.exp((scores - gather_dst(peak, graph)).clamp_max(MAX_EXPONENT))
         total = segment_sum(weight[:, None] * exponential, graph)
-        relative = exponential / gather_dst(total, graph).clamp_min(torch.finfo(scores.dtype).tiny)
+        scale = (total > 0) / total.clamp_min(torch.finfo(scores.dtype).tiny)
+        relative = exponential * gather_dst(scale, graph)
         softmax = weight[:, None] * relative
         ctx.save_for_backward(softmax, relative)
         ctx.graph = graph

@@ -1,5 +1,6 @@
 """The Hydra callback that prints the result table when a run or a sweep is over."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,15 +34,15 @@ class PrintResults(Callback):
 
 def _records_below(config: DictConfig, directory: Path) -> list[Record]:
     records = read_records(config.paths.records)
-    root = directory.absolute()
-    mine = [r for r in records if root in (Path(r["directory"]), *Path(r["directory"]).parents)]
+    start = Path(os.path.relpath(directory, Path(config.paths.records).parent))
+    mine = [r for r in records if start in (Path(r["directory"]), *Path(r["directory"]).parents)]
     # Parallel cells finish in any order; the table keeps the order of the sweep.
     return sorted(mine, key=lambda record: record["job"])
 
 
 def _show(records: list[Record]) -> None:
-    console = Console()
-    # Piped into a file, a table is not to be folded at 80 columns.
-    table = summarize(records).to_rich()
-    width = console.width if console.is_terminal else 200
-    console.print(table, width=width)
+    result = summarize(records)
+    # Wider than any table: numbers cut off at the edge would be worse than long lines.
+    console = Console(width=10_000, highlight=False)
+    console.print(result.title, markup=False)
+    console.print(result.to_rich())

@@ -64,7 +64,8 @@ def wandb_logger(
     except wandb.Error as error:
         if mode != "online":
             raise
-        log.warning("logger=wandb: %s; logging offline, upload later with `wandb sync`", error)
+        reason = str(error).splitlines()[0]
+        log.warning("logger=wandb: %s; logging offline, upload later with `wandb sync`", reason)
         run = start("offline")
     return WandbLogger(experiment=run, log_model=False)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from robust_diffusion.evaluation.records import Record
 
@@ -29,13 +30,14 @@ class ResultTable:
     keys: list[str]
 
     def to_rich(self) -> Table:
-        """The table as the terminal shows it; Markdown, so that it can be pasted."""
-        table = Table(title=self.title, title_justify="left", box=box.MARKDOWN)
+        """The table without its title; Markdown, so that it can be pasted."""
+        table = Table(box=box.MARKDOWN)
         for column in self.cells.columns:
             numeric = column not in self.keys
             table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
         for row in self.cells.itertuples(index=False):
-            table.add_row(*(str(value) for value in row))
+            # As Text, since Rich would read a value such as [speit] as markup.
+            table.add_row(*(Text(str(value)) for value in row))
         return table
 
 
@@ -70,7 +72,12 @@ def summarize(records: Sequence[Record]) -> ResultTable:
 
 
 def _row(record: Record) -> dict[str, str]:
-    swept = {k: v for k, v in record.get("overrides", {}).items() if k != "seed"}
+    # A flow or solver that the model does not use is `None` in its record.
+    swept = {
+        key: value
+        for key, value in record.get("overrides", {}).items()
+        if key != "seed" and record.get(key, value) is not None
+    }
     named = {key: record[key] for key in ALWAYS_SHOWN if record.get(key) is not None}
     return {key: str(value) for key, value in (swept | named).items()}
 

@@ -5,15 +5,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
 from robust_diffusion.checks import check_number, check_whole
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.training.interrupt import ctrl_c_passes
 from robust_diffusion.training.module import NodeClassification
 from robust_diffusion.training.progress import EpochProgressBar
 from robust_diffusion.training.warnings import quiet_lightning
@@ -55,9 +59,10 @@ class Fit:
         learning_rate: Adam's.
         weight_decay: Adam's.
         progress_bar: Show a bar where someone watches.
+        key: The configuration key of this fit, for messages.
 
     Raises:
-        ConfigError: A number of epochs below 1.
+        ConfigError: A number out of range.
     """
 
     def __init__(
@@ -70,10 +75,13 @@ class Fit:
         learning_rate: float = 0.01,
         weight_decay: float = 0.0,
         progress_bar: bool = True,
+        key: str = "training",
     ) -> None:
-        check_whole("training.max_epochs", max_epochs, at_least=1)
-        check_whole("training.patience", patience, at_least=1)
-        check_number("training.min_delta", min_delta, at_least=0)
+        check_whole(f"{key}.max_epochs", max_epochs, at_least=1)
+        check_whole(f"{key}.patience", patience, at_least=1)
+        check_number(f"{key}.min_delta", min_delta, at_least=0)
+        check_number(f"{key}.learning_rate", learning_rate, above=0)
+        check_number(f"{key}.weight_decay", weight_decay, at_least=0)
         self._trainer = trainer
         self.max_epochs = max_epochs
         self.patience = patience
@@ -81,6 +89,7 @@ class Fit:
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.progress_bar = progress_bar
+        self.key = key
 
     def __call__(
         self,
@@ -103,6 +112,7 @@ class Fit:
             callbacks: Further Lightning callbacks.
 
         Raises:
+            ConfigError: There is no device such as the trainer is to use.
             TrainingError: The loss is not finite.
         """
         module = NodeClassification(
@@ -110,6 +120,7 @@ class Fit:
             num_classes=datamodule.num_classes,
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
+            key=self.key,
         )
         checkpoint = ModelCheckpoint(
             directory,
@@ -124,8 +135,8 @@ class Fit:
         )
         # Lightning insists on its own bar unless given one; ours counts epochs, not batches.
         bar = [EpochProgressBar(description)] if self.progress_bar else []
-        with quiet_lightning():
-            trainer = self._trainer(
+        with quiet_lightning(), ctrl_c_passes():
+            trainer = self._build_trainer(
                 max_epochs=self.max_epochs,
                 logger=logger,
                 callbacks=[checkpoint, stopping, *bar, *callbacks],
@@ -154,3 +165,14 @@ class Fit:
             100 * result.val_accuracy,
         )
         return result
+
+    def _build_trainer(self, **arguments: Any) -> pl.Trainer:
+        try:
+            return self._trainer(**arguments)
+        except (MisconfigurationException, ValueError) as error:
+            given = getattr(self._trainer, "keywords", {})
+            reason = str(error).rstrip(".!")
+            raise ConfigError(
+                f"trainer.accelerator={given.get('accelerator')}, "
+                f"trainer.devices={given.get('devices')}: {reason}; trainer=cpu runs anywhere"
+            ) from error

@@ -23,6 +23,7 @@ class NodeClassification(pl.LightningModule):
         learning_rate: Adam's, positive.
         weight_decay: Adam's L2 penalty, at least 0.
         test_names: Names of the test graphs, in the order of the test loaders.
+        key: The configuration key of the training, for messages.
 
     Raises:
         ConfigError: A rate out of range.
@@ -36,15 +37,17 @@ class NodeClassification(pl.LightningModule):
         learning_rate: float = 0.01,
         weight_decay: float = 0.0,
         test_names: Sequence[str] = (),
+        key: str = "training",
     ) -> None:
         super().__init__()
-        check_number("training.learning_rate", learning_rate, above=0)
-        check_number("training.weight_decay", weight_decay, at_least=0)
+        check_number(f"{key}.learning_rate", learning_rate, above=0)
+        check_number(f"{key}.weight_decay", weight_decay, at_least=0)
         self.model = model
         self.num_classes = num_classes
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.test_names = list(test_names)
+        self.key = key
 
     def forward(self, data: Data) -> Tensor:
         """Logits of every node of a view, n x C."""
@@ -61,7 +64,7 @@ class NodeClassification(pl.LightningModule):
             raise TrainingError(
                 f"loss is {loss.item()} at epoch {self.current_epoch}: "
                 f"{first_non_finite(self.model, lambda: self(batch))}; "
-                f"lower training.learning_rate={self.learning_rate} or check the features"
+                f"lower {self.key}.learning_rate={self.learning_rate} or check the features"
             )
         self._log("train", loss, accuracy)
         return loss

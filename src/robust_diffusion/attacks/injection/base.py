@@ -65,13 +65,13 @@ class FeatureOptimizingAttack(Attack):
 
 
 def connect(
-    edge_index: Int[Tensor, "2 e"], targets: Sequence[Int[Tensor, " m"]], first_new_node: int
+    edge_index: Int[Tensor, "2 e"], targets: Sequence[Int[Tensor, "_"]], first_new_node: int
 ) -> Int[Tensor, "2 e2"]:
     """Append undirected edges from each new node to its targets.
 
     Args:
         edge_index: Edges so far.
-        targets: Distinct target nodes of each new node, at most m, for at least one new node.
+        targets: Target nodes of each new node, distinct for each; at least one new node.
         first_new_node: Number of the first new node; the others follow.
     """
     counts = torch.tensor([row.numel() for row in targets], device=edge_index.device)

@@ -1,0 +1,39 @@
+"""A small graph to attack, and models to attack it with."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.data import Data
+
+from robust_diffusion.data import citation_like_graph
+from robust_diffusion.data.normalize import arctan_normalize
+from robust_diffusion.models import GCN
+
+
+def small_graph() -> Data:
+    """200 nodes, 16 normalised features, 7 classes, 60 test nodes."""
+    graph = citation_like_graph(200, 400, 16, feature_signal=0.8)
+    graph.x = arctan_normalize(graph.x)
+    return graph
+
+
+def trained_gcn(graph: Data, epochs: int = 60) -> GCN:
+    """A GCN that knows the train nodes, in eval mode."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = GCN(graph.num_features, 16, graph.num_classes, num_layers=2)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+        for _ in range(epochs):
+            logits = model(graph.x, graph.edge_index)[graph.index_train]
+            loss = F.cross_entropy(logits, graph.y[graph.index_train])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    optimizer.zero_grad()
+    return model.eval()
+
+
+def mean_of_neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
+    """Differentiable logits without parameters: a node's features plus those around it."""
+    src, dst = edge_index
+    return 3 * x.index_add(0, dst, 0.1 * x[src])[:, :7]

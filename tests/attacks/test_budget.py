@@ -1,0 +1,78 @@
+import math
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from robust_diffusion.attacks import InjectionBudget
+from robust_diffusion.errors import ConfigError
+
+GOOD = {
+    "max_injected_nodes": 5,
+    "max_edges_per_injected_node": 4,
+    "feature_limits": (-0.5, 1.0),
+}
+
+
+def budget(**changes: Any) -> InjectionBudget:
+    return InjectionBudget(**GOOD | changes)
+
+
+def unchecked(**changes: Any) -> InjectionBudget:
+    """Past the type checker of the tests, as it is in use."""
+    made = object.__new__(InjectionBudget)
+    for key, value in (GOOD | changes).items():
+        object.__setattr__(made, key, value)
+    made.__post_init__()
+    return made
+
+
+@pytest.mark.parametrize("limits", [[-1, 1], (-1.0, 1.0), OmegaConf.create([-1, 1.0])])
+def test_limits_become_a_pair_of_floats(limits: Any) -> None:
+    assert budget(feature_limits=limits).feature_limits == (-1.0, 1.0)
+    assert all(type(limit) is float for limit in budget(feature_limits=limits).feature_limits)
+
+
+@pytest.mark.parametrize("key", ["max_injected_nodes", "max_edges_per_injected_node"])
+@pytest.mark.parametrize("value", [-1, 1.5, True, None, "3", math.inf])
+def test_counts_are_whole_and_not_negative(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"budget.{key}={value}: must be a whole number"):
+        unchecked(**{key: value})
+
+
+@pytest.mark.parametrize("key", ["max_injected_nodes", "max_edges_per_injected_node"])
+def test_nothing_may_be_spent(key: str) -> None:
+    assert getattr(budget(**{key: 0}), key) == 0
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [(1.0, -1.0), (0.5, 0.5), (math.nan, 1.0), (0.0, math.nan), (-math.inf, 1.0), (0.0, math.inf)],
+)
+def test_limits_are_finite_and_in_order(limits: tuple[float, float]) -> None:
+    with pytest.raises(ConfigError, match=r"budget.feature_limits=.*the smaller first"):
+        budget(feature_limits=limits)
+
+
+@pytest.mark.parametrize("limits", [(), (1.0,), (-1.0, 0.0, 1.0), 0.94, None, "ab", ("a", "b")])
+def test_limits_are_two_numbers(limits: Any) -> None:
+    with pytest.raises(ConfigError, match="must be two numbers"):
+        unchecked(feature_limits=limits)
+
+
+def test_is_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        budget().max_injected_nodes = 6  # type: ignore[misc]
+
+
+def test_each_edge_of_a_node_needs_a_target() -> None:
+    budget().check_targets(4)
+    with pytest.raises(ConfigError, match=r"max_edges_per_injected_node=4: .* the 3 target nodes"):
+        budget().check_targets(3)
+
+
+@pytest.mark.parametrize("edges", [0, 4])
+def test_an_attack_needs_a_target(edges: int) -> None:
+    with pytest.raises(ConfigError, match="target nodes: none"):
+        budget(max_edges_per_injected_node=edges).check_targets(0)

@@ -1,0 +1,196 @@
+"""Fixtures shared by all tests. `robust_diffusion` is imported late, behind pytest's type hook."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+Compose = Callable[..., DictConfig]
+
+TINY_DATA = [
+    "dataset.source.num_nodes=200",
+    "dataset.source.num_edges=400",
+    "dataset.source.num_features=16",
+]
+TINY_TRAINING = [
+    "training.max_epochs=3",
+    "threat.fit.max_epochs=3",
+    "model.hidden_channels=8",
+    "trainer=cpu",
+]
+TINY_ATTACKS = [
+    "budget.max_injected_nodes=3",
+    "budget.max_edges_per_injected_node=3",
+    "attacks.speit.num_steps=3",
+    "attacks.tdgia.num_steps=3",
+]
+
+
+def pytest_configure() -> None:
+    # Tests run in folders of their own, so a relative path would lead nowhere.
+    if data := os.environ.get("ROBUST_DIFFUSION_DATA"):
+        os.environ["ROBUST_DIFFUSION_DATA"] = str(Path(data).resolve())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    data = os.environ.get("ROBUST_DIFFUSION_DATA")
+    lacking = {}
+    if not torch.cuda.is_available():
+        lacking["gpu"] = "no CUDA device"
+    if not data:
+        lacking["real_data"] = "ROBUST_DIFFUSION_DATA is not set"
+    elif not (Path(data) / "grb-cora").is_dir():
+        lacking["real_data"] = "ROBUST_DIFFUSION_DATA has no folder grb-cora"
+    for item in items:
+        for marker, reason in lacking.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative paths end in the test's folder; nothing reaches W&B's server."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("WANDB_", "HYDRA_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("ROBUST_DIFFUSION_TRACEBACK", raising=False)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+
+
+@pytest.fixture
+def tiny() -> list[str]:
+    """Overrides of a cell that takes about a second, both attacks included."""
+    return [*TINY_DATA, *TINY_TRAINING, *TINY_ATTACKS]
+
+
+@pytest.fixture
+def tiny_clean() -> list[str]:
+    """The same without an attack."""
+    return [*TINY_DATA, *TINY_TRAINING, "attack=none"]
+
+
+@pytest.fixture
+def compose(tmp_path: Path) -> Iterator[Compose]:
+    """Composes the configuration of a cell that writes to the test's folder."""
+    import hydra
+
+    from robust_diffusion.config import CONFIG_DIR
+
+    def composed(*overrides: str) -> DictConfig:
+        GlobalHydra.instance().clear()
+        with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG_DIR)):
+            cfg = hydra.compose("config", overrides=list(overrides), return_hydra_config=True)
+        with open_dict(cfg):
+            cfg.hydra.runtime.output_dir = str(tmp_path / "outputs" / "cell")
+            HydraConfig.instance().set_config(cfg)
+            task = OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])
+        OmegaConf.set_struct(task, value=True)
+        return task
+
+    yield composed
+    HydraConfig.instance().cfg = None
+    GlobalHydra.instance().clear()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command line ended."""
+
+    status: int
+    out: str
+    err: str
+    records: list[dict[str, Any]]
+
+    @property
+    def error(self) -> str:
+        """The one line that says what is wrong."""
+        assert "Traceback" not in self.err + self.out
+        (line,) = [line for line in self.err.splitlines() if line.startswith("error:")]
+        return line
+
+    @property
+    def table(self) -> list[dict[str, str]]:
+        """The rows of the printed Markdown table."""
+        lines = [line for line in self.out.splitlines() if line.startswith("|")]
+        header, _, *rows = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
+        return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+@pytest.fixture
+def cli(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Outcome]]:
+    """Runs `python -m robust_diffusion.run` in this process."""
+    from robust_diffusion.evaluation import read_records
+    from robust_diffusion.run import main
+
+    root = logging.getLogger()
+    handlers, level, on_ctrl_c = root.handlers[:], root.level, signal.getsignal(signal.SIGINT)
+
+    def run(*arguments: str) -> Outcome:
+        GlobalHydra.instance().clear()
+        monkeypatch.setattr(sys, "argv", ["run.py"])
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # main sets it; this puts it back
+        capsys.readouterr()
+        status = 0
+        try:
+            main(arguments)
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        printed = capsys.readouterr()
+        return Outcome(status, printed.out, printed.err, read_records("outputs/records.jsonl"))
+
+    yield run
+    for handler in set(root.handlers) - set(handlers):
+        handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    signal.signal(signal.SIGINT, on_ctrl_c)
+    GlobalHydra.instance().clear()
+
+
+@pytest.fixture
+def make_datamodule() -> Callable[..., Any]:
+    """Builds a small graph to train on; keyword arguments go to the GraphDataModule."""
+    from functools import partial
+
+    from robust_diffusion.data import GraphDataModule, citation_like_graph
+
+    source = partial(citation_like_graph, num_nodes=200, num_edges=400, num_features=16)
+    return lambda **options: GraphDataModule(source, name="toy", **options)
+
+
+@pytest.fixture
+def make_fit() -> Callable[..., Any]:
+    """Builds a Fit of few epochs on the CPU."""
+    from functools import partial
+
+    import pytorch_lightning as pl
+
+    from robust_diffusion.training import Fit
+
+    trainer = partial(
+        pl.Trainer,
+        accelerator="cpu",
+        devices=1,
+        num_sanity_val_steps=0,
+        log_every_n_steps=1,
+        enable_model_summary=False,
+    )
+    return lambda **options: Fit(trainer, **({"max_epochs": 3} | options))

@@ -1,0 +1,181 @@
+import inspect
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import degree
+
+from robust_diffusion.data import GraphDataModule, citation_like_graph
+from robust_diffusion.data.normalize import arctan_normalize
+from robust_diffusion.errors import ConfigError
+
+STAGES = ("train", "val", "test")
+
+
+@pytest.fixture(scope="module")
+def raw() -> Data:
+    return citation_like_graph(num_nodes=120, num_edges=300, num_features=6)
+
+
+def served(graph: Data, **options: Any) -> GraphDataModule:
+    return GraphDataModule(graph.clone, name="small", **options)
+
+
+def edges(graph: Data) -> set[tuple[int, int]]:
+    return {(u, v) for u, v in graph.edge_index.T.tolist()}
+
+
+def edges_among(graph: Data, nodes: torch.Tensor) -> set[tuple[int, int]]:
+    """Edges among some nodes, named by their position in the list of nodes."""
+    position = {node: i for i, node in enumerate(nodes.tolist())}
+    return {(position[u], position[v]) for u, v in edges(graph) if {u, v} <= position.keys()}
+
+
+def equal(a: Data, b: Data) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in list(a.keys()))
+
+
+def test_train_view_is_the_subgraph_of_the_train_nodes(raw: Data) -> None:
+    view, nodes = served(raw).view("train"), raw.index_train
+    assert torch.equal(view.x, arctan_normalize(raw.x)[nodes])
+    assert torch.equal(view.y, raw.y[nodes])
+    assert edges(view) == edges_among(raw, nodes)
+    assert view.mask.all()
+
+
+def test_val_view_adds_the_val_nodes_and_scores_them_alone(raw: Data) -> None:
+    view = served(raw).view("val")
+    nodes = torch.cat([raw.index_train, raw.index_val]).sort().values
+    assert torch.equal(view.x, arctan_normalize(raw.x)[nodes])
+    assert edges(view) == edges_among(raw, nodes)
+    assert torch.equal(nodes[view.mask], raw.index_val)
+
+
+@pytest.mark.parametrize(
+    ("difficulty", "key"),
+    [
+        ("easy", "index_test_easy"),
+        ("medium", "index_test_medium"),
+        ("hard", "index_test_hard"),
+        ("full", "index_test"),
+    ],
+)
+def test_test_view_is_the_whole_graph_and_scores_the_targets(
+    raw: Data, difficulty: str, key: str
+) -> None:
+    datamodule = served(raw, difficulty=difficulty)
+    view = datamodule.view("test")
+    assert torch.equal(view.x, arctan_normalize(raw.x))
+    assert torch.equal(view.edge_index, raw.edge_index)
+    assert torch.equal(view.mask.nonzero().flatten(), raw[key])
+    assert torch.equal(datamodule.target_nodes, raw[key])
+
+
+@pytest.mark.parametrize("degree_leak", [False, True])
+def test_edges_of_test_nodes_reach_training_only_by_the_leak(raw: Data, degree_leak: bool) -> None:
+    touches_test = torch.isin(raw.edge_index, raw.index_test).any(0)
+    changed = raw.clone()
+    changed.edge_index = raw.edge_index[:, ~touches_test]
+    before, after = (served(graph, degree_leak=degree_leak) for graph in (raw, changed))
+    for stage in ("train", "val"):
+        assert equal(before.view(stage), after.view(stage)) is not degree_leak
+    assert not equal(before.view("test"), after.view("test"))
+
+
+def test_leaked_degrees(raw: Data) -> None:
+    datamodule = served(raw, degree_leak=True)
+    degrees = degree(raw.edge_index[0], raw.num_nodes) + 1
+    seen = torch.cat([raw.index_train, raw.index_val]).sort().values
+    assert torch.equal(datamodule.view("train").degree, degrees[raw.index_train])
+    assert torch.equal(datamodule.view("val").degree, degrees[seen])
+    assert "degree" not in datamodule.view("test")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_strict_views_carry_no_degree(raw: Data, stage: Any) -> None:
+    assert "degree" not in served(raw).view(stage)
+
+
+def test_setup_asks_the_source_once(raw: Data) -> None:
+    calls = []
+
+    def source() -> Data:
+        calls.append(1)
+        return raw.clone()
+
+    datamodule = GraphDataModule(source, name="small")
+    assert not calls
+    for stage in (None, "fit", "test"):
+        datamodule.setup(stage)
+    first = datamodule.graph
+    assert datamodule.graph is first
+    assert len(calls) == 1
+
+
+def test_a_source_that_hands_out_one_graph_is_not_changed(raw: Data) -> None:
+    before = raw.clone()
+    first, second = (GraphDataModule(lambda: raw, name="small") for _ in range(2))
+    assert torch.equal(first.graph.x, second.graph.x)
+    assert torch.equal(raw.x, before.x)
+
+
+def test_facts_about_the_graph(raw: Data) -> None:
+    datamodule = served(raw)
+    assert datamodule.num_features == 6
+    assert datamodule.num_classes == 7
+    assert datamodule.name == "small"
+    assert datamodule.test_names == ["clean"]
+
+
+def test_attacked_graphs_are_served_after_the_clean_one(raw: Data) -> None:
+    datamodule = served(raw)
+    clean = datamodule.view("test")
+    x = torch.cat([clean.x, torch.ones(2, 6)])
+    new = torch.tensor([[120, 121, 0, 1], [0, 1, 120, 121]])
+    edge_index = torch.cat([clean.edge_index, new], 1)
+    datamodule.add_test_graph("b", x, edge_index)
+    datamodule.add_test_graph("a", clean.x, clean.edge_index)
+    assert datamodule.test_names == ["clean", "b", "a"]
+    attacked = datamodule.test_graph("b")
+    assert torch.equal(attacked.x, x)
+    assert torch.equal(attacked.edge_index, edge_index)
+    assert torch.equal(attacked.y[:120], clean.y)
+    assert attacked.y.numel() == attacked.mask.numel() == 122
+    assert torch.equal(attacked.mask.nonzero().flatten(), datamodule.target_nodes)
+    assert equal(datamodule.test_graph("a"), clean)
+    assert datamodule.test_graph("clean") is clean
+
+
+@pytest.mark.parametrize("name", ["clean", "speit"])
+def test_a_name_is_given_once(raw: Data, name: str) -> None:
+    datamodule = served(raw)
+    datamodule.add_test_graph("speit", raw.x, raw.edge_index)
+    with pytest.raises(ConfigError, match=f"attack={name}"):
+        datamodule.add_test_graph(name, raw.x, raw.edge_index)
+    assert datamodule.test_names == ["clean", "speit"]
+
+
+def test_loaders_yield_the_views_unbatched(raw: Data) -> None:
+    datamodule = served(raw)
+    datamodule.add_test_graph("speit", raw.x, raw.edge_index)
+    loaders = {
+        "train": [datamodule.train_dataloader()],
+        "val": [datamodule.val_dataloader()],
+        "test": datamodule.test_dataloader(),
+    }
+    assert len(loaders["test"]) == 2
+    for stage, group in loaders.items():
+        assert all(loader.batch_size is None and len(loader) == 1 for loader in group)
+        (graph,) = group[0]
+        assert isinstance(graph, Data)
+        assert equal(graph, datamodule.view(stage))  # type: ignore[arg-type]
+    (attacked,) = loaders["test"][1]
+    assert equal(attacked, datamodule.test_graph("speit"))
+
+
+def test_an_unknown_difficulty_is_refused(raw: Data) -> None:
+    # Past the type checker of the tests, as it is in use.
+    init = inspect.unwrap(GraphDataModule.__init__)
+    with pytest.raises(ConfigError, match="difficulty=extreme: unknown; use one of easy, full"):
+        init(object.__new__(GraphDataModule), raw.clone, name="small", difficulty="extreme")

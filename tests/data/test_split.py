@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+
+from robust_diffusion.data.split import degree_split
+
+TESTS = ("test_easy", "test_medium", "test_hard")
+SIZES = (20, 100, 999, 2680)
+
+
+def degrees(n: int) -> np.ndarray:
+    return np.random.default_rng(n).geometric(0.25, n)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_sizes(n: int) -> None:
+    splits = degree_split(degrees(n))
+    assert [splits[name].size for name in TESTS] == [n // 10] * 3
+    assert splits["train"].size == int(0.6 * n)
+    assert splits["val"].size == n - int(0.6 * n) - 3 * (n // 10)
+    assert splits["val"].size > 0
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_every_node_is_in_exactly_one_part(n: int) -> None:
+    splits = degree_split(degrees(n))
+    parts = np.concatenate([splits["train"], splits["val"], splits["test"]])
+    assert sorted(parts) == list(range(n))
+    assert sorted(np.concatenate([splits[name] for name in TESTS])) == splits["test"].tolist()
+    for index in splits.values():
+        assert index.dtype == np.int64
+        assert (np.diff(index) > 0).all()
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_degrees_grow_with_the_difficulty(n: int) -> None:
+    degree = degrees(n)
+    easy, medium, hard = (degree[degree_split(degree)[name]] for name in TESTS)
+    assert easy.max() <= medium.min()
+    assert medium.max() <= hard.min()
+    assert easy.max() < hard.min()
+
+
+def test_lowest_and_highest_degrees_are_never_tested() -> None:
+    n = 200
+    degree = np.random.default_rng(0).permutation(n)
+    drawn = set()
+    for seed in range(50):
+        drawn |= set(degree[degree_split(degree, seed)["test"]])
+    assert drawn == set(range(10, 190))
+
+
+def test_ties_are_cut_in_the_order_of_the_nodes() -> None:
+    n = 1000
+    degree = np.random.default_rng(0).integers(0, 4, n)
+    rank = np.lexsort((np.arange(n), degree)).argsort()
+    splits = degree_split(degree)
+    for name, low, high in zip(TESTS, (50, 350, 650), (350, 650, 950), strict=True):
+        assert low <= rank[splits[name]].min()
+        assert rank[splits[name]].max() < high
+
+
+def test_train_nodes_are_drawn_from_everywhere() -> None:
+    splits = degree_split(degrees(1000))
+    assert splits["val"].min() < 100
+    assert splits["train"].max() > 900
+
+
+def test_the_seed_decides() -> None:
+    degree = degrees(100)
+    first, again, other = (degree_split(degree, seed) for seed in (1, 1, 2))
+    for name in first:
+        assert np.array_equal(first[name], again[name])
+        assert not np.array_equal(first[name], other[name])
+
+
+def test_the_integer_type_does_not_matter() -> None:
+    degree = degrees(100)
+    narrow = degree_split(degree.astype(np.int32))
+    for name, index in degree_split(degree).items():
+        assert np.array_equal(index, narrow[name])

@@ -1,0 +1,121 @@
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import degree, homophily
+
+from robust_diffusion.data.synthetic import CORA_CLASS_SHARES, citation_like_graph
+from robust_diffusion.data.validate import SPLITS
+from robust_diffusion.errors import ConfigError
+
+
+def small(**changes: Any) -> Data:
+    return citation_like_graph(
+        **{"num_nodes": 200, "num_edges": 400, "num_features": 8, "seed": 3} | changes
+    )
+
+
+@pytest.fixture(scope="module")
+def graph() -> Data:
+    return citation_like_graph()
+
+
+def test_size_is_about_that_of_cora(graph: Data) -> None:
+    assert graph.num_nodes == 2680
+    assert graph.num_features == 302
+    assert graph.num_classes == 7
+    assert graph.num_edges / 2 == pytest.approx(5148, rel=0.05)
+
+
+def test_homophily_is_about_that_of_cora(graph: Data) -> None:
+    assert homophily(graph.edge_index, graph.y, method="edge") == pytest.approx(0.81, abs=0.02)
+
+
+def test_class_shares_are_those_of_cora(graph: Data) -> None:
+    shares = graph.y.bincount() / graph.num_nodes
+    assert shares.tolist() == pytest.approx(CORA_CLASS_SHARES, abs=0.002)
+
+
+def test_degrees_have_a_heavy_tail(graph: Data) -> None:
+    degrees = degree(graph.edge_index[0], graph.num_nodes)
+    assert degrees.max() > 8 * degrees.mean()
+    assert degrees.median() < degrees.mean()
+
+
+def test_is_a_simple_undirected_graph(graph: Data) -> None:
+    assert graph.is_undirected()
+    assert graph.is_coalesced()
+    assert not graph.has_self_loops()
+
+
+def test_split_is_valid(graph: Data) -> None:
+    parts = torch.cat([graph.index_train, graph.index_val, graph.index_test])
+    assert torch.equal(parts.sort().values, torch.arange(graph.num_nodes))
+    assert [graph[f"index_{name}"].numel() for name in SPLITS] == [1608, 268, 804, 268, 268, 268]
+
+
+def test_same_seed_same_graph() -> None:
+    first, again = small(), small()
+    assert set(first.keys()) == set(again.keys())
+    for key in first.keys():  # noqa: SIM118 - Data is no dict
+        assert first[key] == again[key] if key == "num_classes" else first[key].equal(again[key])
+
+
+def test_another_seed_another_graph() -> None:
+    first, other = small(), small(seed=4)
+    for key in ("x", "y", "edge_index", "index_train", "index_test_easy"):
+        assert not torch.equal(first[key], other[key]), key
+
+
+@pytest.mark.parametrize(
+    ("change", "keys"),
+    [
+        ({"num_nodes": 201}, ["x", "y", "edge_index"]),
+        ({"num_edges": 401}, ["edge_index"]),
+        ({"num_features": 9}, ["x"]),
+        ({"homophily": 0.5}, ["edge_index"]),
+        ({"degree_exponent": 3.5}, ["edge_index"]),
+        ({"feature_signal": 0.5}, ["x"]),
+    ],
+)
+def test_every_argument_changes_the_graph(change: dict[str, Any], keys: list[str]) -> None:
+    first, other = small(), small(**change)
+    for key in keys:
+        assert not torch.equal(first[key], other[key]), key
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_extreme_homophily_is_exact(share: float) -> None:
+    graph = small(homophily=share)
+    assert homophily(graph.edge_index, graph.y, method="edge") == share
+
+
+def test_the_signal_is_the_spread_of_the_class_means() -> None:
+    graph = citation_like_graph(5000, 1, 50, feature_signal=2.0)
+    means = torch.stack([graph.x[graph.y == label].mean(0) for label in range(7)])
+    assert means.std().item() == pytest.approx(2, rel=0.15)
+    assert (graph.x - means[graph.y]).std().item() == pytest.approx(1, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"num_nodes": 99},
+        {"num_nodes": True},
+        {"num_edges": 0},
+        {"num_features": 0},
+        {"seed": -1},
+        {"homophily": -0.1},
+        {"homophily": 1.1},
+        {"homophily": float("nan")},
+        {"degree_exponent": 2.0},
+        {"degree_exponent": float("inf")},
+        {"feature_signal": -0.1},
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_refused(bad: dict[str, Any]) -> None:
+    ((key, value),) = bad.items()
+    with pytest.raises(ConfigError, match=f"{key}={value}: must be"):
+        small(**bad)

@@ -1,0 +1,171 @@
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning.loggers import CSVLogger
+from torch import nn
+
+from robust_diffusion.attacks import SPEIT, TDGIA, InjectionBudget
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation import BlackBox, CellResult, evaluate_cell
+from robust_diffusion.flows import Heat
+from robust_diffusion.models import GCN, GraphPDE
+from robust_diffusion.solver import Solver
+
+Make = Callable[..., Any]
+Run = Callable[..., CellResult]
+
+NUM_LAYERS = 2
+NUM_STEPS = 3
+
+
+def gcn(in_channels: int, out_channels: int) -> nn.Module:
+    return GCN(in_channels, 8, out_channels)
+
+
+def heat(in_channels: int, out_channels: int) -> nn.Module:
+    solver = Solver("euler", num_steps=NUM_STEPS)
+    return GraphPDE(in_channels, 8, out_channels, flow=Heat, solver=solver, num_layers=NUM_LAYERS)
+
+
+@pytest.fixture
+def run(make_datamodule: Make, make_fit: Make, tmp_path: Path) -> Run:
+    """Runs a cell of two attacks; keyword arguments replace its parts."""
+
+    def cell(**parts: Any) -> CellResult:
+        defaults = {
+            "datamodule": make_datamodule(),
+            "model": heat,
+            "fit": make_fit(),
+            "threat": BlackBox(gcn, make_fit()),
+            "attacks": {"speit": SPEIT(num_steps=3), "tdgia": TDGIA(num_steps=3)},
+            "budget": InjectionBudget(4, 2, (-0.5, 0.5)),
+            "seed": 0,
+            "directory": tmp_path / "checkpoints",
+        }
+        return evaluate_cell(**(defaults | parts))
+
+    return cell
+
+
+def never(*_: Any, **__: Any) -> Any:
+    raise AssertionError("nothing may be trained")
+
+
+def test_tests_the_clean_graph_first_then_each_attack_in_order(run: Run) -> None:
+    result = run()
+    assert list(result.accuracy) == ["clean", "speit", "tdgia"]
+    assert list(result.surrogate_accuracy) == ["clean", "speit", "tdgia"]
+    assert list(result.spent) == ["speit", "tdgia"]
+    for share in (*result.accuracy.values(), *result.surrogate_accuracy.values()):
+        assert 0 <= share <= 1
+        assert share * 20 == pytest.approx(round(share * 20))  # of 20 target nodes
+
+
+def test_counts_and_times(run: Run, tmp_path: Path) -> None:
+    result = run()
+    assert result.epochs == 3
+    assert result.nfe == NUM_LAYERS * NUM_STEPS
+    assert set(result.seconds) == {"train", "attacked_model", "speit", "tdgia", "test"}
+    assert all(seconds > 0 for seconds in result.seconds.values())
+    for folder in ("victim", "attacked"):
+        assert len(list((tmp_path / "checkpoints" / folder).glob("*.ckpt"))) == 1
+
+
+def test_spends_no_more_than_declared(run: Run) -> None:
+    for spent in run().spent.values():
+        assert spent["injected_nodes"] == 4
+        assert spent["injected_edges"] <= 8
+        assert spent["max_edges_per_injected_node"] <= 2
+        low, high = spent["feature_range"]
+        assert -0.5 <= low <= high <= 0.5
+
+
+def test_without_attacks_no_surrogate_is_trained(run: Run, make_fit: Make) -> None:
+    result = run(attacks={}, threat=BlackBox(never, make_fit()))
+    assert list(result.accuracy) == ["clean"]
+    assert result.surrogate_accuracy == {}
+    assert result.spent == {}
+
+
+def test_accuracies_are_those_of_the_best_victim_on_the_test_graphs(
+    run: Run, make_datamodule: Make
+) -> None:
+    victims = []
+
+    def kept(in_channels: int, out_channels: int) -> nn.Module:
+        victims.append(heat(in_channels, out_channels))
+        return victims[-1]
+
+    datamodule = make_datamodule()
+    result = run(model=kept, datamodule=datamodule)
+    (victim,) = victims
+    victim.eval()
+    for name in datamodule.test_names:
+        graph = datamodule.test_graph(name)
+        right = victim(graph.x, graph.edge_index).argmax(1)[graph.mask] == graph.y[graph.mask]
+        assert result.accuracy[name] == pytest.approx(right.double().mean().item())
+
+
+def test_the_victim_is_trained_without_the_attacks(run: Run) -> None:
+    attacked, alone = run(), run(attacks={})
+    assert attacked.accuracy["clean"] == alone.accuracy["clean"]
+    assert attacked.val_accuracy == alone.val_accuracy
+
+
+def test_every_victim_of_one_seed_faces_the_same_graphs(run: Run, make_datamodule: Make) -> None:
+    first, second = make_datamodule(), make_datamodule()
+    one, other = run(datamodule=first), run(datamodule=second, model=gcn)
+    assert one.surrogate_accuracy == other.surrogate_accuracy
+    assert one.spent == other.spent
+    for name in ("speit", "tdgia"):
+        assert torch.equal(first.test_graph(name).x, second.test_graph(name).x)
+        assert torch.equal(first.test_graph(name).edge_index, second.test_graph(name).edge_index)
+
+
+def test_the_order_of_the_attacks_does_not_matter(run: Run) -> None:
+    forward = run()
+    backward = run(attacks={"tdgia": TDGIA(num_steps=3), "speit": SPEIT(num_steps=3)})
+    assert forward.accuracy == backward.accuracy
+
+
+def test_another_seed_faces_other_graphs(run: Run, make_datamodule: Make) -> None:
+    first, second = make_datamodule(), make_datamodule()
+    run(datamodule=first, seed=0)
+    run(datamodule=second, seed=1)
+    assert not torch.equal(first.test_graph("speit").x, second.test_graph("speit").x)
+
+
+def test_a_model_without_flows_evaluates_none(run: Run) -> None:
+    assert run(model=gcn, attacks={}).nfe == 0
+
+
+def test_test_accuracies_reach_the_logger(run: Run, tmp_path: Path) -> None:
+    logger = CSVLogger(tmp_path, name="", version="curves")
+    result = run(logger=logger)
+    with (tmp_path / "curves" / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {"train_loss", "val_accuracy"} <= set(rows[0])
+    for name, accuracy in result.accuracy.items():
+        (logged,) = [float(row[f"test/{name}"]) for row in rows if row[f"test/{name}"]]
+        assert logged == pytest.approx(accuracy, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"seed": -1}, r"seed=-1"),
+        ({"seed": 2**32}, r"seed=4294967296: must be at most 4294967295"),
+        ({"budget": InjectionBudget(1, 21, (-1.0, 1.0))}, r"injected_node=21: .* 20 target"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_training(
+    run: Run, make_fit: Make, monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], words: str
+) -> None:
+    fit = make_fit()
+    monkeypatch.setattr(type(fit), "__call__", never)
+    with pytest.raises(ConfigError, match=words):
+        run(fit=fit, **parts)

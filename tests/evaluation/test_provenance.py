@@ -1,0 +1,85 @@
+import platform
+import re
+import shutil
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from robust_diffusion.evaluation import provenance
+
+GIT = ["git", "-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
+
+
+def git(*arguments: str, folder: Path) -> str:
+    result = subprocess.run(
+        [*GIT, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return result.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository that holds a file of the module's name, which the module then takes for it."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    own = folder / "provenance.py"
+    shutil.copy(provenance.__file__, own)
+    git("init", "--quiet", folder=folder)
+    git("add", own.name, folder=folder)
+    git("commit", "--quiet", "--message", "first", folder=folder)
+    monkeypatch.setattr(provenance, "__file__", str(own))
+    return folder
+
+
+def test_revision_of_a_clean_checkout_is_its_commit(checkout: Path) -> None:
+    revision = provenance.revision()
+    assert revision == git("rev-parse", "HEAD", folder=checkout)
+    assert revision is not None
+    assert re.fullmatch(r"[0-9a-f]{40,64}", revision)
+
+
+def test_a_changed_file_makes_it_dirty(checkout: Path) -> None:
+    (checkout / "provenance.py").write_text("# changed\n")
+    assert provenance.revision() == git("rev-parse", "HEAD", folder=checkout) + "-dirty"
+
+
+def test_results_beside_the_code_do_not_make_it_dirty(checkout: Path) -> None:
+    (checkout / "records.jsonl").write_text("{}\n")
+    revision = provenance.revision()
+    assert revision is not None
+    assert not revision.endswith("-dirty")
+
+
+def test_no_revision_for_a_package_installed_inside_another_checkout(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = checkout / "site-packages"
+    installed.mkdir()
+    shutil.copy(checkout / "provenance.py", installed)
+    monkeypatch.setattr(provenance, "__file__", str(installed / "provenance.py"))
+    assert provenance.revision() is None
+
+
+def test_no_revision_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
+    assert provenance.revision() is None
+
+
+def test_no_revision_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(checkout))
+    assert provenance.revision() is None
+
+
+def test_versions_name_python_and_every_package() -> None:
+    versions = provenance.versions()
+    assert set(versions) == {"python", *provenance.PACKAGES}
+    assert versions["python"] == platform.python_version()
+    assert versions["torch"] == version("torch")
+
+
+def test_a_package_that_is_not_installed_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "PACKAGES", ("no-such-package-anywhere",))
+    assert provenance.versions()["no-such-package-anywhere"] == "not installed"

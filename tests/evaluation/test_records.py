@@ -1,0 +1,104 @@
+import json
+import logging
+import math
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation import append_record, read_records
+from robust_diffusion.evaluation.records import check_writable
+
+
+def test_what_was_appended_is_read_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "records.jsonl"
+    records = [{"seed": seed, "accuracy": {"clean": 0.5}} for seed in range(3)]
+    for record in records:
+        append_record(path, record)
+    assert read_records(path) == records
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_no_file_means_no_records(tmp_path: Path) -> None:
+    assert read_records(tmp_path / "records.jsonl") == []
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_lacks_is_refused_and_nothing_written(
+    tmp_path: Path, value: float
+) -> None:
+    path = tmp_path / "records.jsonl"
+    append_record(path, {"seed": 0})
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="JSON"):
+        append_record(path, {"seed": 1, "accuracy": {"clean": value}})
+    assert path.read_bytes() == before
+
+
+def test_a_line_cut_short_is_passed_over_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "records.jsonl"
+    append_record(path, {"seed": 0})
+    append_record(path, {"seed": 1})
+    path.write_bytes(path.read_bytes()[:-5])
+    with caplog.at_level(logging.WARNING):
+        assert read_records(path) == [{"seed": 0}]
+    assert "records.jsonl, line 2" in caplog.text
+
+
+def test_the_next_append_closes_off_a_line_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text('{"seed": 0}\n{"se')
+    append_record(path, {"seed": 2})
+    assert path.read_text().splitlines()[1:] == ['{"se', '{"seed": 2}']
+    assert read_records(path) == [{"seed": 0}, {"seed": 2}]
+
+
+def test_a_last_line_without_its_newline_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text('{"seed": 0}')
+    append_record(path, {"seed": 1})
+    assert read_records(path) == [{"seed": 0}, {"seed": 1}]
+
+
+def test_a_line_that_is_no_object_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text('[1]\n\n"text"\n{"seed": 0}\n')
+    assert read_records(path) == [{"seed": 0}]
+
+
+def _append_many(path: Path, writer: int) -> None:
+    for number in range(25):
+        append_record(path, {"writer": writer, "number": number, "padding": "x" * 5000})
+
+
+def test_processes_that_append_at_once_leave_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_append_many, args=(path, w)) for w in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(records) == 100
+    for writer_number in range(4):
+        own = [r["number"] for r in records if r["writer"] == writer_number]
+        assert own == list(range(25))
+
+
+@pytest.mark.parametrize("write", [check_writable, lambda path: append_record(path, {"seed": 0})])
+def test_a_file_that_cannot_be_written_is_the_users_error(tmp_path: Path, write: object) -> None:
+    (tmp_path / "file").write_text("")
+    assert callable(write)
+    with pytest.raises(ConfigError, match=r"paths\.records=.*cannot be written"):
+        write(tmp_path / "file" / "records.jsonl")
+
+
+def test_checking_writes_no_record(tmp_path: Path) -> None:
+    append_record(tmp_path / "records.jsonl", {"seed": 0})
+    check_writable(tmp_path / "records.jsonl")
+    assert read_records(tmp_path / "records.jsonl") == [{"seed": 0}]

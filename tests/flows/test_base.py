@@ -1,0 +1,218 @@
+"""What holds for every flow."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.flows import Beltrami, Flow, Heat, MeanCurvature
+from robust_diffusion.operators import Graph
+from robust_diffusion.solver import Solver
+from tests.graphs import (
+    ALL_FLOWS,
+    ATTENTION_FLOWS,
+    CHANNELS,
+    MODULATED_FLOWS,
+    NODES,
+    build_flow,
+    random_edges,
+    random_graph,
+    random_signal,
+    with_weight,
+    without_type_checks,
+)
+
+TIME = torch.tensor(0.0)
+VARIANTS = [
+    (Heat, {}),
+    *[
+        (cls, {"attention": kind, "gradient_norm": norm} if norm else {"attention": kind})
+        for cls in ATTENTION_FLOWS
+        for kind in ("trained", "resampled")
+        for norm in (("edges", "residual") if cls in MODULATED_FLOWS else (None,))
+    ],
+]
+
+
+@pytest.fixture(
+    params=VARIANTS, ids=lambda variant: "-".join([variant[0].__name__, *variant[1].values()])
+)
+def flow(request: pytest.FixtureRequest) -> Flow:
+    cls, options = request.param
+    return build_flow(cls, **options)
+
+
+def test_constant_signal_does_not_change(flow: Flow) -> None:
+    z = torch.tensor([3.0, -2.0, 0.0, 1e3, 1e-3], dtype=torch.float64).expand(NODES, CHANNELS)
+    torch.testing.assert_close(flow(TIME, z, random_graph()), torch.zeros_like(z))
+
+
+def test_renumbering_the_nodes_renumbers_the_derivative(flow: Flow) -> None:
+    edge_index, weight = random_edges()
+    z, order = random_signal(), torch.randperm(NODES)
+    new_name = order.argsort()
+    graph = Graph.from_edge_index(edge_index, weight, num_nodes=NODES)
+    renamed = Graph.from_edge_index(new_name[edge_index], weight, num_nodes=NODES)
+    torch.testing.assert_close(flow(TIME, z[order], renamed), flow(TIME, z, graph)[order])
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [Solver("rk4", num_steps=20), Solver("dopri5", rtol=1e-6, atol=1e-8)],
+    ids=["rk4", "dopri5"],
+)
+def test_solution_stays_within_the_initial_extremes(flow: Flow, solver: Solver) -> None:
+    z, graph = 3 * random_signal(), random_graph()
+    end = solver.integrate(lambda t, x: flow(t, x, graph), z, 4.0).detach()
+    assert (end.max(0).values <= z.max(0).values + 1e-6).all()
+    assert (end.min(0).values >= z.min(0).values - 1e-6).all()
+    assert end.std(0).sum() < z.std(0).sum()
+
+
+def test_weight_zero_is_the_same_as_no_edge(flow: Flow) -> None:
+    z, graph = random_signal(), random_graph()
+    stays = (graph.src == graph.dst) | (torch.arange(graph.num_edges) % 3 > 0)
+    zeroed = with_weight(graph, graph.weight * stays)
+    removed = Graph(graph.src[stays], graph.dst[stays], graph.weight[stays], NODES)
+    assert not stays.all()
+    torch.testing.assert_close(flow(TIME, z, zeroed), flow(TIME, z, removed))
+
+
+def test_gradcheck_in_state_and_edge_weights(flow: Flow) -> None:
+    graph = random_graph()
+    z, weight = random_signal().requires_grad_(), graph.weight.clone().requires_grad_()
+    assert gradcheck(lambda x, w: flow(TIME, x, with_weight(graph, w)), (z, weight))
+
+
+def test_edge_weights_are_not_negative_and_sum_to_at_most_one(flow: Flow) -> None:
+    z, graph = random_signal(), random_graph()
+    weights = flow.edge_weights(z, graph)
+    totals = torch.zeros(NODES, dtype=torch.float64).index_add(0, graph.dst, weights)
+    assert (weights > 0).all()
+    assert (totals <= 1 + 1e-12).all()
+
+
+def test_evaluation_is_deterministic(flow: Flow) -> None:
+    z, graph = random_signal(), random_graph()
+    first = flow(TIME, z, graph)
+    torch.manual_seed(99)
+    assert torch.equal(flow(TIME, z, graph), first)
+
+
+def test_time_itself_does_not_matter(flow: Flow) -> None:
+    z, graph = random_signal(), random_graph()
+    assert torch.equal(flow(TIME, z, graph), flow(TIME + 5, z, graph))
+
+
+def test_gradients_are_finite_on_a_constant_signal(flow: Flow) -> None:
+    graph = random_graph()
+    weight = graph.weight.clone().requires_grad_()
+    z = torch.ones(NODES, CHANNELS, dtype=torch.float64, requires_grad=True)
+    out = flow(TIME, z, with_weight(graph, weight))
+    (out * random_signal(1)).sum().backward()
+    for tensor in (z, weight, *flow.parameters()):
+        assert tensor.grad is not None
+        assert tensor.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("spectral_norm", [False, True])
+@pytest.mark.parametrize("cls", ATTENTION_FLOWS)
+def test_gradients_reach_every_parameter(cls: type[Flow], spectral_norm: bool) -> None:
+    flow = build_flow(cls, spectral_norm=spectral_norm).train()
+    (flow(TIME, random_signal(), random_graph()) * random_signal(1)).sum().backward()
+    parameters = dict(flow.named_parameters())
+    assert len(parameters) == 2
+    for name, parameter in parameters.items():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 1e-8, name
+
+
+@pytest.mark.parametrize(
+    ("edge_index", "num_nodes"),
+    [
+        (torch.zeros(2, 0, dtype=torch.long), NODES),
+        (torch.tensor([[0, 0, 0, 1], [1, 1, 0, 0]]), NODES),
+        (torch.zeros(2, 0, dtype=torch.long), 1),
+    ],
+    ids=["no_edges", "duplicates_loops_and_isolated_nodes", "one_node"],
+)
+def test_degenerate_graphs_give_finite_values_and_gradients(
+    flow: Flow, edge_index: Tensor, num_nodes: int
+) -> None:
+    graph = Graph.from_edge_index(edge_index, num_nodes=num_nodes, dtype=torch.float64)
+    z = random_signal()[:num_nodes].requires_grad_()
+    out = flow(TIME, z, graph)
+    (out * random_signal(1)[:num_nodes]).sum().backward()
+    assert out.isfinite().all()
+    assert z.grad is not None
+    assert z.grad.isfinite().all()
+
+
+def test_isolated_nodes_stay_as_they_are(flow: Flow) -> None:
+    edge_index = torch.tensor([[0, 1], [1, 0]])
+    graph = Graph.from_edge_index(edge_index, num_nodes=NODES, dtype=torch.float64)
+    out = flow(TIME, random_signal(), graph)
+    torch.testing.assert_close(out[2:], torch.zeros_like(out[2:]))
+    assert (out[:2] != 0).any()
+
+
+@pytest.mark.parametrize("cls", [*MODULATED_FLOWS])
+def test_similarity_is_the_attention_without_modulation(cls: type[Flow]) -> None:
+    flow, z, graph = build_flow(cls), random_signal(), random_graph()
+    assert torch.equal(flow.similarity(z, graph), flow.attention(z, graph))
+    assert not torch.allclose(flow.similarity(z, graph), flow.edge_weights(z, graph))
+
+
+def test_similarity_is_the_edge_weight_by_default() -> None:
+    flow, z, graph = build_flow(Heat), random_signal(), random_graph()
+    assert torch.equal(flow.similarity(z, graph), flow.edge_weights(z, graph))
+
+
+@pytest.mark.parametrize("cls", MODULATED_FLOWS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gradient_norm": "residual"},
+        {"gradient_floor": 1.0},
+        {"attention": "resampled"},
+        {"heads": 3},
+        {"attention_channels": 4},
+        {"spectral_norm": False},
+    ],
+    ids=str,
+)
+def test_every_option_changes_the_derivative(cls: type[Flow], options: dict[str, object]) -> None:
+    z, graph = random_signal(), random_graph()
+    default, changed = build_flow(cls), build_flow(cls, **options)
+    difference = default(TIME, z, graph) - changed(TIME, z, graph)
+    assert difference.abs().max() > 1e-6
+
+
+def test_the_two_modulations_differ() -> None:
+    z, graph = random_signal(), random_graph()
+    first, second = (build_flow(cls)(TIME, z, graph) for cls in (MeanCurvature, Beltrami))
+    assert (first - second).abs().max() > 1e-5
+
+
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+@pytest.mark.parametrize("t_end", [-0.5, float("nan"), float("inf")])
+def test_bad_integration_period(cls: type[Flow], t_end: float) -> None:
+    with pytest.raises(ConfigError, match=r"flow\.t_end="):
+        cls(CHANNELS, t_end=t_end)
+
+
+@pytest.mark.parametrize("cls", MODULATED_FLOWS)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("gradient_norm", "edge"),
+        ("gradient_floor", 0.0),
+        ("gradient_floor", -1.0),
+        ("gradient_floor", None),
+        ("t_end", "long"),
+    ],
+)
+def test_bad_option_names_its_key(cls: type[Flow], key: str, value: object) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=rf"flow\.{key}={value}"):
+        cls(CHANNELS, **{key: value})

@@ -1,0 +1,71 @@
+"""Small graphs and flows that many tests share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import jaxtyping
+import torch
+from torch import Tensor
+
+from robust_diffusion.flows import Beltrami, Flow, Grand, Heat, MeanCurvature
+from robust_diffusion.operators import Graph
+
+ALL_FLOWS = [Heat, Grand, MeanCurvature, Beltrami]
+ATTENTION_FLOWS = [Grand, MeanCurvature, Beltrami]
+MODULATED_FLOWS = [MeanCurvature, Beltrami]
+
+NODES = 7
+CHANNELS = 5
+
+
+def random_edges(seed: int = 0, *, symmetric: bool = False) -> tuple[Tensor, Tensor]:
+    """Edges without duplicates or self-loops, unsorted, and positive weights for them."""
+    generator = torch.Generator().manual_seed(seed)
+    adjacent = torch.rand(NODES, NODES, generator=generator) < 0.4
+    weights = torch.rand(NODES, NODES, generator=generator, dtype=torch.float64) + 0.5
+    if symmetric:
+        adjacent = adjacent | adjacent.T
+        weights = weights + weights.T
+    edge_index = adjacent.fill_diagonal_(0).nonzero().T
+    edge_index = edge_index[:, torch.randperm(edge_index.size(1), generator=generator)]
+    return edge_index, weights[edge_index[0], edge_index[1]]
+
+
+def random_graph(
+    seed: int = 0, *, symmetric: bool = False, self_loops: bool = True, weighted: bool = True
+) -> Graph:
+    """A random weighted graph in float64, without isolated nodes unless `self_loops` is off."""
+    edge_index, weight = random_edges(seed, symmetric=symmetric)
+    if not weighted:
+        weight = torch.ones_like(weight)
+    return Graph.from_edge_index(edge_index, weight, num_nodes=NODES, self_loops=self_loops)
+
+
+def with_weight(graph: Graph, weight: Tensor) -> Graph:
+    """The same edges with other weights."""
+    return Graph(graph.src, graph.dst, weight, graph.num_nodes)
+
+
+def random_signal(seed: int = 0, channels: int = CHANNELS) -> Tensor:
+    """Node features in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(NODES, channels, generator=generator, dtype=torch.float64)
+
+
+def build_flow(cls: type[Flow], **options: object) -> Flow:
+    """A small flow in float64 and eval mode, the same one for the same options."""
+    torch.manual_seed(0)
+    if cls is not Heat:
+        options = {"heads": 2, "attention_channels": 6, **options}
+    return cls(CHANNELS, **options).double().eval()
+
+
+@contextmanager
+def without_type_checks() -> Iterator[None]:
+    """Let wrongly typed values through to the package's own checks, as outside of pytest."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)  # noqa: FBT003
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", before)

@@ -1,0 +1,319 @@
+import io
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.flows import Beltrami, Flow, Grand, Heat
+from robust_diffusion.models import GraphPDE, Rewiring
+from robust_diffusion.solver import Solver, count_evaluations
+from tests import oracles
+from tests.graphs import ALL_FLOWS, ATTENTION_FLOWS, CHANNELS, NODES, random_edges, random_signal
+
+CLASSES = 3
+SMALL = {"heads": 2, "attention_channels": 6}
+
+
+def build(
+    cls: type[Flow] = Beltrami,
+    *,
+    flow: dict[str, object] | None = None,
+    solver: dict[str, object] | None = None,
+    hidden_channels: int | list[int] = 6,
+    **options: object,
+) -> GraphPDE:
+    torch.manual_seed(0)
+    small = {} if cls is Heat else SMALL
+    model = GraphPDE(
+        CHANNELS,
+        hidden_channels,
+        CLASSES,
+        flow=partial(cls, **{**small, **(flow or {})}),
+        solver=Solver(**{"method": "rk4", "num_steps": 1, **(solver or {})}),
+        **options,
+    )
+    return model.double().eval()
+
+
+@pytest.fixture
+def edge_index() -> Tensor:
+    return random_edges(symmetric=True)[0]
+
+
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+@pytest.mark.parametrize(
+    ("hidden", "num_layers"), [(6, 1), (6, 3), ([], 1), ([4], 2), ([4, 8, 2], 4)]
+)
+def test_shapes(
+    cls: type[Flow], hidden: int | list[int], num_layers: int, edge_index: Tensor
+) -> None:
+    model = build(cls, hidden_channels=hidden, num_layers=num_layers)
+    widths = [layer.linear.out_features for layer in model.layers]
+    expected = [hidden] * (num_layers - 1) if isinstance(hidden, int) else hidden
+    assert widths == [*expected, CLASSES]
+    assert [layer.flow.channels for layer in model.layers] == widths
+    assert model(random_signal(), edge_index).shape == (NODES, CLASSES)
+
+
+def test_equals_the_dense_model(edge_index: Tensor) -> None:
+    model = build(Heat, num_layers=2, solver={"method": "euler", "num_steps": 2})
+    dense = oracles.adjacency(
+        edge_index, torch.ones(edge_index.size(1), dtype=torch.float64), NODES, self_loops=True
+    )
+    x = random_signal()
+    for i, layer in enumerate(model.layers):
+        x = (x - x.mean(1, keepdim=True)) / (x.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+        x = x @ layer.linear.weight.T + layer.linear.bias
+        for _ in range(2):
+            x = x + 0.5 * oracles.heat(x, dense)
+        x = x.relu() if i == 0 else x
+    torch.testing.assert_close(model(random_signal(), edge_index), x)
+
+
+@pytest.mark.parametrize("adjoint", [False, True], ids=["direct", "adjoint"])
+@pytest.mark.parametrize("attention", ["trained", "resampled"])
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+def test_every_parameter_trains_and_is_restored_bit_for_bit(
+    cls: type[Flow], attention: str, adjoint: bool, edge_index: Tensor
+) -> None:
+    flow = {} if cls is Heat else {"attention": attention}
+    model = build(cls, flow=flow, solver={"adjoint": adjoint}, dropout=0.2).train()
+    x, labels = random_signal(), torch.arange(NODES) % CLASSES
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    nn.functional.cross_entropy(model(x, edge_index), labels).backward()
+    optimizer.step()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().sum() > 0, name
+        assert not torch.equal(parameter, before[name]), name
+        assert name in model.state_dict()
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    restored = build(cls, flow=flow)
+    restored.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(restored(x, edge_index), model.eval()(x, edge_index))
+
+
+@pytest.mark.parametrize("cls", ATTENTION_FLOWS)
+def test_each_layer_trains_an_attention_of_its_own(cls: type[Flow]) -> None:
+    names = {name for name, _ in build(cls).named_parameters() if ".attention." in name}
+    assert len(names) == 3 * 2  # layers x (key, query)
+
+
+def test_released_attention_is_drawn_anew_in_training_only(edge_index: Tensor) -> None:
+    model = build(Grand, flow={"attention": "resampled"}, dropout=0.0)
+    biases = [layer.flow.attention.bias for layer in model.layers]
+    model(random_signal(), edge_index)
+    assert all(
+        torch.equal(layer.flow.attention.bias, bias)
+        for layer, bias in zip(model.layers, biases, strict=True)
+    )
+    model.train()(random_signal(), edge_index)
+    assert not any(
+        torch.equal(layer.flow.attention.bias, bias)
+        for layer, bias in zip(model.layers, biases, strict=True)
+    )
+
+
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+def test_no_relu_or_dropout_after_the_last_layer(cls: type[Flow], edge_index: Tensor) -> None:
+    options = {} if cls is Heat else {"spectral_norm": False}
+    model, x = build(cls, flow=options, num_layers=1, dropout=0.9), random_signal()
+    logits = model.train()(x, edge_index)
+    assert (logits < 0).any()
+    assert torch.equal(logits, model.eval()(x, edge_index))
+
+
+def test_dropout_and_relu_act_between_the_layers(edge_index: Tensor) -> None:
+    model = build(Heat, num_layers=2, dropout=0.5).train()
+    seen: list[Tensor] = []
+    model.layers[1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model(random_signal(), edge_index)
+    model.eval()(random_signal(), edge_index)
+    trained, evaluated = seen
+    assert (trained >= 0).all()
+    assert (evaluated >= 0).all()
+    lost = (trained == 0) & (evaluated > 0)
+    assert lost.any()
+    torch.testing.assert_close(trained[trained > 0], 2 * evaluated[trained > 0])
+
+
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+def test_evaluation_is_deterministic(cls: type[Flow], edge_index: Tensor) -> None:
+    model, x = build(cls, rewiring=Rewiring()), random_signal()
+    first = model(x, edge_index)
+    torch.manual_seed(77)
+    assert torch.equal(model(x, edge_index), first)
+
+
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+def test_rewiring_acts_in_training_only(cls: type[Flow], edge_index: Tensor) -> None:
+    plain = build(cls, dropout=0.0)
+    rewired = build(cls, dropout=0.0, rewiring=Rewiring(keep_ratio=0.5))
+    x = random_signal()
+    assert torch.equal(plain(x, edge_index), rewired(x, edge_index))
+    first, second = (rewired.train()(x, edge_index) for _ in range(2))
+    assert not torch.allclose(first, second)
+    assert not torch.allclose(first, plain.train()(x, edge_index))
+
+
+def test_rewiring_draws_a_new_graph_in_each_layer(edge_index: Tensor) -> None:
+    model = build(Heat, dropout=0.0, rewiring=Rewiring(keep_ratio=0.5)).train()
+    graphs: list[list[list[int]]] = []
+    for layer in model.layers:
+        layer.flow.register_forward_pre_hook(
+            lambda _, inputs: graphs.append(inputs[2].edge_index.tolist())
+        )
+    model(random_signal(), edge_index)
+    assert len(graphs) == 3 * 4  # layers x evaluations of one RK4 step
+    assert graphs[0] == graphs[3]
+    assert graphs[0] != graphs[4] != graphs[8]
+
+
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+def test_renumbering_the_nodes_renumbers_the_logits(cls: type[Flow], edge_index: Tensor) -> None:
+    model, x, order = build(cls), random_signal(), torch.randperm(NODES)
+    renamed = order.argsort()[edge_index]
+    torch.testing.assert_close(model(x[order], renamed), model(x, edge_index)[order])
+
+
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+@pytest.mark.parametrize("adjoint", [False, True], ids=["direct", "adjoint"])
+def test_logits_are_differentiable_in_the_edge_weights(cls: type[Flow], adjoint: bool) -> None:
+    edge_index, weight = random_edges()
+    solver = {"adjoint": adjoint, "num_steps": 8}
+    model, x = build(cls, num_layers=2, solver=solver), random_signal()
+    weight.requires_grad_()
+
+    def loss(w: Tensor) -> Tensor:
+        return (model(x, edge_index, w) * random_signal(1, CLASSES)).sum()
+
+    (gradient,) = torch.autograd.grad(loss(weight), weight)
+    direction = torch.linspace(-1, 1, weight.numel(), dtype=torch.float64)
+    with torch.no_grad():
+        step = 1e-5 * direction
+        difference = (loss(weight + step) - loss(weight - step)) / 2e-5
+    assert (gradient != 0).all()
+    assert (gradient @ direction).item() == pytest.approx(difference.item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+def test_weight_zero_is_the_same_as_no_edge(cls: type[Flow]) -> None:
+    edge_index, weight = random_edges()
+    stays = torch.arange(weight.numel()) % 2 == 0
+    model, x = build(cls), random_signal()
+    torch.testing.assert_close(
+        model(x, edge_index, weight * stays), model(x, edge_index[:, stays], weight[stays])
+    )
+
+
+def test_absent_weights_are_ones(edge_index: Tensor) -> None:
+    model, x = build(), random_signal()
+    ones = torch.ones(edge_index.size(1), dtype=torch.float64)
+    assert torch.equal(model(x, edge_index), model(x, edge_index, ones))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"flow": {"t_end": 0.5}},
+        {"flow": {"t_end": 0.0}},
+        {"flow": {"heads": 3}},
+        {"flow": {"attention_channels": 4}},
+        {"flow": {"spectral_norm": False}},
+        {"flow": {"attention": "resampled"}},
+        {"flow": {"gradient_norm": "residual"}},
+        {"flow": {"gradient_floor": 0.5}},
+        {"solver": {"num_steps": 2}},
+        {"solver": {"method": "midpoint"}},
+        {"hidden_channels": 7},
+        {"num_layers": 2},
+        {"layer_norm": False},
+        {"cls": Grand},
+    ],
+    ids=str,
+)
+def test_every_hyper_parameter_changes_the_logits(
+    change: dict[str, object], edge_index: Tensor
+) -> None:
+    x = random_signal()
+    difference = build(**change)(x, edge_index) - build()(x, edge_index)
+    assert difference.abs().max() > 1e-9
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dropout": 0.1},
+        {"rewiring": Rewiring(1.0, 0.0, 0.0)},
+        {"rewiring": Rewiring(0.8, 0.0, 0.0)},
+        {"rewiring": Rewiring(1.0, 0.4, 0.0)},
+        {"rewiring": Rewiring(1.0, 0.0, 0.2)},
+    ],
+    ids=str,
+)
+def test_every_hyper_parameter_of_training_changes_the_logits(
+    change: dict[str, object], edge_index: Tensor
+) -> None:
+    x, logits = random_signal(), []
+    for options in ({}, change):
+        model = build(Heat, **{"dropout": 0.0, **options}).train()
+        torch.manual_seed(3)
+        logits.append(model(x, edge_index))
+    if change.get("rewiring") == Rewiring(1.0, 0.0, 0.0):
+        torch.testing.assert_close(logits[0], logits[1])
+    else:
+        assert (logits[0] - logits[1]).abs().max() > 1e-6
+
+
+def test_adjoint_does_not_change_the_logits(edge_index: Tensor) -> None:
+    x = random_signal()
+    torch.testing.assert_close(
+        build(solver={"adjoint": True})(x, edge_index), build()(x, edge_index)
+    )
+
+
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+def test_every_layer_is_evaluated_as_often_as_the_solver_says(
+    cls: type[Flow], edge_index: Tensor
+) -> None:
+    model = build(cls, solver={"num_steps": 2})
+    with count_evaluations(model) as count:
+        model(random_signal(), edge_index)
+    assert count.total == 3 * 8
+
+
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+@pytest.mark.parametrize("nodes", [1, NODES])
+def test_graph_without_edges_trains(cls: type[Flow], nodes: int) -> None:
+    model = build(cls, rewiring=Rewiring()).train()
+    out = model(random_signal()[:nodes], torch.zeros(2, 0, dtype=torch.long))
+    out.sum().backward()
+    assert out.isfinite().all()
+    for parameter in model.parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all()
+
+
+def test_single_precision_is_kept(edge_index: Tensor) -> None:
+    out = build().float()(random_signal().float(), edge_index)
+    assert out.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"dropout": 1.0}, "dropout"),
+        ({"dropout": -0.5}, "dropout"),
+        ({"num_layers": 0}, "num_layers"),
+        ({"hidden_channels": [4]}, "hidden_channels"),
+        ({"hidden_channels": 0}, "hidden_channels"),
+    ],
+)
+def test_bad_option_names_its_key(options: dict[str, object], key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"model\.{key}="):
+        build(**options)

@@ -1,0 +1,103 @@
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from robust_diffusion.operators import (
+    Graph,
+    gradient_norm,
+    graph_divergence,
+    graph_gradient,
+    graph_laplacian,
+)
+from tests import oracles
+from tests.graphs import NODES, random_graph, random_signal
+
+KINDS = ["edges", "residual"]
+
+
+@pytest.fixture(params=[False, True], ids=["no_loops", "loops"])
+def graph(request: pytest.FixtureRequest) -> Graph:
+    graph = random_graph(1, symmetric=True, self_loops=request.param)
+    assert torch.bincount(graph.dst, minlength=NODES).min() > 0
+    return graph
+
+
+def test_gradient_equals_the_dense_one(graph: Graph) -> None:
+    matrix = oracles.gradient_matrix(graph.edge_index, graph.weight, NODES)
+    z = random_signal()
+    torch.testing.assert_close(graph_gradient(z, graph), matrix @ z)
+
+
+def test_divergence_equals_the_dense_one(graph: Graph) -> None:
+    psi = graph_gradient(random_signal(), graph)
+    matrix = oracles.divergence_matrix(graph.edge_index, graph.weight, NODES)
+    torch.testing.assert_close(graph_divergence(psi, graph), matrix @ psi)
+
+
+def test_laplacian_equals_the_normalized_matrix(graph: Graph) -> None:
+    z = random_signal()
+    matrix = oracles.laplacian_matrix(graph.edge_index, graph.weight, NODES)
+    torch.testing.assert_close(graph_laplacian(z, graph), matrix @ z)
+
+
+def test_laplacian_is_half_the_energy_of_the_gradient(graph: Graph) -> None:
+    z = random_signal()
+    energy = 0.5 * graph_gradient(z, graph).square().sum()
+    torch.testing.assert_close((z * graph_laplacian(z, graph)).sum(), energy)
+    assert energy > 0
+
+
+def test_laplacian_is_zero_on_the_square_roots_of_the_degrees(graph: Graph) -> None:
+    degree = oracles.adjacency(graph.edge_index, graph.weight, NODES).sum(1)
+    signal = degree.sqrt()[:, None]
+    torch.testing.assert_close(graph_laplacian(signal, graph), torch.zeros_like(signal))
+
+
+@pytest.mark.parametrize("operator", [graph_laplacian, graph_gradient])
+def test_isolated_nodes_are_finite(operator: object) -> None:
+    edge_index = torch.tensor([[0, 1], [1, 0]])
+    graph = Graph.from_edge_index(edge_index, num_nodes=NODES, self_loops=False)
+    z = random_signal().float().requires_grad_()
+    out = operator(z, graph)  # type: ignore[operator]
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert z.grad is not None
+    assert z.grad.isfinite().all()
+    if operator is graph_laplacian:
+        assert (out[2:] == 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_norm_equals_the_dense_one(kind: str) -> None:
+    graph, z = random_graph(), random_signal()
+    dense = oracles.adjacency(graph.edge_index, graph.weight, NODES)
+    expected = oracles.gradient_norm(z, dense, kind, 0.1)
+    actual = gradient_norm(z, graph.weight, graph, kind=kind, floor=0.1)
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_norm_gradcheck(kind: str) -> None:
+    graph = random_graph()
+    z, weight = random_signal().requires_grad_(), graph.weight.clone().requires_grad_()
+    assert gradcheck(lambda x, w: gradient_norm(x, w, graph, kind=kind, floor=0.1), (z, weight))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_norm_and_its_gradient_are_bounded_where_the_signal_is_constant(kind: str) -> None:
+    graph = random_graph(weighted=False)
+    rows = torch.bincount(graph.dst).double()
+    z = torch.ones(NODES, 3, dtype=torch.float64, requires_grad=True)
+    norm = gradient_norm(z, (1 / rows)[graph.dst], graph, kind=kind, floor=0.04)
+    norm.sum().backward()
+    channels_counted = 1 if kind == "edges" else 3
+    expected = torch.full_like(norm, (0.04 * channels_counted) ** 0.5)
+    torch.testing.assert_close(norm, expected)
+    assert z.grad is not None
+    assert torch.equal(z.grad, torch.zeros_like(z))
+
+
+def test_the_two_readings_differ() -> None:
+    graph, z = random_graph(), random_signal()
+    norms = [gradient_norm(z, graph.weight, graph, kind=kind, floor=0.1) for kind in KINDS]
+    assert ((norms[0] - norms[1]).abs() > 1e-3).any()

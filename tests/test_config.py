@@ -1,0 +1,244 @@
+"""Every option of every config group composes and instantiates; new YAML files join by themselves.
+
+`CONFIG_DIR` is looked up here, at collection, without importing the package itself.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch_geometric.data import Data
+
+CONF = Path(__file__).parents[1] / "conf"
+GROUPS = sorted(
+    folder.name
+    for folder in CONF.iterdir()
+    if folder.is_dir() and folder.name not in ("hydra", "dataset_model_flow")
+)
+Compose = Callable[..., DictConfig]
+
+
+def options(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def every_option() -> list[tuple[str, str]]:
+    return [(group, option) for group in GROUPS for option in options(group)]
+
+
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    container = OmegaConf.to_container(cfg, resolve=True)
+    assert isinstance(container, dict)
+    return container  # type: ignore[return-value]
+
+
+def flat(node: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(node, dict):
+        return {path: node}
+    return {k: v for key, child in node.items() for k, v in flat(child, f"{path}.{key}").items()}
+
+
+def test_groups_are_found() -> None:
+    assert {"flow", "solver", "model", "dataset", "attack", "threat", "fidelity"} <= set(GROUPS)
+
+
+@pytest.mark.parametrize(("group", "option"), every_option())
+def test_every_option_composes(compose: Compose, group: str, option: str) -> None:
+    assert plain(compose(f"{group}={option}"))
+
+
+@pytest.mark.parametrize("option", options("flow"))
+def test_flow_instantiates(compose: Compose, option: str) -> None:
+    from robust_diffusion.flows import Flow
+
+    flow = instantiate(compose(f"flow={option}").flow)(8)
+    assert isinstance(flow, Flow)
+    assert flow.channels == 8
+
+
+@pytest.mark.parametrize("option", options("solver"))
+def test_solver_instantiates(compose: Compose, option: str) -> None:
+    assert instantiate(compose(f"solver={option}").solver).method == option
+
+
+def test_every_method_of_the_solver_has_an_option() -> None:
+    from robust_diffusion.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS
+
+    assert set(options("solver")) == FIXED_STEP_METHODS | ADAPTIVE_METHODS
+
+
+@pytest.mark.parametrize("option", options("model"))
+def test_model_instantiates_and_maps_features_to_logits(compose: Compose, option: str) -> None:
+    model = instantiate(compose(f"model={option}").model)(in_channels=5, out_channels=3)
+    edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    assert model(torch.randn(4, 5), edge_index).shape == (4, 3)
+
+
+@pytest.mark.parametrize("option", options("dataset"))
+def test_dataset_source_is_called_later(compose: Compose, option: str) -> None:
+    cfg = compose(f"dataset={option}")
+    datamodule = instantiate(cfg.data)
+    assert callable(instantiate(cfg.dataset.source))
+    assert datamodule.name == option
+    assert instantiate(cfg.budget).max_injected_nodes == cfg.dataset.budget.max_injected_nodes
+
+
+def test_synthetic_source_draws_a_graph(compose: Compose, tiny: list[str]) -> None:
+    graph = instantiate(compose(*tiny).dataset.source)()
+    assert isinstance(graph, Data)
+    assert (graph.num_nodes, graph.num_features) == (200, 16)
+
+
+@pytest.mark.real_data
+def test_cora_source_reads_the_graph(compose: Compose) -> None:
+    graph = instantiate(compose("dataset=cora").dataset.source)()
+    assert graph.num_nodes == 2680
+
+
+@pytest.mark.parametrize("option", options("attack"))
+def test_attack_instantiates(compose: Compose, option: str) -> None:
+    from robust_diffusion.attacks import Attack
+
+    attacks = {
+        name: instantiate(node) for name, node in compose(f"attack={option}").attacks.items()
+    }
+    assert list(attacks) == ([] if option == "none" else [option])
+    assert all(isinstance(attack, Attack) for attack in attacks.values())
+
+
+@pytest.mark.parametrize("option", [o for o in options("trainer") if o != "gpu"])
+def test_trainer_instantiates(compose: Compose, option: str) -> None:
+    trainer = instantiate(compose(f"trainer={option}").trainer)(logger=False, max_epochs=1)
+    assert isinstance(trainer, pl.Trainer)
+
+
+@pytest.mark.parametrize("option", [o for o in options("logger") if o != "none"])
+def test_logger_instantiates(compose: Compose, option: str) -> None:
+    logger = instantiate(compose(f"logger={option}").logger)
+    assert isinstance(logger, pl.loggers.Logger)
+    if option == "wandb":
+        logger.experiment.finish()
+
+
+def test_logger_none_is_no_logger(compose: Compose) -> None:
+    assert not compose("logger=none").logger
+
+
+@pytest.mark.parametrize("option", options("threat"))
+def test_threat_instantiates(compose: Compose, option: str) -> None:
+    assert instantiate(compose(f"threat={option}").threat).name == option
+
+
+@pytest.mark.parametrize("option", options("callbacks"))
+def test_callbacks_instantiate(compose: Compose, option: str) -> None:
+    for node in compose(f"callbacks={option}").callbacks.values():
+        assert isinstance(instantiate(node), pl.Callback)
+
+
+@pytest.mark.parametrize("option", options("experiment"))
+def test_experiment_instantiates(compose: Compose, option: str) -> None:
+    from robust_diffusion.training import Fit
+
+    cfg = compose(f"experiment={option}")
+    assert isinstance(instantiate(cfg.training), Fit)
+    assert instantiate(cfg.model)(in_channels=4, out_channels=2) is not None
+
+
+@pytest.mark.parametrize("option", options("fidelity"))
+@pytest.mark.parametrize("flow", options("flow"))
+def test_fidelity_instantiates_with_every_flow(compose: Compose, option: str, flow: str) -> None:
+    cfg = compose(f"fidelity={option}", f"flow={flow}")
+    model = instantiate(cfg.model)(in_channels=4, out_channels=2)
+    assert all((layer.rewiring is None) == (option == "paper") for layer in model.layers)
+
+
+@pytest.mark.parametrize("flow", options("flow"))
+@pytest.mark.parametrize("dataset", options("dataset"))
+def test_only_deep_flows_on_cora_get_a_larger_model(
+    compose: Compose, dataset: str, flow: str
+) -> None:
+    model = compose(f"dataset={dataset}", f"flow={flow}").model
+    larger = dataset == "cora" and flow in ("beltrami", "mean_curvature")
+    assert (model.num_layers, model.hidden_channels) == ((4, 128) if larger else (3, 64))
+
+
+@pytest.mark.parametrize("flow", options("flow"))
+def test_gcn_on_cora_is_no_exception(compose: Compose, flow: str) -> None:
+    model = compose("dataset=cora", "model=gcn", f"flow={flow}").model
+    assert (model.num_layers, model.hidden_channels) == (3, 64)
+
+
+def test_surrogate_does_not_follow_the_victims_size(compose: Compose) -> None:
+    cfg = compose("dataset=cora", "flow=beltrami", "model.hidden_channels=16")
+    assert (cfg.threat.surrogate.num_layers, cfg.threat.surrogate.hidden_channels) == (3, 64)
+
+
+def test_an_override_beats_the_exception(compose: Compose) -> None:
+    assert compose("dataset=cora", "flow=beltrami", "model.num_layers=2").model.num_layers == 2
+
+
+SWITCHES = {
+    ".flow.attention": ("trained", "resampled"),
+    ".flow.gradient_norm": ("edges", "residual"),
+    ".flow.gradient_floor": (0.01, 0.1),
+    ".solver.num_steps": (2, 1),
+    ".data.degree_leak": (False, True),
+    ".attacks.tdgia.variant": ("strict", "grb"),
+}
+REWIRING = {
+    ".model.rewiring._target_": "robust_diffusion.models.Rewiring",
+    ".model.rewiring.keep_ratio": 0.5,
+    ".model.rewiring.add_ratio": 0.02,
+    ".model.rewiring.drop_quantile": 0.05,
+}
+
+
+def test_fidelity_changes_what_it_says_and_nothing_else(compose: Compose) -> None:
+    paper, released = (flat(plain(compose(f"fidelity={f}"))) for f in ("paper", "released"))
+    changed = {k for k in paper | released if paper.get(k, "no key") != released.get(k, "no key")}
+    # The model holds copies of flow and solver.
+    copies = (".fidelity", ".model.flow", ".model.solver")
+    changed = {key for key in changed if not key.startswith(copies)}
+    assert changed == {*SWITCHES, *REWIRING, ".model.rewiring"}
+    assert paper[".model.rewiring"] is None
+    assert {key: released[key] for key in REWIRING} == REWIRING
+    for key, values in SWITCHES.items():
+        assert (paper[key], released[key]) == values
+
+
+@pytest.mark.parametrize(
+    ("flow", "key", "values"),
+    [
+        ("grand", "rate", [1.0, 0.5]),
+        ("heat", "weights", ["uniform", "frozen_attention"]),
+    ],
+)
+def test_what_one_flow_alone_has_follows_fidelity(
+    compose: Compose, flow: str, key: str, values: list[Any]
+) -> None:
+    readings = [compose(f"flow={flow}", f"fidelity={f}").flow[key] for f in ("paper", "released")]
+    assert readings == values
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        ("flow.attention=resampled", ".model.flow.attention", "resampled"),
+        ("flow.gradient_norm=residual", ".model.flow.gradient_norm", "residual"),
+        ("solver.num_steps=1", ".model.solver.num_steps", 1),
+        ("data.degree_leak=true", ".data.degree_leak", True),
+        ("attacks.tdgia.variant=grb", ".attacks.tdgia.variant", "grb"),
+    ],
+)
+def test_one_switch_alone_can_be_turned(
+    compose: Compose, override: str, key: str, value: Any
+) -> None:
+    before, after = flat(plain(compose())), flat(plain(compose(override)))
+    assert after[key] == value
+    leaves = {k.split(".")[-1] for k in before if before[k] != after[k]}
+    assert leaves == {key.split(".")[-1]}

@@ -1,0 +1,118 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+
+from robust_diffusion import experiment
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation import read_records
+from robust_diffusion.experiment import record_failure, run_and_record
+
+Compose = Callable[..., DictConfig]
+
+FIELDS = {
+    "dataset",
+    "difficulty",
+    "model",
+    "flow",
+    "solver",
+    "fidelity",
+    "threat",
+    "seed",
+    "accuracy",
+    "surrogate_accuracy",
+    "val_accuracy",
+    "nfe",
+    "epochs",
+    "seconds",
+    "budget",
+    "config",
+    "overrides",
+    "versions",
+    "revision",
+    "directory",
+    "job",
+    "time",
+}
+
+
+def test_a_record_holds_what_led_to_the_result(compose: Compose, tiny: list[str]) -> None:
+    cfg = compose("flow=heat", "seed=3", *tiny)
+    record = run_and_record(cfg)
+    assert set(record) >= FIELDS
+    assert read_records(cfg.paths.records) == [json.loads(json.dumps(record))]
+    assert (record["dataset"], record["model"], record["flow"]) == (
+        "synthetic",
+        "graph_pde",
+        "heat",
+    )
+    assert (record["solver"], record["seed"], record["epochs"]) == ("implicit_adams", 3, 3)
+    assert record["budget"]["declared"]["max_injected_nodes"] == 3
+    assert set(record["budget"]["spent"]) == {"speit", "tdgia"}
+    assert record["config"]["training"]["max_epochs"] == 3
+    assert record["config"]["model"]["hidden_channels"] == 8
+    assert "${" not in json.dumps(record)
+    assert record["overrides"]["seed"] == "3"
+
+
+def test_a_cell_writes_only_into_its_folder(
+    compose: Compose, tiny_clean: list[str], tmp_path: Path
+) -> None:
+    cfg = compose("flow=heat", *tiny_clean)
+    record = run_and_record(cfg)
+    outputs = tmp_path / "outputs"
+    assert {path.name for path in tmp_path.iterdir()} == {"outputs"}
+    assert {p.name for p in outputs.iterdir()} == {"cell", "records.jsonl", "records.jsonl.lock"}
+    assert (outputs / record["directory"]).resolve() == outputs / "cell"
+
+
+def test_a_model_without_flow_and_solver_names_none(
+    compose: Compose, tiny_clean: list[str]
+) -> None:
+    record = run_and_record(compose("model=gcn", *tiny_clean))
+    assert (record["model"], record["flow"], record["solver"]) == ("gcn", None, None)
+    assert record["nfe"] == 0
+
+
+def test_a_failure_is_recorded_with_its_configuration(compose: Compose, tiny: list[str]) -> None:
+    cfg = compose("flow=heat", *tiny)
+    record_failure(cfg, "what went wrong")
+    (record,) = read_records(cfg.paths.records)
+    assert record["error"] == "what went wrong"
+    assert "accuracy" not in record
+    assert record["config"]["flow"]["t_end"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("+flow.nope=1", r"flow\.nope=1: unknown key; use one of .*t_end"),
+        ("+solver.nope=1", r"solver\.nope=1: unknown key; use one of .*num_steps"),
+        ("+dataset.source.nope=1", r"source\.nope=1: unknown key; use one of .*num_nodes"),
+        ("+threat.surrogate.nope=1", r"surrogate\.nope=1: unknown key; use one of .*dropout"),
+        ("+trainer.nope=1", r"trainer\.nope=1: unknown key; use one of .*accelerator"),
+        ("+attacks.speit.nope=1", r"speit\.nope=1: unknown key; use one of .*num_steps"),
+        ("solver.num_steps=0", r"solver\.num_steps=0"),
+        ("threat.fit.max_epochs=0", r"threat\.fit\.max_epochs=0"),
+        ("threads=0", r"threads=0"),
+        ("paths.records=/dev/null/records.jsonl", r"paths\.records=.*cannot be written"),
+    ],
+)
+def test_a_mistake_is_told_before_any_training(
+    compose: Compose,
+    tiny: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    override: str,
+    words: str,
+) -> None:
+    def never(**_: object) -> None:
+        raise AssertionError("training began")
+
+    monkeypatch.setattr(experiment, "evaluate_cell", never)
+    key = override.split("=")[0]
+    rest = [option for option in tiny if option.split("=")[0] != key]
+    with pytest.raises(Exception, match=words) as caught:
+        run_and_record(compose(override, *rest))
+    assert isinstance(caught.value.__cause__ or caught.value, ConfigError | OSError)

@@ -1,0 +1,115 @@
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from robust_diffusion import config
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def make_targets(text: str) -> set[str]:
+    return set(re.findall(r"\bmake ([a-z][a-z-]*)", text))
+
+
+def commands(text: str) -> list[str]:
+    joined = text.replace("\\\n", " ")
+    return re.findall(r"python -m robust_diffusion\.run ([^\n#`]*)", joined)
+
+
+def load_copy(folder: Path) -> ModuleType:
+    """The module `config`, as if it were installed in `folder`."""
+    folder.mkdir(parents=True)
+    path = shutil.copy(config.__file__, folder / "config.py")
+    spec = importlib.util.spec_from_file_location("copied_config", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_checkout_reads_its_own_configuration() -> None:
+    assert ROOT / "conf" == config.CONFIG_DIR
+    assert (config.CONFIG_DIR / "config.yaml").is_file()
+
+
+def test_an_installed_package_reads_the_configuration_it_carries(tmp_path: Path) -> None:
+    folder = tmp_path / "site-packages" / "robust_diffusion"
+    shutil.copytree(ROOT / "conf", folder / "conf")
+    shutil.move(folder / "conf", tmp_path / "conf")
+    folder.rmdir()
+    before = load_copy(folder).CONFIG_DIR
+    assert before != folder / "conf"
+    shutil.rmtree(folder)
+    (tmp_path / "new").mkdir()
+    shutil.move(tmp_path / "conf", tmp_path / "new" / "conf")
+    assert tmp_path / "new" / "conf" != load_copy(tmp_path / "new" / "package").CONFIG_DIR
+
+
+def test_the_wheel_carries_the_configuration() -> None:
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["force-include"] == {"conf": "robust_diffusion/conf"}
+    assert wheel["packages"] == ["src/robust_diffusion"]
+
+
+def test_the_command_of_the_package_exists() -> None:
+    module, _, function = PROJECT["project"]["scripts"]["robust-diffusion"].partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+@pytest.mark.slow
+def test_a_built_wheel_holds_code_and_configuration(tmp_path: Path) -> None:
+    if importlib.util.find_spec("hatchling") is None:
+        pytest.skip("hatchling is not installed, and a build may not fetch it")
+    command = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps"]
+    command += ["--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True, timeout=250)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    sources = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src").rglob("*.py")}
+    options = {str(p.relative_to(ROOT)) for p in (ROOT / "conf").rglob("*.yaml")}
+    assert sources <= names
+    assert {f"robust_diffusion/{option}" for option in options} <= names
+
+
+def test_readme_is_short() -> None:
+    assert len(README.splitlines()) < 200
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_every_make_target_that_is_named_exists(name: str) -> None:
+    if not (ROOT / name).is_file():
+        pytest.skip(f"there is no {name}")
+    existing = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert make_targets((ROOT / name).read_text()) <= existing
+
+
+@pytest.mark.parametrize("command", commands(README))
+def test_every_command_of_the_readme_composes(compose: Callable[..., Any], command: str) -> None:
+    given = [word for word in command.split() if "=" in word and not word.startswith("-")]
+    given = [re.sub(r"^attacks=", "attack=", word) for word in given]
+    first, last = [], []
+    for override in OverridesParser.create().parse_overrides(given):
+        if override.is_sweep_override():
+            values = list(override.sweep_string_iterator())
+            key = override.get_key_element()
+            first.append(f"{key}={values[0]}")
+            last.append(f"{key}={values[-1]}")
+        else:
+            first.append(override.input_line)
+            last.append(override.input_line)
+    for overrides in (first, last):
+        assert compose(*overrides).seed == 0 or any(o.startswith("seed=") for o in overrides)

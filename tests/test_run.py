@@ -1,0 +1,385 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from robust_diffusion import experiment
+from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.run import INTERRUPTED, describe, expected_cause
+from robust_diffusion.training import NodeClassification
+
+Cli = Callable[..., Any]
+Records = list[dict[str, Any]]
+
+
+def without(overrides: list[str], *keys: str) -> list[str]:
+    """The overrides less those whose key begins like one of `keys`."""
+    return [option for option in overrides if not option.startswith(keys)]
+
+
+class Sweep:
+    """`python -m robust_diffusion.run -m flow=heat,beltrami`, run once for many tests."""
+
+    def __init__(self, folder: Path, overrides: list[str]) -> None:
+        self.folder = folder
+        command = [sys.executable, "-m", "robust_diffusion.run", "-m", "flow=heat,beltrami"]
+        self.done = subprocess.run(
+            [*command, *overrides],
+            cwd=folder,
+            env=os.environ | {"COLUMNS": "60"},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+
+    @property
+    def records(self) -> Records:
+        lines = (self.folder / "outputs" / "records.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+TINY_SWEEP = [
+    "dataset.source.num_nodes=200",
+    "dataset.source.num_edges=400",
+    "dataset.source.num_features=16",
+    "training.max_epochs=3",
+    "threat.fit.max_epochs=3",
+    "model.hidden_channels=8",
+    "budget.max_injected_nodes=3",
+    "budget.max_edges_per_injected_node=3",
+    "attacks.speit.num_steps=3",
+    "attacks.tdgia.num_steps=3",
+    "trainer=cpu",
+]
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    return Sweep(tmp_path_factory.mktemp("elsewhere"), TINY_SWEEP)
+
+
+def test_sweep_ends_in_a_table_of_flows_and_graphs(sweep: Sweep) -> None:
+    assert sweep.done.returncode == 0, sweep.done.stderr
+    title, *lines = [line for line in sweep.done.stdout.splitlines() if line.strip()]
+    assert title.startswith("synthetic, easy test nodes: accuracy in %; black_box, 3 nodes x 3")
+    header, _, *body = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
+    assert header == ["flow", "seeds", "clean", "speit", "tdgia"]
+    assert [row[0] for row in body] == ["heat", "beltrami"]
+    assert all(0 <= float(value) <= 100 for row in body for value in row[2:])
+
+
+def test_sweep_says_on_stderr_what_it_does(sweep: Sweep) -> None:
+    assert "synthetic heat: 3 epochs" in sweep.done.stderr
+    assert "surrogate: 3 epochs" in sweep.done.stderr
+    assert "\r" not in sweep.done.stderr  # no bar where no one watches
+
+
+def test_sweep_leaves_one_record_per_cell(sweep: Sweep) -> None:
+    heat, beltrami = sweep.records
+    assert (heat["flow"], beltrami["flow"]) == ("heat", "beltrami")
+    for record in (heat, beltrami):
+        assert record["dataset"] == "synthetic"
+        assert record["model"] == "graph_pde"
+        assert record["solver"] == "implicit_adams"
+        assert record["seed"] == 0
+        assert list(record["accuracy"]) == ["clean", "speit", "tdgia"]
+        assert all(0 <= share <= 1 for share in record["accuracy"].values())
+        assert record["nfe"] > 0
+        assert record["epochs"] == 3
+        assert record["seconds"]["train"] > 0
+        assert record["budget"]["declared"]["max_injected_nodes"] == 3
+        assert record["budget"]["spent"]["speit"]["injected_nodes"] == 3
+        assert record["config"]["threat"]["fit"]["max_epochs"] == 3
+        assert record["versions"]["python"].startswith("3.")
+        assert "revision" in record
+
+
+def test_flows_of_one_seed_face_the_same_attacked_graphs(sweep: Sweep) -> None:
+    heat, beltrami = sweep.records
+    assert heat["surrogate_accuracy"] == beltrami["surrogate_accuracy"]
+    assert heat["budget"]["spent"] == beltrami["budget"]["spent"]
+
+
+def test_everything_stays_in_the_folder_it_was_started_from(sweep: Sweep) -> None:
+    assert [path.name for path in sweep.folder.iterdir()] == ["outputs"]
+    for record in sweep.records:
+        cell = sweep.folder / "outputs" / record["directory"]
+        assert (cell / "curves" / "metrics.csv").is_file()
+        assert (cell / "run.log").is_file()
+
+
+def test_single_run_prints_its_row(cli: Cli, tiny: list[str]) -> None:
+    outcome = cli("flow=grand", *tiny)
+    assert outcome.status == 0
+    (row,) = outcome.table
+    assert row["flow"] == "grand"
+    assert {"clean", "speit", "tdgia"} <= set(row)
+    assert len(outcome.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("swept", "key", "rows"),
+    [
+        ("solver.num_steps=1,2", "solver.num_steps", ["1", "2"]),
+        ("flow.t_end=0.0,0.5", "flow.t_end", ["0.0", "0.5"]),
+        ("solver=euler,dopri5", "solver", ["euler", "dopri5"]),
+        ("model.num_layers=1,2", "model.num_layers", ["1", "2"]),
+        ("model=gcn,graph_pde", "model", ["gcn", "graph_pde"]),
+    ],
+)
+def test_what_is_swept_makes_the_rows(
+    cli: Cli, tiny_clean: list[str], swept: str, key: str, rows: list[str]
+) -> None:
+    outcome = cli("-m", "flow=heat", swept, *tiny_clean)
+    assert outcome.status == 0
+    assert [row[key] for row in outcome.table] == rows
+    assert [row["seeds"] for row in outcome.table] == ["1", "1"]
+
+
+def test_seeds_make_the_spread(cli: Cli, tiny_clean: list[str]) -> None:
+    outcome = cli("-m", "flow=heat", "seed=0,1,2", *tiny_clean)
+    (row,) = outcome.table
+    assert row["seeds"] == "3"
+    assert "±" in row["clean"]
+    assert [record["seed"] for record in outcome.records] == [0, 1, 2]
+
+
+def test_same_seed_same_result(cli: Cli, tiny: list[str]) -> None:
+    cli("flow=beltrami", "seed=4", *tiny)
+    first, second = cli("flow=beltrami", "seed=4", *tiny).records
+    assert first["accuracy"] == second["accuracy"]
+    assert first["surrogate_accuracy"] == second["surrogate_accuracy"]
+    assert first["val_accuracy"] == second["val_accuracy"]
+    assert first["directory"] != second["directory"]
+
+
+@pytest.mark.parametrize("key", ["attack", "attacks"])
+def test_attacks_is_an_alias_of_attack(cli: Cli, tiny: list[str], key: str) -> None:
+    outcome = cli("flow=heat", f"{key}=[speit]", *without(tiny, "attacks.tdgia"))
+    assert list(outcome.records[0]["accuracy"]) == ["clean", "speit"]
+
+
+def test_attack_none_tests_the_clean_graph_alone(cli: Cli, tiny_clean: list[str]) -> None:
+    (record,) = cli("flow=heat", *tiny_clean).records
+    assert list(record["accuracy"]) == ["clean"]
+    assert record["surrogate_accuracy"] == {}
+
+
+BAD = [
+    ("flow=nope", ["flow=nope", "beltrami", "heat"]),
+    ("attack=nope", ["attack=nope", "none, speit, tdgia"]),
+    ("attacks=[speit,nope]", ["attack=nope", "none, speit, tdgia"]),
+    ("solver=nope", ["solver=nope", "implicit_adams"]),
+    ("difficulty=nope", ["difficulty=nope", "easy, full, hard, medium"]),
+    ("nope=1", ["nope=1", "unknown key", "training"]),
+    ("flwo=heat", ["flwo=heat", "unknown key", "flow"]),
+    ("training.nope=1", ["training.nope=1", "unknown key", "max_epochs"]),
+    ("+flow.nope=1", ["flow.nope=1", "unknown key", "t_end"]),
+    ("flow=heat flow.spectral_norm=true", ["flow.spectral_norm=true", "unknown key", "t_end"]),
+    ("solver=dopri5 solver.num_steps=3", ["solver.num_steps=3", "unknown key", "rtol"]),
+    ("solver.num_steps=0", ["solver.num_steps=0", "at least 1"]),
+    ("budget.max_injected_nodes=-1", ["budget.max_injected_nodes=-1", "at least 0"]),
+    (
+        "budget.max_edges_per_injected_node=100000",
+        ["budget.max_edges_per_injected_node=100000", "20 target nodes"],
+    ),
+    ("training.learning_rate=-1", ["training.learning_rate=-1", "above 0"]),
+    ("threat.fit.learning_rate=-1", ["threat.fit.learning_rate=-1", "above 0"]),
+    ("flow.t_end=-1.0", ["flow.t_end=-1", "at least 0"]),
+    ("model.num_layers=0", ["model.num_layers=0", "at least 1"]),
+    ("seed=-1", ["seed=-1", "at least 0"]),
+    ("threads=0", ["threads=0", "at least 1"]),
+    ("trainer.accelerator=nope", ["trainer.accelerator=nope", "trainer=cpu"]),
+    ("training.max_epochs=???", ["training.max_epochs"]),
+    ("flow", ["flow:", "key=value"]),
+    ("flow=[heat", ["flow=[heat", "key=value"]),
+    ("flow=heat,grand", ["flow=heat,grand", "--multirun"]),
+]
+
+
+@pytest.mark.parametrize(("wrong", "words"), BAD, ids=[wrong for wrong, _ in BAD])
+def test_a_mistake_is_one_line_that_says_what_is_right(
+    cli: Cli, tiny: list[str], wrong: str, words: list[str]
+) -> None:
+    given = wrong.split()
+    keys = [option.split("=")[0] for option in given]
+    attacks = ("attacks.",) if "attack" in wrong else ()
+    outcome = cli(*given, *without(tiny, *(f"{key}=" for key in keys), *attacks))
+    assert outcome.status == 1
+    assert outcome.err.splitlines() == [outcome.error]
+    for word in words:
+        assert word in outcome.error
+    assert outcome.out == ""
+
+
+def test_missing_data_files_are_named(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    outcome = cli("dataset=cora", "paths.data_dir=empty", "trainer=cpu")
+    assert outcome.status == 1
+    for word in ("empty/grb-cora/adj.npz", "not found", "paths.data_dir", "ROBUST_DIFFUSION_DATA"):
+        assert word in outcome.error
+
+
+def test_a_gpu_that_is_not_there_is_named(
+    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for backend in ("cuda.is_available", "backends.mps.is_available"):
+        monkeypatch.setattr(f"torch.{backend}", lambda: False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    outcome = cli("flow=heat", "trainer=gpu", *without(tiny_clean, "trainer="))
+    assert outcome.status == 1
+    assert "trainer.accelerator=gpu" in outcome.error
+    assert "trainer=cpu" in outcome.error
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_is_there_is_used(cli: Cli, tiny: list[str]) -> None:
+    outcome = cli("flow=beltrami", "trainer=gpu", *without(tiny, "trainer="))
+    assert outcome.status == 0
+    assert list(outcome.records[0]["accuracy"]) == ["clean", "speit", "tdgia"]
+
+
+def test_records_that_cannot_be_written_are_told_before_training(
+    cli: Cli, tiny_clean: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    outcome = cli("flow=heat", "paths.records=file/records.jsonl", *tiny_clean)
+    assert outcome.status == 1
+    assert "paths.records=file/records.jsonl: cannot be written" in outcome.error
+    assert "epochs" not in outcome.err
+
+
+def test_one_failing_cell_does_not_stop_the_others(cli: Cli, tiny_clean: list[str]) -> None:
+    outcome = cli("-m", "flow=heat", "solver.num_steps=0,1", *tiny_clean)
+    assert outcome.status == 1
+    assert "Traceback" not in outcome.err
+    failures = [line for line in outcome.err.splitlines() if line.startswith("cell ")]
+    assert failures == ["cell 0 failed: solver.num_steps=0: must be a whole number of at least 1"]
+    broken, done = outcome.table
+    assert (broken["solver.num_steps"], broken["clean"]) == ("0", "failed")
+    assert 0 <= float(done["clean"]) <= 100
+    assert ["error" in record for record in outcome.records] == [True, False]
+
+
+def test_a_sweep_over_an_unknown_option_runs_no_cell(cli: Cli, tiny_clean: list[str]) -> None:
+    outcome = cli("-m", "flow=heat,nope", *tiny_clean)
+    assert outcome.status == 1
+    assert "flow=nope: unknown" in outcome.error
+    assert outcome.records == []
+
+
+def test_a_defect_in_one_cell_is_traced_and_the_others_go_on(
+    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate = experiment.evaluate_cell
+
+    def defective(**parts: Any) -> Any:
+        if parts["seed"] == 0:
+            raise ZeroDivisionError("a defect of ours")
+        return evaluate(**parts)
+
+    monkeypatch.setattr(experiment, "evaluate_cell", defective)
+    outcome = cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
+    assert outcome.status == 1
+    assert "cell 0 failed: ZeroDivisionError: a defect of ours" in outcome.err
+    assert "Traceback" in outcome.err
+    assert [record.get("error") for record in outcome.records] == [
+        "ZeroDivisionError: a defect of ours",
+        None,
+    ]
+    assert "(1 failed)" in outcome.table[0]["clean"]
+
+
+def test_a_defect_in_a_single_run_is_raised(
+    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defective(**_: Any) -> None:
+        raise ZeroDivisionError("a defect of ours")
+
+    monkeypatch.setattr(experiment, "evaluate_cell", defective)
+    with pytest.raises(ZeroDivisionError, match="a defect of ours"):
+        cli("flow=heat", *tiny_clean)
+
+
+def test_a_traceback_can_be_asked_for(
+    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUST_DIFFUSION_TRACEBACK", "1")
+    with pytest.raises(HydraException) as caught:
+        cli("flow=heat", "solver.num_steps=0", *tiny_clean)
+    assert isinstance(caught.value.__cause__, ConfigError)
+
+
+@pytest.mark.parametrize("where", ["training_step", "test_step"])
+@pytest.mark.parametrize("mode", [[], ["-m", "seed=0,1"]])
+def test_ctrl_c_ends_the_program_in_one_line(
+    cli: Cli,
+    tiny: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    mode: list[str],
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NodeClassification, where, interrupt)
+    outcome = cli(*mode, "flow=heat", *tiny)
+    assert outcome.status == INTERRUPTED
+    assert outcome.err.splitlines()[-1].startswith("interrupted:")
+    assert "Traceback" not in outcome.err
+    assert outcome.records == []
+    assert outcome.out == ""
+
+
+@pytest.mark.slow
+def test_a_real_ctrl_c_ends_the_program_at_once(tmp_path: Path) -> None:
+    overrides = ["flow=heat", "training.max_epochs=1000000", "training.patience=1000000"]
+    shared = without(TINY_SWEEP, "training.", "attacks.", "budget.")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "robust_diffusion.run", *overrides, *shared],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("outputs/run/*/checkpoints/victim/*.ckpt")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == INTERRUPTED
+    assert err.splitlines()[-1].startswith("interrupted:")
+    assert "Traceback" not in err
+    assert not (tmp_path / "outputs" / "records.jsonl").read_text()
+
+
+def test_expected_errors_are_found_behind_what_wraps_them() -> None:
+    ours = ConfigError("seed=-1: must be at least 0")
+    try:
+        raise HydraException("Error in call to target") from ours
+    except HydraException as wrapped:
+        assert expected_cause(wrapped) is ours
+    assert expected_cause(ZeroDivisionError()) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (TrainingError("loss is nan\n  at epoch 3"), "loss is nan at epoch 3"),
+        (OmegaConfBaseException("no such\nthing"), "no such thing"),
+        (ZeroDivisionError("by\nzero"), "ZeroDivisionError: by zero"),
+    ],
+)
+def test_a_message_is_one_line(error: Exception, line: str) -> None:
+    assert describe(error) == line

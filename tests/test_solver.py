@@ -1,0 +1,320 @@
+import math
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.flows import Flow
+from robust_diffusion.operators import Graph
+from robust_diffusion.solver import (
+    ADAPTIVE_METHODS,
+    FIXED_STEP_METHODS,
+    Solver,
+    count_evaluations,
+)
+from tests.graphs import (
+    ALL_FLOWS,
+    build_flow,
+    random_graph,
+    random_signal,
+    with_weight,
+    without_type_checks,
+)
+
+ONES = torch.ones(3, 2, dtype=torch.float64)
+ADAMS = ["explicit_adams", "implicit_adams", "fixed_adams"]
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Functional iteration did not converge", "ignore:The following arguments have no effect"
+)
+
+
+def decay(t: Tensor, z: Tensor) -> Tensor:
+    return -z
+
+
+def blow_up(t: Tensor, z: Tensor) -> Tensor:
+    """z^2 from 1: infinite at t = 1."""
+    return z.square()
+
+
+def adaptive(method: str, tolerance: float) -> Solver:
+    return Solver(method, rtol=tolerance, atol=tolerance, adjoint=method == "scipy_solver")
+
+
+def counted(solver: Solver, rhs: Callable[[Tensor, Tensor], Tensor] = decay) -> int:
+    calls = 0
+
+    def count(t: Tensor, z: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return rhs(t, z)
+
+    solver.integrate(count, ONES, 1.0)
+    return calls
+
+
+class CountingFlow(Flow):
+    """dz/dt = -z, counting its own evaluations."""
+
+    calls = 0
+
+    def edge_weights(self, z: Tensor, graph: Graph) -> Tensor:
+        return graph.weight
+
+    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        self.calls += 1
+        return -z
+
+
+@pytest.mark.parametrize(
+    ("method", "evaluations"),
+    [
+        ("euler", (1, 2, 10)),
+        ("midpoint", (2, 4, 20)),
+        ("heun2", (2, 4, 20)),
+        ("heun3", (3, 6, 30)),
+        ("rk4", (4, 8, 40)),
+        ("explicit_adams", (4, 8, 16)),
+        ("implicit_adams", (4, 8, None)),
+        ("fixed_adams", (4, 8, None)),
+    ],
+)
+@pytest.mark.parametrize(("position", "num_steps"), list(enumerate([1, 2, 10])))
+def test_number_of_evaluations(
+    method: str, evaluations: tuple[int | None, ...], position: int, num_steps: int
+) -> None:
+    solver, flow, graph = Solver(method, num_steps=num_steps), CountingFlow(2), random_graph()
+    with count_evaluations(flow) as count:
+        solver.integrate(lambda t, z: flow(t, z, graph), ONES, 1.0)
+    assert count.total == flow.calls
+    if evaluations[position] is None:
+        # Two steps of RK4, then one prediction and one to four corrections in each step.
+        assert 8 + 8 * 2 <= count.total <= 8 + 8 * 5
+    else:
+        assert count.total == evaluations[position]
+
+
+@pytest.mark.parametrize("t_end", [0.1, 0.7, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize("num_steps", [1, 3, 7, 49])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_exactly_as_many_equal_steps_as_asked(
+    num_steps: int, t_end: float, dtype: torch.dtype
+) -> None:
+    times: list[float] = []
+
+    def record(t: Tensor, z: Tensor) -> Tensor:
+        times.append(t.item())
+        return torch.ones_like(z)
+
+    end = Solver("euler", num_steps=num_steps).integrate(record, ONES.to(dtype), t_end)
+    assert times == pytest.approx([i * t_end / num_steps for i in range(num_steps)], abs=1e-5)
+    torch.testing.assert_close(end, (ONES + t_end).to(dtype))
+
+
+@pytest.mark.parametrize(
+    ("method", "order"), [("euler", 1), ("midpoint", 2), ("heun2", 2), ("heun3", 3), ("rk4", 4)]
+)
+def test_order_of_convergence(method: str, order: int) -> None:
+    errors = [
+        (Solver(method, num_steps=n).integrate(decay, ONES, 1.0) - math.exp(-1)).abs().max().item()
+        for n in (32, 64)
+    ]
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("method", "error"), [("explicit_adams", 1e-3), ("implicit_adams", 1e-6), ("fixed_adams", 1e-6)]
+)
+def test_adams_methods_are_accurate_at_ten_steps(method: str, error: float) -> None:
+    # Of order up to 12, the explicit one is stable for small steps and few of them only.
+    end = Solver(method, num_steps=10).integrate(decay, ONES, 1.0)
+    torch.testing.assert_close(end, ONES * math.exp(-1), rtol=0, atol=error)
+
+
+@pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
+def test_adaptive_methods_follow_their_tolerance(method: str) -> None:
+    errors = [
+        (adaptive(method, tolerance).integrate(decay, ONES, 1.0) - math.exp(-1)).abs().max().item()
+        for tolerance in (1e-3, 1e-8)
+    ]
+    assert errors[0] < 0.2
+    assert errors[1] < 1e-5
+    assert errors[1] < errors[0] / 10
+
+
+@pytest.mark.parametrize("method", ["dopri5", "adaptive_heun", "scipy_solver"])
+def test_a_tighter_tolerance_takes_more_evaluations(method: str) -> None:
+    assert counted(adaptive(method, 1e-7)) > counted(adaptive(method, 1e-2))
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_state_at_time_zero_is_returned_untouched(adjoint: bool) -> None:
+    flow = CountingFlow(2, t_end=0.0)
+    solver = Solver("rk4", num_steps=2, adjoint=adjoint)
+    assert solver.integrate(lambda t, z: flow(t, z, random_graph()), ONES, flow.t_end) is ONES
+    assert flow.calls == 0
+
+
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+@pytest.mark.parametrize("num_steps", [1, 2])
+def test_adams_methods_are_runge_kutta_in_their_first_two_steps(
+    cls: type[Flow], num_steps: int
+) -> None:
+    flow, graph, z = build_flow(cls), random_graph(), random_signal()
+    ends = [
+        Solver(method, num_steps=num_steps).integrate(lambda t, x: flow(t, x, graph), z, 1.0)
+        for method in ("rk4", *ADAMS)
+    ]
+    for end in ends[1:]:
+        torch.testing.assert_close(end, ends[0])
+
+
+def gradients(solver: Solver, cls: type[Flow]) -> list[Tensor]:
+    """Gradients in the state, the edge weights and the parameters."""
+    flow, graph = build_flow(cls), random_graph()
+    z, weight = random_signal().requires_grad_(), graph.weight.clone().requires_grad_()
+    # Not a leaf, as in a model, where the graph sorts the weights that the caller gave.
+    graph = with_weight(graph, weight * 1.0)
+    inputs = (*flow.parameters(), graph.weight)
+    end = solver.integrate(lambda t, x: flow(t, x, graph), z, 1.0, inputs)
+    (end * random_signal(1)).sum().backward()
+    tensors = [z, weight, *flow.parameters()]
+    assert all(tensor.grad is not None for tensor in tensors)
+    return [tensor.grad for tensor in tensors if tensor.grad is not None]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "rk4", "num_steps": 20},
+        {"method": "dopri5", "rtol": 1e-8, "atol": 1e-9},
+        {"method": "scipy_solver", "rtol": 1e-8, "atol": 1e-9},
+    ],
+    ids=lambda options: options["method"],
+)
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+def test_adjoint_gradients_equal_the_direct_ones(
+    cls: type[Flow], options: dict[str, object]
+) -> None:
+    direct = gradients(Solver("rk4", num_steps=20), cls)
+    for adjoint, expected in zip(
+        gradients(Solver(**options, adjoint=True), cls), direct, strict=True
+    ):
+        assert expected.abs().max() > 1e-7
+        torch.testing.assert_close(adjoint, expected, rtol=1e-3, atol=1e-7)
+
+
+def test_adjoint_without_anything_that_requires_a_gradient() -> None:
+    end = Solver("rk4", num_steps=1, adjoint=True).integrate(decay, ONES, 1.0, (ONES,))
+    assert torch.equal(end, Solver("rk4", num_steps=1).integrate(decay, ONES, 1.0))
+
+
+@pytest.mark.parametrize("method", sorted(FIXED_STEP_METHODS))
+def test_fixed_step_methods_refuse_tolerances_and_need_steps(method: str) -> None:
+    for options in ({"rtol": 1e-3}, {"atol": 1e-3}):
+        with pytest.raises(ConfigError, match=rf"solver\.rtol, solver\.atol: {method}"):
+            Solver(method, num_steps=1, **options)
+    with pytest.raises(ConfigError, match=r"solver\.num_steps=None"):
+        Solver(method)
+
+
+@pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
+def test_adaptive_methods_refuse_steps_and_need_tolerances(method: str) -> None:
+    with pytest.raises(ConfigError, match=rf"solver\.num_steps=3: {method}"):
+        Solver(method, num_steps=3, rtol=1e-3, atol=1e-3, adjoint=True)
+    with pytest.raises(ConfigError, match=r"solver\.rtol=None"):
+        Solver(method, atol=1e-3, adjoint=True)
+    with pytest.raises(ConfigError, match=r"solver\.atol=None"):
+        Solver(method, rtol=1e-3, adjoint=True)
+
+
+@pytest.mark.parametrize("num_steps", [0, -1, 1.0, 2.5, True, "2"])
+def test_bad_number_of_steps(num_steps: object) -> None:
+    message = rf"solver\.num_steps={num_steps}"
+    with without_type_checks(), pytest.raises(ConfigError, match=message):
+        Solver("rk4", num_steps=num_steps)
+
+
+@pytest.mark.parametrize("key", ["rtol", "atol"])
+@pytest.mark.parametrize("value", [0.0, -1e-3, math.inf, math.nan])
+def test_bad_tolerance(key: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=rf"solver\.{key}={value}"):
+        Solver("dopri5", **{"rtol": 1e-3, "atol": 1e-3, key: value})
+
+
+def test_unknown_method_names_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"solver\.method=rk5: unknown; .*dopri5.*rk4"):
+        Solver("rk5", num_steps=1)
+
+
+def test_scipy_needs_the_adjoint() -> None:
+    with pytest.raises(ConfigError, match=r"solver\.adjoint=false: scipy_solver"):
+        Solver("scipy_solver", rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_step_that_shrinks_to_nothing_is_an_error(method: str, dtype: torch.dtype) -> None:
+    with pytest.raises(TrainingError, match=rf"solver={method}: .*loosen solver\.rtol"):
+        adaptive(method, 1e-3).integrate(blow_up, ONES.to(dtype), 2.0)
+
+
+@pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
+def test_a_state_that_is_not_finite_is_an_error(method: str) -> None:
+    with pytest.raises(TrainingError, match=rf"solver={method}: .*not finite"):
+        adaptive(method, 1e-3).integrate(decay, ONES * math.nan, 1.0)
+
+
+@pytest.mark.parametrize("method", ["rk4", "dopri5"])
+def test_assertions_of_others_pass_through(method: str) -> None:
+    def broken(t: Tensor, z: Tensor) -> Tensor:
+        raise AssertionError("something else")
+
+    solver = Solver("rk4", num_steps=1) if method == "rk4" else adaptive(method, 1e-3)
+    with pytest.raises(AssertionError, match="something else"):
+        solver.integrate(broken, ONES, 1.0)
+
+
+@pytest.mark.parametrize("method", sorted(FIXED_STEP_METHODS | ADAPTIVE_METHODS))
+def test_no_option_is_unknown_to_the_library(method: str) -> None:
+    solver = Solver(method, num_steps=2) if method in FIXED_STEP_METHODS else adaptive(method, 1e-3)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*Unexpected arguments.*")
+        end = solver.integrate(decay, ONES.float(), 1.0)
+    assert end.dtype == torch.float32
+    assert end.shape == ONES.shape
+
+
+def test_hooks_are_gone_after_counting() -> None:
+    flow, graph = CountingFlow(2), random_graph()
+    model = torch.nn.Sequential(flow, torch.nn.Linear(2, 2).double())
+    with count_evaluations(model) as count:
+        model[1](flow(torch.tensor(0.0), ONES, graph))
+    flow(torch.tensor(0.0), ONES, graph)
+    assert (count.total, flow.calls) == (1, 2)
+    assert not flow._forward_hooks
+
+
+def test_hooks_are_gone_after_an_error() -> None:
+    flow = CountingFlow(2)
+
+    def fail_while_counting() -> None:
+        with count_evaluations(flow):
+            assert flow._forward_hooks
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_while_counting()
+    assert not flow._forward_hooks
+
+
+def test_counts_may_be_nested() -> None:
+    flow, graph = CountingFlow(2), random_graph()
+    with count_evaluations(flow) as outer:
+        flow(torch.tensor(0.0), ONES, graph)
+        with count_evaluations(flow) as inner:
+            flow(torch.tensor(0.0), ONES, graph)
+    assert (outer.total, inner.total) == (2, 1)

@@ -1,0 +1,186 @@
+import csv
+import logging
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.loggers import CSVLogger
+
+from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.training import Fit, NodeClassification, ctrl_c_passes
+from tests.training.toys import Constant, Linear, Overflowing, Scripted
+
+Make = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("max_epochs", 0, "whole number of at least 1"),
+        ("patience", 0, "whole number of at least 1"),
+        ("min_delta", -1.0, "at least 0"),
+        ("learning_rate", 0.0, "above 0"),
+        ("weight_decay", -1.0, "at least 0"),
+    ],
+)
+@pytest.mark.parametrize("key", ["training", "threat.fit"])
+def test_an_option_out_of_range_is_refused_at_once(
+    make_fit: Make, key: str, option: str, value: float, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^{key}\.{option}={value}.*{words}"):
+        make_fit(key=key, **{option: value})
+
+
+@pytest.mark.parametrize("max_epochs", [1, 4])
+def test_stops_at_max_epochs(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path, max_epochs: int
+) -> None:
+    result = make_fit(max_epochs=max_epochs)(Linear(), make_datamodule(), directory=tmp_path)
+    assert result.epochs == max_epochs
+    assert result.seconds > 0
+
+
+@pytest.mark.parametrize("patience", [1, 3])
+def test_stops_when_the_loss_no_longer_falls(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path, patience: int
+) -> None:
+    fit = make_fit(max_epochs=50, patience=patience)
+    # The first epoch sets the loss to beat.
+    assert fit(Constant(), make_datamodule(), directory=tmp_path).epochs == patience + 1
+
+
+@pytest.mark.parametrize(("min_delta", "epochs"), [(0.0, 8), (1000.0, 3)])
+def test_a_smaller_fall_than_min_delta_does_not_count(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path, min_delta: float, epochs: int
+) -> None:
+    falling = [i / 10 for i in range(1, 9)]
+    datamodule = make_datamodule()
+    model = Scripted(datamodule.view("val"), falling)
+    fit = make_fit(max_epochs=8, patience=2, min_delta=min_delta)
+    assert fit(model, datamodule, directory=tmp_path).epochs == epochs
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "best"),
+    [([0.2, 0.8, 0.4], 2), ([0.6, 0.4, 0.2], 1), ([0.2, 0.4, 0.6], 3), ([0.2, 0.6, 0.6], 2)],
+)
+def test_ends_with_the_weights_of_the_best_epoch(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path, accuracies: list[float], best: int
+) -> None:
+    datamodule = make_datamodule()
+    model = Scripted(datamodule.view("val"), accuracies)
+    result = make_fit(patience=3)(model, datamodule, directory=tmp_path)
+    assert result.epochs == 3
+    assert result.module.model is model
+    assert model.epoch == best
+    assert not model.training
+    assert result.val_accuracy == pytest.approx(max(accuracies))
+    (stored,) = tmp_path.glob("*.ckpt")
+    assert result.checkpoint == stored
+    state = torch.load(stored, weights_only=True)["state_dict"]
+    assert state["model.epoch"] == best
+
+
+def test_training_lowers_the_loss(make_fit: Make, make_datamodule: Make, tmp_path: Path) -> None:
+    logger = CSVLogger(tmp_path, name="", version="curves")
+    fit = make_fit(max_epochs=30, learning_rate=0.05)
+    fit(Linear(), make_datamodule(), directory=tmp_path / "best", logger=logger)
+    with (tmp_path / "curves" / "metrics.csv").open() as file:
+        losses = [float(row["train_loss"]) for row in csv.DictReader(file) if row["train_loss"]]
+    assert len(losses) == 30
+    assert losses[-1] < losses[0] - 0.1
+
+
+@pytest.mark.parametrize("key", ["training", "threat.fit"])
+def test_a_loss_that_is_not_finite_ends_training_and_names_the_layer(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path, key: str
+) -> None:
+    expected = rf"loss is nan at epoch 0: the output of blow .*lower {key}\.learning_rate=0\.01"
+    with pytest.raises(TrainingError, match=expected):
+        make_fit(key=key)(Overflowing(), make_datamodule(), directory=tmp_path)
+
+
+def test_names_the_parameter_that_is_not_finite(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path
+) -> None:
+    model = Linear()
+    model.first.bias.data[0] = float("nan")
+    with pytest.raises(TrainingError, match=r"parameter first\.bias is not finite"):
+        make_fit()(model, make_datamodule(), directory=tmp_path)
+
+
+def test_curves_reach_the_csv_logger(make_fit: Make, make_datamodule: Make, tmp_path: Path) -> None:
+    logger = CSVLogger(tmp_path, name="", version="curves")
+    make_fit()(Linear(), make_datamodule(), directory=tmp_path / "best", logger=logger)
+    with (tmp_path / "curves" / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for column in ("train_loss", "train_accuracy", "val_loss", "val_accuracy"):
+        assert sum(bool(row[column]) for row in rows) == 3
+
+
+def test_further_callbacks_are_called(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path
+) -> None:
+    class Count(pl.Callback):
+        epochs = 0
+
+        def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+            self.epochs += 1
+
+    count = Count()
+    make_fit()(Linear(), make_datamodule(), directory=tmp_path, callbacks=[count])
+    assert count.epochs == 3
+
+
+def test_says_how_it_went(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "robust_diffusion"):
+        make_fit()(Linear(), make_datamodule(), directory=tmp_path, description="toy run")
+    assert "toy run: 3 epochs in" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"accelerator": "nope", "devices": 1}, "trainer.accelerator=nope"),
+        ({"accelerator": "cpu", "devices": 0}, "trainer.devices=0"),
+    ],
+)
+def test_a_device_that_is_not_there_is_the_users_error(
+    make_datamodule: Make, tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    fit = Fit(partial(pl.Trainer, **options), max_epochs=1)
+    with pytest.raises(ConfigError, match=rf"{words}.*trainer=cpu"):
+        fit(Linear(), make_datamodule(), directory=tmp_path)
+
+
+@pytest.fixture
+def _handler() -> Any:
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.usefixtures("_handler")
+def test_ctrl_c_reaches_the_caller(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(NodeClassification, "validation_step", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        make_fit()(Linear(), make_datamodule(), directory=tmp_path)
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_an_exit_that_is_no_ctrl_c_stays_an_exit() -> None:
+    with pytest.raises(SystemExit, match="3"), ctrl_c_passes():
+        raise SystemExit(3)

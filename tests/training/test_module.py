@@ -1,0 +1,102 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.training import NodeClassification
+from robust_diffusion.training.module import first_non_finite
+from tests.training.toys import DegreeLinear, Linear, Overflowing
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("learning_rate", 0.0, "above 0"),
+        ("learning_rate", -1.0, "above 0"),
+        ("learning_rate", float("nan"), "finite"),
+        ("weight_decay", -0.5, "at least 0"),
+    ],
+)
+def test_a_rate_out_of_range_is_refused(option: str, value: float, words: str) -> None:
+    with pytest.raises(ConfigError, match=rf"training\.{option}={value}.*{words}"):
+        NodeClassification(Linear(), num_classes=7, **{option: value})
+
+
+def test_the_message_names_the_fit_that_was_configured() -> None:
+    with pytest.raises(ConfigError, match=r"^threat\.fit\.learning_rate=-1"):
+        NodeClassification(Linear(), num_classes=7, learning_rate=-1.0, key="threat.fit")
+
+
+@pytest.mark.parametrize(("model", "given"), [(Linear(), False), (DegreeLinear(), True)])
+@pytest.mark.parametrize("degree_leak", [False, True])
+def test_degrees_go_only_to_models_that_normalize_by_them(
+    make_datamodule: Callable[..., Any], model: Linear, given: bool, degree_leak: bool
+) -> None:
+    view = make_datamodule(degree_leak=degree_leak).view("train")
+    model.degrees.clear()
+    NodeClassification(model, num_classes=7)(view)
+    (degree,) = model.degrees
+    if given and degree_leak:
+        assert degree is not None
+        assert torch.equal(degree, view.degree)
+    else:
+        assert degree is None
+
+
+def test_optimizer_has_every_parameter_and_the_rates() -> None:
+    module = NodeClassification(Linear(), num_classes=7, learning_rate=0.5, weight_decay=0.25)
+    optimizer = module.configure_optimizers()
+    assert isinstance(optimizer, torch.optim.Adam)
+    (group,) = optimizer.param_groups
+    assert (group["lr"], group["weight_decay"]) == (0.5, 0.25)
+    assert {id(p) for p in group["params"]} == {id(p) for p in module.parameters()}
+
+
+def test_only_masked_nodes_are_scored() -> None:
+    data = Data(
+        x=torch.eye(3, 16),
+        y=torch.tensor([0, 1, 2]),
+        edge_index=torch.zeros(2, 0, dtype=torch.long),
+        mask=torch.tensor([True, False, False]),
+    )
+    model = Linear()
+    nn.init.zeros_(model.first.weight)
+    model.first.bias.data = torch.tensor([1.0, 0, 0, 0, 0, 0, 0])
+    module = NodeClassification(model, num_classes=7)
+    logged: dict[str, torch.Tensor] = {}
+    module.log_dict = lambda values, **_: logged.update(values)  # type: ignore[method-assign]
+    module.validation_step(data, 0)
+    assert logged["val_accuracy"] == 1.0
+    expected = torch.log(torch.exp(torch.tensor(1.0)) + 6) - 1
+    torch.testing.assert_close(logged["val_loss"], expected)
+
+
+def forward(model: nn.Module) -> Callable[[], Any]:
+    return lambda: model(torch.ones(2, 16), torch.zeros(2, 0, dtype=torch.long))
+
+
+def test_names_the_layer_that_overflows() -> None:
+    model = Overflowing()
+    assert first_non_finite(model, forward(model)) == "the output of blow is not finite"
+
+
+def test_names_the_parameter_that_is_not_finite() -> None:
+    model = Overflowing()
+    model.first.weight.data[0, 0] = float("nan")
+    found = first_non_finite(model, forward(model))
+    assert found == "parameter first.weight is not finite"
+
+
+def test_says_so_if_no_layer_is_to_blame() -> None:
+    model = Linear()
+    assert first_non_finite(model, forward(model)) == "the logits are not finite"
+
+
+def test_leaves_no_hook_behind() -> None:
+    model = Overflowing()
+    first_non_finite(model, forward(model))
+    assert not any(module._forward_hooks for module in model.modules())
