@@ -31,7 +31,7 @@ def commands(text: str) -> list[str]:
 
 def load_copy(folder: Path) -> ModuleType:
     """The module `config`, as if it were installed in `folder`."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     path = shutil.copy(config.__file__, folder / "config.py")
     spec = importlib.util.spec_from_file_location("copied_config", path)
     assert spec is not None
@@ -48,15 +48,13 @@ def test_a_checkout_reads_its_own_configuration() -> None:
 
 def test_an_installed_package_reads_the_configuration_it_carries(tmp_path: Path) -> None:
     folder = tmp_path / "site-packages" / "robust_diffusion"
-    shutil.copytree(ROOT / "conf", folder / "conf")
-    shutil.move(folder / "conf", tmp_path / "conf")
-    folder.rmdir()
-    before = load_copy(folder).CONFIG_DIR
-    assert before != folder / "conf"
-    shutil.rmtree(folder)
-    (tmp_path / "new").mkdir()
-    shutil.move(tmp_path / "conf", tmp_path / "new" / "conf")
-    assert tmp_path / "new" / "conf" != load_copy(tmp_path / "new" / "package").CONFIG_DIR
+    (folder / "conf").mkdir(parents=True)
+    assert folder / "conf" == load_copy(folder).CONFIG_DIR
+
+
+def test_a_source_tree_reads_the_configuration_beside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "src" / "robust_diffusion"
+    assert tmp_path / "conf" == load_copy(folder).CONFIG_DIR
 
 
 def test_the_wheel_carries_the_configuration() -> None:

@@ -318,3 +318,12 @@ def test_counts_may_be_nested() -> None:
         with count_evaluations(flow) as inner:
             flow(torch.tensor(0.0), ONES, graph)
     assert (outer.total, inner.total) == (2, 1)
+
+
+def test_explicit_adams_warns_where_its_order_makes_it_unstable(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Solver("explicit_adams", num_steps=20)
+    assert not caplog.records
+    Solver("explicit_adams", num_steps=21)
+    assert "solver.num_steps=21" in caplog.text

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -40,10 +41,13 @@ def cell(cfg: DictConfig) -> None:
     except Exception as error:
         cause = expected_cause(error)
         message = describe(cause or error)
-        record_failure(cfg, message)
+        multirun = HydraConfig.get().mode == RunMode.MULTIRUN
+        # A sweep's exit status is what its records say, so there a record must not go missing.
+        with nullcontext() if multirun else suppress(Exception):
+            record_failure(cfg, message)
         # The traceback of an expected error would say nothing that its message does not.
         with_traceback = cause is None or _wants_traceback()
-        if HydraConfig.get().mode == RunMode.MULTIRUN:
+        if multirun:
             number = HydraConfig.get().job.num
             log.error("cell %s failed: %s", number, message, exc_info=with_traceback)  # noqa: TRY400
         elif with_traceback:

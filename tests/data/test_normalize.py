@@ -46,7 +46,8 @@ def test_input_is_not_changed(dtype: torch.dtype) -> None:
     assert torch.equal(x, before)
 
 
-@pytest.mark.parametrize("value", [0.0, 0.1, -7.0])
-def test_constant_features_are_refused(value: float) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [0.0, 0.1, -7.3])
+def test_constant_features_are_refused(value: float, dtype: torch.dtype) -> None:
     with pytest.raises(DataError, match=f"all equal to {value:g}"):
-        arctan_normalize(torch.full((4, 3), value))
+        arctan_normalize(torch.full((1000, 302), value, dtype=dtype))

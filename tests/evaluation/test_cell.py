@@ -1,4 +1,5 @@
 import csv
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ def heat(in_channels: int, out_channels: int) -> nn.Module:
 def run(make_datamodule: Make, make_fit: Make, tmp_path: Path) -> Run:
     """Runs a cell of two attacks; keyword arguments replace its parts."""
 
+    numbers = itertools.count()
+
     def cell(**parts: Any) -> CellResult:
         defaults = {
             "datamodule": make_datamodule(),
@@ -44,7 +47,7 @@ def run(make_datamodule: Make, make_fit: Make, tmp_path: Path) -> Run:
             "attacks": {"speit": SPEIT(num_steps=3), "tdgia": TDGIA(num_steps=3)},
             "budget": InjectionBudget(4, 2, (-0.5, 0.5)),
             "seed": 0,
-            "directory": tmp_path / "checkpoints",
+            "directory": tmp_path / f"cell{next(numbers)}",
         }
         return evaluate_cell(**(defaults | parts))
 
@@ -72,7 +75,7 @@ def test_counts_and_times(run: Run, tmp_path: Path) -> None:
     assert set(result.seconds) == {"train", "attacked_model", "speit", "tdgia", "test"}
     assert all(seconds > 0 for seconds in result.seconds.values())
     for folder in ("victim", "attacked"):
-        assert len(list((tmp_path / "checkpoints" / folder).glob("*.ckpt"))) == 1
+        assert len(list((tmp_path / "cell0" / folder).glob("*.ckpt"))) == 1
 
 
 def test_spends_no_more_than_declared(run: Run) -> None:

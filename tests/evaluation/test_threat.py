@@ -56,6 +56,8 @@ def test_the_random_state_alone_decides_the_surrogate(
     weights = []
     for victim in (Untouchable(), nn.Linear(2, 2)):
         torch.manual_seed(5)
-        attacked = black_box.attacked_model(victim, make_datamodule(), tmp_path)
+        attacked = black_box.attacked_model(
+            victim, make_datamodule(), tmp_path / type(victim).__name__
+        )
         weights.append([p.detach().clone() for p in attacked.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))

@@ -26,6 +26,7 @@ from tests.graphs import (
 TIME = torch.tensor(0.0)
 VARIANTS = [
     (Heat, {}),
+    (Heat, {"weights": "frozen_attention"}),
     *[
         (cls, {"attention": kind, "gradient_norm": norm} if norm else {"attention": kind})
         for cls in ATTENTION_FLOWS

@@ -1,10 +1,19 @@
 import pytest
 import torch
 
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Heat
 from robust_diffusion.operators import Graph
 from tests import oracles
-from tests.graphs import NODES, build_flow, random_edges, random_graph, random_signal
+from tests.graphs import (
+    CHANNELS,
+    NODES,
+    build_flow,
+    random_edges,
+    random_graph,
+    random_signal,
+    without_type_checks,
+)
 
 TIME = torch.tensor(0.0)
 
@@ -42,3 +51,37 @@ def test_node_without_any_arriving_edge_is_finite() -> None:
     graph = Graph(graph.src[3:], graph.dst[3:], graph.weight[3:], NODES)
     assert 0 in torch.bincount(graph.dst, minlength=NODES)
     assert build_flow(Heat)(TIME, random_signal(), graph).isfinite().all()
+
+
+def test_frozen_attention_is_that_of_the_initial_state() -> None:
+    flow, graph, z = build_flow(Heat, weights="frozen_attention"), random_graph(), random_signal()
+    dense = oracles.adjacency(graph.edge_index, graph.weight, NODES)
+    matrix, bias = flow.attention.weight, flow.attention.bias
+    attended = oracles.attention(z, dense, matrix, matrix, 4, bias)
+    frozen = flow.prepare(z, graph)
+    later = random_signal(1)
+    torch.testing.assert_close(
+        flow(TIME, later, frozen), oracles.grand(later, attended), rtol=1e-6, atol=1e-8
+    )
+    torch.testing.assert_close(flow.similarity(z, graph), frozen.weight)
+    assert list(flow.parameters()) == []
+
+
+def test_uniform_weights_run_on_the_graph_as_it_is() -> None:
+    flow, graph = build_flow(Heat), random_graph()
+    state = torch.get_rng_state()
+    flow.resample()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert flow.prepare(random_signal(), graph) is graph
+
+
+def test_resample_reaches_the_frozen_attention() -> None:
+    flow = build_flow(Heat, weights="frozen_attention")
+    before = flow.attention.bias
+    flow.resample()
+    assert not torch.equal(flow.attention.bias, before)
+
+
+def test_unknown_weights_name_their_key() -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=r"flow\.weights=frozen: unknown"):
+        Heat(CHANNELS, weights="frozen")

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami, Flow, Grand, Heat
 from robust_diffusion.models import GraphPDE, Rewiring
+from robust_diffusion.operators import Graph
 from robust_diffusion.solver import Solver, count_evaluations
 from tests import oracles
 from tests.graphs import ALL_FLOWS, ATTENTION_FLOWS, CHANNELS, NODES, random_edges, random_signal
@@ -269,6 +270,23 @@ def test_every_hyper_parameter_of_training_changes_the_logits(
         torch.testing.assert_close(logits[0], logits[1])
     else:
         assert (logits[0] - logits[1]).abs().max() > 1e-6
+
+
+def test_heat_freezes_the_attention_of_each_layers_initial_state(edge_index: Tensor) -> None:
+    model = build(Heat, flow={"weights": "frozen_attention"}, num_layers=2)
+    x = random_signal()
+    seen: list[tuple[Tensor, ...]] = []
+    for layer in model.layers:
+        layer.flow.register_forward_pre_hook(lambda _, inputs: seen.append(inputs))
+    logits = model(x, edge_index)
+    assert len(seen) == 2 * 4
+    for i, layer in enumerate(model.layers):
+        (_, initial, graph), (_, _, last) = seen[4 * i], seen[4 * i + 3]
+        ones = torch.ones_like(graph.weight)
+        plain = Graph(graph.src, graph.dst, ones, NODES)
+        torch.testing.assert_close(graph.weight, layer.flow.attention(initial, plain))
+        assert last is graph
+    assert not torch.allclose(logits, build(Heat, num_layers=2)(x, edge_index))
 
 
 def test_adjoint_does_not_change_the_logits(edge_index: Tensor) -> None:

@@ -34,7 +34,8 @@ def arctan_normalize(x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
     mean = torch.stack([chunk.sum(dtype=torch.float64) for chunk in chunks]).sum() / x.numel()
     squares = torch.stack([(chunk.double() - mean).square_().sum() for chunk in chunks]).sum()
     std = (squares / x.numel()).sqrt()
-    if not std > 0:
+    # Rounding can give equal values a deviation above 0.
+    if not (std > 0 and x.min() < x.max()):
         raise DataError(f"features: all equal to {mean.item():g}; nothing to normalise or learn")
     normalized = torch.empty_like(x)
     for chunk, part in zip(chunks, torch.split(normalized, chunks[0].size(0)), strict=True):

@@ -166,7 +166,7 @@ def test_each_new_node_gets_every_class_in_proportion() -> None:
 def test_the_seed_decides_who_is_tied_to_whom(graph: Data) -> None:
     budget = InjectionBudget(10, 5, (-1.0, 1.0))
     first, again, other = (
-        TDGIA(num_steps=0)(
+        TDGIA(num_steps=0, batch_ratio=1.0)(
             mean_of_neighbours, graph, graph.index_test, budget, torch.Generator().manual_seed(seed)
         )
         for seed in (0, 0, 1)
