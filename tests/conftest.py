@@ -170,7 +170,8 @@ def make_datamodule() -> Callable[..., Any]:
     """Builds a small graph to train on; keyword arguments go to the GraphDataModule."""
     from functools import partial
 
-    from robust_diffusion.data import GraphDataModule, citation_like_graph
+    from robust_diffusion.data import GraphDataModule
+    from robust_diffusion.data.sources import citation_like_graph
 
     source = partial(citation_like_graph, num_nodes=200, num_edges=400, num_features=16)
     return lambda **options: GraphDataModule(source, name="toy", **options)

@@ -116,3 +116,19 @@ def test_a_mistake_is_told_before_any_training(
     with pytest.raises(Exception, match=words) as caught:
         run_and_record(compose(override, *rest))
     assert isinstance(caught.value.__cause__ or caught.value, ConfigError | OSError)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["+nope=1"], "nope=1: unknown key"),
+        (["model=gcn", "flow=heat"], "flow=heat: model=gcn has none"),
+        (["model=gcn", "flow.t_end=3"], "flow.t_end=3: model=gcn has none"),
+        (["model=gcn", "solver=dopri5"], "solver=dopri5: model=gcn has none"),
+    ],
+)
+def test_an_override_that_nothing_reads_is_refused(
+    compose: Compose, tiny_clean: list[str], overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run_and_record(compose(*overrides, *tiny_clean))

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.checks import check_whole
+from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import append_record, evaluate_cell
 from robust_diffusion.evaluation.provenance import revision, versions
@@ -35,6 +36,7 @@ def run_and_record(cfg: DictConfig) -> Record:
     torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
     record = _header(cfg)
     check_writable(cfg.paths.records)
+    _check_used(cfg, record)
     _check_keys(cfg)
     # Everything is instantiated before anything is trained, so that a bad value costs no time.
     datamodule = instantiate(cfg.data)
@@ -64,7 +66,7 @@ def run_and_record(cfg: DictConfig) -> Record:
         if isinstance(logger, WandbLogger):
             logger.experiment.finish()
     measured = asdict(result)
-    record["budget"]["spent"] = measured.pop("spent")
+    record["budget"] = {key: measured.pop(key) for key in ("declared", "spent")}
     record |= measured
     append_record(cfg.paths.records, record)
     return record
@@ -73,6 +75,18 @@ def run_and_record(cfg: DictConfig) -> Record:
 def record_failure(cfg: DictConfig, error: str) -> None:
     """Append a record of a cell that did not finish, with its error in place of results."""
     append_record(cfg.paths.records, _header(cfg) | {"error": error})
+
+
+def _check_used(cfg: DictConfig, record: Record) -> None:
+    """Refuse an override that nothing reads."""
+    groups = {path.name for path in CONFIG_DIR.iterdir() if path.is_dir()}
+    known = groups | set(OmegaConf.load(CONFIG_DIR / "config.yaml")) | {"attacks"}
+    for key in cfg:
+        if key not in known:
+            raise ConfigError(f"{key!s}={cfg[key]}: unknown key; nothing reads it")
+    for key, value in record["overrides"].items():
+        if key.split(".")[0] in ("flow", "solver") and record["flow"] is None:
+            raise ConfigError(f"{key}={value}: model={record['model']} has none; drop it")
 
 
 def _check_keys(node: DictConfig, path: str = "") -> None:

@@ -66,7 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Makes Hydra hand every exception on to here instead of printing it its own way.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        cell()
+        if given[:1] == ["data"]:
+            from robust_diffusion.data_command import run_data_command
+
+            run_data_command(given[1:])
+        else:
+            cell()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: finished cells are recorded, this one is not\n")
         sys.exit(INTERRUPTED)

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
-from robust_diffusion.data import citation_like_graph
 from robust_diffusion.data.normalize import arctan_normalize
+from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.models import GCN
 
 

@@ -1,5 +1,9 @@
-"""A small graph as raw arrays, and as a folder in GRB's file layout."""
+"""Small graphs as raw arrays, and in the file layouts of GRB, Planetoid and Shchur et al."""
 
+import io
+import pickle
+import struct
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +58,91 @@ def write_grb(root: Path, *, name: str = "ring", compressed: bool = True, **chan
     index = {f"index_{key}": nodes for key, nodes in graph["splits"].items()}
     save(folder / "index.npz", **index)
     return folder
+
+
+class Bomb:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.mark,)
+
+
+class _Python2Pickler(pickle._Pickler):  # type: ignore[name-defined]
+    """Writes bytes as Python 2 wrote its `str`."""
+
+    dispatch = pickle._Pickler.dispatch.copy()  # type: ignore[attr-defined]
+
+    def save_bytes(self, obj: bytes) -> None:
+        self.write(b"T" + struct.pack("<i", len(obj)) + obj)
+
+    dispatch[bytes] = save_bytes
+
+
+def python2_pickle(value: object) -> bytes:
+    """A pickle as Python 2 and the numpy and scipy of its time wrote it, which Planetoid's are."""
+    stream = io.BytesIO()
+    _Python2Pickler(stream, protocol=2).dump(value)
+    content = stream.getvalue()
+    content = content.replace(b"cnumpy._core.", b"cnumpy.core.")
+    return content.replace(b"cscipy.sparse._csr", b"cscipy.sparse.csr")
+
+
+def planetoid_parts(
+    *, known: int = 40, tested: int = 20, gap: tuple[int, ...] = (), seed: int = 0
+) -> dict[str, Any]:
+    """The contents of `ind.*`: 3 classes, 6 features; no file has a row of the nodes in `gap`."""
+    generator = np.random.default_rng(seed)
+    n = known + tested + len(gap)
+    index = [node for node in range(known, n) if node not in gap]
+    features = (generator.random((known + tested, 6)) < 0.4) * generator.random((known + tested, 6))
+    x = sp.csr_matrix(features.astype(np.float32))
+    y = np.eye(3, dtype=np.int32)[generator.integers(0, 3, known + tested)]
+    graph: dict[int, list[int]] = defaultdict(list)
+    for u, v in generator.integers(0, n, (2 * n, 2)).tolist():
+        graph[u].append(v)
+        graph[v].append(u)
+    graph[0] += [1, 1, 0]  # twice, and itself
+    graph[1] += [0]
+    return {
+        "x": x[:10],
+        "tx": x[known:],
+        "allx": x[:known],
+        "y": y[:10],
+        "ty": y[known:],
+        "ally": y[:known],
+        "graph": graph,
+        "test.index": generator.permutation(index),
+    }
+
+
+def write_planetoid(folder: Path, name: str, **parts: Any) -> Path:
+    """Write `ind.<name>.*`; a part may be given as bytes. Returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, value in (planetoid_parts() | parts).items():
+        if part == "test.index" and not isinstance(value, bytes):
+            value = "".join(f"{node}\n" for node in value).encode()
+        content = value if isinstance(value, bytes) else python2_pickle(value)
+        (folder / f"ind.{name}.{part}").write_bytes(content)
+    return folder
+
+
+def csr_parts(matrix: sp.csr_matrix, kind: str) -> dict[str, Any]:
+    """A sparse matrix as the arrays of an npz file."""
+    return {
+        f"{kind}_data": matrix.data,
+        f"{kind}_indices": matrix.indices,
+        f"{kind}_indptr": matrix.indptr,
+        f"{kind}_shape": np.array(matrix.shape),
+    }
+
+
+def shchur_arrays(**changes: Any) -> dict[str, Any]:
+    """The ring, its edges directed, with word counts and four classes."""
+    row, col = np.array(EDGES).T
+    directed = sp.csr_matrix((np.ones(len(EDGES), np.float32), (row, col)), (NUM_NODES, NUM_NODES))
+    counts = sp.csr_matrix(np.random.default_rng(1).poisson(0.7, (NUM_NODES, 5)).astype(np.float32))
+    arrays = csr_parts(directed, "adj") | csr_parts(counts, "attr")
+    return arrays | {"labels": np.arange(NUM_NODES) % 4} | changes

@@ -6,8 +6,9 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
-from robust_diffusion.data import GraphDataModule, citation_like_graph
+from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.normalize import arctan_normalize
+from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError
 
 STAGES = ("train", "val", "test")

@@ -2,9 +2,11 @@ import json
 import logging
 import math
 import multiprocessing
+import threading
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import append_record, read_records
@@ -88,6 +90,19 @@ def test_processes_that_append_at_once_leave_whole_lines(tmp_path: Path) -> None
     for writer_number in range(4):
         own = [r["number"] for r in records if r["writer"] == writer_number]
         assert own == list(range(25))
+
+
+def test_an_append_waits_for_the_one_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text("")
+    waiting = threading.Thread(target=append_record, args=(path, {"seed": 0}))
+    with FileLock(f"{path}.lock"):
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive()
+        assert path.read_text() == ""
+    waiting.join(30)
+    assert read_records(path) == [{"seed": 0}]
 
 
 @pytest.mark.parametrize("write", [check_writable, lambda path: append_record(path, {"seed": 0})])

@@ -45,7 +45,7 @@ def run_files(folder: Path, kind: str) -> list[Path]:
 
 
 def test_without_a_key_the_run_is_offline_and_fast(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("reached out to the network")
@@ -56,6 +56,7 @@ def test_without_a_key_the_run_is_offline_and_fast(
     logger.log_metrics({"loss": 1.0})
     logger.experiment.finish()
     assert time.perf_counter() - start < 20
+    assert "logger=wandb" not in caplog.text  # offline by choice, not after a failure
     assert len(run_files(tmp_path / "cell", "offline-run")) == 1
 
 

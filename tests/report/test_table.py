@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from robust_diffusion.report import summarize
+from robust_diffusion.report.markdown import markdown_table
 
 Record = dict[str, Any]
 
@@ -38,7 +39,8 @@ def rows(records: list[Record]) -> list[dict[str, Any]]:
 
 def printed(records: list[Record], width: int) -> list[str]:
     stream = io.StringIO()
-    Console(file=stream, width=width).print(summarize(records).to_rich())
+    result = summarize(records)
+    Console(file=stream, width=width).print(markdown_table(result.cells, result.keys))
     return [line.rstrip() for line in stream.getvalue().splitlines() if line.strip()]
 
 

@@ -1,7 +1,6 @@
 """Graphs: where they come from, how they are checked, normalised, split and served."""
 
 from robust_diffusion.data.datamodule import GraphDataModule
-from robust_diffusion.data.grb import load_grb
-from robust_diffusion.data.synthetic import citation_like_graph
+from robust_diffusion.data.download import DatasetFolder
 
-__all__ = ["GraphDataModule", "citation_like_graph", "load_grb"]
+__all__ = ["DatasetFolder", "GraphDataModule"]

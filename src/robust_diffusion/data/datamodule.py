@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.data.normalize import arctan_normalize
+from robust_diffusion.data.split import split_hash
 from robust_diffusion.data.views import induced_view
 from robust_diffusion.errors import ConfigError
 
@@ -72,8 +73,13 @@ class GraphDataModule(pl.LightningDataModule):
         self._graph = graph
 
     def _targets(self, graph: Data) -> Tensor:
-        suffix = "" if self.difficulty == "full" else f"_{self.difficulty}"
-        return graph[f"index_test{suffix}"]  # type: ignore[no-any-return]
+        key = "index_test" if self.difficulty == "full" else f"index_test_{self.difficulty}"
+        if key not in graph:
+            raise ConfigError(
+                f"difficulty={self.difficulty}: the split of dataset={self.name} has no such test "
+                "set; use difficulty=full"
+            )
+        return graph[key]  # type: ignore[no-any-return]
 
     @property
     def graph(self) -> Data:
@@ -96,6 +102,12 @@ class GraphDataModule(pl.LightningDataModule):
     def num_classes(self) -> int:
         """Number of classes."""
         return self.graph.num_classes  # type: ignore[no-any-return]
+
+    @property
+    def split_hash(self) -> str:
+        """A short hash of the split; see `data.split.split_hash`."""
+        parts = [key for key in self.graph.to_dict() if key.startswith("index_")]
+        return split_hash({key: self.graph[key].numpy() for key in parts})
 
     @property
     def test_names(self) -> list[str]:

@@ -1,10 +1,20 @@
 """The degree split by which GRB sorts test nodes into easy, medium and hard."""
 
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
+from robust_diffusion.errors import DataError
 
-def degree_split(degree: NDArray[np.integer], seed: int = 0) -> dict[str, NDArray[np.int64]]:
+FEWEST_NODES = 20
+
+
+def degree_split(
+    degree: NDArray[np.integer], seed: int = 0, *, where: str | Path = "graph"
+) -> dict[str, NDArray[np.int64]]:
     """Split nodes by degree into train, val and three test sets of growing difficulty.
 
     Nodes are sorted by degree; the lowest and the highest 5 % are never tested; the rest is cut
@@ -16,10 +26,19 @@ def degree_split(degree: NDArray[np.integer], seed: int = 0) -> dict[str, NDArra
     Args:
         degree: Number of neighbours of each of the n nodes, n at least 20.
         seed: Seed of the draw. The sort is stable, so the split is the same on every platform.
+        where: File or folder that the error message names.
 
     Returns:
         Sorted node indices of train, val, test, test_easy, test_medium and test_hard.
+
+    Raises:
+        DataError: The graph is too small to be split.
     """
+    if degree.size < FEWEST_NODES:
+        raise DataError(
+            f"{where}: has {degree.size} nodes, too few to split by degree; it takes at least "
+            f"{FEWEST_NODES}, or a split of your own"
+        )
     generator = np.random.default_rng(seed)
     n = degree.size
     by_degree = np.argsort(degree, kind="stable")
@@ -29,7 +48,26 @@ def degree_split(degree: NDArray[np.integer], seed: int = 0) -> dict[str, NDArra
         for name, low, high in zip(("easy", "medium", "hard"), bounds[:-1], bounds[1:], strict=True)
     }
     test = np.concatenate(list(tests.values()))
-    rest = np.setdiff1d(np.arange(n), test)
+    is_rest = np.ones(n, dtype=bool)
+    is_rest[test] = False
+    rest = np.flatnonzero(is_rest)
     train = generator.choice(rest, int(n * 0.6), replace=False)
-    splits = {"train": train, "val": np.setdiff1d(rest, train), "test": test, **tests}
+    is_rest[train] = False
+    splits = {"train": train, "val": np.flatnonzero(is_rest), "test": test, **tests}
     return {name: np.sort(index).astype(np.int64) for name, index in splits.items()}
+
+
+def split_hash(splits: Mapping[str, NDArray[np.int64]]) -> str:
+    """A short hash of who is in which part, the same on every platform.
+
+    Args:
+        splits: Sorted node indices by the part's name.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(splits):
+        digest.update(f"{name}:{splits[name].size}:".encode())
+        digest.update(splits[name].astype("<i8").tobytes())
+    return digest.hexdigest()[:16]

@@ -57,7 +57,57 @@ def build_graph(
     return data
 
 
+def symmetrized(adjacency: sp.sparray | sp.spmatrix, *, where: str | Path) -> sp.csr_array:
+    """Both directions of every edge, each once, without self-loops; weights become 1.
+
+    Args:
+        adjacency: n x n; its non-zero entries are the edges.
+        where: File or folder that error messages name.
+
+    Raises:
+        DataError: Not a matrix that a graph can have.
+    """
+    row, col, _ = _entries(adjacency, where)
+    n = adjacency.shape[0]
+    distinct = row != col
+    _, both = _both_ways(row[distinct], col[distinct], n)
+    return both.astype(np.int8)
+
+
 def _edges(adjacency: sp.sparray | sp.spmatrix, where: str | Path) -> torch.Tensor:
+    row, col, weight = _entries(adjacency, where)
+    n = adjacency.shape[0]
+    if (weight != 1).any():
+        log.warning("%s: adjacency holds weights other than 1; they are read as 1", where)
+    loops = row == col
+    if loops.any():
+        log.warning("%s: adjacency holds %d self-loops; dropped", where, loops.sum())
+        row, col = row[~loops], col[~loops]
+    stored, both = _both_ways(row, col, n)
+    if both.nnz != stored:
+        log.warning(
+            "%s: adjacency is not symmetric, %d edges lack their reverse; added",
+            where,
+            both.nnz - stored,
+        )
+    rows = np.repeat(np.arange(n), np.diff(both.indptr))
+    return torch.from_numpy(np.stack([rows, both.indices.astype(np.int64)]))
+
+
+def _both_ways(row: NDArray[np.int64], col: NDArray[np.int64], n: int) -> tuple[int, sp.csr_array]:
+    """Number of different edges, and the sorted matrix of them and their reverses."""
+    # Of truth values, so that an edge listed twice is one edge; linear in the edges, which
+    # sorting them or np.unique is not.
+    stored = sp.csr_array((np.ones(row.size, dtype=bool), (row, col)), shape=(n, n))
+    both = sp.csr_array(stored + stored.T)
+    both.sort_indices()
+    return stored.nnz, both
+
+
+def _entries(
+    adjacency: sp.sparray | sp.spmatrix, where: str | Path
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.generic]]:
+    """Row, column and weight of the checked matrix's non-zero entries."""
     if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
         raise DataError(f"{where}: adjacency has shape {adjacency.shape}; it must be n x n")
     n = adjacency.shape[0]
@@ -74,22 +124,8 @@ def _edges(adjacency: sp.sparray | sp.spmatrix, where: str | Path) -> torch.Tens
         worst = max(coo.row.max(), coo.col.max())
         raise DataError(f"{where}: adjacency names node {worst}; nodes are 0..{n - 1}")
     nonzero = coo.data != 0
-    row, col, weight = coo.row[nonzero], coo.col[nonzero], coo.data[nonzero]
-    if (weight != 1).any():
-        log.warning("%s: adjacency holds weights other than 1; they are read as 1", where)
-    loops = row == col
-    if loops.any():
-        log.warning("%s: adjacency holds %d self-loops; dropped", where, loops.sum())
-        row, col = row[~loops], col[~loops]
-    forward = np.unique(row.astype(np.int64) * n + col)
-    both = np.unique(np.concatenate([forward, (forward % n) * n + forward // n]))
-    if both.size != forward.size:
-        log.warning(
-            "%s: adjacency is not symmetric, %d edges lack their reverse; added",
-            where,
-            both.size - forward.size,
-        )
-    return torch.from_numpy(np.stack([both // n, both % n]))
+    row, col = (index[nonzero].astype(np.int64) for index in (coo.row, coo.col))
+    return row, col, coo.data[nonzero]
 
 
 def _is_numeric(dtype: np.dtype[np.generic]) -> bool:
@@ -124,12 +160,13 @@ def _labels(labels: NDArray[np.generic], n: int, where: str | Path) -> torch.Ten
     broken = flat[~(np.isfinite(flat) & (flat == np.floor(flat)))]
     if broken.size:
         raise DataError(f"{where}: label {broken[0]} is not whole; number the classes 0..C-1")
-    present = np.unique(flat)
-    if present[0] < 0 or present[-1] != present.size - 1:
+    present = np.sort(flat)
+    different = 1 + int((present[1:] != present[:-1]).sum())
+    if present[0] < 0 or present[-1] != different - 1:
         wrong = present[0] if present[0] < 0 else present[-1]
         raise DataError(
-            f"{where}: label {wrong} is out of range; {present.size} different labels occur, so "
-            f"they must be 0..{present.size - 1}"
+            f"{where}: label {wrong} is out of range; {different} different labels occur, so "
+            f"they must be 0..{different - 1}"
         )
     return torch.from_numpy(flat.astype(np.int64))
 
@@ -147,14 +184,16 @@ def _splits(
         if index.min() < 0 or index.max() >= n:
             wrong = index.min() if index.min() < 0 else index.max()
             raise DataError(f"{where}: index_{name} names node {wrong}; nodes are 0..{n - 1}")
-        unique, count = np.unique(index, return_counts=True)
-        if unique.size != index.size:
-            twice = unique[count.argmax()]
-            raise DataError(f"{where}: index_{name} names node {twice} twice; name each once")
-        checked[name] = unique.astype(np.int64)
+        index = np.sort(index).astype(np.int64)
+        twice = index[1:][index[1:] == index[:-1]]
+        if twice.size:
+            raise DataError(f"{where}: index_{name} names node {twice[0]} twice; name each once")
+        checked[name] = index
     tests = [name for name in checked if name.startswith("test")]
     for a, b in (("train", "val"), *product(("train", "val"), tests)):
-        common = np.intersect1d(checked[a], checked[b])
+        member = np.zeros(n, dtype=bool)
+        member[checked[a]] = True
+        common = checked[b][member[checked[b]]]
         if common.size:
             raise DataError(
                 f"{where}: node {common[0]} is in both index_{a} and index_{b}; they must be "

@@ -28,9 +28,12 @@ def induced_view(
     assert data.x is not None
     assert data.edge_index is not None
     assert isinstance(data.y, Tensor)
-    edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=n)
     mask = torch.zeros(n, dtype=torch.bool)
     mask[scored] = True
+    if nodes.numel() == n:
+        # The whole graph: a view of it, not a copy of its features.
+        return Data(x=data.x, y=data.y, edge_index=data.edge_index, mask=mask)
+    edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=n)
     view = Data(x=data.x[nodes], y=data.y[nodes], edge_index=edge_index, mask=mask[nodes])
     if degree_leak:
         view.degree = degree(data.edge_index[1], n, dtype=data.x.dtype)[nodes] + 1

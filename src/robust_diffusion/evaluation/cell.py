@@ -37,7 +37,9 @@ class CellResult:
         epochs: Epochs trained.
         nfe: Right-hand-side evaluations in one forward pass on the clean test graph.
         seconds: Wall time of each phase.
+        declared: What each attack was allowed to spend, feature limits resolved.
         spent: Per attack, what it used of its budget.
+        split: Hash of the split.
     """
 
     accuracy: dict[str, float]
@@ -46,6 +48,8 @@ class CellResult:
     epochs: int
     nfe: int
     seconds: dict[str, float]
+    split: str
+    declared: dict[str, Any]
     spent: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -93,6 +97,7 @@ def evaluate_cell(
     if check_whole("seed", seed, at_least=0) > LARGEST_SEED:
         raise ConfigError(f"seed={seed}: must be at most {LARGEST_SEED}")
     targets = datamodule.target_nodes
+    budget = budget.resolve(datamodule.graph.x)
     if attacks:
         # Before hours of training, not after.
         budget.check_targets(targets.numel())
@@ -155,6 +160,8 @@ def evaluate_cell(
         epochs=fitted.epochs,
         nfe=evaluations.total,
         seconds=seconds,
+        split=datamodule.split_hash,
+        declared=asdict(budget),
         spent=spent,
     )
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
-from rich.console import Console
 
 from robust_diffusion.evaluation.records import Record, read_records
+from robust_diffusion.report.markdown import print_table
 from robust_diffusion.report.table import summarize
 
 
@@ -42,7 +42,4 @@ def _records_below(config: DictConfig, directory: Path) -> list[Record]:
 
 def _show(records: list[Record]) -> None:
     result = summarize(records)
-    # Wider than any table: numbers cut off at the edge would be worse than long lines.
-    console = Console(width=10_000, highlight=False)
-    console.print(result.title, markup=False)
-    console.print(result.to_rich())
+    print_table(result.title, result.cells, result.keys)

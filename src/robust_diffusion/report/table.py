@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from robust_diffusion.evaluation.records import Record
 
@@ -28,17 +25,6 @@ class ResultTable:
     title: str
     cells: pd.DataFrame
     keys: list[str]
-
-    def to_rich(self) -> Table:
-        """The table without its title; Markdown, so that it can be pasted."""
-        table = Table(box=box.MARKDOWN)
-        for column in self.cells.columns:
-            numeric = column not in self.keys
-            table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
-        for row in self.cells.itertuples(index=False):
-            # As Text, since Rich would read a value such as [speit] as markup.
-            table.add_row(*(Text(str(value)) for value in row))
-        return table
 
 
 def summarize(records: Sequence[Record]) -> ResultTable:

@@ -14,7 +14,7 @@ from torch_geometric.utils import degree
 from robust_diffusion.attacks import TDGIA, InjectionBudget, PerturbedGraph
 from robust_diffusion.attacks.base import Classifier
 from robust_diffusion.attacks.injection.tdgia import _spread_over_classes
-from robust_diffusion.data import citation_like_graph
+from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError
 from tests.attacks.graphs import mean_of_neighbours, small_graph, trained_gcn
 

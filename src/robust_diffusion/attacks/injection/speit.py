@@ -46,7 +46,7 @@ class SPEIT(FeatureOptimizingAttack):
         assert x is not None
         assert edge_index is not None
         k, m = budget.max_injected_nodes, budget.max_edges_per_injected_node
-        low, high = budget.feature_limits
+        low, high = budget.limits
         drawn = torch.rand(k, target_nodes.numel(), generator=generator).argsort(1)[:, :m]
         if k == 0:
             return PerturbedGraph(x, edge_index, x.size(0))

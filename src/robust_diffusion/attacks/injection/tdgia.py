@@ -141,7 +141,7 @@ class TDGIA(FeatureOptimizingAttack):
         budget: InjectionBudget,
         generator: torch.Generator,
     ) -> Float[Tensor, "k f"]:
-        low, high = budget.feature_limits
+        low, high = budget.limits
         centre, radius = (
             (0.0, high)
             if self.variant == "grb"

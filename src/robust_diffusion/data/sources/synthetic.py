@@ -61,14 +61,13 @@ def citation_like_graph(
     counts[counts.argmax()] += num_nodes - counts.sum()
     labels = generator.permutation(np.repeat(np.arange(num_classes), counts))
     means = generator.normal(scale=feature_signal, size=(num_classes, num_features))
-    features = means[labels] + generator.normal(size=(num_nodes, num_features))
+    features = generator.standard_normal((num_nodes, num_features), dtype=np.float32)
+    features += means.astype(np.float32)[labels]
     row, col = _edges(generator, labels, num_edges, homophily, degree_exponent)
     adjacency = sp.coo_array((np.ones(row.size), (row, col)), shape=(num_nodes, num_nodes))
     adjacency = ((adjacency + adjacency.T) > 0).astype(np.int8)
     splits = degree_split(np.diff(adjacency.tocsr().indptr), seed)
-    return build_graph(
-        adjacency, features.astype(np.float32), labels, splits, where="dataset=synthetic"
-    )
+    return build_graph(adjacency, features, labels, splits, where="dataset=synthetic")
 
 
 def _edges(

@@ -5,7 +5,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import degree, homophily
 
-from robust_diffusion.data.synthetic import CORA_CLASS_SHARES, citation_like_graph
+from robust_diffusion.data.sources.synthetic import CORA_CLASS_SHARES, citation_like_graph
 from robust_diffusion.data.validate import SPLITS
 from robust_diffusion.errors import ConfigError
 

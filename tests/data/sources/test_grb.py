@@ -14,10 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from robust_diffusion.data import GraphDataModule, load_grb
+from robust_diffusion.data import DatasetFolder, GraphDataModule
+from robust_diffusion.data.sources import load_grb
 from robust_diffusion.data.validate import SPLITS, build_graph
 from robust_diffusion.errors import DataError
-from tests.data.files import EDGES, FILES, NUM_NODES, raw_graph, splits, symmetric, write_grb
+from tests.data.files import (
+    EDGES,
+    FILES,
+    NUM_NODES,
+    Bomb,
+    raw_graph,
+    splits,
+    symmetric,
+    write_grb,
+)
 
 
 def equal(a: Data, b: Data) -> bool:
@@ -25,31 +35,26 @@ def equal(a: Data, b: Data) -> bool:
     return all(torch.equal(a[key], b[key]) for key in keys)
 
 
+def load(root: str | Path, name: str = "ring") -> Data:
+    files: dict[str, dict[str, Any]] = {f"{file}.npz": {} for file in FILES}
+    return load_grb(DatasetFolder(root, f"grb-{name}", files))
+
+
 def refusal(root: Path, name: str = "ring") -> str:
     """The one line with which the folder is refused."""
     with pytest.raises(DataError) as caught:
-        load_grb(root, name)
+        load(root, name)
     message = str(caught.value)
     assert "\n" not in message
     assert f"grb-{name}" in message
     return message
 
 
-class Bomb:
-    """Creates a file when it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.mark,)
-
-
 @pytest.mark.parametrize("compressed", [True, False])
 @pytest.mark.parametrize("as_text", [True, False])
 def test_good_files_give_the_graph(tmp_path: Path, compressed: bool, as_text: bool) -> None:
     write_grb(tmp_path, compressed=compressed)
-    graph = load_grb(str(tmp_path) if as_text else tmp_path, "ring")
+    graph = load(str(tmp_path) if as_text else tmp_path)
     assert equal(graph, build_graph(**raw_graph(), where=tmp_path))
 
 
@@ -149,7 +154,7 @@ def test_random_damage_is_refused_or_harmless(
             content = content[: cut % len(content)]
         (folder / f"{file}.npz").write_bytes(content)
         try:
-            graph = load_grb(root, "ring")
+            graph = load(root)
         except DataError as error:
             assert "\n" not in str(error)  # noqa: PT017 - damage need not raise
         else:
@@ -255,7 +260,7 @@ def cora() -> GraphDataModule:
     root = os.environ.get("ROBUST_DIFFUSION_DATA")
     if not root or not (Path(root) / "grb-cora").is_dir():
         pytest.skip("needs ROBUST_DIFFUSION_DATA to name a folder that holds grb-cora/")
-    return GraphDataModule(lambda: load_grb(root, "cora"), name="cora")
+    return GraphDataModule(lambda: load(root, "cora"), name="cora")
 
 
 @pytest.mark.real_data

@@ -1,0 +1,279 @@
+"""The files of a dataset: found where they should be, or downloaded once; verified either way."""
+
+import contextlib
+import hashlib
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import pooch
+import requests
+from filelock import FileLock
+
+from robust_diffusion.data.files import UNREADABLE, check_archive
+from robust_diffusion.errors import DataError
+
+log = logging.getLogger(__name__)
+
+HASHES = "sha256.json"
+LOCK = ".lock"
+TIMEOUT = 30
+
+State = Literal["present", "missing", "damaged"]
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    """What is known of one file.
+
+    Args:
+        path: Where it is, or belongs.
+        state: `present` and verified, `missing`, or `damaged`.
+        sha256: Of the content, if there is any.
+        detail: What is wrong, or nothing.
+    """
+
+    path: Path
+    state: State
+    sha256: str | None = None
+    detail: str = ""
+
+
+@runtime_checkable
+class Folder(Protocol):
+    """A folder whose files can be asked for by name."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are."""
+
+    def file(self, name: str) -> Path:
+        """Path of a file that is there.
+
+        Raises:
+            DataError: It is not, and cannot be had.
+        """
+
+
+@dataclass(frozen=True)
+class LocalFolder:
+    """A user's own folder: nothing is downloaded, no hash is kept.
+
+    Args:
+        folder: Its path.
+    """
+
+    folder: Path
+
+    def file(self, name: str) -> Path:
+        """Path of a file that is there.
+
+        Raises:
+            DataError: It is not.
+        """
+        path = self.folder / name
+        if not path.is_file():
+            raise DataError(f"{path}: not found; put the file there or correct the path")
+        return path
+
+
+class DatasetFolder:
+    """A folder of named files, each with mirrors and, where known, a hash.
+
+    Where no hash is known, that of the first good copy is recorded in `sha256.json` beside the
+    files, and compared from then on.
+
+    Args:
+        root: The data directory.
+        path: The folder, relative to `root`.
+        files: Per file name, `urls`: mirrors in the order in which they are tried, and
+            optionally `sha256`.
+        download: Fetch what is missing; if not, what is missing is an error.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        path: str,
+        files: Mapping[str, Mapping[str, Any]],
+        *,
+        download: bool = True,
+    ) -> None:
+        self.folder = Path(root) / path
+        self._relative = path
+        self._files = {name: dict(options) for name, options in files.items()}
+        self._download_missing = download
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the files."""
+        return list(self._files)
+
+    def file(self, name: str) -> Path:
+        """Path of a file that is there and verified, downloaded if need be.
+
+        Args:
+            name: One of `names`.
+
+        Raises:
+            DataError: It is missing and cannot be had, or it is not what it should be.
+        """
+        path = self.folder / name
+        if not path.is_file():
+            self._fetch(name)
+        self._compare(name)
+        return path
+
+    def status(self) -> list[FileStatus]:
+        """State of every file; nothing is downloaded or written."""
+        return [self._status(name) for name in self._files]
+
+    def _status(self, name: str) -> FileStatus:
+        path = self.folder / name
+        if not path.is_file():
+            return FileStatus(path, "missing", detail="; ".join(self._urls(name)))
+        found = _sha256(path)
+        problem = _unusable(path)
+        expected = self._expected(name)
+        if problem is None and expected is not None and expected != found:
+            problem = f"its sha256 should be {expected}"
+        return FileStatus(path, "damaged" if problem else "present", found, problem or "")
+
+    def _urls(self, name: str) -> Sequence[str]:
+        return list(self._files[name].get("urls") or [])
+
+    def _expected(self, name: str) -> str | None:
+        known: str | None = self._files[name].get("sha256")
+        return known or self._recorded().get(name)
+
+    def _recorded(self) -> dict[str, str]:
+        try:
+            recorded = json.loads((self.folder / HASHES).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{self.folder / HASHES}: cannot be read ({error}); delete it"
+            ) from error
+        if not isinstance(recorded, dict):
+            raise DataError(f"{self.folder / HASHES}: is not a table of hashes; delete it")
+        return recorded
+
+    def _compare(self, name: str) -> None:
+        path = self.folder / name
+        found, expected = _sha256(path), self._expected(name)
+        if expected is None:
+            if problem := _unusable(path):
+                raise DataError(f"{path}: cannot be read ({problem}); delete it to fetch it again")
+            self._record(name, found)
+        elif found != expected:
+            source = "its configuration" if self._files[name].get("sha256") else HASHES
+            raise DataError(
+                f"{path}: has sha256 {found}, but {source} says {expected}; delete the file to "
+                "fetch it again, or correct the hash"
+            )
+
+    def _record(self, name: str, found: str) -> None:
+        # A folder that cannot be written, such as a shared one, keeps no hashes of its own.
+        with contextlib.suppress(OSError), FileLock(self.folder / LOCK):
+            recorded = self._recorded() | {name: found}
+            part = self.folder / f".{HASHES}.part"
+            part.write_text(json.dumps(recorded, indent=2, sort_keys=True), encoding="utf-8")
+            part.replace(self.folder / HASHES)
+
+    def _fetch(self, name: str) -> None:
+        path, urls = self.folder / name, self._urls(name)
+        by_hand = "".join(f"fetch {url} and " for url in urls[:1]) + (
+            f"put the file there by hand, or point paths.data_dir or ROBUST_DIFFUSION_DATA to the "
+            f"folder that holds {self._relative}/"
+        )
+        if not urls or not self._download_missing:
+            raise DataError(f"{path}: not found; {by_hand}")
+        failures = []
+        made = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # Two processes that need the file at once: the second waits, then finds it.
+            with FileLock(self.folder / LOCK):
+                for url in urls:
+                    if path.is_file():
+                        break
+                    if failure := _download(url, path, self._expected(name)):
+                        failures.append(f"{url}: {failure}")
+            if made and not path.is_file():
+                # Nothing was had: leave no empty folders behind.
+                with contextlib.suppress(OSError):
+                    (self.folder / LOCK).unlink(missing_ok=True)
+                    for folder in made:
+                        folder.rmdir()
+        except OSError as error:
+            raise DataError(
+                f"{path}: not found, and {self.folder} cannot be written "
+                f"({error.strerror or error}); {by_hand}"
+            ) from error
+        if not path.is_file():
+            raise DataError(f"{path}: not found, not downloaded ({'; '.join(failures)}); {by_hand}")
+
+
+def _download(url: str, path: Path, sha256: str | None) -> str | None:
+    """Fetch to a temporary name, check, and rename; return what went wrong, if anything."""
+    part = path.with_name(f".{path.name}.part")
+    # Its own report of every address and hash says nothing that ours does not.
+    pooch.get_logger().setLevel(logging.WARNING)
+    try:
+        part.unlink(missing_ok=True)  # of a process that was killed
+        pooch.retrieve(
+            url,
+            known_hash=f"sha256:{sha256}" if sha256 else None,
+            fname=part.name,
+            path=part.parent,
+            downloader=pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT),
+        )
+        if problem := _unusable(part, path.suffix):
+            return problem
+        part.replace(path)
+        log.info("downloaded %s", path)
+    except requests.HTTPError as error:
+        return f"the server answered {error.response.status_code}"
+    except requests.Timeout:
+        return f"no answer in {TIMEOUT} s"
+    except requests.exceptions.ChunkedEncodingError:
+        return "the server broke off"
+    except requests.ConnectionError:
+        return "the server cannot be reached: no network, or it is down"
+    except requests.RequestException as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    except ValueError as error:
+        # pooch: the hash of what came differs; it keeps nothing.
+        return f"what came is not the file of sha256 {sha256}" if sha256 else str(error)
+    finally:
+        part.unlink(missing_ok=True)
+    return None
+
+
+def _unusable(path: Path, suffix: str | None = None) -> str | None:
+    """Why the content cannot be a data file, or `None`."""
+    with path.open("rb") as file:
+        start = file.read(512).lstrip()
+    if not start:
+        return "it is empty"
+    if start[:1] == b"<":
+        return "it is a web page, not data"
+    if (suffix or path.suffix) == ".npz":
+        try:
+            check_archive(path)
+        except UNREADABLE as error:
+            return f"it is cut short or no npz file ({' '.join(str(error).split())})"
+    return None
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error

@@ -1,0 +1,279 @@
+"""Reading data files as data: nothing in them is ever run."""
+
+import pickle
+import re
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from robust_diffusion.errors import DataError
+
+NUMBERS = "biuf"
+"""Kinds of numpy types that are real numbers."""
+
+# What numpy, scipy and zipfile raise on a file that is cut short, not a zip, or not an array.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    MemoryError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    pickle.UnpicklingError,
+)
+
+
+def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
+    """Read every array of an npz file; pickled objects are refused.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: It is missing, damaged, or holds objects.
+    """
+    require(path)
+    try:
+        check_archive(path)
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except UNREADABLE as error:
+        raise damaged(path, error) from error
+    for key, array in arrays.items():
+        # numpy hands out what is no array as bytes.
+        if not isinstance(array, np.ndarray):
+            raise DataError(f"{path}: cannot be read ({key} is no array); fetch the file again")
+    return arrays
+
+
+def read_sparse(path: Path) -> sp.csr_array:
+    """Read a sparse matrix that `scipy.sparse.save_npz` wrote, every index checked.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: It is missing, damaged, or no sparse matrix.
+    """
+    arrays = read_npz(path)
+    try:
+        for key in ("indices", "indptr", "row", "col"):
+            if key in arrays:
+                _check_whole(arrays[key])
+        stored = sp.load_npz(path)
+        if hasattr(stored, "check_format"):
+            # In full, since an index outside the matrix would be read as memory later on.
+            stored.check_format(full_check=True)
+        return sp.csr_array(stored)
+    except UNREADABLE as error:
+        raise damaged(path, error) from error
+
+
+def pick(
+    arrays: Mapping[str, NDArray[np.generic]], keys: Iterable[str], path: Path
+) -> list[NDArray[np.generic]]:
+    """The named arrays of a file.
+
+    Args:
+        arrays: What the file holds.
+        keys: What is wanted.
+        path: The file, for the message.
+
+    Raises:
+        DataError: One is missing.
+    """
+    found = []
+    for key in keys:
+        if key not in arrays:
+            raise DataError(f"{path}: lacks the array {key}; it holds {', '.join(arrays)}")
+        found.append(arrays[key])
+    return found
+
+
+def csr(data: Any, indices: Any, indptr: Any, shape: Any, *, where: str | Path) -> sp.csr_array:
+    """A sparse matrix from its parts, every index checked.
+
+    Args:
+        data: Values.
+        indices: Column of each value.
+        indptr: Where each row begins.
+        shape: Rows and columns.
+        where: File that messages name.
+
+    Raises:
+        DataError: The parts do not make a matrix.
+    """
+    try:
+        if data.dtype.kind not in NUMBERS:
+            raise ValueError(f"its values are of type {data.dtype}")
+        for index in (indices, indptr):
+            _check_whole(index)
+        rows, columns = (int(size) for size in shape)
+        matrix = sp.csr_array((data, indices, indptr), shape=(rows, columns))
+        # A full check, since an index outside the matrix would be read as memory later on.
+        matrix.check_format(full_check=True)
+    except UNREADABLE as error:
+        raise damaged(where, error) from error
+    return matrix
+
+
+def _check_whole(index: NDArray[np.generic]) -> None:
+    # scipy would cut off what is behind the point, which gives another graph.
+    if index.dtype.kind not in "iu":
+        raise ValueError(f"its indices are of type {index.dtype}")
+
+
+def dense(matrix: sp.csr_array, where: str | Path) -> NDArray[np.float32]:
+    """A sparse matrix as float32, zeros written out.
+
+    Args:
+        matrix: Holds real numbers.
+        where: File that messages name.
+
+    Raises:
+        DataError: It does not fit in memory.
+    """
+    try:
+        with np.errstate(over="ignore"):
+            return matrix.astype(np.float32).toarray()  # type: ignore[no-any-return]
+    except (MemoryError, ValueError) as error:
+        raise damaged(where, error) from error
+
+
+def read_pickle(path: Path) -> Any:
+    """Read a pickle of a numpy array, a scipy CSR matrix, or a dictionary of lists.
+
+    Neither numpy's nor scipy's own unpickling is used: their arrays can be made to point anywhere
+    in memory. What the pickle says of an array or a matrix is put together here.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: It is missing, damaged, or names anything else; nothing of it is run.
+    """
+    require(path)
+    try:
+        with path.open("rb") as file:
+            stored = _DataUnpickler(file, encoding="latin1").load()
+        if isinstance(stored, _StoredArray):
+            return stored.value
+        if not isinstance(stored, _StoredMatrix):
+            return stored
+        state = vars(stored)
+        values, indices, indptr = (state[key].value for key in ("data", "indices", "indptr"))
+        return csr(values, indices, indptr, state["_shape"], where=path)
+    except UNREADABLE as error:
+        raise damaged(path, error) from error
+
+
+class _Sealed(type):
+    """A class that a pickle can make instances of, but not change."""
+
+    def __setattr__(cls, name: str, value: object) -> None:
+        raise pickle.UnpicklingError(f"it changes the type {cls.__name__}")
+
+
+class _StoredDtype(metaclass=_Sealed):
+    """Stands in for `numpy.dtype`: booleans, integers and floats."""
+
+    def __init__(self, code: str, *_: object) -> None:
+        if not re.fullmatch(r"[biuf]\d{1,2}", code):
+            raise pickle.UnpicklingError(f"it holds values of type {code}")
+        self.value = np.dtype(code)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.value = self.value.newbyteorder(state[1])
+
+
+class _StoredArray(metaclass=_Sealed):
+    """Stands in for `numpy.ndarray` and for the function that makes an empty one."""
+
+    def __init__(self, *_: object) -> None:
+        self.value = np.empty(0)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, dtype, fortran, content = state
+        content = content.encode("latin1") if isinstance(content, str) else content
+        flat = np.frombuffer(content, dtype.value)
+        self.value = flat.reshape(shape, order="F" if fortran else "C")
+
+
+class _StoredMatrix(metaclass=_Sealed):
+    """Stands in for `scipy.sparse.csr_matrix`."""
+
+
+ADMITTED = {
+    ("numpy.core.multiarray", "_reconstruct"): _StoredArray,
+    ("numpy._core.multiarray", "_reconstruct"): _StoredArray,
+    ("numpy", "ndarray"): _StoredArray,
+    ("numpy", "dtype"): _StoredDtype,
+    ("scipy.sparse.csr", "csr_matrix"): _StoredMatrix,
+    ("scipy.sparse._csr", "csr_matrix"): _StoredMatrix,
+    ("collections", "defaultdict"): defaultdict,
+    ("__builtin__", "list"): list,
+    ("builtins", "list"): list,
+}
+
+
+class _DataUnpickler(pickle.Unpickler):
+    """Admits the types that Planetoid's files are made of, under their old and new names."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return ADMITTED[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is not data") from None
+
+
+def read_torch(path: Path) -> Any:
+    """Read a file that `torch.save` wrote, tensors and containers only.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: It is missing, damaged, or holds anything but tensors and containers.
+    """
+    require(path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch's unpickler lets whatever damaged bytes cause through
+        raise damaged(path, error) from error
+
+
+def check_archive(path: Path) -> None:
+    """Hold every byte against the checksums, which numpy skips where it stops reading early."""
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise zipfile.BadZipFile(f"{member.filename} is compressed in an unknown way")
+        if (broken := archive.testzip()) is not None:
+            raise zipfile.BadZipFile(f"{broken} does not match its checksum")
+
+
+def require(path: Path) -> None:
+    """Raise a DataError if there is no such file."""
+    if not path.is_file():
+        raise DataError(f"{path}: not found; check the path")
+
+
+def damaged(path: str | Path, error: Exception) -> DataError:
+    """The error for a file that cannot be read, in one line."""
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    return DataError(f"{path}: cannot be read ({reason}); fetch the file again")

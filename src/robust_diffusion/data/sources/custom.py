@@ -1,0 +1,128 @@
+"""A user's own graph."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from torch import Tensor
+from torch_geometric.data import Data
+
+from robust_diffusion.data.download import LocalFolder
+from robust_diffusion.data.files import csr, pick, read_npz, read_torch
+from robust_diffusion.data.sources.grb import load_grb
+from robust_diffusion.data.split import degree_split
+from robust_diffusion.data.validate import SPLITS, build_graph, symmetrized
+from robust_diffusion.errors import ConfigError, DataError
+
+Arrays = Mapping[str, NDArray[np.generic]]
+
+
+def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
+    """Read a folder in GRB's layout, or one `.npz` or `.pt` file.
+
+    A file holds `features` (or `x`), n x f; `labels` (or `y`), n; and the edges as `edge_index`,
+    2 x e, or as a CSR matrix in `adj_data`, `adj_indices`, `adj_indptr` and `adj_shape`. A split
+    is `index_train`, `index_val` and `index_test`, with or without `index_test_easy`,
+    `index_test_medium` and `index_test_hard`, or `train_mask`, `val_mask` and `test_mask`; without
+    one, nodes are split by degree as GRB does. A `.pt` file holds a dictionary of tensors, as
+    `torch.save(data.to_dict(), path)` writes it from a PyG `Data`.
+
+    Args:
+        path: Folder or file; `None` is refused, with a message that says what to give.
+        split_seed: Seed of the degree split, if there is no other.
+
+    Returns:
+        The checked graph, features raw; see `build_graph`.
+
+    Raises:
+        ConfigError: No path.
+        DataError: A file is missing, damaged, or does not hold what it should.
+    """
+    if path is None:
+        raise ConfigError(
+            "dataset.source.path=null: name a folder in GRB's layout, a .npz or a .pt file"
+        )
+    path = Path(path)
+    if path.is_dir():
+        return load_grb(LocalFolder(path))
+    readers = {".npz": read_npz, ".pt": _read_tensors}
+    if path.suffix not in readers:
+        raise DataError(f"{path}: not a folder in GRB's layout, a .npz or a .pt file")
+    arrays: Arrays = readers[path.suffix](path)
+    features, labels = (
+        _either(arrays, *names, path) for names in (("features", "x"), ("labels", "y"))
+    )
+    adjacency = _adjacency(arrays, path, num_nodes=features.shape[0] if features.ndim else 0)
+    splits = _splits(arrays, path, num_nodes=adjacency.shape[0])
+    if not splits:
+        degree = np.diff(symmetrized(adjacency, where=path).indptr)
+        splits = {**degree_split(degree, split_seed, where=path)}
+    return build_graph(adjacency, features, labels, splits, where=path)
+
+
+def _read_tensors(path: Path) -> Arrays:
+    stored = read_torch(path)
+    if not isinstance(stored, Mapping):
+        raise DataError(
+            f"{path}: holds a {type(stored).__name__}, not a dictionary; write it with "
+            "torch.save(data.to_dict(), path)"
+        )
+    tensors = {str(key): value for key, value in stored.items() if isinstance(value, Tensor)}
+    arrays = {}
+    for key, tensor in tensors.items():
+        try:
+            arrays[key] = tensor.detach().numpy()
+        except (TypeError, RuntimeError):
+            raise DataError(
+                f"{path}: {key} is of type {tensor.dtype} and layout {tensor.layout}, which numpy "
+                "does not have; use a dense tensor of float32 or int64"
+            ) from None
+    return arrays
+
+
+def _either(arrays: Arrays, name: str, alias: str, path: Path) -> NDArray[np.generic]:
+    return (
+        arrays[alias] if alias in arrays and name not in arrays else pick(arrays, [name], path)[0]
+    )
+
+
+def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.csr_array:
+    if "edge_index" not in arrays:
+        parts = pick(
+            arrays, [f"adj_{part}" for part in ("data", "indices", "indptr", "shape")], path
+        )
+        return csr(*parts, where=path)
+    edges = arrays["edge_index"]
+    if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
+        raise DataError(
+            f"{path}: edge_index has shape {edges.shape} and type {edges.dtype}; it must be 2 x e "
+            "node numbers"
+        )
+    if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
+        wrong = edges.min() if edges.min() < 0 else edges.max()
+        raise DataError(
+            f"{path}: edge_index names node {wrong}; with {num_nodes} rows of features, nodes are "
+            f"0..{num_nodes - 1}"
+        )
+    listed = np.ones(edges.shape[1], dtype=bool), tuple(edges.astype(np.int64))
+    return sp.csr_array(listed, shape=(num_nodes, num_nodes))
+
+
+def _splits(arrays: Arrays, path: Path, *, num_nodes: int) -> dict[str, NDArray[np.generic]]:
+    by_index = {s: arrays[f"index_{s}"] for s in SPLITS if f"index_{s}" in arrays}
+    by_mask = {s: arrays[f"{s}_mask"] for s in ("train", "val", "test") if f"{s}_mask" in arrays}
+    for name, mask in by_mask.items():
+        if mask.shape != (num_nodes,) or mask.dtype != np.bool_:
+            raise DataError(
+                f"{path}: {name}_mask has shape {mask.shape} and type {mask.dtype}; it must be one "
+                f"true or false for each of the {num_nodes} nodes"
+            )
+    splits = by_index or {name: np.flatnonzero(mask) for name, mask in by_mask.items()}
+    missing = [name for name in ("train", "val", "test") if splits and name not in splits]
+    if missing:
+        raise DataError(
+            f"{path}: the split lacks {missing[0]}; give train, val and test, or no split at all"
+        )
+    return splits

@@ -1,0 +1,59 @@
+"""What a graph looks like in numbers."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.utils import homophily
+
+from robust_diffusion.data.datamodule import GraphDataModule
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Size and shape of a graph.
+
+    Args:
+        nodes: Number of nodes.
+        edges: Number of undirected edges.
+        features: Number of features.
+        classes: Number of classes.
+        feature_range: Smallest and largest normalised feature.
+        homophily: Share of the edges inside a class, in 0..1.
+        largest_class: Share of the largest class among the target nodes, in 0..1: what a model
+            that has collapsed scores.
+        split: Hash of the split.
+    """
+
+    nodes: int
+    edges: int
+    features: int
+    classes: int
+    feature_range: tuple[float, float]
+    homophily: float
+    largest_class: float
+    split: str
+
+
+def statistics(datamodule: GraphDataModule) -> Statistics:
+    """Count a graph.
+
+    Args:
+        datamodule: Serves it.
+    """
+    graph = datamodule.graph
+    assert graph.x is not None
+    assert graph.edge_index is not None
+    assert isinstance(graph.y, Tensor)
+    low, high = torch.aminmax(graph.x)
+    target_labels = graph.y[datamodule.target_nodes]
+    return Statistics(
+        nodes=graph.x.size(0),
+        edges=graph.edge_index.size(1) // 2,
+        features=datamodule.num_features,
+        classes=datamodule.num_classes,
+        feature_range=(low.item(), high.item()),
+        homophily=float(homophily(graph.edge_index, graph.y)),
+        largest_class=target_labels.bincount().max().item() / target_labels.numel(),
+        split=datamodule.split_hash,
+    )

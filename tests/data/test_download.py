@@ -1,0 +1,384 @@
+import errno
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from robust_diffusion.data import download
+from robust_diffusion.data.download import DatasetFolder, Folder, LocalFolder
+from robust_diffusion.errors import DataError
+from tests.data.servers import Answer, Server, closed_url
+
+NAME = "adj.npz"
+WEB_PAGE = b"\n<!DOCTYPE html><html><body>sign in</body></html>"
+
+
+def npz(seed: int = 0) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, data=np.random.default_rng(seed).random(500))
+    return stream.getvalue()
+
+
+GOOD, OTHER = npz(), npz(1)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for key in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(key, "127.0.0.1")
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("the network was used")
+
+    monkeypatch.setattr(download.pooch, "retrieve", never)
+
+
+def folder(root: Path, *urls: str, path: str = "grb-ring", **options: Any) -> DatasetFolder:
+    known = {"sha256": options.pop("sha256")} if "sha256" in options else {}
+    return DatasetFolder(root, path, {NAME: {"urls": list(urls)} | known}, **options)
+
+
+def refusal(data: DatasetFolder | LocalFolder, name: str = NAME) -> str:
+    with pytest.raises(DataError) as caught:
+        data.file(name)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(data.folder / name) in message or "sha256.json" in message
+    return message
+
+
+def names(path: Path) -> set[str]:
+    return {file.name for file in path.iterdir()} - {".lock"}
+
+
+def put(root: Path, content: bytes = GOOD, name: str = NAME) -> Path:
+    path = root / "grb-ring" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_a_missing_file_is_downloaded_once(tmp_path: Path, server: Server) -> None:
+    data = folder(tmp_path, server.url(NAME, Answer(GOOD)), sha256=sha256(GOOD))
+    path = data.file(NAME)
+    assert path == tmp_path / "grb-ring" / NAME
+    assert path.read_bytes() == GOOD
+    assert names(path.parent) == {NAME}
+    assert data.file(NAME) == path
+    assert server.requests == [f"/{NAME}"]
+
+
+def test_what_is_not_the_file_of_a_known_hash_is_not_kept(tmp_path: Path, server: Server) -> None:
+    data = folder(tmp_path, server.url(NAME, Answer(OTHER)), sha256=sha256(GOOD))
+    message = refusal(data)
+    assert f"what came is not the file of sha256 {sha256(GOOD)}" in message
+    assert not data.folder.exists()
+
+
+def test_the_first_hash_is_kept_and_compared(tmp_path: Path, server: Server) -> None:
+    data = folder(tmp_path, server.url(NAME, Answer(GOOD)))
+    path = data.file(NAME)
+    record = path.parent / "sha256.json"
+    assert json.loads(record.read_text()) == {NAME: sha256(GOOD)}
+    path.write_bytes(OTHER)
+    message = refusal(data)
+    assert sha256(OTHER) in message
+    assert f"sha256.json says {sha256(GOOD)}" in message
+    assert "delete the file to fetch it again" in message
+    assert data.status()[0].state == "damaged"
+
+
+def test_the_kept_hash_holds_for_a_second_download(tmp_path: Path, server: Server) -> None:
+    data = folder(tmp_path, server.url(NAME, Answer(GOOD)))
+    data.file(NAME).unlink()
+    server.url(NAME, Answer(OTHER))
+    assert f"not the file of sha256 {sha256(GOOD)}" in refusal(data)
+    assert names(data.folder) == {"sha256.json"}
+    server.url(NAME, Answer(GOOD))
+    assert data.file(NAME).read_bytes() == GOOD
+
+
+def test_a_file_put_there_by_hand_is_recorded_too(tmp_path: Path, no_network: None) -> None:
+    path = put(tmp_path)
+    assert folder(tmp_path).file(NAME) == path
+    put(tmp_path, OTHER, "features.npz")
+    both = DatasetFolder(tmp_path, "grb-ring", {NAME: {}, "features.npz": {}})
+    both.file("features.npz")
+    recorded = json.loads((path.parent / "sha256.json").read_text())
+    assert recorded == {NAME: sha256(GOOD), "features.npz": sha256(OTHER)}
+
+
+def test_a_file_of_another_hash_than_the_known_one_is_refused(
+    tmp_path: Path, no_network: None
+) -> None:
+    put(tmp_path, OTHER)
+    message = refusal(folder(tmp_path, "http://x/", sha256=sha256(GOOD)))
+    assert f"its configuration says {sha256(GOOD)}" in message
+    assert "correct the hash" in message
+
+
+def encrypted() -> bytes:
+    content = bytearray(GOOD)
+    content[content.index(b"PK\x01\x02") + 8] ^= 1
+    return bytes(content)
+
+
+BAD = {
+    "web page": (Answer(WEB_PAGE), "it is a web page"),
+    "not found": (Answer(b"gone", 404), "the server answered 404"),
+    "server error": (Answer(b"", 503), "the server answered 503"),
+    "empty": (Answer(b""), "it is empty"),
+    "blank": (Answer(b" \n" * 9), "it is empty"),
+    "broken off": (Answer(GOOD[:2000], missing=len(GOOD) - 2000), "the server broke off"),
+    "cut short": (Answer(GOOD[:-30]), "cut short or no npz file"),
+    "no npz": (Answer(b"\x93NUMPY"), "cut short or no npz file"),
+    "checksum": (Answer(GOOD[:300] + b"x" + GOOD[301:]), "checksum"),
+    "encrypted": (Answer(encrypted()), "cut short or no npz file"),
+}
+
+
+@pytest.mark.parametrize(("answer", "words"), BAD.values(), ids=BAD)
+def test_a_bad_mirror_is_named_and_leaves_nothing(
+    tmp_path: Path, server: Server, answer: Answer, words: str
+) -> None:
+    data = folder(tmp_path / "data", server.url("bad", answer), path="planetoid/Ring/raw")
+    message = refusal(data)
+    assert f"{server.url('bad')}: " in message
+    assert words in message
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("answer", "words"), BAD.values(), ids=BAD)
+def test_the_next_mirror_is_tried(
+    tmp_path: Path, server: Server, answer: Answer, words: str
+) -> None:
+    data = folder(tmp_path, server.url("bad", answer), server.url(NAME, Answer(GOOD)))
+    assert data.file(NAME).read_bytes() == GOOD
+    assert server.requests == ["/bad", f"/{NAME}"]
+    assert names(data.folder) == {NAME, "sha256.json"}
+
+
+def test_all_mirrors_dead_says_each_reason_and_what_to_do(tmp_path: Path, server: Server) -> None:
+    urls = [server.url("a"), server.url("b", Answer(WEB_PAGE)), closed_url()]
+    message = refusal(folder(tmp_path, *urls))
+    assert f"{urls[0]}: the server answered 404" in message
+    assert f"{urls[1]}: it is a web page" in message
+    assert f"{urls[2]}: the server cannot be reached: no network" in message
+    assert "put the file there by hand" in message
+    assert "paths.data_dir or ROBUST_DIFFUSION_DATA" in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_folder_of_the_user_stays(tmp_path: Path, server: Server) -> None:
+    data = folder(tmp_path, server.url("a"))
+    data.folder.mkdir()
+    refusal(data)
+    assert data.folder.is_dir()
+    assert names(data.folder) == set()
+
+
+def test_no_network_is_told_at_once(tmp_path: Path) -> None:
+    start = time.monotonic()
+    assert "no network" in refusal(folder(tmp_path, closed_url()))
+    assert time.monotonic() - start < 5
+
+
+def test_a_server_that_does_not_answer_is_left(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "TIMEOUT", 0.2)
+    data = folder(tmp_path, server.url("a", Answer(GOOD, wait=1)))
+    assert "no answer in 0.2 s" in refusal(data)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://127.0.0.1/adj.npz", "http://"])
+def test_a_url_that_is_none_is_named(tmp_path: Path, url: str) -> None:
+    assert f"{url}: " in refusal(folder(tmp_path, url))
+
+
+@pytest.mark.parametrize("left", [WEB_PAGE, OTHER])
+def test_what_a_killed_process_left_is_not_used(
+    tmp_path: Path, server: Server, left: bytes
+) -> None:
+    part = put(tmp_path, left, f".{NAME}.part")
+    assert folder(tmp_path, server.url(NAME, Answer(GOOD))).file(NAME).read_bytes() == GOOD
+    assert not part.exists()
+
+
+def test_a_ctrl_c_leaves_no_file(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(download, "_unusable", interrupted)
+    data = folder(tmp_path, server.url(NAME, Answer(GOOD)))
+    with pytest.raises(KeyboardInterrupt):
+        data.file(NAME)
+    assert names(data.folder) == set()
+
+
+def raiser(number: int) -> Any:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("what", ["mkdir", "FileLock", "retrieve"])
+def test_a_folder_that_cannot_be_written_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, number: int
+) -> None:
+    owner: Any = {"mkdir": Path, "FileLock": download, "retrieve": download.pooch}[what]
+    monkeypatch.setattr(owner, what, raiser(number))
+    message = refusal(folder(tmp_path, "http://127.0.0.1/adj.npz"))
+    assert f"cannot be written ({os.strerror(number)})" in message
+    assert "fetch http://127.0.0.1/adj.npz and put the file there by hand" in message
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_really_read_only_folder(tmp_path: Path, server: Server) -> None:
+    data = folder(tmp_path, server.url(NAME, Answer(GOOD)))
+    data.folder.mkdir()
+    data.folder.chmod(0o555)
+    assert "cannot be written" in refusal(data)
+    assert server.requests == []
+
+
+def test_a_read_only_folder_with_the_file_works_and_keeps_no_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_network: None
+) -> None:
+    path = put(tmp_path)
+    monkeypatch.setattr(download, "FileLock", raiser(errno.EROFS))
+    assert folder(tmp_path).file(NAME) == path
+    assert names(path.parent) == {NAME}
+
+
+def test_a_file_that_cannot_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path)
+    monkeypatch.setattr(Path, "open", raiser(errno.EACCES))
+    assert "cannot be read (Permission denied)" in refusal(folder(tmp_path))
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("urls", [[], ["http://127.0.0.1/adj.npz"]])
+def test_without_download_the_network_is_not_used(tmp_path: Path, urls: list[str]) -> None:
+    data = folder(tmp_path, *urls, download=bool(not urls))
+    message = refusal(data)
+    assert "put the file there by hand" in message
+    assert all(f"fetch {url} and" in message for url in urls)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", [b"{", b"[1, 2]", b"\xff\xfe", b""])
+def test_a_broken_list_of_hashes_is_named(tmp_path: Path, content: bytes, no_network: None) -> None:
+    put(tmp_path)
+    put(tmp_path, content, "sha256.json")
+    message = refusal(folder(tmp_path))
+    assert "sha256.json: " in message
+    assert message.endswith("delete it")
+
+
+def test_the_status_says_everything_and_writes_nothing(tmp_path: Path, no_network: None) -> None:
+    put(tmp_path)
+    put(tmp_path, WEB_PAGE, "labels.npz")
+    put(tmp_path, OTHER, "index.npz")
+    files: dict[str, dict[str, Any]] = {
+        NAME: {"sha256": sha256(GOOD)},
+        "features.npz": {"urls": ["http://a/", "http://b/"]},
+        "labels.npz": {},
+        "index.npz": {"sha256": sha256(GOOD)},
+    }
+    before = sorted(tmp_path.rglob("*"))
+    good, missing, page, changed = DatasetFolder(tmp_path, "grb-ring", files).status()
+    assert (good.state, good.sha256, good.detail) == ("present", sha256(GOOD), "")
+    assert (missing.state, missing.sha256) == ("missing", None)
+    assert missing.detail == "http://a/; http://b/"
+    assert (page.state, page.detail) == ("damaged", "it is a web page, not data")
+    assert (changed.state, changed.sha256) == ("damaged", sha256(OTHER))
+    assert sha256(GOOD) in changed.detail
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_files_other_than_npz_are_held_against_their_hash_alone(
+    tmp_path: Path, server: Server
+) -> None:
+    files = {"ind.ring.tx": {"urls": [server.url("tx", Answer(b"\x80\x02K\x01."))]}}
+    data = DatasetFolder(tmp_path, "ring", files)
+    assert data.names == ["ind.ring.tx"]
+    assert data.file("ind.ring.tx").read_bytes() == b"\x80\x02K\x01."
+
+
+def test_a_local_folder_hands_out_what_is_there(tmp_path: Path) -> None:
+    local = LocalFolder(tmp_path / "grb-ring")
+    assert isinstance(local, Folder)
+    assert isinstance(folder(tmp_path), Folder)
+    assert "correct the path" in refusal(local)
+    path = put(tmp_path)
+    assert local.file(NAME) == path
+    assert names(local.folder) == {NAME}
+
+
+WORKER = """
+import sys
+from robust_diffusion.data import DatasetFolder
+data = DatasetFolder(sys.argv[1], "grb-ring", {"adj.npz": {"urls": [sys.argv[2]]}})
+print("ready", flush=True)
+sys.stdin.readline()
+print(data.file("adj.npz").stat().st_size)
+"""
+
+
+def test_two_processes_at_once_download_once(tmp_path: Path, server: Server) -> None:
+    url = server.url(NAME, Answer(GOOD, wait=0.7))
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(tmp_path), url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    try:
+        for worker in workers:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "ready\n"
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.write("\n")
+            worker.stdin.flush()
+        for worker in workers:
+            out, err = worker.communicate(timeout=60)
+            assert worker.returncode == 0, err
+            assert int(out) == len(GOOD)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert server.requests == [f"/{NAME}"]
+    assert names(tmp_path / "grb-ring") == {NAME, "sha256.json"}
+    with zipfile.ZipFile(tmp_path / "grb-ring" / NAME) as archive:
+        assert archive.testzip() is None
