@@ -7,6 +7,8 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ProgressBar
 from tqdm import tqdm
 
+BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
+
 
 class EpochProgressBar(ProgressBar):
     """One line for the whole training, with loss and accuracy; silent where no one watches.
@@ -40,6 +42,7 @@ class EpochProgressBar(ProgressBar):
             leave=False,
             mininterval=self._refresh_seconds,
             dynamic_ncols=True,
+            bar_format=BAR,
             disable=not self._enabled or not sys.stderr.isatty(),
         )
 
@@ -47,13 +50,14 @@ class EpochProgressBar(ProgressBar):
         """Advance by one epoch."""
         if self._bar is None or self._bar.disable:
             return
-        metrics = trainer.callback_metrics
         if self._bar.update(1):
+            metrics = trainer.callback_metrics
             self._bar.set_postfix_str(
-                " ".join(
-                    f"{name.replace('accuracy', 'acc')} {metrics[name].item():.3f}"
-                    for name in ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
-                    if name in metrics
+                ", ".join(
+                    f"{name}loss {metrics[f'{stage}_loss'].item():.3f} "
+                    f"acc {metrics[f'{stage}_accuracy'].item():.3f}"
+                    for stage, name in (("train", ""), ("val", "val "))
+                    if f"{stage}_loss" in metrics
                 ),
                 refresh=False,
             )

@@ -1,5 +1,6 @@
 """TDGIA."""
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
@@ -78,91 +79,69 @@ class TDGIA(FeatureOptimizingAttack):
         x, edge_index = data.x, data.edge_index
         assert x is not None
         assert edge_index is not None
-        n = x.size(0)
+        n, m = x.size(0), budget.max_edges_per_injected_node
         batch = max(1, int(budget.max_injected_nodes * self.batch_ratio))
+
+        def target_logits(x: Tensor, edge_index: Tensor) -> Tensor:
+            return model(x, edge_index)[target_nodes]
+
         with frozen(model):
             labels = predicted_labels(model, x, edge_index)[target_nodes]
             while (left := budget.max_injected_nodes - (x.size(0) - n)) > 0:
-                targets = self._choose_targets(
-                    model, x, edge_index, target_nodes, labels, min(batch, left), budget, generator
+                k = min(batch, left)
+                with torch.no_grad():
+                    probability = F.softmax(target_logits(x, edge_index), 1)
+                score = self._defect_score(
+                    2 + probability.gather(1, labels[:, None]).squeeze(1),
+                    degree(edge_index[1], x.size(0), dtype=x.dtype)[target_nodes] + 1,
+                    m,
                 )
-                edge_index = connect(edge_index, targets, x.size(0))
-                new = self._fit_features(
-                    model, x, edge_index, target_nodes, labels, len(targets), budget, generator
-                )
+                best = score.argsort(descending=True, stable=True)[: k * m]
+                best = best[torch.randperm(best.numel(), generator=generator).to(best.device)]
+                order = target_nodes[_spread_over_classes(best, labels[best])]
+                edge_index = connect(edge_index, self._deal(order, k, m), x.size(0))
+                start = torch.randn(k, x.size(1), generator=generator).to(x)
+                new = self._fit_features(start, x, edge_index, labels, target_logits, budget.limits)
                 x = torch.cat([x, new])
         return PerturbedGraph(x, edge_index, n)
-
-    def _choose_targets(
-        self,
-        model: Classifier,
-        x: Tensor,
-        edge_index: Tensor,
-        target_nodes: Tensor,
-        labels: Tensor,
-        num_new: int,
-        budget: InjectionBudget,
-        generator: torch.Generator,
-    ) -> list[Tensor]:
-        """Target nodes that each new node of a batch is tied to."""
-        m, t = budget.max_edges_per_injected_node, target_nodes.numel()
-        if m == 0:
-            return [target_nodes.new_empty(0)] * num_new
-        with torch.no_grad():
-            probability = F.softmax(model(x, edge_index)[target_nodes], 1)
-        score = self._defect_score(
-            2 + probability.gather(1, labels[:, None]).squeeze(1),
-            degree(edge_index[1], x.size(0), dtype=x.dtype)[target_nodes] + 1,
-            m,
-        )
-        best = score.argsort(descending=True, stable=True)[: num_new * m]
-        shuffled = best[torch.randperm(best.numel(), generator=generator).to(best.device)]
-        order = target_nodes[_spread_over_classes(shuffled, labels[shuffled])]
-        if self.variant == "grb":
-            # GRB hands the list out once; the nodes that come after its end get no edge.
-            return [order[i * m : (i + 1) * m] for i in range(num_new)]
-        position = torch.arange(num_new * m, device=order.device).reshape(num_new, m)
-        # The list holds min(num_new * m, t) >= m different targets, so no row repeats one.
-        assert order.numel() == min(num_new * m, t)
-        return list(order[position % order.numel()])
 
     def _defect_score(self, s: Tensor, degree_plus_one: Tensor, m: int) -> Float[Tensor, " t"]:
         by_degree, by_root = self.SCORE_WEIGHTS
         return by_degree * s / degree_plus_one + by_root * s / (degree_plus_one * m).sqrt()
 
+    def _deal(self, order: Tensor, k: int, m: int) -> list[Tensor]:
+        """Hand the ordered targets out to k new nodes, m each."""
+        if self.variant == "grb" or m == 0:
+            # GRB hands the list out once; the nodes that come after its end get no edge.
+            return [order[i * m : (i + 1) * m] for i in range(k)]
+        # The list holds at least m different targets, so no node gets one of them twice.
+        position = torch.arange(k * m, device=order.device).reshape(k, m)
+        return list(order[position % order.numel()])
+
     def _fit_features(
         self,
-        model: Classifier,
+        start: Tensor,
         x: Tensor,
         edge_index: Tensor,
-        target_nodes: Tensor,
         labels: Tensor,
-        num_new: int,
-        budget: InjectionBudget,
-        generator: torch.Generator,
+        target_logits: Callable[[Tensor, Tensor], Tensor],
+        limits: tuple[float, float],
     ) -> Float[Tensor, "k f"]:
-        low, high = budget.limits
-        centre, radius = (
-            (0.0, high)
-            if self.variant == "grb"
-            else (
-                (low + high) / 2,
-                (high - low) / 2,
-            )
-        )
+        low, high = limits
+        strict = self.variant == "strict"
+        centre, radius = ((low + high) / 2, (high - low) / 2) if strict else (0.0, high)
 
         def features(angle: Tensor) -> Tensor:
             return centre + radius * torch.sin(angle)
 
         def loss(angle: Tensor) -> Tensor:
-            logits = model(torch.cat([x, features(angle)]), edge_index)[target_nodes]
+            logits = target_logits(torch.cat([x, features(angle)]), edge_index)
             margin = self.MARGIN - F.cross_entropy(logits, labels, reduction="none")
             return F.relu(margin).square().mean()
 
-        start = torch.randn(num_new, x.size(1), generator=generator).to(x)
         new = features(self.minimize(start, loss))
         # centre + radius can round above the limit.
-        return new if self.variant == "grb" else new.clamp(low, high)
+        return new.clamp(low, high) if strict else new
 
 
 def _spread_over_classes(nodes: Tensor, labels: Tensor) -> Int[Tensor, " k"]:
