@@ -1,6 +1,7 @@
 """From a composed configuration to a recorded cell: instantiate the parts and call them."""
 
 import inspect
+import logging
 import os
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
@@ -19,6 +21,8 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import append_record, evaluate_cell
 from robust_diffusion.evaluation.provenance import revision, versions
 from robust_diffusion.evaluation.records import Record, check_writable
+
+log = logging.getLogger(__name__)
 
 
 def run_and_record(cfg: DictConfig) -> Record:
@@ -86,7 +90,11 @@ def _check_used(cfg: DictConfig, record: Record) -> None:
             raise ConfigError(f"{key!s}={cfg[key]}: unknown key; nothing reads it")
     for key, value in record["overrides"].items():
         if key.split(".")[0] in ("flow", "solver") and record["flow"] is None:
-            raise ConfigError(f"{key}={value}: model={record['model']} has none; drop it")
+            message = f"{key}={value}: model={record['model']} has none; drop it"
+            # In a sweep over models the key is there for the others.
+            if HydraConfig.get().mode != RunMode.MULTIRUN:
+                raise ConfigError(message)
+            log.warning(message)
 
 
 def _check_keys(node: DictConfig, path: str = "") -> None:
@@ -122,7 +130,13 @@ def _header(cfg: DictConfig) -> Record:
         "seed": cfg.seed,
         "budget": {"declared": {k: v for k, v in config["budget"].items() if k != "_target_"}},
         "config": config,
-        "overrides": dict(o.lstrip("+").split("=", 1) for o in hydra.overrides.task if "=" in o),
+        "overrides": {
+            key: value
+            for key, value in (
+                o.lstrip("+").split("=", 1) for o in hydra.overrides.task if "=" in o
+            )
+            if not key.startswith("paths.")
+        },
         "versions": versions(),
         "revision": revision(),
         # Relative to the records, so that a folder of results can be moved as a whole.

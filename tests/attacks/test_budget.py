@@ -3,6 +3,7 @@ from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from robust_diffusion.attacks import InjectionBudget
@@ -55,7 +56,7 @@ def test_limits_are_finite_and_in_order(limits: tuple[float, float]) -> None:
         budget(feature_limits=limits)
 
 
-@pytest.mark.parametrize("limits", [(), (1.0,), (-1.0, 0.0, 1.0), 0.94, None, "ab", ("a", "b")])
+@pytest.mark.parametrize("limits", [(), (1.0,), (-1.0, 0.0, 1.0), 0.94, "ab", ("a", "b")])
 def test_limits_are_two_numbers(limits: Any) -> None:
     with pytest.raises(ConfigError, match="must be two numbers"):
         unchecked(feature_limits=limits)
@@ -76,3 +77,21 @@ def test_each_edge_of_a_node_needs_a_target() -> None:
 def test_an_attack_needs_a_target(edges: int) -> None:
     with pytest.raises(ConfigError, match="target nodes: none"):
         budget(max_edges_per_injected_node=edges).check_targets(0)
+
+
+def test_limits_left_to_the_graph_are_its_range() -> None:
+    x = torch.tensor([[-0.25, 0.5], [0.0, 0.75]])
+    open_budget = budget(feature_limits=None)
+    assert open_budget.resolve(x) == budget(feature_limits=(-0.25, 0.75))
+    assert open_budget.resolve(x).limits == (-0.25, 0.75)
+    assert open_budget.feature_limits is None
+
+
+def test_limits_that_are_given_stay() -> None:
+    assert budget().resolve(torch.full((2, 2), 9.0)) == budget()
+    assert budget().limits == (-0.5, 1.0)
+
+
+def test_limits_that_nobody_gave_are_told() -> None:
+    with pytest.raises(ConfigError, match=r"budget\.feature_limits=null: give two numbers"):
+        _ = budget(feature_limits=None).limits

@@ -190,6 +190,7 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, read: Read, content: by
     assert "cannot be read" in refusal(read, written(tmp_path, content))
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
 def test_a_bare_pickle_is_refused_and_not_run(tmp_path: Path, read: Read, protocol: int) -> None:
@@ -310,7 +311,7 @@ def test_a_malicious_pickle_is_refused_and_not_run(
 
 
 @pytest.mark.parametrize(
-    "payload", TOUCH[:2] + [TOUCH[3], *TOUCH[5:8]], ids=lambda p: ".".join(p[:2])
+    "payload", [*TOUCH[:2], TOUCH[3], *TOUCH[5:8]], ids=lambda p: ".".join(p[:2])
 )
 def test_those_pickles_would_have_run(tmp_path: Path, payload: tuple[Any, ...]) -> None:
     pickle.loads(b"\x80\x03" + call(*payload) + b".")
@@ -393,6 +394,12 @@ def test_values_that_are_no_real_numbers_are_refused(tmp_path: Path, code: str) 
 def test_values_that_do_not_fill_the_array_are_refused(tmp_path: Path, content: bytes) -> None:
     path = written(tmp_path, b"\x80\x03" + array_state(content) + b".")
     assert "cannot be read" in refusal(read_pickle, path)
+
+
+@pytest.mark.parametrize("put", [b"r\xff\xff\xff\x7f", b"p2000000000\n"], ids=["binary", "text"])
+def test_a_few_bytes_cannot_take_all_memory(tmp_path: Path, put: bytes) -> None:
+    path = written(tmp_path, b"\x80\x02]" + put + b".")
+    assert "memos" in refusal(read_pickle, path)
 
 
 @pytest.mark.parametrize("missing", ["data", "indices", "indptr", "_shape"])

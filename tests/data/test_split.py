@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from robust_diffusion.data.split import degree_split
+from robust_diffusion.data.split import degree_split, split_hash
+from robust_diffusion.errors import DataError
 
 TESTS = ("test_easy", "test_medium", "test_hard")
 SIZES = (20, 100, 999, 2680)
@@ -78,3 +79,34 @@ def test_the_integer_type_does_not_matter() -> None:
     narrow = degree_split(degree.astype(np.int32))
     for name, index in degree_split(degree).items():
         assert np.array_equal(index, narrow[name])
+
+
+@pytest.mark.parametrize("n", [0, 1, 19])
+def test_too_few_nodes_are_refused(n: int) -> None:
+    with pytest.raises(DataError, match=rf"a\.npz: has {n} nodes, too few .* at least 20"):
+        degree_split(np.ones(n, dtype=np.int64), where="a.npz")
+
+
+FIXED = np.array([5, 1, 1, 2, 8, 3, 3, 3, 1, 0, 2, 2, 9, 4, 4, 1, 1, 6, 2, 7, 2, 2, 3, 1, 5])
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64])
+@pytest.mark.parametrize(("seed", "expected"), [(0, "8885b61be2810fe4"), (1, "56563d3e8e607247")])
+def test_the_split_and_its_hash_are_the_same_on_every_platform(
+    dtype: type, seed: int, expected: str
+) -> None:
+    assert split_hash(degree_split(FIXED.astype(dtype), seed)) == expected
+
+
+def test_the_hash_is_of_names_and_nodes_alone() -> None:
+    parts = {"train": np.array([0, 2]), "val": np.array([1])}
+    same = dict(reversed(parts.items()))
+    assert split_hash(parts) == split_hash(same)
+    assert len(split_hash(parts)) == 16
+    others = [
+        {"train": np.array([0, 3]), "val": np.array([1])},
+        {"train": np.array([0]), "val": np.array([1, 2])},
+        {"train": np.array([0, 2]), "test": np.array([1])},
+        {"train": np.array([0, 2])},
+    ]
+    assert split_hash(parts) not in {split_hash(other) for other in others}

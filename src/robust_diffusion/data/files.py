@@ -1,6 +1,8 @@
 """Reading data files as data: nothing in them is ever run."""
 
+import io
 import pickle
+import pickletools
 import re
 import zipfile
 import zlib
@@ -121,7 +123,7 @@ def csr(data: Any, indices: Any, indptr: Any, shape: Any, *, where: str | Path) 
     try:
         if data.dtype.kind not in NUMBERS:
             raise ValueError(f"its values are of type {data.dtype}")
-        for index in (indices, indptr):
+        for index in (indices, indptr, np.asarray(shape)):
             _check_whole(index)
         rows, columns = (int(size) for size in shape)
         matrix = sp.csr_array((data, indices, indptr), shape=(rows, columns))
@@ -169,8 +171,12 @@ def read_pickle(path: Path) -> Any:
     """
     require(path)
     try:
-        with path.open("rb") as file:
-            stored = _DataUnpickler(file, encoding="latin1").load()
+        content = path.read_bytes()
+        for opcode, argument, _ in pickletools.genops(content):
+            # The unpickler makes room for any number of memos that a few bytes announce.
+            if opcode.name.endswith("PUT") and argument >= len(content):  # type: ignore[operator]
+                raise pickle.UnpicklingError(f"it announces {argument} memos")
+        stored = _DataUnpickler(io.BytesIO(content), encoding="latin1").load()
         if isinstance(stored, _StoredArray):
             return stored.value
         if not isinstance(stored, _StoredMatrix):

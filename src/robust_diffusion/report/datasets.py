@@ -1,7 +1,9 @@
 """The datasets: which are there, whether their files are what they should be, and table (data)."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import asdict, fields
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -139,8 +141,13 @@ def _folder(name: str, data_dir: str | Path) -> DatasetFolder | None:
 
 
 def _compose(name: str, data_dir: str | Path) -> DictConfig:
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        cfg = compose("config", [f"dataset={name}", "download=false"])
+    cfg = deepcopy(_composed(name))
     # Not as an override, whose grammar gives some characters of a path a meaning.
     cfg.paths.data_dir = str(data_dir)
     return cfg
+
+
+@cache
+def _composed(name: str) -> DictConfig:
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        return compose("config", [f"dataset={name}", "download=false"])

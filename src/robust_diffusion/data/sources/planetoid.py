@@ -1,6 +1,6 @@
 """The Planetoid citation graphs in their original files."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from itertools import chain
 from pathlib import Path
 
@@ -101,7 +101,7 @@ def _test_index(path: Path) -> NDArray[np.int64]:
 def _adjacency(path: Path, n: int) -> sp.csr_array:
     neighbours = read_pickle(path)
     try:
-        counts = np.fromiter(map(len, neighbours.values()), dtype=np.int64)
+        counts = _counts(neighbours.values(), at_most=path.stat().st_size)
         row = np.repeat(_nodes(neighbours.keys(), n), counts)
         col = _nodes(chain.from_iterable(neighbours.values()), n)
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
@@ -109,6 +109,13 @@ def _adjacency(path: Path, n: int) -> sp.csr_array:
     # The files list some edges twice and some nodes as their own neighbours; the graph that the
     # field uses has neither.
     return symmetrized(sp.coo_array((np.ones(row.size), (row, col)), shape=(n, n)), where=path)
+
+
+def _counts(lists: Iterable[Sized], *, at_most: int) -> NDArray[np.int64]:
+    counts = np.fromiter(map(len, lists), dtype=np.int64)
+    if counts.sum() > at_most:
+        raise ValueError("it lists one node's neighbours over and over")
+    return counts
 
 
 def _nodes(listed: Iterable[object], n: int) -> NDArray[np.int64]:

@@ -1,0 +1,377 @@
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from hypothesis.strategies import SearchStrategy
+from torch_geometric.data import Data
+
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.sources import load_custom
+from robust_diffusion.data.split import degree_split
+from robust_diffusion.data.validate import SPLITS, build_graph
+from robust_diffusion.errors import ConfigError, DataError
+from tests.data.files import (
+    EDGES,
+    NUM_NODES,
+    Bomb,
+    csr_parts,
+    raw_graph,
+    splits,
+    symmetric,
+    write_grb,
+)
+
+Arrays = dict[str, Any]
+BOTH = np.array(sorted(EDGES + [(v, u) for u, v in EDGES])).T
+
+
+def plain(**changes: Any) -> Arrays:
+    """The ring with an edge list and no split."""
+    raw = raw_graph()
+    return {"edge_index": BOTH, "features": raw["features"], "labels": raw["labels"]} | changes
+
+
+def indices() -> Arrays:
+    return {f"index_{name}": index for name, index in splits().items()}
+
+
+def masks() -> Arrays:
+    names = ("train", "val", "test")
+    return {f"{name}_mask": np.isin(np.arange(NUM_NODES), splits()[name]) for name in names}
+
+
+def without(arrays: Arrays, *keys: str) -> Arrays:
+    return {key: value for key, value in arrays.items() if key not in keys}
+
+
+def write(folder: Path, arrays: Arrays, suffix: str = ".npz") -> Path:
+    path = folder / f"mine{suffix}"
+    if suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        tensors = {
+            k: torch.as_tensor(v) if isinstance(v, np.ndarray) else v for k, v in arrays.items()
+        }
+        torch.save(tensors, path)
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        load_custom(path)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    return message
+
+
+def same_graph(a: Data, b: Data) -> bool:
+    return all(torch.equal(a[key], b[key]) for key in ("x", "y", "edge_index"))
+
+
+RING = build_graph(**raw_graph(), where="ring")
+LAYOUTS: dict[str, Arrays] = {
+    "edge list": plain(),
+    "one direction": plain(edge_index=np.array(EDGES).T),
+    "repeated edges": plain(edge_index=np.concatenate([BOTH, BOTH], 1)),
+    "int32 edges": plain(edge_index=BOTH.astype(np.int32)),
+    "unsigned edges": plain(edge_index=BOTH.astype(np.uint8)),
+    "self-loops": plain(edge_index=np.concatenate([BOTH, [[3], [3]]], 1)),
+    "PyG's names": {
+        "edge_index": BOTH,
+        "x": raw_graph()["features"],
+        "y": raw_graph()["labels"],
+    },
+    "CSR": without(plain(), "edge_index") | csr_parts(symmetric(EDGES), "adj"),
+    "more than needed": plain(name=np.arange(3)),
+}
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pt"])
+@pytest.mark.parametrize("arrays", LAYOUTS.values(), ids=LAYOUTS)
+def test_every_layout_gives_the_graph(tmp_path: Path, arrays: Arrays, suffix: str) -> None:
+    path = write(tmp_path, arrays, suffix)
+    for given_path in (path, str(path)):
+        graph = load_custom(given_path)
+        assert same_graph(graph, RING)
+
+
+@pytest.mark.parametrize("arrays", LAYOUTS.values(), ids=LAYOUTS)
+def test_without_a_split_nodes_are_split_by_the_degree_of_the_graph(
+    tmp_path: Path, arrays: Arrays
+) -> None:
+    graph = load_custom(write(tmp_path, arrays), split_seed=2)
+    expected = degree_split(np.diff(symmetric(EDGES).indptr), 2)
+    assert {name: graph[f"index_{name}"].tolist() for name in SPLITS} == {
+        name: index.tolist() for name, index in expected.items()
+    }
+
+
+def test_a_folder_in_grb_layout(tmp_path: Path) -> None:
+    graph = load_custom(write_grb(tmp_path))
+    assert same_graph(graph, RING)
+    assert graph.index_test_hard.tolist() == [17, 18, 19]
+    assert {file.name for file in (tmp_path / "grb-ring").iterdir()} == {
+        "adj.npz",
+        "features.npz",
+        "labels.npz",
+        "index.npz",
+    }
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pt"])
+@pytest.mark.parametrize("parts", [SPLITS, SPLITS[:3]], ids=["all", "three"])
+def test_a_split_by_index(tmp_path: Path, suffix: str, parts: tuple[str, ...]) -> None:
+    kept = {key: indices()[key] for key in (f"index_{part}" for part in parts)}
+    graph = load_custom(write(tmp_path, plain(**kept), suffix))
+    assert {key for key in graph.to_dict() if key.startswith("index_")} == set(kept)
+    assert all(graph[key].tolist() == kept[key].tolist() for key in kept)
+
+
+def test_a_pyg_graph_with_masks(tmp_path: Path) -> None:
+    raw = raw_graph()
+    graph = Data(
+        x=torch.from_numpy(raw["features"]).float().requires_grad_(),
+        edge_index=torch.from_numpy(BOTH),
+        y=torch.from_numpy(raw["labels"]),
+        name="ring",
+        **{key: torch.from_numpy(mask) for key, mask in masks().items()},
+    )
+    torch.save(graph.to_dict(), tmp_path / "ring.pt")
+    read = load_custom(tmp_path / "ring.pt")
+    assert same_graph(read, RING)
+    for name in ("train", "val", "test"):
+        assert read[f"index_{name}"].tolist() == splits()[name].tolist()
+    assert "index_test_easy" not in read
+
+
+@pytest.mark.parametrize("arrays", [plain(**masks()), plain(**without(indices(), *[
+    f"index_test_{name}" for name in ("easy", "medium", "hard")])),
+], ids=["masks", "indices"])  # fmt: skip
+def test_a_difficulty_that_the_split_lacks_names_the_way_out(
+    tmp_path: Path, arrays: Arrays
+) -> None:
+    path = write(tmp_path, arrays)
+    served = GraphDataModule(lambda: load_custom(path), name="custom", difficulty="easy")
+    with pytest.raises(ConfigError, match=r"difficulty=easy: .* use difficulty=full"):
+        served.setup()
+    whole = GraphDataModule(lambda: load_custom(path), name="custom", difficulty="full")
+    assert whole.target_nodes.tolist() == splits()["test"].tolist()
+
+
+N = NUM_NODES
+BAD: dict[str, tuple[Arrays, str]] = {
+    "no features": (without(plain(), "features"), "lacks the array features"),
+    "no labels": (without(plain(), "labels"), "lacks the array labels"),
+    "no edges": (without(plain(), "edge_index"), "lacks the array adj_data"),
+    "edges flat": (plain(edge_index=BOTH[0]), "it must be 2 x e"),
+    "edges in rows": (plain(edge_index=BOTH.T), "it must be 2 x e"),
+    "edges fractional": (plain(edge_index=BOTH * 1.0), "it must be 2 x e"),
+    "edges truths": (plain(edge_index=BOTH > 3), "it must be 2 x e"),
+    "edges beyond": (plain(edge_index=BOTH + 1), "names node 20"),
+    "edges negative": (plain(edge_index=BOTH - 1), "names node -1"),
+    "features a number": (plain(features=np.array(3.0)), "names node"),
+    "features flat": (plain(features=np.ones(N)), "features have shape"),
+    "features none": (plain(features=np.ones((0, 3)), edge_index=BOTH[:, :0]), "no nodes"),
+    "features NaN": (plain(features=np.full((N, 2), np.nan)), "not finite"),
+    "labels with a gap": (plain(labels=np.arange(N) * 2), "label 38"),
+    "labels one-hot": (plain(labels=np.eye(N)), "labels have shape"),
+    "CSR not square": (
+        without(plain(), "edge_index") | csr_parts(sp.csr_matrix((3, 4)), "adj"), "(3, 4)",
+    ),
+    "CSR NaN": (
+        without(plain(), "edge_index") | csr_parts(symmetric(EDGES) * np.nan, "adj"), "NaN",
+    ),
+    "CSR of another size": (
+        without(plain(), "edge_index") | csr_parts(sp.csr_matrix((30, 30)), "adj"), "(20, 3)",
+    ),
+    "too few nodes": (
+        {"edge_index": np.zeros((2, 0), int), "x": np.eye(9), "y": np.zeros(9)}, "9 nodes, too few",
+    ),
+    "split without train": (plain(**without(indices(), "index_train")), "the split lacks train"),
+    "split without test": (plain(**without(indices(), "index_test")), "the split lacks test"),
+    "masks without val": (plain(**without(masks(), "val_mask")), "the split lacks val"),
+    "mask of numbers": (plain(**masks() | {"val_mask": np.ones(N)}), "true or false"),
+    "mask in columns": (plain(**masks() | {"val_mask": np.ones((N, 2), bool)}), "true or false"),
+    "mask too short": (plain(**masks() | {"val_mask": np.ones(N - 5, bool)}), "(15,)"),
+    "mask too long": (plain(**masks() | {"val_mask": np.zeros(N + 1, bool)}), "(21,)"),
+    "mask empty": (plain(**masks() | {"val_mask": np.zeros(N, bool)}), "index_val has shape (0,)"),
+    "masks overlap": (plain(**masks() | {"val_mask": masks()["test_mask"]}), "in both index_val"),
+    "index beyond": (plain(**indices() | {"index_val": np.array([99])}), "names node 99"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("suffix", [".npz", ".pt"])
+@pytest.mark.parametrize(("arrays", "words"), BAD.values(), ids=BAD)
+def test_bad_input_is_refused_in_one_line(
+    tmp_path: Path, arrays: Arrays, words: str, suffix: str
+) -> None:
+    assert words in refusal(write(tmp_path, arrays, suffix))
+
+
+def test_no_path_says_what_to_give() -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.source\.path=null: name a folder .*\.npz"):
+        load_custom(None)
+
+
+@pytest.mark.parametrize("name", ["graph.csv", "graph", "graph.NPZ"])
+def test_another_kind_of_file_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("1,2")
+    assert "a .npz or a .pt file" in refusal(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["graph.npz", "graph.pt"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    assert "not found" in refusal(tmp_path / name)
+
+
+def test_a_folder_without_files_says_which_it_needs(tmp_path: Path) -> None:
+    assert f"{tmp_path / 'adj.npz'}: not found; put the file there" in refusal(tmp_path)
+
+
+def test_a_pt_file_that_is_no_dictionary_says_how_to_write_one(tmp_path: Path) -> None:
+    torch.save([torch.eye(2)], tmp_path / "a.pt")
+    assert "torch.save(data.to_dict(), path)" in refusal(tmp_path / "a.pt")
+
+
+def test_a_pickled_pyg_graph_is_refused(tmp_path: Path) -> None:
+    torch.save(Data(x=torch.eye(2)), tmp_path / "a.pt")
+    assert "cannot be read" in refusal(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.eye(N).bfloat16(), torch.eye(N).to_sparse()], ids=["bfloat16", "sparse"]
+)
+def test_a_tensor_that_numpy_does_not_have_is_named(tmp_path: Path, tensor: torch.Tensor) -> None:
+    path = write(tmp_path, plain(features=tensor), ".pt")
+    assert "features is of type" in refusal(path)
+
+
+@pytest.mark.parametrize("key", ["edge_index", "x", "name"])
+def test_a_bomb_in_a_pt_file_is_refused_and_not_run(tmp_path: Path, key: str) -> None:
+    mark = tmp_path / "mark"
+    path = write(tmp_path, plain(**{key: Bomb(mark)}), ".pt")
+    assert "cannot be read" in refusal(path)
+    assert not mark.exists()
+
+
+ARRAYS: SearchStrategy[np.ndarray] = hnp.arrays(
+    st.one_of(
+        hnp.integer_dtypes(endianness="="),
+        hnp.floating_dtypes(endianness="=", sizes=(32, 64)),
+        hnp.boolean_dtypes(),
+    ),
+    st.one_of(
+        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=22),
+        st.tuples(st.just(2), st.integers(0, 30)),
+        st.tuples(st.just(NUM_NODES), st.integers(0, 3)),
+        st.just((NUM_NODES,)),
+    ),
+)
+SMALL_NODES = hnp.arrays(np.int64, (2, 12), elements=st.integers(-1, 21))
+KEYS = [*plain(), *indices(), *masks()]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    base=st.sampled_from([{}, indices(), masks()]),
+    changes=st.dictionaries(st.sampled_from(KEYS), ARRAYS, min_size=1, max_size=2),
+    edges=st.none() | SMALL_NODES,
+    suffix=st.sampled_from([".npz", ".pt"]),
+)
+def test_any_arrays_are_refused_or_give_their_graph(
+    base: Arrays, changes: Arrays, edges: np.ndarray | None, suffix: str
+) -> None:
+    arrays = plain(**base) | changes | ({} if edges is None else {"edge_index": edges})
+    with TemporaryDirectory() as folder:
+        try:
+            path = write(Path(folder), arrays, suffix)
+        except TypeError:  # torch has no such type
+            return
+        try:
+            graph = load_custom(path)
+        except DataError as error:
+            assert str(error).startswith(str(path))  # noqa: PT017 - the arrays may be good
+            assert "\n" not in str(error)  # noqa: PT017
+            return
+    assert {tuple(edge) for edge in graph.edge_index.T.tolist()} == {
+        pair for u, v in arrays["edge_index"].T.tolist() for pair in ((u, v), (v, u)) if u != v
+    }
+    assert np.array_equal(graph.x.numpy(), np.asarray(arrays["features"], np.float32))
+    assert graph.y.tolist() == arrays["labels"].ravel().tolist()
+    for name in ("train", "val", "test"):
+        if f"index_{name}" in arrays:
+            assert graph[f"index_{name}"].tolist() == sorted(arrays[f"index_{name}"].tolist())
+        elif f"{name}_mask" in arrays and not any(key.startswith("index_") for key in arrays):
+            assert (
+                graph[f"index_{name}"].tolist() == np.flatnonzero(arrays[f"{name}_mask"]).tolist()
+            )
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@settings(max_examples=100, deadline=None)
+@given(
+    suffix=st.sampled_from([".npz", ".pt"]),
+    flips=st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), max_size=3),
+    cut=st.none() | st.integers(0, 10**4),
+)
+def test_damaged_files_are_refused_or_harmless(
+    suffix: str, flips: list[tuple[int, int]], cut: int | None
+) -> None:
+    with TemporaryDirectory() as folder:
+        path = write(Path(folder), plain(), suffix)
+        content = bytearray(path.read_bytes())
+        for position, value in flips:
+            content[position % len(content)] = value
+        if cut is not None:
+            content = content[: cut % len(content)]
+        path.write_bytes(content)
+        try:
+            graph = load_custom(path)
+        except DataError as error:
+            assert "\n" not in str(error)  # noqa: PT017 - damage need not raise
+        else:
+            graph.validate()
+            assert suffix == ".pt" or same_graph(graph, RING)
+
+
+def test_custom_composes_and_trains(
+    cli: Callable[..., Any], tmp_path: Path, tiny_clean: list[str]
+) -> None:
+    path = write(tmp_path, plain(), ".pt")
+    kept = [option for option in tiny_clean if not option.startswith("dataset.")]
+    outcome = cli(
+        "dataset=custom", f"dataset.source.path={path}", "flow=heat", *kept, "training.max_epochs=1"
+    )
+    assert outcome.status == 0, outcome.err
+    (record,) = outcome.records
+    assert (record["dataset"], record["difficulty"], record["epochs"]) == ("custom", "full", 1)
+
+
+def test_custom_can_be_attacked_within_its_own_range(
+    cli: Callable[..., Any], tmp_path: Path, tiny: list[str]
+) -> None:
+    path = write(tmp_path, plain())
+    kept = [option for option in tiny if not option.startswith("dataset.")]
+    outcome = cli("dataset=custom", f"dataset.source.path={path}", "flow=heat", *kept)
+    assert outcome.status == 0, outcome.err
+    (record,) = outcome.records
+    assert set(record["budget"]["spent"]) == {"speit", "tdgia"}
+
+
+def test_custom_without_a_path_says_what_to_give(
+    cli: Callable[..., Any], tiny_clean: list[str]
+) -> None:
+    kept = [option for option in tiny_clean if not option.startswith("dataset.")]
+    outcome = cli("dataset=custom", *kept)
+    assert outcome.status == 1
+    assert "dataset.source.path=null: name a folder in GRB's layout, a .npz" in outcome.error

@@ -1,0 +1,152 @@
+"""The dataset options: on small files in the exact layout, and on the real ones where present."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from torch_geometric.data import Data
+
+from robust_diffusion.data.statistics import statistics
+from robust_diffusion.data.validate import build_graph
+from robust_diffusion.errors import DataError
+from tests.data.files import raw_graph, write_grb, write_planetoid
+
+Compose = Callable[..., DictConfig]
+Cli = Callable[..., Any]
+
+FOLDERS = {
+    "cora": "grb-cora",
+    "citeseer": "grb-citeseer",
+    "flickr": "grb-flickr",
+    "pubmed": "planetoid/PubMed/raw",
+    "coauthor": "coauthor/CS/raw",
+    "amazon_computer": "amazon/Computers/raw",
+    "planetoid_cora": "planetoid/Cora/raw",
+    "planetoid_citeseer": "planetoid/CiteSeer/raw",
+}
+
+
+def one_epoch(cli: Cli, dataset: str, data_dir: object) -> dict[str, Any]:
+    """The record of a tiny model that is trained for one epoch."""
+    outcome = cli(
+        f"dataset={dataset}",
+        f"paths.data_dir={data_dir}",
+        "download=false",
+        "attack=none",
+        "flow=heat",
+        "model.hidden_channels=4",
+        "model.num_layers=1",
+        "training.max_epochs=1",
+        "trainer=cpu",
+    )
+    assert outcome.status == 0, outcome.err
+    (record,) = outcome.records
+    assert (record["dataset"], record["epochs"]) == (dataset, 1)
+    return record
+
+
+def loaded(compose: Compose, dataset: str, data_dir: object) -> Data:
+    cfg = compose(f"dataset={dataset}", f"paths.data_dir={data_dir}", "download=false")
+    return instantiate(cfg.data).graph
+
+
+@pytest.mark.parametrize("dataset", ["citeseer", "flickr"])
+def test_grb_options_on_small_files(
+    compose: Compose, cli: Cli, tmp_path: Path, dataset: str
+) -> None:
+    data_dir = tmp_path / "my data"
+    write_grb(data_dir, name=dataset)
+    expected = build_graph(**raw_graph(), where="ring")
+    graph = loaded(compose, dataset, f"'{data_dir}'")
+    assert torch.equal(graph.edge_index, expected.edge_index)
+    assert torch.equal(graph.index_test_hard, expected.index_test_hard)
+    record = one_epoch(cli, dataset, f"'{data_dir}'")
+    assert record["difficulty"] == "easy"
+    assert len(record["split"]) == 16
+
+
+def test_pubmed_on_small_files(compose: Compose, cli: Cli, tmp_path: Path) -> None:
+    folder = write_planetoid(tmp_path / "planetoid" / "PubMed" / "raw", "pubmed")
+    graph = loaded(compose, "pubmed", tmp_path)
+    assert (graph.num_nodes, graph.num_features, graph.num_classes) == (60, 6, 3)
+    assert graph.index_test_easy.numel() == 6
+    one_epoch(cli, "pubmed", tmp_path)
+    assert (folder / "sha256.json").is_file()
+
+
+@pytest.mark.parametrize("dataset", FOLDERS)
+def test_an_absent_dataset_says_what_to_fetch_and_where_to_put_it(
+    compose: Compose, cli: Cli, tmp_path: Path, dataset: str
+) -> None:
+    data_dir = tmp_path / "nothing"
+    cfg = compose(f"dataset={dataset}", f"paths.data_dir={data_dir}", "download=false")
+    urls = [options.urls[0] for options in cfg.dataset.source.folder.files.values()]
+    with pytest.raises(DataError) as caught:
+        instantiate(cfg.data).setup()
+    message = str(caught.value)
+    assert str(data_dir / FOLDERS[dataset]) in message
+    assert f"fetch {urls[0]} and put the file there by hand" in message
+    assert "\n" not in message
+    outcome = cli(f"dataset={dataset}", f"paths.data_dir={data_dir}", "download=false")
+    assert outcome.status == 1
+    assert message in outcome.error
+    assert not data_dir.exists()
+
+
+@pytest.mark.parametrize("dataset", FOLDERS)
+def test_every_file_has_a_mirror_and_one_can_be_added(
+    compose: Compose, tmp_path: Path, dataset: str
+) -> None:
+    cfg = compose(f"dataset={dataset}", f"paths.data_dir={tmp_path}")
+    for options in cfg.dataset.source.folder.files.values():
+        assert options.urls[0].startswith("https://")
+        options.urls.insert(0, "http://mine/")
+    details = [status.detail for status in instantiate(cfg.dataset.source.folder).status()]
+    assert all(detail.startswith("http://mine/; https://") for detail in details)
+
+
+def present(dataset: str) -> bool:
+    root = os.environ.get("ROBUST_DIFFUSION_DATA")
+    return bool(root) and (Path(str(root)) / FOLDERS[dataset]).is_dir()
+
+
+REAL = [
+    pytest.param(dataset, marks=pytest.mark.slow if dataset == "coauthor" else ())
+    for dataset in FOLDERS
+]
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("dataset", REAL)
+def test_every_dataset_at_hand_trains(cli: Cli, dataset: str) -> None:
+    if not present(dataset):
+        pytest.skip(f"no {FOLDERS[dataset]} in ROBUST_DIFFUSION_DATA")
+    one_epoch(cli, dataset, "${oc.env:ROBUST_DIFFUSION_DATA}")
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("dataset", REAL)
+def test_real_data_are_what_the_paper_prints_or_told_to_be_missing(
+    compose: Compose, dataset: str
+) -> None:
+    cfg = compose(f"dataset={dataset}", "download=false")
+    datamodule = instantiate(cfg.data)
+    if not present(dataset):
+        with pytest.raises(DataError) as caught:
+            datamodule.setup()
+        assert FOLDERS[dataset] in str(caught.value)
+        assert "https://" in str(caught.value)
+        return
+    found = statistics(datamodule)
+    if "printed" in cfg.dataset:
+        printed = cfg.dataset.printed
+        assert (found.nodes, found.edges) == (printed.nodes, printed.edges)
+        assert (found.features, found.classes) == (printed.features, printed.classes)
+        measured = [f"{value:.2f}" for value in found.feature_range]
+        assert measured == [f"{value:.2f}" for value in printed.feature_range]
+    assert found.split == datamodule.split_hash
