@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from robust_diffusion.data import DatasetFolder, GraphDataModule
+from robust_diffusion.data.download import LocalFolder
 from robust_diffusion.data.sources import load_grb
 from robust_diffusion.data.validate import SPLITS, build_graph
 from robust_diffusion.errors import DataError
@@ -260,7 +261,9 @@ def cora() -> GraphDataModule:
     root = os.environ.get("ROBUST_DIFFUSION_DATA")
     if not root or not (Path(root) / "grb-cora").is_dir():
         pytest.skip("needs ROBUST_DIFFUSION_DATA to name a folder that holds grb-cora/")
-    return GraphDataModule(lambda: load(root, "cora"), name="cora")
+    # As a local folder, which is left as it is: no hash is written beside the shared files.
+    folder = LocalFolder(Path(root) / "grb-cora")
+    return GraphDataModule(lambda: load_grb(folder), name="cora")
 
 
 @pytest.mark.real_data
