@@ -75,6 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: finished cells are recorded, this one is not\n")
         sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # A reader such as `head` has seen enough; nothing is left to be flushed to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except Exception as error:
         cause = expected_cause(error)
         if cause is None or traceback:
