@@ -89,9 +89,9 @@ def test_readme_is_short() -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
 def test_every_make_target_that_is_named_exists(name: str) -> None:
-    if not (ROOT / name).is_file():
-        pytest.skip(f"there is no {name}")
-    existing = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    existing = set(
+        re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    )
     assert make_targets((ROOT / name).read_text()) <= existing
 
 
