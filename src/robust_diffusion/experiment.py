@@ -24,6 +24,9 @@ from robust_diffusion.evaluation.records import Record, check_writable
 
 log = logging.getLogger(__name__)
 
+OWN_FLOW = "flow@model.flow"
+"""Hydra's name of the choice of a model that brings its own flow, whatever `flow` says."""
+
 
 def run_and_record(cfg: DictConfig) -> Record:
     """Run the cell that `cfg` describes and append its record.
@@ -89,12 +92,24 @@ def _check_used(cfg: DictConfig, record: Record) -> None:
         if key not in known:
             raise ConfigError(f"{key!s}={cfg[key]}: unknown key; nothing reads it")
     for key, value in record["overrides"].items():
-        if key.split(".")[0] in ("flow", "solver") and record["flow"] is None:
-            message = f"{key}={value}: model={record['model']} has none; drop it"
+        if message := _unused(key, value, record):
             # In a sweep over models the key is there for the others.
             if HydraConfig.get().mode != RunMode.MULTIRUN:
                 raise ConfigError(message)
             log.warning(message)
+
+
+def _unused(key: str, value: str, record: Record) -> str | None:
+    """Why nothing reads an override, if nothing does."""
+    part = key.split(".")[0]
+    if part not in ("flow", "solver"):
+        return None
+    if record["flow"] is None:
+        return f"{key}={value}: model={record['model']} has none; drop it"
+    if part == "flow" and OWN_FLOW in HydraConfig.get().runtime.choices and value != record["flow"]:
+        remedy = f"set model.{key} instead" if "." in key else "drop it"
+        return f"{key}={value}: model={record['model']} has its own, {record['flow']}; {remedy}"
+    return None
 
 
 def _check_keys(node: DictConfig, path: str = "") -> None:
@@ -123,7 +138,7 @@ def _header(cfg: DictConfig) -> Record:
         "dataset": cfg.dataset.name,
         "difficulty": cfg.difficulty,
         "model": choices.model,
-        "flow": choices.flow if uses_flow else None,
+        "flow": choices.get(OWN_FLOW, choices.flow) if uses_flow else None,
         "solver": choices.solver if uses_flow else None,
         "fidelity": choices.fidelity,
         "threat": choices.threat,

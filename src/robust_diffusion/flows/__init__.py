@@ -4,6 +4,8 @@ from robust_diffusion.flows.base import Flow
 from robust_diffusion.flows.beltrami import Beltrami
 from robust_diffusion.flows.grand import Grand
 from robust_diffusion.flows.heat import Heat
+from robust_diffusion.flows.heat_plus import HeatPlus
 from robust_diffusion.flows.mean_curvature import MeanCurvature
+from robust_diffusion.flows.p_laplacian import PLaplacian
 
-__all__ = ["Beltrami", "Flow", "Grand", "Heat", "MeanCurvature"]
+__all__ = ["Beltrami", "Flow", "Grand", "Heat", "HeatPlus", "MeanCurvature", "PLaplacian"]

@@ -114,9 +114,10 @@ class ModulatedFlow(AttentionFlow):
         attention: `trained` or `resampled`.
         gradient_norm: `edges` (the text) or `residual` (the authors' code).
         gradient_floor: Positive bound that keeps 1 / g_u finite; see `operators.gradient_norm`.
+        gradient_ceiling: Upper bound likewise, above the floor; `None` for none.
 
     Raises:
-        ConfigError: `gradient_norm` is unknown or `gradient_floor` is not positive.
+        ConfigError: `gradient_norm` is unknown or a bound out of range.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class ModulatedFlow(AttentionFlow):
         attention: AttentionKind = "trained",
         gradient_norm: GradientNorm = "edges",
         gradient_floor: float = 0.1,
+        gradient_ceiling: float | None = None,
     ) -> None:
         super().__init__(
             channels,
@@ -142,6 +144,9 @@ class ModulatedFlow(AttentionFlow):
         check_choice("flow.gradient_norm", gradient_norm, get_args(GradientNorm))
         self.gradient_norm = gradient_norm
         self.gradient_floor = check_number("flow.gradient_floor", gradient_floor, above=0)
+        if gradient_ceiling is not None:
+            check_number("flow.gradient_ceiling", gradient_ceiling, above=gradient_floor)
+        self.gradient_ceiling = gradient_ceiling
 
     @abstractmethod
     def modulation_scores(
@@ -154,13 +159,23 @@ class ModulatedFlow(AttentionFlow):
             graph: The edges.
         """
 
+    def norm(
+        self, z: Float[Tensor, "n d"], attention: Float[Tensor, " e"], graph: Graph
+    ) -> Float[Tensor, " n"]:
+        """Gradient norm g_u of the state, within its bounds."""
+        return gradient_norm(
+            z,
+            attention,
+            graph,
+            kind=self.gradient_norm,
+            floor=self.gradient_floor,
+            ceiling=self.gradient_ceiling,
+        )
+
     def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
         """A * B: attention times edge modulation."""
         attention = self.attention(z, graph)
-        norm = gradient_norm(
-            z, attention, graph, kind=self.gradient_norm, floor=self.gradient_floor
-        )
-        scores = self.modulation_scores(norm.reciprocal(), graph)
+        scores = self.modulation_scores(self.norm(z, attention, graph).reciprocal(), graph)
         return attention * edge_softmax(scores[:, None], graph).squeeze(1)  # type: ignore[no-any-return]
 
     def forward(

@@ -1,7 +1,31 @@
 """Models: `nn.Module`s that map (x, edge_index[, edge_weight]) to logits, and do only that."""
 
+from robust_diffusion.models.appnp import APPNP
+from robust_diffusion.models.beltrami_guard import BeltramiGuard
+from robust_diffusion.models.gat import GAT
 from robust_diffusion.models.gcn import GCN
+from robust_diffusion.models.gcn_svd import GCNSVD
+from robust_diffusion.models.gin import GIN
+from robust_diffusion.models.gnn_guard import GNNGuard
 from robust_diffusion.models.graph_pde import GraphPDE
+from robust_diffusion.models.graph_sage import GraphSAGE
+from robust_diffusion.models.guard import Guard
+from robust_diffusion.models.mlp import MLP
 from robust_diffusion.models.rewiring import Rewiring
+from robust_diffusion.models.robust_gcn import RobustGCN
 
-__all__ = ["GCN", "GraphPDE", "Rewiring"]
+__all__ = [
+    "APPNP",
+    "GAT",
+    "GCN",
+    "GCNSVD",
+    "GIN",
+    "MLP",
+    "BeltramiGuard",
+    "GNNGuard",
+    "GraphPDE",
+    "GraphSAGE",
+    "Guard",
+    "Rewiring",
+    "RobustGCN",
+]

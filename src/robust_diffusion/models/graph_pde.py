@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from robust_diffusion.checks import check_number
 from robust_diffusion.flows import Flow
+from robust_diffusion.models.guard import Guard
 from robust_diffusion.models.rewiring import Rewiring
 from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph
@@ -34,6 +35,8 @@ class GraphPDE(nn.Module):
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
         rewiring: Random change of the edges in training, a new one per layer and pass; `None`
             for the paper's text, which has none.
+        guard: Prunes and re-weights the edges before each layer; `None` for none. With the
+            Beltrami flow this is the paper's BeltramiGuard.
 
     Raises:
         ConfigError: A width, a number of layers or a probability out of range.
@@ -53,6 +56,7 @@ class GraphPDE(nn.Module):
         layer_norm: bool = True,
         dropout: float = 0.5,
         rewiring: Rewiring | None = None,
+        guard: Guard | None = None,
     ) -> None:
         super().__init__()
         check_number("model.dropout", dropout, at_least=0, below=1)
@@ -65,6 +69,7 @@ class GraphPDE(nn.Module):
                 solver=solver,
                 layer_norm=layer_norm,
                 rewiring=rewiring,
+                guard=guard,
             )
             for before, after in pairwise(widths)
         )
@@ -79,8 +84,10 @@ class GraphPDE(nn.Module):
         """Class logits of every node."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         for layer in self.layers[:-1]:
-            x = self.dropout(torch.relu(layer(x, graph)))
-        return self.layers[-1](x, graph)  # type: ignore[no-any-return]
+            x, graph = layer(x, graph)
+            x = self.dropout(torch.relu(x))
+        x, _ = self.layers[-1](x, graph)
+        return x
 
 
 class PDELayer(nn.Module):
@@ -93,6 +100,7 @@ class PDELayer(nn.Module):
         solver: Integrates it.
         layer_norm: Normalise the features at the entry.
         rewiring: Random change of the edges in training.
+        guard: Prunes and re-weights the edges by the normalised features.
     """
 
     def __init__(
@@ -104,6 +112,7 @@ class PDELayer(nn.Module):
         solver: Solver,
         layer_norm: bool,
         rewiring: Rewiring | None,
+        guard: Guard | None,
     ) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(in_channels) if layer_norm else nn.Identity()
@@ -112,16 +121,26 @@ class PDELayer(nn.Module):
         self.flow = flow
         self.solver = solver
         self.rewiring = rewiring
+        self.guard = guard
 
-    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
-        """Transform and diffuse the node features."""
-        z = self.linear(self.norm(x))
+    def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> tuple[Float[Tensor, "n d"], Graph]:
+        """Transform and diffuse the node features.
+
+        Returns:
+            The features, and the edges for the next layer: those that the guard has kept.
+        """
+        x = self.norm(x)
+        kept = graph
+        if self.guard is not None:
+            kept, graph = self.guard(x, graph)
+        z = self.linear(x)
         if self.training:
             self.flow.resample()
             if self.rewiring is not None:
                 graph = self.rewiring(graph, lambda g: self.flow.similarity(z.detach(), g))
         graph = self.flow.prepare(z, graph)
         inputs = (*self.flow.parameters(), graph.weight)
-        return self.solver.integrate(
+        z = self.solver.integrate(
             lambda t, state: self.flow(t, state, graph), z, self.flow.t_end, inputs
         )
+        return z, kept

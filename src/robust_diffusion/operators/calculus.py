@@ -55,6 +55,7 @@ def gradient_norm(
     *,
     kind: GradientNorm,
     floor: float,
+    ceiling: float | None = None,
 ) -> Float[Tensor, " n"]:
     """Norm g_u of the graph gradient at each node, bounded away from 0.
 
@@ -71,15 +72,18 @@ def gradient_norm(
         graph: The edges.
         kind: Which of the two readings.
         floor: Positive; keeps 1 / g_u and its gradient finite where the signal is constant.
+        ceiling: Upper bound, above the floor: of g_u^2 for `edges`, of each squared component
+            for `residual`; `None` for none.
 
     Returns:
         A norm of at least sqrt(floor) per node.
     """
     if kind == "edges":
         squared = segment_sum(weight * edge_squared_distance(z, graph), graph)
-        return torch.sqrt(squared + floor)
+        squared = squared + floor
+        return (squared if ceiling is None else squared.clamp_max(ceiling)).sqrt()
     residual = spmm(weight, z, graph) - z
-    return residual.square().clamp_min(floor).sum(-1).sqrt()
+    return residual.square().clamp(floor, ceiling).sum(-1).sqrt()
 
 
 def _inverse_sqrt_degree(graph: Graph) -> Float[Tensor, " n"]:

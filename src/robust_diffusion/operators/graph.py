@@ -1,12 +1,42 @@
 """The edge structure that every operator works on: edges sorted by destination (CSR)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch_geometric.utils import add_remaining_self_loops
+from torch.utils.weak import WeakIdKeyDictionary
+
+
+class EdgeIndexes:
+    """Pointers and orders of one edge list, computed when first asked for and then kept.
+
+    Graphs of the same edges and other weights share one of these.
+
+    Args:
+        src: Source node of each edge.
+        dst: Destination node of each edge, ascending.
+        num_nodes: Number of nodes n.
+    """
+
+    def __init__(self, src: Tensor, dst: Tensor, num_nodes: int) -> None:
+        self._src = src
+        self._dst = dst
+        self._num_nodes = num_nodes
+
+    @cached_property
+    def rowptr(self) -> Tensor:
+        """Where the edges that arrive at each node begin."""
+        return _pointers(self._dst, self._num_nodes)
+
+    @cached_property
+    def by_source(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Pointers, destinations and permutation of the edges sorted by source."""
+        with torch.inference_mode(mode=False):
+            src, order = torch.sort(self._src, stable=True)
+            return _pointers(src, self._num_nodes), self._dst[order], order
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,12 +51,19 @@ class Graph:
         dst: Destination node of each edge, ascending.
         weight: Edge weights, at least 0; a weight of 0 is the same as no edge.
         num_nodes: Number of nodes n.
+        indexes: Pointers and orders of these edges, if a graph of the same edges has them.
     """
 
     src: Int[Tensor, " e"]
     dst: Int[Tensor, " e"]
     weight: Float[Tensor, " e"]
     num_nodes: int
+    indexes: EdgeIndexes = field(default=None, repr=False)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """Make the indexes if there are none to share."""
+        if self.indexes is None:
+            object.__setattr__(self, "indexes", EdgeIndexes(self.src, self.dst, self.num_nodes))
 
     @classmethod
     def from_edge_index(
@@ -40,6 +77,10 @@ class Graph:
     ) -> "Graph":
         """Sort an edge list by destination, adding the self-loops that are missing.
 
+        The order is found once per tensor `edge_index` and kept as long as that tensor lives
+        unchanged, so that training and attacks, which pass the same tensor again and again,
+        neither sort nor wait for the device.
+
         Args:
             edge_index: Rows are source and destination.
             edge_weight: Weights of the edges; 1 on every edge when absent. Gradients flow to it.
@@ -50,16 +91,12 @@ class Graph:
         Returns:
             The sorted graph.
         """
+        layout = _layout(edge_index, num_nodes, self_loops=self_loops)
         if edge_weight is None:
-            edge_weight = torch.ones(edge_index.size(1), dtype=dtype, device=edge_index.device)
-        if self_loops:
-            edge_index, loops_and_edges = add_remaining_self_loops(
-                edge_index, edge_weight, fill_value=1.0, num_nodes=num_nodes
-            )
-            assert loops_and_edges is not None
-            edge_weight = loops_and_edges
-        dst, order = torch.sort(edge_index[1], stable=True)
-        return cls(edge_index[0][order], dst, edge_weight[order], num_nodes)
+            weight = torch.ones(layout.src.numel(), dtype=dtype, device=edge_index.device)
+        else:
+            weight = layout.arrange(edge_weight)
+        return cls(layout.src, layout.dst, weight, num_nodes, layout.indexes)
 
     @property
     def num_edges(self) -> int:
@@ -71,32 +108,78 @@ class Graph:
         """The edges as PyG writes them."""
         return torch.stack([self.src, self.dst])
 
-    @cached_property
+    @property
     def rowptr(self) -> Int[Tensor, " n_plus_1"]:
         """Where the edges that arrive at node u begin: `rowptr[u]:rowptr[u + 1]`."""
-        return _pointers(self.dst, self.num_nodes)
-
-    @cached_property
-    def _by_source(self) -> tuple[Tensor, Tensor, Tensor]:
-        src, order = torch.sort(self.src, stable=True)
-        return _pointers(src, self.num_nodes), self.dst[order], order
+        return self.indexes.rowptr
 
     @property
     def colptr(self) -> Int[Tensor, " n_plus_1"]:
         """Where the edges that leave node v begin, in the order by source."""
-        return self._by_source[0]
+        return self.indexes.by_source[0]
 
     @property
     def dst_by_source(self) -> Int[Tensor, " e"]:
         """Destinations of the edges in the order by source."""
-        return self._by_source[1]
+        return self.indexes.by_source[1]
 
     @property
     def order_by_source(self) -> Int[Tensor, " e"]:
         """Permutation that sorts the edges by source."""
-        return self._by_source[2]
+        return self.indexes.by_source[2]
+
+
+class _Layout:
+    """How the edges of one `edge_index` are laid out in a `Graph`."""
+
+    def __init__(self, edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> None:
+        is_loop = edge_index[0] == edge_index[1]
+        nodes = torch.arange(num_nodes, device=edge_index.device)
+        if self_loops:
+            # The given self-loops move to the end, one for every node, as PyG has it.
+            self._given = (~is_loop).nonzero().squeeze(1)
+            self._loops = is_loop.nonzero().squeeze(1)
+            src = torch.cat([edge_index[0, self._given], nodes])
+            dst = torch.cat([edge_index[1, self._given], nodes])
+        else:
+            src, dst = edge_index
+        self._self_loops = self_loops
+        self._loop_nodes = edge_index[0, self._loops] if self_loops else None
+        self._num_nodes = num_nodes
+        self.dst, self._order = torch.sort(dst, stable=True)
+        self.src = src[self._order]
+        self.indexes = EdgeIndexes(self.src, self.dst, num_nodes)
+
+    def arrange(self, weight: Tensor) -> Tensor:
+        """Weights in the order of the graph's edges, 1 on the self-loops that were added."""
+        if self._self_loops:
+            loops = weight.new_ones(self._num_nodes)
+            loops = loops.index_put((self._loop_nodes,), weight[self._loops])
+            weight = torch.cat([weight[self._given], loops])
+        return weight[self._order]
+
+
+# Keyed by the identity of the tensor; an entry goes when its tensor does.
+_LAYOUTS: Any = WeakIdKeyDictionary()
+
+
+def _layout(edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> _Layout:
+    if edge_index.is_inference():  # no version counter tells whether such a tensor has changed
+        return _Layout(edge_index, num_nodes, self_loops=self_loops)
+    version, known = _LAYOUTS.get(edge_index, (None, {}))
+    if version != edge_index._version:
+        known = {}
+        _LAYOUTS[edge_index] = (edge_index._version, known)
+    key = (num_nodes, self_loops)
+    if key not in known:
+        # Normal tensors even when first asked for in inference mode: training may come next.
+        with torch.inference_mode(mode=False):
+            known[key] = _Layout(edge_index, num_nodes, self_loops=self_loops)
+    layout: _Layout = known[key]
+    return layout
 
 
 def _pointers(sorted_nodes: Tensor, num_nodes: int) -> Tensor:
-    nodes = torch.arange(num_nodes + 1, device=sorted_nodes.device)
-    return torch.searchsorted(sorted_nodes, nodes)
+    with torch.inference_mode(mode=False):
+        nodes = torch.arange(num_nodes + 1, device=sorted_nodes.device)
+        return torch.searchsorted(sorted_nodes, nodes)

@@ -1,0 +1,72 @@
+"""APPNP."""
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.models.mlp import linear_layers
+from robust_diffusion.models.normalization import graph_with_degree, symmetric_weights
+from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.widths import layer_widths
+from robust_diffusion.operators import spmm
+
+
+class APPNP(LayerStack):
+    """MLP, then personalised PageRank of its predictions: Z <- (1 - alpha) A Z + alpha H.
+
+    Reference: Gasteiger et al. 2019, arXiv:1810.05997; as GRB configures it.
+
+    Args:
+        in_channels: Number of input features.
+        hidden_channels: Width of every hidden layer of the MLP, or one width each.
+        out_channels: Number of classes.
+        num_layers: Number of layers of the MLP.
+        num_iterations: Propagation steps K, at least 0.
+        teleport: Probability alpha of a restart at the node, in [0, 1].
+        edge_dropout: Probability of dropping an edge in a training step of propagation, in [0, 1).
+        layer_norm: Normalise the features at the entry of each layer.
+        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+    """
+
+    normalizes_by_degree = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int | Sequence[int],
+        out_channels: int,
+        *,
+        num_layers: int = 3,
+        num_iterations: int = 3,
+        teleport: float = 0.01,
+        edge_dropout: float = 0.1,
+        layer_norm: bool = True,
+        dropout: float = 0.5,
+    ) -> None:
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(linear_layers(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
+        self.num_iterations = check_whole("model.num_iterations", num_iterations, at_least=0)
+        self.teleport = check_number("model.teleport", teleport, at_least=0, at_most=1)
+        self.edge_dropout = check_number("model.edge_dropout", edge_dropout, at_least=0, below=1)
+
+    def forward(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+        degree: Float[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Class logits of every node; `degree` as for `GCN`."""
+        graph, degree = graph_with_degree(
+            edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, degree=degree
+        )
+        weights = symmetric_weights(graph, degree)
+        local = self.run(x, lambda linear, x: linear(x))
+        z = local
+        for _ in range(self.num_iterations):
+            kept = F.dropout(weights, self.edge_dropout, training=self.training)
+            z = (1 - self.teleport) * spmm(kept, z, graph) + self.teleport * local
+        return z

@@ -1,0 +1,62 @@
+"""Graph attention network."""
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from robust_diffusion.checks import check_whole
+from robust_diffusion.models.convs import GATConv
+from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.widths import layer_widths
+from robust_diffusion.operators import Graph
+
+
+class GAT(LayerStack):
+    """Graph attention network: additive attention, several heads side by side, one in the end.
+
+    Reference: Velickovic et al. 2018, arXiv:1710.10903; as GRB configures it.
+
+    Args:
+        in_channels: Number of input features.
+        hidden_channels: Width of every head of the hidden layers, or one width each.
+        out_channels: Number of classes.
+        num_layers: Number of layers.
+        heads: Number of heads of the hidden layers, at least 1.
+        layer_norm: Normalise the features at the entry of each layer.
+        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int | Sequence[int],
+        out_channels: int,
+        *,
+        num_layers: int = 3,
+        heads: int = 4,
+        layer_norm: bool = True,
+        dropout: float = 0.5,
+    ) -> None:
+        check_whole("model.heads", heads, at_least=1)
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        wide = [in_channels, *(heads * width for width in widths[1:-1])]
+        per_layer = [heads] * (num_layers - 1) + [1]
+        convs = [
+            GATConv(before, after, heads=count)
+            for before, after, count in zip(wide, widths[1:], per_layer, strict=True)
+        ]
+        super().__init__(
+            convs, wide, layer_norm=layer_norm, dropout=dropout, activation=F.leaky_relu
+        )
+
+    def forward(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Class logits of every node."""
+        graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
+        return self.run(x, lambda conv, x: conv(x, graph))

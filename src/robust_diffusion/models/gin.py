@@ -1,0 +1,75 @@
+"""Graph isomorphism network."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from robust_diffusion.models.convs import GINConv
+from robust_diffusion.models.mlp import linear_layers
+from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.widths import layer_widths
+from robust_diffusion.operators import Graph
+
+
+class GIN(LayerStack):
+    """Graph isomorphism network: MLP((1 + eps) x + sum of neighbours), then an MLP for the classes.
+
+    The last of the layers is the classifier, an MLP of two layers that sees no edges; the others
+    are convolutions, their MLPs of two layers with batch norm.
+
+    Reference: Xu et al. 2019, arXiv:1810.00826; as GRB configures it.
+
+    Args:
+        in_channels: Number of input features.
+        hidden_channels: Width of every hidden layer, or one width each.
+        out_channels: Number of classes.
+        num_layers: Number of layers, the classifier included, at least 1.
+        layer_norm: Normalise the features at the entry of each convolution.
+        batch_norm: Normalise each channel over the nodes at the end of each convolution's MLP.
+        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int | Sequence[int],
+        out_channels: int,
+        *,
+        num_layers: int = 3,
+        layer_norm: bool = True,
+        batch_norm: bool = True,
+        dropout: float = 0.5,
+    ) -> None:
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        convs = [
+            GINConv(_mlp(before, after, batch_norm=batch_norm), train_eps=True)
+            for before, after in pairwise(widths[:-1])
+        ]
+        hidden, classes = linear_layers([widths[-2], widths[-2], out_channels])
+        head = nn.Sequential(hidden, nn.ReLU(), nn.Dropout(dropout), classes)
+        super().__init__([*convs, head], widths[:-1], layer_norm=layer_norm, dropout=dropout)
+        self.norms[-1] = nn.Identity()  # batch norm has done it
+
+    def forward(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Class logits of every node."""
+        graph = Graph.from_edge_index(
+            edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, self_loops=False
+        )
+
+        def apply(layer: nn.Module, x: Tensor) -> Tensor:
+            return layer(x, graph) if isinstance(layer, GINConv) else layer(x)  # type: ignore[no-any-return]
+
+        return self.run(x, apply)
+
+
+def _mlp(in_channels: int, out_channels: int, *, batch_norm: bool) -> nn.Module:
+    first, second = linear_layers([in_channels, out_channels, out_channels])
+    norm = nn.BatchNorm1d(out_channels) if batch_norm else nn.Identity()
+    return nn.Sequential(first, nn.ReLU(), second, norm)

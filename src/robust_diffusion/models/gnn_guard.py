@@ -1,0 +1,61 @@
+"""GNNGuard."""
+
+from collections.abc import Sequence
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from robust_diffusion.models.gcn import gcn_convs
+from robust_diffusion.models.guard import Gradient, Guard
+from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.widths import layer_widths
+from robust_diffusion.operators import Graph
+
+
+class GNNGuard(LayerStack):
+    """Graph convolutions along edges that `Guard` has pruned and re-weighted before each layer.
+
+    Reference: Zhang and Zitnik 2020, arXiv:2006.08149; as GRB configures it.
+
+    Args:
+        in_channels: Number of input features.
+        hidden_channels: Width of every hidden layer, or one width each.
+        out_channels: Number of classes.
+        num_layers: Number of layers.
+        threshold: Edges of a cosine similarity below it are pruned, in [-1, 1].
+        gradient: `exact`, `straight_through` or `detached`; see `Guard`.
+        layer_norm: Normalise the features at the entry of each layer.
+        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int | Sequence[int],
+        out_channels: int,
+        *,
+        num_layers: int = 3,
+        threshold: float = 0.1,
+        gradient: Gradient = "exact",
+        layer_norm: bool = True,
+        dropout: float = 0.5,
+    ) -> None:
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(gcn_convs(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
+        self.guard = Guard(threshold=threshold, gradient=gradient)
+
+    def forward(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Class logits of every node."""
+        kept = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
+
+        def apply(conv: nn.Module, x: Tensor) -> Tensor:
+            nonlocal kept
+            kept, weighted = self.guard(x, kept)
+            return conv(x, weighted)  # type: ignore[no-any-return]
+
+        return self.run(x, apply)

@@ -1,0 +1,60 @@
+"""GraphSAGE."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from robust_diffusion.models.convs import SAGEConv
+from robust_diffusion.models.normalization import graph_with_degree, mean_weights
+from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.widths import layer_widths
+
+
+class GraphSAGE(LayerStack):
+    """GraphSAGE with pooling: W x + W' pool over the neighbourhood of relu(P x), on unit features.
+
+    Reference: Hamilton et al. 2017, arXiv:1706.02216; as GRB configures it, see `SAGEConv`.
+
+    Args:
+        in_channels: Number of input features.
+        hidden_channels: Width of every hidden layer, or one width each.
+        out_channels: Number of classes.
+        num_layers: Number of layers.
+        layer_norm: Normalise the features at the entry of each layer.
+        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+    """
+
+    normalizes_by_degree = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int | Sequence[int],
+        out_channels: int,
+        *,
+        num_layers: int = 3,
+        layer_norm: bool = True,
+        dropout: float = 0.5,
+    ) -> None:
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        convs = [SAGEConv(before, after) for before, after in pairwise(widths)]
+        super().__init__(convs, widths[:-1], layer_norm=layer_norm, dropout=dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+        degree: Float[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Class logits of every node; `degree` as for `GCN`."""
+        graph, degree = graph_with_degree(
+            edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, degree=degree
+        )
+        graph = replace(graph, weight=mean_weights(graph, degree))
+        # The bound keeps the gradient of a node without features finite.
+        return self.run(x, lambda conv, x: conv(F.normalize(x, dim=1, eps=1e-6), graph))

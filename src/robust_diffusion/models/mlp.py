@@ -1,0 +1,58 @@
+"""Multi-layer perceptron, the control that no edge can hurt."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.widths import layer_widths
+
+
+class MLP(LayerStack):
+    """Multi-layer perceptron on the features of each node by itself: relu(X W + b) per layer.
+
+    It sees no edge, so its accuracy is the same under every attack that leaves the target nodes'
+    own features alone; a graph model is robust only where it stays above.
+
+    Args:
+        in_channels: Number of input features.
+        hidden_channels: Width of every hidden layer, or one width each.
+        out_channels: Number of classes.
+        num_layers: Number of layers.
+        layer_norm: Normalise the features at the entry of each layer.
+        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int | Sequence[int],
+        out_channels: int,
+        *,
+        num_layers: int = 3,
+        layer_norm: bool = True,
+        dropout: float = 0.5,
+    ) -> None:
+        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__(linear_layers(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Class logits of every node; the edges are not looked at."""
+        return self.run(x, lambda linear, x: linear(x))
+
+
+def linear_layers(widths: Sequence[int]) -> list[nn.Module]:
+    """Linear layers between these widths, initialised as in GRB."""
+    layers: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        linear = nn.Linear(before, after)
+        nn.init.xavier_normal_(linear.weight, gain=nn.init.calculate_gain("relu"))
+        layers.append(linear)
+    return layers

@@ -1,0 +1,62 @@
+"""The frame of the baselines: layer after layer, each normalised before and activated after."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from robust_diffusion.checks import check_number
+
+
+class LayerStack(nn.Module):
+    """LayerNorm, layer, activation, dropout, for each layer; the last one ends with itself.
+
+    A subclass builds the layers and says in `forward` how one of them is applied.
+
+    Args:
+        layers: The layers, in order.
+        in_channels: Width at the entry of each of them.
+        layer_norm: Normalise the features at the entry of each layer.
+        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+        activation: Follows each hidden layer.
+
+    Raises:
+        ConfigError: `dropout` out of range.
+    """
+
+    normalizes_by_degree = False
+
+    def __init__(
+        self,
+        layers: Sequence[nn.Module],
+        in_channels: Sequence[int],
+        *,
+        layer_norm: bool,
+        dropout: float,
+        activation: Callable[[Tensor], Tensor] = torch.relu,
+    ) -> None:
+        super().__init__()
+        check_number("model.dropout", dropout, at_least=0, below=1)
+        self.norms = nn.ModuleList(
+            nn.LayerNorm(width) if layer_norm else nn.Identity() for width in in_channels
+        )
+        self.layers = nn.ModuleList(layers)
+        self.dropout = nn.Dropout(dropout)
+        self.activation = activation
+
+    def run(
+        self, x: Float[Tensor, "n f"], apply: Callable[[nn.Module, Tensor], Tensor]
+    ) -> Float[Tensor, "n c"]:
+        """Take the features through all layers.
+
+        Args:
+            x: Node features.
+            apply: Applies one layer to normalised features.
+        """
+        last = len(self.layers) - 1
+        for i, (norm, layer) in enumerate(zip(self.norms, self.layers, strict=True)):
+            x = apply(layer, norm(x))
+            if i < last:
+                x = self.dropout(self.activation(x))
+        return x

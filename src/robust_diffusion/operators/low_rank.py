@@ -1,0 +1,170 @@
+"""Products with the best low-rank approximation of a graph's adjacency matrix."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.sparse import csr_matrix
+from scipy.sparse.linalg import svds
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.segments import gather_dst, gather_src
+from robust_diffusion.operators.spmm import product_over
+
+Gradient = Literal["exact", "straight_through", "detached"]
+
+TOLERANCE = 1e-10
+"""Relative residual at which the linear systems of the exact gradient count as solved."""
+
+MAX_ITERATIONS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank:
+    """Truncated singular value decomposition A ~ U diag(s) V^T, never multiplied out.
+
+    Args:
+        u: Left singular vectors.
+        s: Singular values, all positive.
+        v: Right singular vectors.
+    """
+
+    u: Float[Tensor, "n k"]
+    s: Float[Tensor, " k"]
+    v: Float[Tensor, "n k"]
+
+
+def truncated_svd(graph: Graph, rank: int) -> LowRank:
+    """The largest singular values of the adjacency matrix A_uv = w_uv, and their vectors.
+
+    Found by ARPACK on the CPU in double precision, in O(e rank) per iteration.
+
+    Args:
+        graph: The matrix.
+        rank: Number of singular values, at least 1; fewer are returned if A has fewer.
+
+    Returns:
+        The factors, without gradient, in the type of the weights.
+    """
+    weight = graph.weight.detach()
+    matrix = csr_matrix(
+        (weight.double().cpu().numpy(), graph.src.cpu().numpy(), graph.rowptr.cpu().numpy()),
+        shape=(graph.num_nodes, graph.num_nodes),
+    )
+    if rank < graph.num_nodes - 1:
+        # A fixed start makes the result the same from call to call.
+        start = np.random.default_rng(0).standard_normal(graph.num_nodes)
+        u, s, vt = svds(matrix, k=rank, v0=start)
+    else:
+        u, s, vt = np.linalg.svd(matrix.toarray())
+    largest = np.argsort(-s, kind="stable")[:rank]
+    kept = largest[s[largest] > 1e-10 * max(s.max(initial=0.0), 1e-30)]
+
+    def tensor(values: Any) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(weight)
+
+    return LowRank(tensor(u[:, kept]), tensor(s[kept]), tensor(vt[kept].T))
+
+
+def low_rank_product(
+    z: Float[Tensor, "n d"], factors: LowRank, graph: Graph, *, gradient: Gradient
+) -> Float[Tensor, "n d"]:
+    r"""U diag(s) V^T z, differentiable in z and, through the factors, in the edge weights.
+
+    Args:
+        z: Node features.
+        factors: `truncated_svd` of `graph`.
+        graph: The matrix that was decomposed; its weights get the gradient.
+        gradient: `exact` is the derivative of the rank-k approximation; `straight_through` takes
+            that of the matrix itself, as if nothing had been truncated; `detached` gives the
+            weights none.
+
+    Returns:
+        The product, in O(n k d).
+    """
+    weight = graph.weight.detach() if gradient == "detached" else graph.weight
+    return _LowRankProduct.apply(z, weight, factors, graph, gradient)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _LowRankProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, z: Tensor, weight: Tensor, factors: LowRank, graph: Graph, gradient: Gradient
+    ) -> Tensor:
+        ctx.save_for_backward(z)
+        ctx.factors, ctx.graph, ctx.gradient = factors, graph, gradient
+        return factors.u @ (factors.s[:, None] * (factors.v.T @ z))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        (z,) = ctx.saved_tensors
+        factors: LowRank = ctx.factors
+        grad_z = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            grad_z = factors.v @ (factors.s[:, None] * (factors.u.T @ grad))
+        if ctx.needs_input_grad[1] and ctx.gradient == "straight_through":
+            grad_weight = _at_edges(grad, z, ctx.graph)
+        elif ctx.needs_input_grad[1]:
+            grad_weight = _exact_gradient(grad, z, factors, ctx.graph)
+        return grad_z, grad_weight, None, None, None
+
+
+def _at_edges(left: Tensor, right: Tensor, graph: Graph) -> Tensor:
+    """Entries of left @ right.T at the edges, row u and column v for the edge v -> u."""
+    return (gather_dst(left, graph) * gather_src(right, graph)).sum(1)
+
+
+def _exact_gradient(grad: Tensor, z: Tensor, factors: LowRank, graph: Graph) -> Tensor:
+    r"""Derivative of <grad, A_k z> by the entries of A, A_k the rank-k approximation of A.
+
+    With G = grad z^T and P, Q the projections onto the complements of U and V, it is
+    U U^T G V V^T + sum_i s_i (u_i b_i^T + a_i v_i^T), where (a_i, b_i) solves
+    s_i a - A b = P G v_i, s_i b - A^T a = Q G^T u_i in the complements. That is perturbation
+    theory of the symmetric matrix [[0, A], [A^T, 0]]; the system is positive definite there,
+    since every singular value that was cut is smaller than s_i.
+    """
+    u, s, v = factors.u.double(), factors.s.double(), factors.v.double()
+    grad, z = grad.double(), z.double()
+    by_v = grad @ (z.T @ v)  # G v_i
+    by_u = z @ (grad.T @ u)  # G^T u_i
+    right = torch.cat([by_v - u @ (u.T @ by_v), by_u - v @ (v.T @ by_u)])
+    n = graph.num_nodes
+    weight = graph.weight.detach().double()
+    transposed = weight.index_select(0, graph.order_by_source)
+
+    def apply(x: Tensor) -> Tensor:
+        a, b = x[:n], x[n:]
+        a_next = s * a - product_over(graph.rowptr, graph.src, weight, b.contiguous())
+        b_next = s * b - product_over(graph.colptr, graph.dst_by_source, transposed, a.contiguous())
+        return torch.cat([a_next - u @ (u.T @ a_next), b_next - v @ (v.T @ b_next)])
+
+    solution = _conjugate_gradients(apply, right)
+    a, b = solution[:n], solution[n:]
+    inside = _at_edges(u @ (u.T @ by_v), v, graph)
+    outside = _at_edges(u * s, b, graph) + _at_edges(a * s, v, graph)
+    return (inside + outside).to(graph.weight.dtype)
+
+
+def _conjugate_gradients(apply: Any, right: Tensor) -> Tensor:
+    """Solve apply(x) = right column by column, all columns side by side."""
+    x = torch.zeros_like(right)
+    residual = right.clone()
+    direction = residual.clone()
+    squared = residual.square().sum(0)
+    enough = (TOLERANCE**2 * squared).clamp_min(1e-300)
+    for _ in range(MAX_ITERATIONS):
+        unsolved = squared > enough
+        if not unsolved.any():
+            break
+        image = apply(direction)
+        step = torch.where(unsolved, squared / (direction * image).sum(0), 0.0)
+        x += step * direction
+        residual -= step * image
+        before, squared = squared, residual.square().sum(0)
+        direction = residual + torch.where(unsolved, squared / before, 0.0) * direction
+    return x
