@@ -9,12 +9,13 @@ import torch
 from pytorch_lightning.loggers import CSVLogger
 from torch import nn
 
-from robust_diffusion.attacks import SPEIT, TDGIA, InjectionBudget
+from robust_diffusion.attacks import SPEIT, TDGIA, Attack, Budget, PerturbedGraph
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation import BlackBox, CellResult, evaluate_cell
+from robust_diffusion.evaluation import BlackBox, CellResult, WhiteBox, evaluate_cell
 from robust_diffusion.flows import Heat
 from robust_diffusion.models import GCN, GraphPDE
 from robust_diffusion.solver import Solver
+from robust_diffusion.store import ArtifactStore
 
 Make = Callable[..., Any]
 Run = Callable[..., CellResult]
@@ -33,7 +34,7 @@ def heat(in_channels: int, out_channels: int) -> nn.Module:
 
 
 @pytest.fixture
-def run(make_datamodule: Make, make_fit: Make, tmp_path: Path) -> Run:
+def run(make_datamodule: Make, make_fit: Make, store: ArtifactStore, tmp_path: Path) -> Run:
     """Runs a cell of two attacks; keyword arguments replace its parts."""
 
     numbers = itertools.count()
@@ -43,13 +44,22 @@ def run(make_datamodule: Make, make_fit: Make, tmp_path: Path) -> Run:
             "datamodule": make_datamodule(),
             "model": heat,
             "fit": make_fit(),
-            "threat": BlackBox(gcn, make_fit()),
+            "threat": BlackBox({"gcn": gcn}, make_fit()),
             "attacks": {"speit": SPEIT(num_steps=3), "tdgia": TDGIA(num_steps=3)},
-            "budget": InjectionBudget(4, 2, (-0.5, 0.5)),
+            "budget": Budget(4, 2, (-0.5, 0.5)),
             "seed": 0,
             "directory": tmp_path / f"cell{next(numbers)}",
+            "store": store,
         }
-        return evaluate_cell(**(defaults | parts))
+        given = defaults | parts
+        names = [getattr(given["model"], "__name__", "model"), *given["attacks"]]
+        shaped_by = {
+            "model": {"name": names[0]},
+            "training": {},
+            "threat": {"surrogates": {"gcn": {}, "other": {"name": "other"}}, "fit": {}},
+            "attacks": {name: {"name": name} for name in names[1:]},
+        }
+        return evaluate_cell(**({"shaped_by": shaped_by} | given))
 
     return cell
 
@@ -61,9 +71,11 @@ def never(*_: Any, **__: Any) -> Any:
 def test_tests_the_clean_graph_first_then_each_attack_in_order(run: Run) -> None:
     result = run()
     assert list(result.accuracy) == ["clean", "speit", "tdgia"]
-    assert list(result.surrogate_accuracy) == ["clean", "speit", "tdgia"]
+    assert list(result.attacked) == ["gcn"]
+    assert list(result.attacked["gcn"]) == ["clean", "speit", "tdgia"]
+    assert result.mean_accuracy == result.accuracy
     assert list(result.spent) == ["speit", "tdgia"]
-    for share in (*result.accuracy.values(), *result.surrogate_accuracy.values()):
+    for share in (*result.accuracy.values(), *result.attacked["gcn"].values()):
         assert 0 <= share <= 1
         assert share * 20 == pytest.approx(round(share * 20))  # of 20 target nodes
 
@@ -72,14 +84,15 @@ def test_counts_and_times(run: Run, tmp_path: Path) -> None:
     result = run()
     assert result.epochs == 3
     assert result.nfe == NUM_LAYERS * NUM_STEPS
-    assert set(result.seconds) == {"train", "attacked_model", "speit", "tdgia", "test"}
+    assert set(result.seconds) == {"train", "surrogate gcn", "speit", "tdgia", "test"}
     assert all(seconds > 0 for seconds in result.seconds.values())
-    for folder in ("victim", "attacked"):
+    for folder in ("victim", "surrogate-gcn"):
         assert len(list((tmp_path / "cell0" / folder).glob("*.ckpt"))) == 1
 
 
 def test_spends_no_more_than_declared(run: Run) -> None:
-    for spent in run().spent.values():
+    for by_model in run().spent.values():
+        spent = by_model["gcn"]
         assert spent["injected_nodes"] == 4
         assert spent["injected_edges"] <= 8
         assert spent["max_edges_per_injected_node"] <= 2
@@ -88,9 +101,9 @@ def test_spends_no_more_than_declared(run: Run) -> None:
 
 
 def test_without_attacks_no_surrogate_is_trained(run: Run, make_fit: Make) -> None:
-    result = run(attacks={}, threat=BlackBox(never, make_fit()))
+    result = run(attacks={}, threat=BlackBox({"gcn": never}, make_fit()))
     assert list(result.accuracy) == ["clean"]
-    assert result.surrogate_accuracy == {}
+    assert result.attacked == {}
     assert result.spent == {}
 
 
@@ -105,7 +118,7 @@ def test_accuracies_are_those_of_the_best_victim_on_the_test_graphs(
 
     datamodule = make_datamodule()
     result = run(model=kept, datamodule=datamodule)
-    (victim,) = victims
+    victim = victims[-1]
     victim.eval()
     for name in datamodule.test_names:
         graph = datamodule.test_graph(name)
@@ -122,7 +135,7 @@ def test_the_victim_is_trained_without_the_attacks(run: Run) -> None:
 def test_every_victim_of_one_seed_faces_the_same_graphs(run: Run, make_datamodule: Make) -> None:
     first, second = make_datamodule(), make_datamodule()
     one, other = run(datamodule=first), run(datamodule=second, model=gcn)
-    assert one.surrogate_accuracy == other.surrogate_accuracy
+    assert one.attacked == other.attacked
     assert one.spent == other.spent
     for name in ("speit", "tdgia"):
         assert torch.equal(first.test_graph(name).x, second.test_graph(name).x)
@@ -133,6 +146,73 @@ def test_the_order_of_the_attacks_does_not_matter(run: Run) -> None:
     forward = run()
     backward = run(attacks={"tdgia": TDGIA(num_steps=3), "speit": SPEIT(num_steps=3)})
     assert forward.accuracy == backward.accuracy
+
+
+def test_what_was_computed_before_is_taken_from_the_store(
+    run: Run, make_fit: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run()
+    fit = make_fit()
+    monkeypatch.setattr(type(fit), "__call__", never)
+    monkeypatch.setattr(SPEIT, "__call__", never)
+    again = run(fit=fit, attacks={"speit": SPEIT(num_steps=3)})
+    assert first.reused == []
+    assert again.reused == ["victim", "speit"]
+    assert again.accuracy["speit"] == first.accuracy["speit"]
+    assert again.files["speit"] == first.files["speit"]
+    assert again.seconds["speit"] == first.seconds["speit"]
+
+
+def test_with_several_surrogates_the_worst_and_the_mean_are_kept(
+    run: Run, make_fit: Make, make_datamodule: Make
+) -> None:
+    datamodule = make_datamodule()
+    threat = BlackBox({"gcn": gcn, "other": heat}, make_fit())
+    result = run(threat=threat, datamodule=datamodule, attacks={"speit": SPEIT(num_steps=3)})
+    assert datamodule.test_names == ["clean", "speit/gcn", "speit/other"]
+    assert set(result.attacked) == {"gcn", "other"}
+    assert set(result.spent["speit"]) == {"gcn", "other"}
+    assert result.accuracy["speit"] <= result.mean_accuracy["speit"]
+    assert result.accuracy["clean"] == result.mean_accuracy["clean"]
+
+
+def test_a_white_box_attack_needs_no_surrogate(run: Run) -> None:
+    result = run(threat=WhiteBox(), attacks={"speit": SPEIT(num_steps=3)})
+    assert set(result.attacked) == {"victim"}
+    assert result.attacked["victim"]["clean"] == result.accuracy["clean"]
+    assert result.attacked["victim"]["speit"] == result.accuracy["speit"]
+    assert set(result.seconds) == {"train", "speit", "test"}
+
+
+class Idle(Attack):
+    """Changes nothing."""
+
+    kind = "injection"
+
+    def __call__(self, model, data, target_nodes, budget, generator):  # type: ignore[no-untyped-def]
+        return PerturbedGraph(data.x, data.edge_index, data.x.size(0))
+
+
+class Greedy(Idle):
+    """Injects more than it may."""
+
+    def __call__(self, model, data, target_nodes, budget, generator):  # type: ignore[no-untyped-def]
+        n, extra = data.x.size(0), budget.max_injected_nodes + 1
+        x = torch.cat([data.x, data.x.new_zeros(extra, data.x.size(1))])
+        new = torch.arange(n, n + extra)
+        edges = torch.stack([new, target_nodes[:1].expand(extra)])
+        return PerturbedGraph(x, torch.cat([data.edge_index, edges, edges.flip(0)], 1), n)
+
+
+def test_an_attack_that_does_nothing_is_told(run: Run) -> None:
+    result = run(attacks={"idle": Idle()})
+    assert result.warnings == {"idle": ["changes no prediction of the attacked model"]}
+
+
+def test_an_attack_that_breaks_its_budget_is_told(run: Run) -> None:
+    (warning, *_) = run(attacks={"greedy": Greedy()}).warnings["greedy"]
+    assert "5" in warning
+    assert "4" in warning
 
 
 def test_another_seed_faces_other_graphs(run: Run, make_datamodule: Make) -> None:
@@ -162,7 +242,7 @@ def test_test_accuracies_reach_the_logger(run: Run, tmp_path: Path) -> None:
     [
         ({"seed": -1}, r"seed=-1"),
         ({"seed": 2**32}, r"seed=4294967296: must be at most 4294967295"),
-        ({"budget": InjectionBudget(1, 21, (-1.0, 1.0))}, r"injected_node=21: .* 20 target"),
+        ({"budget": Budget(1, 21, (-1.0, 1.0))}, r"injected_node=21: .* 20 target"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_training(

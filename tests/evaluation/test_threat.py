@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -6,9 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robust_diffusion.evaluation import BlackBox
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation import BlackBox, WhiteBox
 from robust_diffusion.evaluation.threat import ThreatModel
-from robust_diffusion.models import GCN
+from robust_diffusion.evaluation.trained import TrainedModel
+from robust_diffusion.flows import Beltrami
+from robust_diffusion.models import GCN, GCNSVD, GNNGuard, GraphPDE
+from robust_diffusion.solver import Solver
 
 Make = Callable[..., Any]
 
@@ -16,48 +21,94 @@ Make = Callable[..., Any]
 class Untouchable(nn.Module):
     """A victim that nobody may look at."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(3))
-
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         raise AssertionError("the black-box attacker looked at the victim")
 
 
-@pytest.fixture
-def black_box(make_fit: Make) -> BlackBox:
-    def surrogate(in_channels: int, out_channels: int) -> nn.Module:
-        return GCN(in_channels, 8, out_channels)
-
-    return BlackBox(surrogate, make_fit())
+def trained(model: nn.Module, state: str = "state") -> TrainedModel:
+    return TrainedModel(model.eval(), 1, 1.0, 0.5, state, Path("entry"), reused=False)
 
 
-def test_is_a_threat_model(black_box: BlackBox) -> None:
-    assert isinstance(black_box, ThreatModel)
-    assert black_box.name == "black_box"
+def gcn(in_channels: int, out_channels: int) -> nn.Module:
+    return GCN(in_channels, 8, out_channels)
 
 
-def test_attacks_a_trained_surrogate_and_not_the_victim(
-    black_box: BlackBox, make_datamodule: Make, tmp_path: Path
-) -> None:
-    victim, datamodule = Untouchable(), make_datamodule()
-    attacked = black_box.attacked_model(victim, datamodule, tmp_path)
-    assert isinstance(attacked, GCN)
-    assert not attacked.training
-    assert torch.equal(victim.weight, torch.ones(3))
-    view = datamodule.view("test")
-    assert attacked(view.x, view.edge_index).shape == (200, datamodule.num_classes)
-    assert [path.name for path in tmp_path.iterdir()] == ["surrogate-best.ckpt"]
+def test_both_are_threat_models(make_fit: Make) -> None:
+    assert isinstance(BlackBox({"gcn": gcn}, make_fit()), ThreatModel)
+    assert isinstance(WhiteBox(), ThreatModel)
 
 
-def test_the_random_state_alone_decides_the_surrogate(
-    black_box: BlackBox, make_datamodule: Make, tmp_path: Path
-) -> None:
-    weights = []
-    for victim in (Untouchable(), nn.Linear(2, 2)):
-        torch.manual_seed(5)
-        attacked = black_box.attacked_model(
-            victim, make_datamodule(), tmp_path / type(victim).__name__
-        )
-        weights.append([p.detach().clone() for p in attacked.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+def test_black_box_trains_every_surrogate_and_leaves_the_victim_alone(make_fit: Make) -> None:
+    fit = make_fit()
+    asked = []
+
+    def train(name: str, build: Callable[..., nn.Module], by: object) -> TrainedModel:
+        assert by is fit
+        asked.append(name)
+        return trained(build(4, 3), state=name)
+
+    threat = BlackBox({"gcn": gcn, "other": gcn}, fit)
+    attacked = threat.attacked_models(trained(Untouchable()), train)
+    assert asked == list(attacked) == ["gcn", "other"]
+    assert [model.state for model in attacked.values()] == ["gcn", "other"]
+    assert all(isinstance(model.model, GCN) for model in attacked.values())
+
+
+def test_black_box_needs_a_surrogate(make_fit: Make) -> None:
+    with pytest.raises(ConfigError, match=r"surrogate=\[\]: .* needs one"):
+        BlackBox({}, make_fit())
+
+
+@pytest.mark.parametrize("labels", ["wrong", ""])
+def test_unknown_labels_are_refused(make_fit: Make, labels: Any) -> None:
+    from tests.graphs import without_type_checks
+
+    with without_type_checks():
+        with pytest.raises(ConfigError, match=r"threat\.labels="):
+            WhiteBox(labels=labels)
+        with pytest.raises(ConfigError, match=r"threat\.labels="):
+            BlackBox({"gcn": gcn}, make_fit(), labels=labels)
+
+
+def never(*_: Any) -> TrainedModel:
+    raise AssertionError("a white-box attacker trains nothing")
+
+
+def test_white_box_attacks_the_victim_itself() -> None:
+    victim = trained(GCN(4, 8, 3))
+    (attacked,) = WhiteBox().attacked_models(victim, never).values()
+    assert attacked.model is victim.model
+    assert attacked.state == victim.state
+
+
+@pytest.mark.parametrize("cls", [GNNGuard, GCNSVD])
+def test_an_adaptive_attacker_makes_the_defence_differentiable(cls: type[nn.Module]) -> None:
+    victim = trained(cls(4, 8, 3, gradient="detached"))
+    threat = WhiteBox(name="adaptive", gradient="exact")
+    (attacked,) = threat.attacked_models(victim, never).values()
+    edge_index = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
+    x = torch.rand(3, 4)
+    weight = torch.full((6,), 0.7, requires_grad=True)
+    torch.testing.assert_close(attacked.model(x, edge_index), victim.model(x, edge_index))
+    assert not victim.model(x, edge_index, weight).sum().requires_grad or not torch.autograd.grad(
+        victim.model(x, edge_index, weight).sum(), weight, allow_unused=True
+    )[0]
+    (gradient,) = torch.autograd.grad(attacked.model(x, edge_index, weight).sum(), weight)
+    assert gradient.abs().sum() > 0
+
+
+@pytest.mark.parametrize("adjoint", [True, False])
+def test_white_box_can_differentiate_the_solver_either_way(*, adjoint: bool) -> None:
+    flow = partial(Beltrami, heads=2, attention_channels=4)
+    solver = Solver("rk4", num_steps=8, adjoint=not adjoint)
+    victim = trained(GraphPDE(4, 8, 3, flow=flow, solver=solver).double())
+    (attacked,) = WhiteBox(adjoint=adjoint).attacked_models(victim, never).values()
+    assert all(layer.solver.adjoint is adjoint for layer in attacked.model.layers)
+    assert all(layer.solver.adjoint is not adjoint for layer in victim.model.layers)
+    edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    x = torch.rand(3, 4, dtype=torch.float64, requires_grad=True)
+    gradients = [
+        torch.autograd.grad(model(x, edge_index)[:, 0].sum(), x)[0]
+        for model in (attacked.model, victim.model)
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)

@@ -16,6 +16,7 @@ from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.split import split_hash
 from robust_diffusion.data.views import induced_view
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.store import tensor_hash
 
 Difficulty = Literal["easy", "medium", "hard", "full"]
 
@@ -108,6 +109,13 @@ class GraphDataModule(pl.LightningDataModule):
         """A short hash of the split; see `data.split.split_hash`."""
         parts = [key for key in self.graph.to_dict() if key.startswith("index_")]
         return split_hash({key: self.graph[key].numpy() for key in parts})
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that a training on this graph sees."""
+        graph = self.graph
+        parts = tensor_hash(graph.x, graph.edge_index, graph.y)
+        return f"{parts[:32]}-{self.split_hash}-{'leak' if self.degree_leak else 'strict'}"
 
     @property
     def test_names(self) -> list[str]:

@@ -1,0 +1,87 @@
+"""`robust-diffusion audit`: whether perturbed graphs in files are within their budget."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+
+from robust_diffusion.attacks import Budget
+from robust_diffusion.attacks.audit import Kind, Violation, audit, perturbed_files, read_perturbed
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.report.markdown import print_table
+
+
+def run_audit_command(arguments: Sequence[str]) -> None:
+    """Audit perturbed graphs; exits with 1 if one breaks its budget.
+
+    Args:
+        arguments: What follows `audit` on the command line.
+
+    Raises:
+        DataError: A file that cannot be read, or not without running code.
+        HydraException: An override that means nothing, or a budget out of range.
+    """
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion audit",
+        description="Check perturbed graphs against the clean graph and a budget; what an attack "
+        "says of itself is not looked at. Nothing is downloaded, and nothing in a file is run.",
+    )
+    parser.add_argument(
+        "given",
+        nargs="+",
+        metavar="path|key=value",
+        help="a folder with GRB's adj.npz and features.npy, or entries of the store; and overrides "
+        "such as dataset=cora, difficulty=easy, budget.max_injected_nodes=50",
+    )
+    parser.add_argument(
+        "--kind",
+        choices=["injection", "modification"],
+        help="what the attack may do (default: injection if there are new nodes)",
+    )
+    chosen = parser.parse_intermixed_args(arguments)
+    paths = [given for given in chosen.given if "=" not in given or Path(given).exists()]
+    if not paths:
+        parser.error("name a file or a folder")
+    datamodule, budget = _clean([given for given in chosen.given if given not in paths])
+    breached = False
+    for file in (file for path in paths for file in perturbed_files(Path(path))):
+        violations = _audit(file, datamodule, budget, chosen.kind)
+        breached |= any(violation.level == "error" for violation in violations)
+    if breached:
+        sys.exit(1)
+
+
+def _clean(overrides: Sequence[str]) -> tuple[GraphDataModule, Budget]:
+    """The clean graph, and the budget for it."""
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        cfg = compose("config", ["download=false", *overrides])
+    datamodule: GraphDataModule = instantiate(cfg.data)
+    budget: Budget = instantiate(cfg.budget)
+    return datamodule, budget.resolve(datamodule.graph.x)
+
+
+def _audit(
+    file: Path, datamodule: GraphDataModule, budget: Budget, kind: Kind | None
+) -> list[Violation]:
+    """Audit one file and print what was found."""
+    clean = datamodule.graph
+    perturbed = read_perturbed(file, clean)
+    kind = kind or perturbed.kind
+    violations = perturbed.violations + audit(
+        clean, perturbed, kind=kind, target_nodes=datamodule.target_nodes, **asdict(budget)
+    )
+    title = f"{file}: {kind} on {datamodule.name}, {datamodule.difficulty} test nodes"
+    if all(violation.level == "warning" for violation in violations):
+        title += "; within its budget"
+    if violations:
+        frame = pd.DataFrame(map(asdict, violations))[["level", "code", "message"]]
+        print_table(title, frame, list(frame.columns))
+    else:
+        sys.stdout.write(f"{title}\n")
+    return violations

@@ -1,0 +1,320 @@
+"""The store: what took long to compute is kept once, under a hash of everything that shaped it.
+
+One entry is one safetensors file, `<kind>-<hash>.safetensors`: tensors, and in its header the key,
+the metadata and a checksum of the whole file. Nothing in it is ever run.
+"""
+
+import errno
+import hashlib
+import inspect
+import json
+import logging
+import math
+import os
+import re
+import struct
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from robust_diffusion.errors import ConfigError, DataError
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+ENTRY = "robust_diffusion"
+UNSIGNED = "0" * 64
+"""Stands where the checksum goes while the file is hashed."""
+
+# The header is JSON within JSON, and the checksum the last word of the inner one. A key or metadata
+# of the user's cannot look like this, since there the quote after the brace would be escaped.
+CHECKSUM = re.compile(rb'\\"sha256\\":\\"([0-9a-f]{64})\\"}"')
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Named tensors and what is to be said of them.
+
+    Args:
+        tensors: By name; read from the store they lie on the CPU and share no memory.
+        metadata: Anything that JSON can hold.
+    """
+
+    tensors: dict[str, Tensor]
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class ArtifactStore:
+    """Artifacts by everything that shaped them; safe among processes that run at the same time.
+
+    Args:
+        directory: Where entries are kept; made when the first one is.
+        refresh: Compute every entry that is asked for anew, whether it is there or not.
+    """
+
+    def __init__(self, directory: str | Path, *, refresh: bool = False) -> None:
+        self.directory = Path(directory)
+        self.refresh = refresh
+
+    def path(self, kind: str, key: Mapping[str, Any]) -> Path:
+        """Where an entry is kept, or will be; see `get_or_compute`."""
+        if not re.fullmatch(r"[\w-]+", kind, re.ASCII):
+            raise ConfigError(f"store.kind={kind}: use letters, digits, - and _")
+        digest = hashlib.sha256(_shaped_by(kind, key).encode()).hexdigest()
+        return self.directory / f"{kind}-{digest}.safetensors"
+
+    def get_or_compute(
+        self, kind: str, key: Mapping[str, Any], compute: Callable[[], Artifact]
+    ) -> tuple[Artifact, bool]:
+        """The artifact of that key: from the store, or computed and kept.
+
+        Of several processes that need one entry at once, one computes it and the others wait; a
+        process that dies holds nobody up. A damaged entry is moved aside and computed again.
+
+        Args:
+            kind: What it is, in letters, digits, `-` and `_`; begins the file's name.
+            key: Everything that shaped it: numbers, strings, and lists and dictionaries of them.
+            compute: Makes it.
+
+        Returns:
+            The artifact as it was read or would be, and whether it was found.
+
+        Raises:
+            ConfigError: A key that JSON cannot hold, or a folder that cannot be read or written.
+        """
+        path = self.path(kind, key)
+        shaped_by = json.loads(_shaped_by(kind, key))
+        with suppress(DataError):  # looked at again where nobody else can be mending it
+            if (found := self._read(path, shaped_by)) is not None and not self.refresh:
+                return found, True
+        with self._locked(path):
+            try:
+                if (found := self._read(path, shaped_by)) is not None and not self.refresh:
+                    return found, True
+            except DataError as error:
+                with self._writing(path):
+                    log.warning("%s; moved to %s and computed anew", error, _set_aside(path).name)
+            payload = _encode(compute(), shaped_by)
+            with self._writing(path):
+                _write(path, payload)
+            # What is handed out now is what will be read next time, to the bit.
+            return _decode(payload)[0], False
+
+    def _read(self, path: Path, shaped_by: dict[str, Any]) -> Artifact | None:
+        try:
+            payload = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(path, "read", error) from error
+        artifact, stored = _checked(payload, path)
+        if stored != shaped_by:
+            raise DataError(f"{path}: holds the entry of another key")
+        return artifact
+
+    @contextmanager
+    def _locked(self, path: Path) -> Iterator[None]:
+        lock = FileLock(path.with_name(f".{path.name}.lock"))
+        with self._writing(path):
+            self.directory.mkdir(parents=True, exist_ok=True)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                log.info("%s: another process is computing it; waiting", path)
+                lock.acquire()
+        try:
+            yield
+        finally:
+            # Removed while it is held: who waits for it then sees that it is gone and starts over.
+            with suppress(OSError):
+                Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
+
+    @contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, NotImplementedError) as error:
+            raise self._unusable(path, "written", error) from error
+
+    def _unusable(self, path: Path, verb: str, error: Exception) -> ConfigError:
+        number = error.errno if isinstance(error, OSError) else None
+        reason = os.strerror(number) if number else str(error)
+        full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        remedy = "make room" if full else "make the folder accessible"
+        return ConfigError(
+            f"paths.store={self.directory}: {path.name} cannot be {verb} ({reason}); {remedy}, or "
+            "point paths.store elsewhere"
+        )
+
+
+def read_artifact(path: str | Path) -> Artifact:
+    """Read one entry by its path, verified.
+
+    Args:
+        path: An entry's file.
+
+    Raises:
+        DataError: It is missing or damaged.
+    """
+    try:
+        payload = Path(path).read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(f"{path}: cannot be read ({reason}); check the path") from error
+    return _checked(payload, path)[0]
+
+
+def canonical_json(value: Any, where: str) -> str:
+    """The one JSON text of a value: keys sorted, no spaces, ASCII, floats by `repr`.
+
+    Args:
+        value: None, truth values, whole numbers, finite floats, strings; lists, tuples and
+            string-keyed mappings of them.
+        where: Its name in messages.
+
+    Raises:
+        ConfigError: Anything else, named by its place.
+    """
+    return json.dumps(_plain(value, where), sort_keys=True, separators=(",", ":"))
+
+
+def _shaped_by(kind: str, key: Mapping[str, Any]) -> str:
+    return canonical_json({"kind": kind, "key": key}, "store")
+
+
+def _plain(value: Any, where: str) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where}={value}: is not finite, so it identifies nothing; use a number")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise ConfigError(f"{where}: has the key {name!r}; use strings")
+        return {name: _plain(item, f"{where}.{name}") for name, item in value.items()}
+    raise ConfigError(
+        f"{where}: a {type(value).__name__} cannot be kept as JSON; use numbers, strings, lists "
+        "and dictionaries"
+    )
+
+
+def _encode(artifact: Artifact, shaped_by: dict[str, Any]) -> bytes:
+    """The file's bytes, signed."""
+    about = {"format": FORMAT, "sha256": UNSIGNED, **shaped_by}
+    metadata = json.loads(canonical_json(artifact.metadata, "metadata"))
+    header = canonical_json(about | {"metadata": metadata}, "store")
+    # Copies, since tensors that share memory would be refused.
+    tensors = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in artifact.tensors.items()
+    }
+    unsigned = save(tensors, {ENTRY: header})
+    place = CHECKSUM.search(unsigned)
+    assert place is not None
+    start, end = place.span(1)
+    digest = hashlib.sha256(unsigned).hexdigest().encode()
+    return b"".join([unsigned[:start], digest, memoryview(unsigned)[end:]])
+
+
+def _checked(payload: bytes, path: str | Path) -> tuple[Artifact, dict[str, Any]]:
+    """The artifact and what shaped it, if every byte is as it was written."""
+    (length,) = struct.unpack("<Q", payload[:8].ljust(8, b"\0"))
+    place = CHECKSUM.search(payload, 8, min(8 + length, len(payload)))
+    if place is not None:
+        start, end = place.span(1)
+        digest = hashlib.sha256(payload[:start] + UNSIGNED.encode())
+        digest.update(memoryview(payload)[end:])
+        if digest.hexdigest().encode() == place[1]:
+            with suppress(SafetensorError, ValueError, KeyError):
+                return _decode(payload)
+    raise DataError(f"{path}: is damaged, or no entry of this version's store")
+
+
+def _decode(payload: bytes) -> tuple[Artifact, dict[str, Any]]:
+    (length,) = struct.unpack("<Q", payload[:8])
+    about = json.loads(json.loads(payload[8 : 8 + length])["__metadata__"][ENTRY])
+    if about["format"] != FORMAT:
+        raise ValueError
+    return Artifact(load(payload), about["metadata"]), {k: about[k] for k in ("kind", "key")}
+
+
+def _write(path: Path, payload: bytes) -> None:
+    """Write to a temporary name, reach the disk, rename: whole or not at all."""
+    # Only the holder of the entry's lock writes it, so what a killed process left is overwritten.
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    with suppress(OSError):  # not every system lets a folder be opened
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _set_aside(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    return path.replace(aside)
+
+
+def source_hash(cls: type) -> str:
+    """A short hash of the code of a class: it changes when the class or a base of it is edited.
+
+    Args:
+        cls: The class. The files of its own and its bases' modules count, as far as they belong
+            to this package or to that of the class.
+
+    Raises:
+        ConfigError: A module has no file, such as one typed into a shell.
+    """
+    homes = {__name__.partition(".")[0], cls.__module__.partition(".")[0]}
+    modules = {base.__module__ for base in cls.__mro__}
+    digest = hashlib.sha256()
+    for name in sorted(name for name in modules if name.partition(".")[0] in homes):
+        try:
+            source = Path(inspect.getsourcefile(sys.modules[name]) or "").read_bytes()
+        except (OSError, TypeError) as error:
+            raise ConfigError(
+                f"{cls.__qualname__}: the source of {name} cannot be read, so a result of it "
+                "cannot be told from that of other code; define it in a file"
+            ) from error
+        digest.update(f"{name} {len(source)}\n".encode() + source)
+    return digest.hexdigest()[:16]
+
+
+def tensor_hash(*tensors: Tensor) -> str:
+    """A hash of the tensors' types, shapes and values, wherever they lie."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype} {list(tensor.shape)}\n".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def state_hash(state: Mapping[str, Tensor]) -> str:
+    """A hash of a module's `state_dict()`, in whatever order its entries come."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        digest.update(f"{name} {tensor_hash(state[name])}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,79 @@
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from robust_diffusion.evaluation.identity import cell_id, shaping
+
+CONFIG: dict[str, Any] = {
+    "seed": 0,
+    "flow": {"t_end": 1.0},
+    "training": {"max_epochs": 5, "progress_bar": True},
+    "dataset": {"name": "cora", "source": {"folder": {"root": "/data", "path": "grb-cora"}}},
+    "paths": {"outputs": "outputs"},
+    "threads": 1,
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    config = copy.deepcopy(CONFIG)
+    *parents, key = path.split(".")
+    node = config
+    for parent in parents:
+        node = node[parent]
+    node[key] = value
+    return config
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("paths.outputs", "elsewhere"),
+        ("threads", 2),
+        ("training.progress_bar", False),
+        ("dataset.source.folder.root", "/other"),
+        ("logger", {"_target_": "x"}),
+        ("force", True),
+        ("table", {"number": 3}),
+    ],
+)
+def test_where_and_what_is_shown_make_no_other_cell(path: str, value: Any) -> None:
+    assert cell_id(changed(path, value)) == cell_id(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("seed", 1),
+        ("flow.t_end", 0.5),
+        ("training.max_epochs", 6),
+        ("dataset.name", "pubmed"),
+        ("dataset.source.folder.path", "other"),
+    ],
+)
+def test_what_shapes_the_result_makes_another_cell(path: str, value: Any) -> None:
+    assert cell_id(changed(path, value)) != cell_id(CONFIG)
+
+
+def test_the_order_of_keys_does_not_matter() -> None:
+    assert cell_id(dict(reversed(CONFIG.items()))) == cell_id(CONFIG)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_the_users_own_files_count_by_their_content(tmp_path: Path, *, folder: bool) -> None:
+    path = tmp_path / "mine"
+    if folder:
+        path.mkdir()
+    file = path / "graph.npz" if folder else path
+    file.write_bytes(b"one")
+    config = changed("dataset.source", {"path": str(path)})
+    before = cell_id(config)
+    assert cell_id(config) == before
+    file.write_bytes(b"two")
+    assert cell_id(config) != before
+
+
+def test_shaping_drops_keys_at_every_depth() -> None:
+    config = {"model": {"_partial_": True, "flow": {"_partial_": True, "heads": 4}}, "paths": {}}
+    assert shaping(config) == {"model": {"flow": {"heads": 4}}}

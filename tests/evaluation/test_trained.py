@@ -1,0 +1,83 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from robust_diffusion.evaluation.trained import code_hash
+from robust_diffusion.models import GCN
+
+Make = Callable[..., Any]
+
+
+def gcn(in_channels: int, out_channels: int) -> nn.Module:
+    return GCN(in_channels, 8, out_channels)
+
+
+def same_weights(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_model_is_trained_once_and_then_found(
+    make_trainer: Make, make_fit: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = make_fit()
+    first = make_trainer()("victim", gcn, fit, {"model": "gcn"}, description="gcn")
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(type(fit), "__call__", never)
+    second = make_trainer()("surrogate-gcn", gcn, fit, {"model": "gcn"}, description="gcn")
+    assert (first.reused, second.reused) == (False, True)
+    assert same_weights(first.model, second.model)
+    assert (first.epochs, first.val_accuracy, first.seconds, first.state, first.path) == (
+        second.epochs,
+        second.val_accuracy,
+        second.seconds,
+        second.state,
+        second.path,
+    )
+    assert not second.model.training
+
+
+@pytest.mark.parametrize(
+    ("parts", "shape"),
+    [({"seed": 1}, {"model": "gcn"}), ({}, {"model": "gcn", "fit": {"max_epochs": 4}})],
+)
+def test_another_seed_or_configuration_is_another_model(
+    make_trainer: Make, make_fit: Make, parts: dict[str, Any], shape: dict[str, Any]
+) -> None:
+    fit = make_fit()
+    one = make_trainer()("victim", gcn, fit, {"model": "gcn"}, description="gcn")
+    other = make_trainer(**parts)("victim", gcn, fit, shape, description="gcn")
+    assert one.path != other.path
+    assert not other.reused
+
+
+def test_other_data_are_another_model(
+    make_trainer: Make, make_fit: Make, make_datamodule: Make
+) -> None:
+    fit = make_fit()
+    one = make_trainer()("victim", gcn, fit, {"model": "gcn"}, description="gcn")
+    leaky = make_datamodule(degree_leak=True)
+    other = make_trainer(datamodule=leaky)("victim", gcn, fit, {"model": "gcn"}, description="gcn")
+    assert not other.reused
+    assert other.path != one.path
+
+
+def test_what_was_trained_before_makes_no_difference(make_trainer: Make, make_fit: Make) -> None:
+    fit = make_fit()
+    alone = make_trainer()("victim", gcn, fit, {"model": "b"}, description="b")
+    torch.rand(1000)
+    fresh = make_trainer(seed=0)
+    fresh("victim", gcn, fit, {"model": "a"}, description="a")
+    after = fresh("victim", gcn, fit, {"model": "c"}, description="c")
+    assert same_weights(alone.model, after.model)
+
+
+def test_the_code_hash_is_stable_and_short() -> None:
+    assert code_hash() == code_hash()
+    assert len(code_hash()) == 16

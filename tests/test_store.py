@@ -1,0 +1,721 @@
+import errno
+import importlib.util
+import json
+import logging
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from robust_diffusion import store as store_module
+from robust_diffusion.attacks import SPEIT
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.store import (
+    Artifact,
+    ArtifactStore,
+    canonical_json,
+    read_artifact,
+    source_hash,
+    state_hash,
+    tensor_hash,
+)
+
+KEY = {"attack": "speit", "seed": 0, "budget": {"nodes": 50, "limits": [-0.94, 0.94]}}
+spawn = multiprocessing.get_context("spawn")
+
+
+def small() -> Artifact:
+    return Artifact({"x": torch.arange(6.0).reshape(2, 3)}, {"spent": 3, "limits": (-0.5, 0.5)})
+
+
+class Counter:
+    """Computes the small artifact and counts how often."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> Artifact:
+        self.calls += 1
+        return small()
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# One entry
+
+
+def test_is_computed_once_and_then_found(tmp_path: Path) -> None:
+    store, compute = ArtifactStore(tmp_path / "a" / "store"), Counter()
+    first, found_first = store.get_or_compute("graph", KEY, compute)
+    second, found_second = store.get_or_compute("graph", KEY, compute)
+    assert (found_first, found_second, compute.calls) == (False, True, 1)
+    assert same(first.tensors["x"], small().tensors["x"])
+    assert same(first.tensors["x"], second.tensors["x"])
+    assert first.metadata == second.metadata == {"spent": 3, "limits": [-0.5, 0.5]}
+    assert entries(store.directory) == [store.path("graph", KEY).name]
+
+
+def test_refresh_computes_anew_and_replaces(tmp_path: Path) -> None:
+    ArtifactStore(tmp_path).get_or_compute("graph", KEY, small)
+    anew = ArtifactStore(tmp_path, refresh=True)
+    artifact, found = anew.get_or_compute("graph", KEY, lambda: Artifact({}, {"version": 2}))
+    assert (found, artifact.metadata) == (False, {"version": 2})
+    kept, found = ArtifactStore(tmp_path).get_or_compute("graph", KEY, Counter())
+    assert (found, kept.metadata) == (True, {"version": 2})
+    assert entries(tmp_path) == [anew.path("graph", KEY).name]
+
+
+def test_what_is_handed_out_is_nobody_elses(tmp_path: Path) -> None:
+    store, artifact = ArtifactStore(tmp_path), small()
+    handed = [store.get_or_compute("graph", KEY, lambda: artifact)[0] for _ in range(3)]
+    handed[0].tensors["x"].zero_()
+    handed[1].metadata["spent"] = 99
+    assert same(handed[2].tensors["x"], small().tensors["x"])
+    assert same(artifact.tensors["x"], small().tensors["x"])
+    assert store.get_or_compute("graph", KEY, Counter())[0].metadata["spent"] == 3
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (3, 0), (1,), (2, 3, 4)])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32, torch.bool],
+)
+def test_types_and_shapes_come_back(
+    tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    values = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    store = ArtifactStore(tmp_path)
+    for _ in range(2):
+        artifact, _ = store.get_or_compute(
+            "t", {}, lambda: Artifact({"values": values, "b": values})
+        )
+        assert set(artifact.tensors) == {"values", "b"}
+        assert all(same(tensor, values) for tensor in artifact.tensors.values())
+
+
+def test_special_values_come_back_to_the_bit(tmp_path: Path) -> None:
+    values = torch.tensor([0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1e-45, 0.1])
+    store = ArtifactStore(tmp_path)
+    store.get_or_compute("t", {}, lambda: Artifact({"v": values}))
+    found, _ = store.get_or_compute("t", {}, Counter())
+    assert torch.equal(found.tensors["v"].view(torch.int32), values.view(torch.int32))
+
+
+def test_views_of_one_tensor_are_kept_as_they_look(tmp_path: Path) -> None:
+    base = torch.arange(12.0).reshape(3, 4).requires_grad_()
+    views = {"whole": base, "turned": base.T, "row": base[1], "every_other": base[:, ::2]}
+    found, _ = ArtifactStore(tmp_path).get_or_compute("t", {}, lambda: Artifact(views))
+    assert all(same(found.tensors[name], view) for name, view in views.items())
+    assert not any(tensor.requires_grad for tensor in found.tensors.values())
+
+
+def test_an_entry_without_tensors_is_an_entry(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    store.get_or_compute("note", KEY, lambda: Artifact({}, {"said": 'naïve \\ "q" \u2028'}))
+    found, was_found = store.get_or_compute("note", KEY, Counter())
+    assert was_found
+    assert found == Artifact({}, {"said": 'naïve \\ "q" \u2028'})
+
+
+def test_the_same_artifact_is_the_same_file(tmp_path: Path) -> None:
+    paths = []
+    for name in ("a", "b", "c", "d"):
+        store = ArtifactStore(tmp_path / name)
+        tensors = {"x": torch.ones(3), "y": torch.zeros(2, dtype=torch.bool)}
+        store.get_or_compute("t", KEY, lambda tensors=tensors: Artifact(tensors, {"b": 1, "a": 2}))
+        paths.append(store.path("t", KEY))
+    assert len({path.read_bytes() for path in paths}) == 1
+    assert len({path.name for path in paths}) == 1
+
+
+def test_a_checksum_among_the_users_words_confuses_nobody(tmp_path: Path) -> None:
+    key = {"sha256": "a" * 64, "text": f'"sha256":"{"b" * 64}"}}"'}
+    store = ArtifactStore(tmp_path)
+    store.get_or_compute("t", key, lambda: Artifact({}, {"z": {"sha256": "c" * 64}}))
+    found, was_found = store.get_or_compute("t", key, Counter())
+    assert (was_found, found.metadata) == (True, {"z": {"sha256": "c" * 64}})
+
+
+def test_one_file_can_be_read_by_its_path(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    stored, _ = store.get_or_compute("graph", KEY, small)
+    read = read_artifact(store.path("graph", KEY))
+    assert same(read.tensors["x"], stored.tensors["x"])
+    assert read.metadata == stored.metadata
+    with pytest.raises(DataError, match=r"nowhere: cannot be read \(No such file"):
+        read_artifact(tmp_path / "nowhere")
+
+
+# Keys
+
+
+def test_the_order_of_a_key_does_not_matter(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    turned = dict(reversed(KEY.items()))
+    assert list(turned) != list(KEY)
+    assert store.path("graph", turned) == store.path("graph", KEY)
+    assert store.path("graph", {"a": (1, 2)}) == store.path("graph", {"a": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ({"v": 1}, {"v": 1.0}),
+        ({"v": 1}, {"v": True}),
+        ({"v": 1}, {"v": "1"}),
+        ({"v": None}, {}),
+        ({"v": [1, [2]]}, {"v": [[1], 2]}),
+        ({"v": {"w": 1}}, {"v.w": 1}),
+        ({"v": 0.1}, {"v": 0.10000000000000002}),
+    ],
+)
+def test_different_keys_are_different_entries(
+    tmp_path: Path, a: dict[str, Any], b: dict[str, Any]
+) -> None:
+    store = ArtifactStore(tmp_path)
+    assert store.path("graph", a) != store.path("graph", b)
+
+
+def test_kinds_are_kept_apart(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    names = {store.path(kind, KEY).stem.partition("-")[2] for kind in ("graph", "weights")}
+    assert len(names) == 2
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(json_values)
+def test_canonical_json_loses_nothing(value: Any) -> None:
+    text = canonical_json(value, "key")
+    assert json.loads(text) == value
+    assert text.isascii()
+    assert canonical_json(json.loads(text), "key") == text
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ({"a": {"eps": float("nan")}}, r"store\.key\.a\.eps=nan: is not finite"),
+        ({"a": [1.0, float("inf")]}, r"store\.key\.a\[1\]=inf: is not finite"),
+        ({"a": Path("x")}, r"store\.key\.a: a \w*Path cannot be kept as JSON"),
+        ({"a": {1, 2}}, r"store\.key\.a: a set cannot be kept"),
+        ({"a": torch.ones(2)}, r"store\.key\.a: a Tensor cannot be kept"),
+        ({"a": {3: "x"}}, r"store\.key\.a: has the key 3; use strings"),
+    ],
+)
+def test_a_key_that_identifies_nothing_is_refused(
+    tmp_path: Path, key: dict[str, Any], message: str
+) -> None:
+    compute = Counter()
+    with pytest.raises(ConfigError, match=message):
+        ArtifactStore(tmp_path / "store").get_or_compute("graph", key, compute)
+    assert compute.calls == 0
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("kind", ["", "a/b", "..", "a b", "grün"])
+def test_a_kind_that_is_no_name_is_refused(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(ConfigError, match=r"store\.kind="):
+        ArtifactStore(tmp_path).get_or_compute(kind, {}, small)
+
+
+def test_metadata_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    with pytest.raises(ConfigError, match=r"metadata\.accuracy=nan"):
+        store.get_or_compute("t", {}, lambda: Artifact({}, {"accuracy": float("nan")}))
+    assert entries(tmp_path) == []
+
+
+# Damage
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, Path, bytes]:
+    store = ArtifactStore(tmp_path_factory.mktemp("store"))
+    store.get_or_compute("graph", KEY, small)
+    path = store.path("graph", KEY)
+    return store, path, path.read_bytes()
+
+
+def damage_is_noticed(good: tuple[ArtifactStore, Path, bytes], content: bytes) -> None:
+    store, path, _ = good
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="is damaged"):
+        read_artifact(path)
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    store_module.log.addHandler(handler)
+    try:
+        compute = Counter()
+        artifact, found = store.get_or_compute("graph", KEY, compute)
+    finally:
+        store_module.log.removeHandler(handler)
+    assert (found, compute.calls) == (False, 1)
+    assert same(artifact.tensors["x"], small().tensors["x"])
+    (warning,) = [record.getMessage() for record in records]
+    aside = path.with_name(f"{path.name}.damaged-1")
+    assert str(path) in warning
+    assert aside.name in warning
+    assert aside.read_bytes() == content
+    aside.unlink()
+    assert entries(store.directory) == [path.name]
+    assert read_artifact(path).metadata["spent"] == 3
+
+
+@given(position=st.integers(min_value=0), bit=st.integers(0, 7))
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_flipped_bit_is_noticed(
+    good: tuple[ArtifactStore, Path, bytes], position: int, bit: int
+) -> None:
+    content = bytearray(good[2])
+    content[position % len(content)] ^= 1 << bit
+    damage_is_noticed(good, bytes(content))
+
+
+def test_every_byte_counts(good: tuple[ArtifactStore, Path, bytes]) -> None:
+    _, path, whole = good
+    for position in range(len(whole)):
+        content = bytearray(whole)
+        content[position] ^= 1 << (position % 8)
+        with pytest.raises(DataError, match="is damaged"):
+            store_module._checked(bytes(content), path)
+
+
+@given(length=st.integers(min_value=0))
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_truncated_entry_is_noticed(good: tuple[ArtifactStore, Path, bytes], length: int) -> None:
+    damage_is_noticed(good, good[2][: length % len(good[2])])
+
+
+@pytest.mark.parametrize("more", [b"\0", b"more"])
+def test_an_entry_with_something_behind_it_is_noticed(
+    good: tuple[ArtifactStore, Path, bytes], more: bytes
+) -> None:
+    damage_is_noticed(good, good[2] + more)
+
+
+def test_damaged_entries_are_numbered(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    path = store.path("graph", KEY)
+    for content in (b"one", b"two", b"three"):
+        path.write_bytes(content)
+        store.get_or_compute("graph", KEY, small)
+    aside = [path.with_name(f"{path.name}.damaged-{n}").read_bytes() for n in (1, 2, 3)]
+    assert aside == [b"one", b"two", b"three"]
+
+
+def test_an_entry_under_the_name_of_another_is_not_believed(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    store.get_or_compute("graph", {"seed": 1}, lambda: Artifact({}, {"seed": 1}))
+    other = store.path("graph", {"seed": 2})
+    other.write_bytes(store.path("graph", {"seed": 1}).read_bytes())
+    artifact, found = store.get_or_compute("graph", {"seed": 2}, lambda: Artifact({}, {"seed": 2}))
+    assert (found, artifact.metadata) == (False, {"seed": 2})
+
+
+def test_an_entry_of_another_version_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ArtifactStore(tmp_path)
+    monkeypatch.setattr(store_module, "FORMAT", 2)
+    store.get_or_compute("graph", KEY, small)
+    monkeypatch.undo()
+    compute = Counter()
+    assert not store.get_or_compute("graph", KEY, compute)[1]
+    assert compute.calls == 1
+
+
+def test_nothing_in_an_entry_is_run(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    store = ArtifactStore(tmp_path / "store")
+    store.directory.mkdir()
+    path = store.path("graph", KEY)
+
+    class Bomb:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (mark,)
+
+    torch.save({"x": Bomb()}, path)
+    assert not store.get_or_compute("graph", KEY, small)[1]
+    assert not mark.exists()
+
+
+# Errors and interruptions
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError, OSError])
+def test_a_failed_computation_leaves_nothing_and_passes_through(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    def fail() -> Artifact:
+        raise error("no")
+
+    store = ArtifactStore(tmp_path)
+    with pytest.raises(error, match="no") as caught:
+        store.get_or_compute("graph", KEY, fail)
+    assert caught.type is error
+    assert entries(tmp_path) == []
+    assert not store.get_or_compute("graph", KEY, small)[1]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (KeyboardInterrupt("now"), KeyboardInterrupt, "now"),
+        (OSError(errno.ENOSPC, "full"), ConfigError, r"No space left on device\); make room"),
+        (OSError(errno.EIO, "bad"), ConfigError, r"error\); make the folder accessible"),
+    ],
+)
+def test_a_failed_writing_leaves_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    kind: type[BaseException],
+    words: str,
+) -> None:
+    def fail(_: int) -> None:
+        raise error
+
+    store = ArtifactStore(tmp_path)
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(kind, match=words) as caught:
+        store.get_or_compute("graph", KEY, small)
+    assert entries(tmp_path) == []
+    if kind is ConfigError:
+        assert str(caught.value).startswith(f"paths.store={tmp_path}: graph-")
+        assert "point paths.store elsewhere" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
+    store, soft = ArtifactStore(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, soft[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"written \(File too large\); make room, or point"):
+            store.get_or_compute("graph", KEY, lambda: Artifact({"x": torch.zeros(1000)}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, soft)
+    assert entries(tmp_path) == []
+
+
+@pytest.mark.parametrize("inside", ["", "deeper"])
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path, inside: str) -> None:
+    (tmp_path / "file").touch()
+    compute = Counter()
+    with pytest.raises(ConfigError, match=r"paths\.store=.*file.*accessible, or point paths.store"):
+        ArtifactStore(tmp_path / "file" / inside).get_or_compute("graph", KEY, compute)
+    assert compute.calls == 0  # not after hours of work
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def read_only(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(errno.EROFS, "read-only", str(path))
+        return real(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", read_only)
+    compute = Counter()
+    with pytest.raises(ConfigError, match=r"written \(Read-only file system\); make the folder"):
+        ArtifactStore(tmp_path).get_or_compute("graph", KEY, compute)
+    assert compute.calls == 0
+
+
+def test_a_store_that_cannot_be_written_can_still_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ArtifactStore(tmp_path)
+    store.get_or_compute("graph", KEY, small)
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("something was written")
+
+    monkeypatch.setattr(store_module, "FileLock", never)
+    monkeypatch.setattr(Path, "mkdir", never)
+    assert store.get_or_compute("graph", KEY, Counter())[1]
+
+
+# At the same time
+
+
+def test_of_many_threads_one_computes(tmp_path: Path) -> None:
+    store, calls, found = ArtifactStore(tmp_path), [], []
+    start = threading.Barrier(8)
+
+    def compute() -> Artifact:
+        calls.append(1)
+        time.sleep(0.2)
+        return small()
+
+    def need() -> None:
+        start.wait()
+        found.append(store.get_or_compute("graph", KEY, compute)[1])
+
+    threads = [threading.Thread(target=need) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1
+    assert sorted(found) == [False] + [True] * 7
+    assert entries(tmp_path) == [store.path("graph", KEY).name]
+
+
+def test_when_the_first_fails_one_of_the_others_computes(tmp_path: Path) -> None:
+    store, calls, failed = ArtifactStore(tmp_path), [], []
+    start = threading.Barrier(6)
+
+    def compute() -> Artifact:
+        calls.append(1)
+        time.sleep(0.05)
+        if len(calls) < 3:
+            raise RuntimeError
+        return small()
+
+    def need() -> None:
+        start.wait()
+        try:
+            store.get_or_compute("graph", KEY, compute)
+        except RuntimeError:
+            failed.append(1)
+
+    threads = [threading.Thread(target=need) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(calls), len(failed)) == (3, 2)
+    assert entries(tmp_path) == [store.path("graph", KEY).name]
+
+
+def test_other_entries_do_not_wait(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    inner_found: list[bool] = []
+
+    def outer() -> Artifact:
+        inner = threading.Thread(
+            target=lambda: inner_found.append(store.get_or_compute("graph", {"seed": 1}, small)[1])
+        )
+        inner.start()
+        inner.join(timeout=20)  # it would never come back while this one is held
+        return small()
+
+    store.get_or_compute("graph", {"seed": 0}, outer)
+    assert inner_found == [False]
+
+
+def _count_and_wait(folder: str, count: str) -> None:
+    def compute() -> Artifact:
+        with Path(count).open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(0.5)
+        return Artifact({"x": torch.arange(6.0)}, {"pid": os.getpid()})
+
+    artifact, _ = ArtifactStore(folder).get_or_compute("graph", KEY, compute)
+    with Path(f"{count}-said").open("a") as file:
+        file.write(f"{artifact.metadata['pid']}\n")
+
+
+def test_of_two_processes_one_computes(tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    arguments = (str(tmp_path / "store"), str(count))
+    processes = [spawn.Process(target=_count_and_wait, args=arguments) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    (pid,) = count.read_text().split()
+    assert Path(f"{count}-said").read_text().split() == [pid, pid]
+    assert len(entries(tmp_path / "store")) == 1
+
+
+def _hang_in_compute(folder: str, mark: str) -> None:
+    def compute() -> Artifact:
+        Path(mark).touch()
+        time.sleep(600)
+        return small()
+
+    ArtifactStore(folder).get_or_compute("graph", KEY, compute)
+
+
+def _hang_in_writing(folder: str, mark: str) -> None:
+    def hang(_: int) -> None:
+        Path(mark).touch()
+        time.sleep(600)
+
+    os.fsync = hang
+    ArtifactStore(folder).get_or_compute("graph", KEY, small)
+
+
+def killed_at(target: Callable[[str, str], None], folder: Path, sign: int) -> list[str]:
+    """Run the target, kill it once it has marked its place, and return what it left."""
+    mark = folder.with_name("mark")
+    process = spawn.Process(target=target, args=(str(folder), str(mark)))
+    process.start()
+    deadline = time.monotonic() + 60
+    while not mark.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert process.pid is not None
+    os.kill(process.pid, sign)
+    process.join()
+    assert process.exitcode != 0
+    return entries(folder)
+
+
+@pytest.mark.parametrize(
+    ("target", "left"), [(_hang_in_compute, [".lock"]), (_hang_in_writing, [".lock", ".part"])]
+)
+def test_a_killed_process_holds_nobody_up(
+    tmp_path: Path, target: Callable[[str, str], None], left: list[str]
+) -> None:
+    store = ArtifactStore(tmp_path / "store")
+    assert [
+        Path(name).suffix for name in killed_at(target, store.directory, signal.SIGKILL)
+    ] == left
+    start = time.monotonic()
+    artifact, found = store.get_or_compute("graph", KEY, small)
+    assert time.monotonic() - start < 5
+    assert not found
+    assert same(artifact.tensors["x"], small().tensors["x"])
+    # What the dead process left is gone as well.
+    assert entries(store.directory) == [store.path("graph", KEY).name]
+    assert store.get_or_compute("graph", KEY, Counter())[1]
+
+
+def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    assert killed_at(_hang_in_writing, tmp_path / "store", signal.SIGINT) == []
+
+
+# Hashes
+
+
+def test_tensor_hash_tells_values_types_and_shapes_apart() -> None:
+    x = torch.arange(6)
+    tensors: list[tuple[Tensor, ...]] = [
+        (x,),
+        (x.reshape(2, 3),),
+        (x.reshape(3, 2),),
+        (x.double(),),
+        (x.int(),),
+        (x.bool(),),
+        (x.flip(0),),
+        (x, x),
+        (x[:3], x[3:]),
+        (x[:2], x[2:]),
+        (x[:0],),
+        (x[:0].reshape(0, 3),),
+        (torch.tensor(0),),
+        (torch.tensor(0.0),),
+        (torch.tensor(-0.0),),
+        (),
+    ]
+    assert len({tensor_hash(*group) for group in tensors}) == len(tensors)
+
+
+def test_tensor_hash_is_of_what_is_seen() -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    assert tensor_hash(x.T) == tensor_hash(x.T.contiguous())
+    assert tensor_hash(x[:, ::2]) == tensor_hash(x[:, ::2].clone().requires_grad_())
+    assert tensor_hash(x.to(torch.bfloat16)) != tensor_hash(x)
+
+
+def test_state_hash_follows_the_weights() -> None:
+    module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    state = module.state_dict()
+    before = state_hash(state)
+    assert state_hash(dict(reversed(state.items()))) == before
+    with torch.no_grad():
+        module[0].bias[1] += 1e-3
+    after = state_hash(module.state_dict())
+    assert after != before
+    renamed = {name.replace("weight", "w"): tensor for name, tensor in module.state_dict().items()}
+    assert state_hash(renamed) != after
+
+
+def load_module(path: Path, name: str, source: str) -> Any:
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_source_hash_follows_the_code_of_class_and_bases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("robust_diffusion.made_up_base", "robust_diffusion.made_up", "elsewhere"):
+        monkeypatch.setitem(sys.modules, name, sys)  # so that they are taken out again
+
+    def classes(base: str = "", own: str = "", foreign: str = "") -> tuple[str, str]:
+        load_module(tmp_path / "foreign.py", "elsewhere", f"class Mixin:\n    pass\n{foreign}")
+        load_module(
+            tmp_path / "base.py", "robust_diffusion.made_up_base", f"class Base:\n    pass\n{base}"
+        )
+        made = load_module(
+            tmp_path / "own.py",
+            "robust_diffusion.made_up",
+            "from elsewhere import Mixin\nfrom robust_diffusion.made_up_base import Base\n"
+            f"class Own(Base, Mixin):\n    pass\n{own}",
+        )
+        return source_hash(made.Own), source_hash(made.Base)
+
+    plain = classes()
+    assert classes() == plain
+    assert plain[0] != plain[1]
+    with_base = classes(base="# changed\n")
+    assert with_base[0] != plain[0]
+    assert with_base[1] != plain[1]
+    with_own = classes(own="# changed\n")
+    assert with_own[0] != plain[0]
+    assert with_own[1] == plain[1]
+    assert classes(foreign="# changed\n") == plain
+
+
+def test_source_hash_of_a_users_own_class_follows_it() -> None:
+    class Mine(SPEIT):
+        name = "mine"
+
+    assert source_hash(Mine) != source_hash(SPEIT)
+    assert len(source_hash(Mine)) == 16
+
+
+def test_source_hash_of_a_class_without_a_file_is_refused() -> None:
+    module: dict[str, Any] = {"__name__": "builtins"}
+    exec("class Typed:\n    pass\n", module)
+    with pytest.raises(ConfigError, match="Typed: the source of builtins cannot be read"):
+        source_hash(module["Typed"])
