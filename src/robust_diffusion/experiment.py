@@ -19,8 +19,12 @@ from robust_diffusion.checks import check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import append_record, evaluate_cell
+from robust_diffusion.evaluation.identity import cell_id, shaping
 from robust_diffusion.evaluation.provenance import revision, versions
-from robust_diffusion.evaluation.records import Record, check_writable
+from robust_diffusion.evaluation.records import Record, check_writable, finished_record
+from robust_diffusion.evaluation.trained import code_hash
+from robust_diffusion.report.loggers import log_record
+from robust_diffusion.store import ArtifactStore
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +50,10 @@ def run_and_record(cfg: DictConfig) -> Record:
     _check_used(cfg, record)
     _check_keys(cfg)
     # Everything is instantiated before anything is trained, so that a bad value costs no time.
+    if not cfg.force and (found := finished_record(cfg.paths.records, record["cell"])):
+        log.info("cell %s: done %s; --force repeats it", found["cell"], found["time"])
+        append_record(cfg.paths.records, _reference(record))
+        return found
     datamodule = instantiate(cfg.data)
     parts = {
         "model": instantiate(cfg.model),
@@ -55,6 +63,7 @@ def run_and_record(cfg: DictConfig) -> Record:
         "budget": instantiate(cfg.budget),
         "callbacks": [instantiate(options) for options in cfg.callbacks.values()],
     }
+    store = ArtifactStore(cfg.paths.store, refresh=cfg.force)
     datamodule.setup()
     logger: Any = instantiate(cfg.logger) if cfg.logger else False
     if logger:
@@ -65,29 +74,46 @@ def run_and_record(cfg: DictConfig) -> Record:
             **parts,
             seed=cfg.seed,
             directory=Path(cfg.paths.output_dir) / "checkpoints",
+            store=store,
+            shaped_by=shaping(record["config"]),
             logger=logger,
             description=f"{record['dataset']} {record['flow'] or record['model']}",
         )
+        measured = asdict(result)
+        record["budget"] = {key: measured.pop(key) for key in ("declared", "spent")}
+        record |= measured
+        append_record(cfg.paths.records, record)
+        if isinstance(logger, WandbLogger):
+            log_record(logger.experiment, record, store.directory)
     finally:
         # A run left open would swallow the next cell's curves.
         if isinstance(logger, WandbLogger):
             logger.experiment.finish()
-    measured = asdict(result)
-    record["budget"] = {key: measured.pop(key) for key in ("declared", "spent")}
-    record |= measured
-    append_record(cfg.paths.records, record)
     return record
 
 
-def record_failure(cfg: DictConfig, error: str) -> None:
-    """Append a record of a cell that did not finish, with its error in place of results."""
-    append_record(cfg.paths.records, _header(cfg) | {"error": error})
+def record_failure(cfg: DictConfig, error: str, kind: str) -> None:
+    """Append a record of a cell that did not finish, with its error in place of results.
+
+    Args:
+        cfg: The cell's configuration.
+        error: What went wrong, in one line.
+        kind: The error's class; DataError, for example, means that there are no data.
+    """
+    append_record(cfg.paths.records, _header(cfg) | {"error": error, "error_kind": kind})
+
+
+def _reference(record: Record) -> Record:
+    """What is recorded of a cell that was done before: that this run asked for it, too."""
+    kept = ("cell", "experiment", "scale", "overrides", "directory", "job", "time")
+    return {key: record[key] for key in kept} | {"reference": True}
 
 
 def _check_used(cfg: DictConfig, record: Record) -> None:
     """Refuse an override that nothing reads."""
     groups = {path.name for path in CONFIG_DIR.iterdir() if path.is_dir()}
-    known = groups | set(OmegaConf.load(CONFIG_DIR / "config.yaml")) | {"attacks"}
+    known = groups | set(OmegaConf.load(CONFIG_DIR / "config.yaml"))
+    known |= {"attacks", "surrogates", "table"}
     for key in cfg:
         if key not in known:
             raise ConfigError(f"{key!s}={cfg[key]}: unknown key; nothing reads it")
@@ -102,6 +128,8 @@ def _check_used(cfg: DictConfig, record: Record) -> None:
 def _unused(key: str, value: str, record: Record) -> str | None:
     """Why nothing reads an override, if nothing does."""
     part = key.split(".")[0]
+    if part in ("surrogate", "surrogates") and record["threat"] != "black_box":
+        return f"{key}={value}: threat={record['threat']} attacks the victim itself; drop it"
     if part not in ("flow", "solver"):
         return None
     if record["flow"] is None:
@@ -133,8 +161,14 @@ def _header(cfg: DictConfig) -> Record:
     uses_flow = "flow" in cfg.model
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
     # Where a cell writes does not shape its result, and differs between machines.
-    config = {key: value for key, value in config.items() if key not in ("paths", "logger")}
+    config = {
+        key: value for key, value in config.items() if key not in ("paths", "logger", "table")
+    }
     return {
+        "cell": cell_id(config),
+        "code": code_hash(),
+        "experiment": choices.experiment,
+        "scale": choices.get("scale", "full"),
         "dataset": cfg.dataset.name,
         "difficulty": cfg.difficulty,
         "model": choices.model,
@@ -142,6 +176,7 @@ def _header(cfg: DictConfig) -> Record:
         "solver": choices.solver if uses_flow else None,
         "fidelity": choices.fidelity,
         "threat": choices.threat,
+        "surrogates": list(config.get("surrogates", {})) if choices.threat == "black_box" else [],
         "seed": cfg.seed,
         "budget": {"declared": {k: v for k, v in config["budget"].items() if k != "_target_"}},
         "config": config,
@@ -150,7 +185,7 @@ def _header(cfg: DictConfig) -> Record:
             for key, value in (
                 o.lstrip("+").split("=", 1) for o in hydra.overrides.task if "=" in o
             )
-            if not key.startswith("paths.")
+            if not key.startswith("paths.") and key != "force"
         },
         "versions": versions(),
         "revision": revision(),

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from importlib import import_module
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -25,6 +26,13 @@ from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import RobustDiffusionError
 
 log = logging.getLogger(__name__)
+
+COMMANDS = {
+    "audit": "robust_diffusion.audit_command:run_audit_command",
+    "data": "robust_diffusion.data_command:run_data_command",
+    "table": "robust_diffusion.table_command:run_table_command",
+}
+"""First words that are no override, and what they run; imported only then."""
 
 INTERRUPTED = 130
 """Exit status of a program that Ctrl-C ended, as shells have it."""
@@ -44,7 +52,7 @@ def cell(cfg: DictConfig) -> None:
         multirun = HydraConfig.get().mode == RunMode.MULTIRUN
         # A sweep's exit status is what its records say, so there a record must not go missing.
         with nullcontext() if multirun else suppress(Exception):
-            record_failure(cfg, message)
+            record_failure(cfg, message, type(cause or error).__name__)
         # The traceback of an expected error would say nothing that its message does not.
         with_traceback = cause is None or _wants_traceback()
         if multirun:
@@ -61,15 +69,14 @@ def cell(cfg: DictConfig) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an expected error becomes one line and exit status 1."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    sys.argv = [sys.argv[0], *(_plural_attack(argument) for argument in given)]
+    sys.argv = [sys.argv[0], *(_as_override(argument) for argument in given)]
     traceback = _wants_traceback()
     # Makes Hydra hand every exception on to here instead of printing it its own way.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        if given[:1] == ["data"]:
-            from robust_diffusion.data_command import run_data_command
-
-            run_data_command(given[1:])
+        if given and given[0] in COMMANDS:
+            module, function = COMMANDS[given[0]].split(":")
+            getattr(import_module(module), function)(given[1:])
         else:
             cell()
     except KeyboardInterrupt:
@@ -129,10 +136,14 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _plural_attack(argument: str) -> str:
-    # The config group is `attack`; a list of several reads better as `attacks=[speit,tdgia]`.
-    plural = "attacks="
-    return f"attack={argument.removeprefix(plural)}" if argument.startswith(plural) else argument
+def _as_override(argument: str) -> str:
+    # The config groups are `attack` and `surrogate`; a list of several reads better in the plural.
+    if argument == "--force":
+        return "force=true"
+    for group in ("attack", "surrogate"):
+        if argument.startswith(f"{group}s="):
+            return argument.replace("s=", "=", 1)
+    return argument
 
 
 def _wants_traceback() -> bool:

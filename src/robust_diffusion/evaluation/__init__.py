@@ -2,6 +2,6 @@
 
 from robust_diffusion.evaluation.cell import CellResult, evaluate_cell
 from robust_diffusion.evaluation.records import append_record, read_records
-from robust_diffusion.evaluation.threat import BlackBox
+from robust_diffusion.evaluation.threat import BlackBox, WhiteBox
 
-__all__ = ["BlackBox", "CellResult", "append_record", "evaluate_cell", "read_records"]
+__all__ = ["BlackBox", "CellResult", "WhiteBox", "append_record", "evaluate_cell", "read_records"]

@@ -10,20 +10,24 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import Logger
-from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch import nn
 
-from robust_diffusion.attacks import Attack, InjectionBudget
+from robust_diffusion.attacks import Attack, Budget
 from robust_diffusion.checks import check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.perturbed import Attacker
 from robust_diffusion.evaluation.threat import ThreatModel
+from robust_diffusion.evaluation.trained import TrainedModel, Trainer
 from robust_diffusion.solver import count_evaluations
-from robust_diffusion.training import Fit, ctrl_c_passes, quiet_lightning
+from robust_diffusion.store import ArtifactStore
+from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
 
 LARGEST_SEED = 2**32 - 1
+
+Config = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -31,26 +35,35 @@ class CellResult:
     """What one cell measured.
 
     Args:
-        accuracy: Share of the target nodes classified right, per test graph, in 0..1.
-        surrogate_accuracy: The same for the model that was attacked.
+        accuracy: Share of the target nodes classified right, per test graph, in 0..1; with
+            several surrogates, the worst of an attack's graphs.
+        mean_accuracy: The same; with several surrogates, the mean of an attack's graphs.
+        attacked: Per attacked model, its own accuracy on the graphs that were made on it.
         val_accuracy: Best validation accuracy, in 0..1.
         epochs: Epochs trained.
         nfe: Right-hand-side evaluations in one forward pass on the clean test graph.
-        seconds: Wall time of each phase.
-        declared: What each attack was allowed to spend, feature limits resolved.
-        spent: Per attack, what it used of its budget.
+        seconds: Wall time of each phase, whenever it ran.
         split: Hash of the split.
+        declared: What each attack was allowed to spend, feature limits resolved.
+        spent: Per attack and attacked model, what it used of its budget.
+        warnings: Per attack, what is wrong with it: a broken limit, no effect, weaker than chance.
+        reused: What was taken from the store instead of computed.
+        files: Entries of the store: the victim, and each perturbed graph.
     """
 
     accuracy: dict[str, float]
-    surrogate_accuracy: dict[str, float]
+    mean_accuracy: dict[str, float]
+    attacked: dict[str, dict[str, float]]
     val_accuracy: float
     epochs: int
     nfe: int
     seconds: dict[str, float]
     split: str
     declared: dict[str, Any]
-    spent: dict[str, dict[str, Any]] = field(default_factory=dict)
+    spent: dict[str, dict[str, Any]]
+    warnings: dict[str, list[str]]
+    reused: list[str]
+    files: dict[str, str]
 
 
 def evaluate_cell(
@@ -60,9 +73,11 @@ def evaluate_cell(
     fit: Fit,
     threat: ThreatModel,
     attacks: Mapping[str, Attack],
-    budget: InjectionBudget,
+    budget: Budget,
     seed: int,
     directory: Path,
+    store: ArtifactStore,
+    shaped_by: Config,
     logger: Logger | bool = False,
     callbacks: Sequence[pl.Callback] = (),
     description: str = "victim",
@@ -70,18 +85,21 @@ def evaluate_cell(
     """Train a victim, attack as the threat model says, and test on all graphs.
 
     Evasion: the victim is trained on the clean graph and never sees an attacked one before the
-    test. The random state is set anew from `seed` for the victim, for the attacked model and for
-    each attack, so that all victims of one seed face the same attacked graphs.
+    test. The random state is set anew from `seed` for each model and each attack, so that all
+    victims of one seed face the same attacked graphs, computed once and shared through the store.
 
     Args:
         datamodule: The graph; the attacked test graphs are added to it.
         model: Builds the victim from the numbers of features and classes.
         fit: Trains the victim.
-        threat: Says which model the attacks run on.
+        threat: Says which models the attacks run on.
         attacks: By the name under which their test graph is scored.
         budget: What every attack may spend.
         seed: In 0..2^32 - 1.
-        directory: Where checkpoints go, in `victim/` and `attacked/`.
+        directory: Where checkpoints of what is trained now go.
+        store: Where trained models and perturbed graphs are kept.
+        shaped_by: The configuration that `model`, `training`, `threat` and each of `attacks` was
+            built from, under those names: what tells one entry of the store from another.
         logger: Lightning logger of the victim's curves and test accuracies.
         callbacks: Further Lightning callbacks of the victim's training.
         description: Names the victim in progress bar and log.
@@ -101,84 +119,133 @@ def evaluate_cell(
     if attacks:
         # Before hours of training, not after.
         budget.check_targets(targets.numel())
-    seconds: dict[str, float] = {}
-
-    pl.seed_everything(seed, workers=True, verbose=False)
-    victim = model(in_channels=datamodule.num_features, out_channels=datamodule.num_classes)
-    fitted = fit(
-        victim,
-        datamodule,
-        directory=directory / "victim",
+    train = Trainer(datamodule, store, seed, directory)
+    victim = train(
+        "victim",
+        model,
+        fit,
+        {"model": shaped_by["model"], "fit": shaped_by["training"]},
         description=description,
         logger=logger,
         callbacks=callbacks,
     )
-    seconds["train"] = fitted.seconds
-    # Lightning brings a fitted model back to the CPU; attacks belong where the training ran.
-    device = fitted.trainer.strategy.root_device
-
-    surrogate_accuracy: dict[str, float] = {}
-    spent: dict[str, dict[str, Any]] = {}
-    if attacks:
-        start = time.perf_counter()
-        pl.seed_everything(seed, workers=True, verbose=False)
-        attacked = threat.attacked_model(victim, datamodule, directory / "attacked").to(device)
-        seconds["attacked_model"] = time.perf_counter() - start
-        clean = _on(device, datamodule.graph)
-        surrogate_accuracy["clean"] = _accuracy(attacked, datamodule.view("test"), device)
-        for name, attack in attacks.items():
-            start = time.perf_counter()
-            generator = torch.Generator().manual_seed(seed)
-            perturbed = attack(attacked, clean, targets.to(device), budget, generator)
-            datamodule.add_test_graph(name, perturbed.x.cpu(), perturbed.edge_index.cpu())
-            seconds[name] = time.perf_counter() - start
-            spent[name] = asdict(perturbed.spent)
-            surrogate_accuracy[name] = _accuracy(attacked, datamodule.test_graph(name), device)
-            log.info(
-                "%s: accuracy of the attacked model %.2f %% -> %.2f %% in %.1f s",
-                name,
-                100 * surrogate_accuracy["clean"],
-                100 * surrogate_accuracy[name],
-                seconds[name],
-            )
-
+    trainer = fit.trainer(logger=logger)
+    device = trainer.strategy.root_device
+    attacks_made = _attack(threat, attacks, shaped_by, victim, train, budget, device)
+    nfe = _evaluations(victim, datamodule, device)
     start = time.perf_counter()
-    with count_evaluations(victim) as evaluations:
-        _accuracy(victim.to(device), datamodule.view("test"), device)
-    fitted.module.test_names = datamodule.test_names
-    with quiet_lightning(), ctrl_c_passes():
-        results = fitted.trainer.test(fitted.module, datamodule, verbose=False)
-    seconds["test"] = time.perf_counter() - start
-    measured = {name: value for result in results for name, value in result.items()}
+    measured = fit.test(victim.model, datamodule, trainer)
+    seconds = {"test": time.perf_counter() - start}
+    exact = {name: _exact(value, targets.numel()) for name, value in measured.items()}
+    members = {"clean": ["clean"], **attacks_made.graphs}
     return CellResult(
-        accuracy={
-            name: _exact(measured[f"test/{name}"], targets.numel())
-            for name in datamodule.test_names
+        accuracy={name: min(exact[graph] for graph in of) for name, of in members.items()},
+        mean_accuracy={
+            name: sum(exact[graph] for graph in of) / len(of) for name, of in members.items()
         },
-        surrogate_accuracy=surrogate_accuracy,
-        val_accuracy=_exact(fitted.val_accuracy, int(datamodule.view("val").mask.sum())),
-        epochs=fitted.epochs,
-        nfe=evaluations.total,
-        seconds=seconds,
+        attacked=attacks_made.attacked,
+        val_accuracy=_exact(victim.val_accuracy, int(datamodule.view("val").mask.sum())),
+        epochs=victim.epochs,
+        nfe=nfe,
+        seconds={"train": victim.seconds} | attacks_made.seconds | seconds,
         split=datamodule.split_hash,
         declared=asdict(budget),
-        spent=spent,
+        spent=attacks_made.spent,
+        warnings=attacks_made.warnings,
+        reused=(["victim"] if victim.reused else []) + attacks_made.reused,
+        files={"victim": victim.path.name} | attacks_made.files,
     )
+
+
+@dataclass(frozen=True)
+class _AttacksMade:
+    """What the attacks of one cell left behind; the fields as in `CellResult`.
+
+    Args:
+        graphs: Per attack, the names of its test graphs, one per attacked model.
+    """
+
+    graphs: dict[str, list[str]] = field(default_factory=dict)
+    attacked: dict[str, dict[str, float]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    spent: dict[str, dict[str, Any]] = field(default_factory=dict)
+    warnings: dict[str, list[str]] = field(default_factory=dict)
+    reused: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+
+
+def _attack(
+    threat: ThreatModel,
+    attacks: Mapping[str, Attack],
+    shaped_by: Config,
+    victim: TrainedModel,
+    train: Trainer,
+    budget: Budget,
+    device: torch.device,
+) -> _AttacksMade:
+    """Run every attack on every attacked model, and add what they make to the test graphs."""
+    made = _AttacksMade()
+    if not attacks:
+        return made
+    shaped_threat = shaped_by["threat"]
+
+    def train_surrogate(name: str, build: Callable[..., nn.Module], fit: Fit) -> TrainedModel:
+        shape = {"model": shaped_threat["surrogates"][name], "fit": shaped_threat["fit"]}
+        surrogate = train(f"surrogate-{name}", build, fit, shape, description=f"surrogate {name}")
+        made.seconds[f"surrogate {name}"] = surrogate.seconds
+        return surrogate
+
+    attack_on = Attacker(
+        graph=train.datamodule.graph,
+        target_nodes=train.datamodule.target_nodes,
+        budget=budget,
+        seed=train.seed,
+        store=train.store,
+        knows_labels=threat.labels == "true",
+        device=device,
+    )
+    models = threat.attacked_models(victim, train_surrogate)
+    for model_name, attacked in models.items():
+        own = made.attacked.setdefault(model_name, {"clean": attack_on.clean_accuracy(attacked)})
+        shaped_model = shaped_threat.get("surrogates", {}).get(model_name, shaped_by["model"])
+        for name, attack in attacks.items():
+            label = name if len(models) == 1 else f"{name}/{model_name}"
+            shape = {
+                "attack": shaped_by["attacks"][name],
+                "model": shaped_model,
+                "through": {key: shaped_threat.get(key) for key in ("adjoint", "gradient")},
+            }
+            outcome = attack_on(label, attack, attacked, shape)
+            train.datamodule.add_test_graph(label, outcome.graph.x, outcome.graph.edge_index)
+            made.graphs.setdefault(name, []).append(label)
+            own[name] = outcome.accuracy
+            made.seconds[label] = outcome.seconds
+            made.spent.setdefault(name, {})[model_name] = asdict(outcome.spent)
+            made.files[label] = outcome.path.name
+            if outcome.warnings:
+                made.warnings.setdefault(name, []).extend(outcome.warnings)
+            if outcome.reused:
+                made.reused.append(label)
+            log.info(
+                "%s: accuracy of %s %.2f %% -> %.2f %% in %.1f s",
+                name,
+                model_name,
+                100 * own["clean"],
+                100 * own[name],
+                outcome.seconds,
+            )
+    return made
+
+
+def _evaluations(victim: TrainedModel, datamodule: GraphDataModule, device: torch.device) -> int:
+    graph = datamodule.view("test")
+    with torch.no_grad(), count_evaluations(victim.model) as evaluations:
+        assert graph.x is not None
+        assert graph.edge_index is not None
+        victim.model.to(device)(graph.x.to(device), graph.edge_index.to(device))
+    return evaluations.total
 
 
 def _exact(accuracy: float, num_nodes: int) -> float:
     # Lightning logs float32; a share of so many nodes is a fraction that can be told from it.
     return round(accuracy * num_nodes) / num_nodes
-
-
-def _on(device: torch.device, graph: Data) -> Data:
-    # Data.to moves a graph in place, and the datamodule's own stays where it is.
-    return graph if device.type == "cpu" else graph.clone().to(device)
-
-
-def _accuracy(model: nn.Module, graph: Data, device: torch.device) -> float:
-    graph = _on(device, graph)
-    assert isinstance(graph.y, Tensor)
-    with torch.no_grad():
-        correct = model(graph.x, graph.edge_index).argmax(1) == graph.y
-    return float(correct[graph.mask].double().mean().item())

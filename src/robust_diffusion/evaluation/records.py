@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -67,7 +67,35 @@ def _open(path: Path) -> Iterator[BinaryIO]:
         raise ConfigError(f"paths.records={path}: cannot be written ({reason})") from error
 
 
-def read_records(path: str | Path) -> list[Record]:
+def latest_by_cell(records: Iterable[Record]) -> dict[str, Record]:
+    """The record that counts of each cell: its latest finished one, or else its latest failure.
+
+    Args:
+        records: In the order in which they were appended; references are passed over.
+    """
+    latest: dict[str, Record] = {}
+    for record in records:
+        cell = record.get("cell")
+        if cell is None or "reference" in record:
+            continue
+        if "error" not in record or "error" in latest.get(cell, record):
+            latest[cell] = record
+    return latest
+
+
+def finished_record(path: str | Path, cell: str) -> Record | None:
+    """The latest finished record of a cell, if there is one.
+
+    Args:
+        path: The records.
+        cell: Its id, see `evaluation.identity`.
+    """
+    # A file of records grows long; only the lines of this cell are parsed.
+    found = latest_by_cell(read_records(path, containing=f'"cell": "{cell}"')).get(cell)
+    return None if found is None or "error" in found else found
+
+
+def read_records(path: str | Path, containing: str = "") -> list[Record]:
     """Read every whole record of a JSON-lines file; none if there is no file.
 
     A line that is not a JSON object, which a killed process can leave, is passed over with a
@@ -75,13 +103,14 @@ def read_records(path: str | Path) -> list[Record]:
 
     Args:
         path: The file.
+        containing: Only lines with this text.
     """
     path = Path(path)
     if not path.is_file():
         return []
     records = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
+        if not line.strip() or containing not in line:
             continue
         try:
             record = json.loads(line)

@@ -1,53 +1,143 @@
-"""Threat models: which model the attacker gets to see."""
+"""Threat models: which model the attacker gets to see, and what of it."""
 
-import logging
-from collections.abc import Callable
-from pathlib import Path
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 from torch import nn
 
-from robust_diffusion.data import GraphDataModule
+from robust_diffusion.checks import check_choice
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.trained import TrainedModel
+from robust_diffusion.models.guard import Gradient
+from robust_diffusion.models.variants import with_adjoint, with_gradient
 from robust_diffusion.training import Fit
 
-log = logging.getLogger(__name__)
+Labels = Literal["predicted", "true"]
+
+TrainSurrogate = Callable[[str, Callable[..., nn.Module], Fit], TrainedModel]
+
+
+@dataclass(frozen=True)
+class AttackedModel:
+    """A model as the attacker sees it.
+
+    Args:
+        model: In eval mode.
+        state: Hash of its weights and buffers.
+        reused: It was in the store already.
+    """
+
+    model: nn.Module
+    state: str
+    reused: bool
 
 
 @runtime_checkable
 class ThreatModel(Protocol):
-    """Decides which model an attack runs on."""
+    """Decides which models the attacks of one cell run on.
+
+    Every one is evasion, inductive: the victim is trained on the clean graph, and the target nodes
+    are the test nodes.
+    """
 
     name: str
+    labels: Labels
 
-    def attacked_model(
-        self, victim: nn.Module, datamodule: GraphDataModule, directory: Path
-    ) -> nn.Module:
-        """Return a trained model, in eval mode, for the attacks of one cell."""
+    def attacked_models(
+        self, victim: TrainedModel, train: TrainSurrogate
+    ) -> dict[str, AttackedModel]:
+        """The models that the attacks of one cell run on, by name.
+
+        Args:
+            victim: The model under test.
+            train: Trains a surrogate of a name, or takes it from the store.
+        """
 
 
 class BlackBox:
-    """The attacker knows neither the victim nor its defence, and attacks a surrogate of its own.
+    """The attacker knows neither the victim nor its defence, and attacks surrogates of its own.
+
+    With several surrogates every attack runs on each; a cell then tells the worst and the mean.
 
     Reference: section "Attack Setup", arXiv:2209.07754; GRB, arXiv:2111.04314.
 
     Args:
-        surrogate: Builds the surrogate from the numbers of features and classes.
-        fit: Trains it.
+        surrogates: By name, each builds a surrogate from the numbers of features and classes.
+        fit: Trains them.
+        labels: What the attacker takes for the targets' classes: its surrogate's predictions, or
+            the true ones.
+
+    Raises:
+        ConfigError: No surrogate, or unknown labels.
     """
 
     name = "black_box"
 
-    def __init__(self, surrogate: Callable[..., nn.Module], fit: Fit) -> None:
-        self._surrogate = surrogate
+    def __init__(
+        self,
+        surrogates: Mapping[str, Callable[..., nn.Module]],
+        fit: Fit,
+        *,
+        labels: Labels = "predicted",
+    ) -> None:
+        if not surrogates:
+            raise ConfigError("surrogate=[]: threat=black_box needs one, such as gcn")
+        check_choice("threat.labels", labels, get_args(Labels))
+        self.labels = labels
+        self._surrogates = surrogates
         self._fit = fit
 
-    def attacked_model(
-        self, victim: nn.Module, datamodule: GraphDataModule, directory: Path
-    ) -> nn.Module:
-        """Train the surrogate; the victim is not looked at."""
-        surrogate = self._surrogate(
-            in_channels=datamodule.num_features, out_channels=datamodule.num_classes
-        )
-        return self._fit(
-            surrogate, datamodule, directory=directory, description="surrogate"
-        ).module.model
+    def attacked_models(
+        self, victim: TrainedModel, train: TrainSurrogate
+    ) -> dict[str, AttackedModel]:
+        """Train the surrogates; the victim is not looked at."""
+        trained = {name: train(name, build, self._fit) for name, build in self._surrogates.items()}
+        return {
+            name: AttackedModel(surrogate.model, surrogate.state, surrogate.reused)
+            for name, surrogate in trained.items()
+        }
+
+
+class WhiteBox:
+    """The attacker knows the victim and differentiates through it, PDE solver included.
+
+    Args:
+        name: `white_box`, or `adaptive` where the defence is made differentiable first.
+        labels: What the attacker takes for the targets' classes: the victim's predictions, or
+            the true ones.
+        adjoint: Differentiate the PDE by the adjoint equation, or directly; `None` as the victim
+            is configured.
+        gradient: What the attacker differentiates a defender's re-weighting or truncation by;
+            `None` as the victim is configured. See `models.variants.with_gradient`.
+
+    Raises:
+        ConfigError: Unknown labels or gradient.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "white_box",
+        labels: Labels = "predicted",
+        adjoint: bool | None = None,
+        gradient: Gradient | None = None,
+    ) -> None:
+        check_choice("threat.labels", labels, get_args(Labels))
+        if gradient is not None:
+            check_choice("threat.gradient", gradient, get_args(Gradient))
+        self.name = name
+        self.labels = labels
+        self._adjoint = adjoint
+        self._gradient = gradient
+
+    def attacked_models(
+        self, victim: TrainedModel, train: TrainSurrogate
+    ) -> dict[str, AttackedModel]:
+        """The victim itself, or a copy with another derivative."""
+        model = victim.model
+        if self._gradient is not None:
+            model = with_gradient(model, self._gradient)
+        if self._adjoint is not None:
+            model = with_adjoint(model, adjoint=self._adjoint)
+        return {"victim": AttackedModel(model, victim.state, victim.reused)}

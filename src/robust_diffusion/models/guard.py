@@ -12,6 +12,9 @@ from robust_diffusion.operators import Graph, edge_dot, gather_dst, segment_sum
 
 Gradient = Literal["exact", "straight_through", "detached"]
 
+VALUES_AT_A_TIME = 2**25
+"""How many features of edges' ends are held at once: 128 MB in single precision."""
+
 
 @dataclass(frozen=True)
 class Guard:
@@ -92,4 +95,7 @@ def cosine_similarity(x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, " 
     # The inner `where` keeps the gradient of features that are all 0 finite: it is 0.
     inverse = torch.where(positive, torch.where(positive, squared, 1.0).rsqrt(), 0.0)
     unit = (x * inverse[:, None])[:, None]
-    return edge_dot(unit, unit, graph).squeeze(1)
+    # Some columns at a time: features at both ends of every edge would not fit into memory.
+    columns = max(16, VALUES_AT_A_TIME // max(1, graph.num_edges))
+    parts = [edge_dot(part, part, graph) for part in unit.split(columns, dim=2)]
+    return torch.stack(parts).sum(0).squeeze(1)

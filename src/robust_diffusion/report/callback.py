@@ -8,7 +8,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from robust_diffusion.evaluation.records import Record, read_records
+from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 from robust_diffusion.report.markdown import print_table
 from robust_diffusion.report.table import summarize
 
@@ -36,10 +36,16 @@ def _records_below(config: DictConfig, directory: Path) -> list[Record]:
     records = read_records(config.paths.records)
     start = Path(os.path.relpath(directory, Path(config.paths.records).parent))
     mine = [r for r in records if start in (Path(r["directory"]), *Path(r["directory"]).parents)]
+    # A cell that was done before left a reference; its result is where it was first recorded.
+    done = latest_by_cell(records)
+    mine = [
+        done[r["cell"]] | {key: r[key] for key in ("job", "overrides")} if "reference" in r else r
+        for r in mine
+    ]
     # Parallel cells finish in any order; the table keeps the order of the sweep.
     return sorted(mine, key=lambda record: record["job"])
 
 
 def _show(records: list[Record]) -> None:
     result = summarize(records)
-    print_table(result.title, result.cells, result.keys)
+    print_table(result.title, result.cells, result.keys, result.notes)

@@ -3,25 +3,34 @@
 import logging
 import netrc
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import wandb
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.checks import check_choice
+from robust_diffusion.evaluation.records import Record
 
 log = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
 
+SUMMARY = ("accuracy", "mean_accuracy", "attacked", "val_accuracy", "epochs", "nfe", "seconds")
+"""Parts of a record that W&B shows as the summary of a run."""
+
 
 def wandb_logger(
     *,
     project: str,
-    name: str,
-    group: str,
     directory: str,
+    name: str | None = None,
+    experiment: str = "none",
+    dataset: str | None = None,
+    job_type: str = "cell",
+    tags: Sequence[str] = (),
     mode: Mode | Literal["auto"] = "auto",
     init_timeout: float = 10.0,
 ) -> WandbLogger:
@@ -29,9 +38,12 @@ def wandb_logger(
 
     Args:
         project: W&B project.
-        name: Run name.
-        group: Runs of one sweep share it.
         directory: Where the run's files go.
+        name: Run name; `None` lets W&B pick one.
+        experiment: What the run belongs to, such as table-3: its group.
+        dataset: The group of a run that belongs to no experiment.
+        job_type: `cell`, or `table` for the table that the cells add up to.
+        tags: What to find the run by.
         mode: `online`, `offline`, `disabled`, or `auto`: what the environment
             variable `WANDB_MODE` says, else online with a key and offline without.
         init_timeout: Seconds to wait for the server before falling back to offline.
@@ -51,8 +63,10 @@ def wandb_logger(
     def start(mode: Mode) -> wandb.Run:
         return wandb.init(
             project=project,
-            name=name,
-            group=group,
+            name=name or None,
+            group=dataset if experiment == "none" else experiment,
+            job_type=job_type,
+            tags=[tag for tag in tags if tag],
             dir=directory,
             mode=mode,
             reinit="finish_previous",
@@ -68,6 +82,34 @@ def wandb_logger(
         log.warning("logger=wandb: %s; logging offline, upload later with `wandb sync`", reason)
         run = start("offline")
     return WandbLogger(experiment=run, log_model=False)
+
+
+def log_record(run: wandb.Run, record: Record, store: Path) -> None:
+    """Put a finished cell into its W&B run: summary, perturbed graphs and weights.
+
+    Args:
+        run: The open run.
+        record: The cell's record.
+        store: The folder that holds the files that the record names.
+    """
+    run.config.update({"record": {k: v for k, v in record.items() if k != "config"}})
+    run.summary.update(_flat({key: record[key] for key in SUMMARY}))
+    for name, file in record["files"].items():
+        kind = "model" if name == "victim" else "perturbed-graph"
+        # W&B allows fewer characters in a name than a test graph's can have.
+        plain = re.sub(r"[^\w.-]", "-", name)
+        artifact = wandb.Artifact(f"{record['cell']}-{plain}", type=kind)
+        # The store does not change a file once it is written, so W&B need not copy it.
+        artifact.add_file(str(store / file), policy="mutable", skip_cache=True)
+        run.log_artifact(artifact)
+
+
+def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{path}{key}"
+        flat |= _flat(value, f"{name}/") if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def _has_key() -> bool:

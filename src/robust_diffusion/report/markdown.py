@@ -25,15 +25,20 @@ def markdown_table(frame: pd.DataFrame, left: Collection[str]) -> Table:
     return table
 
 
-def print_table(title: str, frame: pd.DataFrame, left: Collection[str]) -> None:
+def print_table(
+    title: str, frame: pd.DataFrame, left: Collection[str], notes: Collection[str] = ()
+) -> None:
     """Print a title and a table on standard output.
 
     Args:
         title: One line.
         frame: The table's cells.
         left: Columns that are aligned to the left.
+        notes: Lines below the table.
     """
     # Wider than any table: numbers cut off at the edge would be worse than long lines.
     console = Console(width=10_000, highlight=False)
     console.print(title, markup=False)
     console.print(markdown_table(frame, left))
+    for note in notes:
+        console.print(note, markup=False)

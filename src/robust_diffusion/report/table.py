@@ -20,11 +20,14 @@ class ResultTable:
         cells: One row per combination of what was swept, seeds aside; first the columns in
             `keys`, then `seeds`, then one column of text per test graph.
         keys: Names of the columns that tell the rows apart.
+        notes: What a `!` in a cell stands for: an attack that broke its budget, changed nothing, or
+            was weaker than chance.
     """
 
     title: str
     cells: pd.DataFrame
     keys: list[str]
+    notes: list[str]
 
 
 def summarize(records: Sequence[Record]) -> ResultTable:
@@ -53,8 +56,21 @@ def summarize(records: Sequence[Record]) -> ResultTable:
         for graph in graphs:
             values = [r["accuracy"][graph] for r in done if graph in r["accuracy"]]
             line[graph] = _cell(values, failed=len(members) - len(done))
+            if any(graph in record.get("warnings", {}) for record in done):
+                line[graph] += " !"
         lines.append(line)
-    return ResultTable(_title(records), pd.DataFrame(lines), keys)
+    return ResultTable(_title(records), pd.DataFrame(lines), keys, _notes(records))
+
+
+def _notes(records: Sequence[Record]) -> list[str]:
+    return list(
+        dict.fromkeys(
+            f"! {attack}, seed {record['seed']}: {warning}"
+            for record in records
+            for attack, warnings in record.get("warnings", {}).items()
+            for warning in warnings
+        )
+    )
 
 
 def _row(record: Record) -> dict[str, str]:
@@ -105,6 +121,8 @@ def _title(records: Sequence[Record]) -> str:
         if (b := r.get("budget", {}).get("declared")) and len(r.get("accuracy", {})) > 1
     }
     if budgets:
-        parts.append(f"{common('threat')}, {' or '.join(sorted(budgets))}")
+        surrogates = ", ".join(dict.fromkeys(s for r in records for s in r.get("surrogates", [])))
+        threat = f"{common('threat')} ({surrogates})" if surrogates else common("threat")
+        parts.append(f"{threat}, {' or '.join(sorted(budgets))}")
     parts.append(f"fidelity={common('fidelity')}")
     return "; ".join(parts)

@@ -31,7 +31,6 @@ class FitResult:
 
     Args:
         module: The LightningModule, its model holding the best weights, in eval mode on CPU.
-        trainer: The trainer, to test with.
         epochs: Epochs trained.
         seconds: Wall time of the training.
         val_accuracy: Best validation accuracy, in 0..1.
@@ -39,7 +38,6 @@ class FitResult:
     """
 
     module: NodeClassification
-    trainer: pl.Trainer
     epochs: int
     seconds: float
     val_accuracy: float
@@ -151,7 +149,6 @@ class Fit:
         assert checkpoint.best_model_score is not None
         result = FitResult(
             module=module,
-            trainer=trainer,
             epochs=trainer.current_epoch,
             seconds=seconds,
             val_accuracy=checkpoint.best_model_score.item(),
@@ -165,6 +162,41 @@ class Fit:
             100 * result.val_accuracy,
         )
         return result
+
+    def trainer(self, logger: Logger | bool = False) -> pl.Trainer:
+        """A trainer to test with, on the device where this fit trains.
+
+        Args:
+            logger: Lightning logger of the test accuracies.
+
+        Raises:
+            ConfigError: There is no device such as the trainer is to use.
+        """
+        with quiet_lightning():
+            return self._build_trainer(
+                logger=logger, callbacks=[], enable_progress_bar=False, enable_checkpointing=False
+            )
+
+    def test(
+        self, model: nn.Module, datamodule: GraphDataModule, trainer: pl.Trainer
+    ) -> dict[str, float]:
+        """Accuracy of a trained model at the target nodes of every test graph, in 0..1.
+
+        Args:
+            model: The model.
+            datamodule: Serves the test graphs.
+            trainer: From `trainer`.
+        """
+        module = NodeClassification(
+            model, num_classes=datamodule.num_classes, test_names=datamodule.test_names
+        )
+        with quiet_lightning(), ctrl_c_passes():
+            results = trainer.test(module, datamodule, verbose=False)
+        return {
+            name.removeprefix("test/"): value
+            for result in results
+            for name, value in result.items()
+        }
 
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
         try:

@@ -1,0 +1,49 @@
+"""What a cell is: a hash of everything in its configuration that shapes its result."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from robust_diffusion.store import canonical_json
+
+SHOWN = frozenset(
+    ["callbacks", "experiment", "force", "logger", "paths", "scale", "table", "threads"]
+)
+"""Parts of a configuration that shape what is shown or where, not what results."""
+
+PASSING = frozenset(["_partial_", "download", "key", "printed", "progress_bar", "root", "urls"])
+"""Keys at any depth that do not shape a result either."""
+
+
+def shaping(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a resolved configuration that shapes a cell's result."""
+    return {key: _shaping(value) for key, value in config.items() if key not in SHOWN}
+
+
+def cell_id(config: Mapping[str, Any]) -> str:
+    """Short hash of a cell's configuration; two cells of one id have one result.
+
+    The user's own data files count by their content, since their names say nothing.
+
+    Args:
+        config: The resolved configuration.
+    """
+    shaped_by = shaping(config)
+    path = config.get("dataset", {}).get("source", {}).get("path")
+    files = _content(Path(path)) if isinstance(path, str) and Path(path).exists() else {}
+    text = canonical_json(shaped_by | {"files": files}, "config")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _content(path: Path) -> dict[str, str]:
+    found = sorted(path.iterdir()) if path.is_dir() else [path]
+    return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in found if f.is_file()}
+
+
+def _shaping(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _shaping(child) for key, child in value.items() if key not in PASSING}
+    if isinstance(value, list):
+        return [_shaping(child) for child in value]
+    return value

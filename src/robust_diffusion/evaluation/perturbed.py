@@ -1,0 +1,205 @@
+"""Perturbed graphs: each is computed once, kept in the store, counted and checked."""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import (
+    Attack,
+    Budget,
+    PerturbedGraph,
+    RandomFlip,
+    RandomInjection,
+    SpentBudget,
+    spent_budget,
+)
+from robust_diffusion.attacks.audit import audit
+from robust_diffusion.evaluation.threat import AttackedModel
+from robust_diffusion.evaluation.trained import code_hash
+from robust_diffusion.store import Artifact, ArtifactStore, tensor_hash
+
+log = logging.getLogger(__name__)
+
+BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": RandomFlip()}
+"""What an attack of each kind has to beat: chance, with the same budget."""
+
+
+@dataclass(frozen=True, eq=False)
+class AttackOutcome:
+    """One attack on one model.
+
+    Args:
+        graph: The attacked graph.
+        spent: What was used of the budget.
+        accuracy: Of the attacked model at the target nodes, in 0..1.
+        warnings: What is wrong with the attack, each in a line; none if nothing is.
+        seconds: Wall time of the attack, whenever that was.
+        path: Its entry in the store.
+        reused: It was in the store already.
+    """
+
+    graph: PerturbedGraph
+    spent: SpentBudget
+    accuracy: float
+    warnings: list[str]
+    seconds: float
+    path: Path
+    reused: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Attacker:
+    """Runs attacks on one graph with one budget from one seed, or takes them from the store.
+
+    Args:
+        graph: The clean graph, features normalised, with true classes.
+        target_nodes: Nodes under attack.
+        budget: What each attack may spend, resolved.
+        seed: Of every random choice.
+        store: Where perturbed graphs are kept.
+        knows_labels: The attacker is handed the true classes.
+        device: Where attacks run.
+    """
+
+    graph: Data
+    target_nodes: Int[Tensor, " t"]
+    budget: Budget
+    seed: int
+    store: ArtifactStore
+    knows_labels: bool
+    device: torch.device
+
+    def __call__(
+        self, name: str, attack: Attack, attacked: AttackedModel, shaped_by: Mapping[str, Any]
+    ) -> AttackOutcome:
+        """Perturb the graph, unless the store has it, and look at what came out.
+
+        Args:
+            name: The attack's name, for the log.
+            attack: The attack.
+            attacked: The model that it runs on.
+            shaped_by: Configuration of the attack and of the attacked model.
+        """
+        key = {
+            "graph": self._fingerprint(),
+            "attacked": attacked.state,
+            "budget": asdict(self.budget),
+            "seed": self.seed,
+            "code": code_hash(),
+            **shaped_by,
+        }
+        artifact, reused = self.store.get_or_compute(
+            "graph", key, lambda: self._perturb(attack, attacked)
+        )
+        if reused:
+            log.info("%s: attacked before, taken from the store", name)
+        perturbed = self._unpack(artifact)
+        before, after = self._predictions(attacked), self._predictions(attacked, perturbed)
+        accuracy = self._accuracy(after)
+        warnings = self._audit(attack, perturbed)
+        if torch.equal(before, after):
+            warnings.append("changes no prediction of the attacked model")
+        elif type(attack) is not type(baseline := BASELINES[attack.kind]):
+            chance = self._predictions(attacked, self._run(baseline, attacked))
+            if accuracy > (by_chance := self._accuracy(chance)):
+                warnings.append(
+                    f"weaker than chance: {100 * accuracy:.2f} % against {100 * by_chance:.2f} %"
+                )
+        for warning in warnings:
+            log.warning("%s: %s", name, warning)
+        return AttackOutcome(
+            graph=perturbed,
+            spent=spent_budget(self.graph, perturbed),
+            accuracy=accuracy,
+            warnings=warnings,
+            seconds=artifact.metadata["seconds"],
+            path=self.store.path("graph", key),
+            reused=reused,
+        )
+
+    def clean_accuracy(self, attacked: AttackedModel) -> float:
+        """Accuracy of a model at the target nodes of the clean graph, in 0..1."""
+        return self._accuracy(self._predictions(attacked))
+
+    def _fingerprint(self) -> str:
+        assert self.graph.x is not None
+        assert self.graph.edge_index is not None
+        parts = [self.graph.x, self.graph.edge_index, self.target_nodes]
+        if self.knows_labels:
+            assert isinstance(self.graph.y, Tensor)
+            parts.append(self.graph.y)
+        return tensor_hash(*parts)
+
+    def _run(self, attack: Attack, attacked: AttackedModel) -> PerturbedGraph:
+        known = Data(x=self.graph.x, edge_index=self.graph.edge_index)
+        if self.knows_labels:
+            known.y = self.graph.y
+        perturbed = attack(
+            attacked.model.to(self.device),
+            known.to(self.device),
+            self.target_nodes.to(self.device),
+            self.budget,
+            torch.Generator().manual_seed(self.seed),
+        )
+        return PerturbedGraph(
+            perturbed.x.cpu(), perturbed.edge_index.cpu(), perturbed.num_original_nodes
+        )
+
+    def _perturb(self, attack: Attack, attacked: AttackedModel) -> Artifact:
+        start = time.perf_counter()
+        perturbed = self._run(attack, attacked)
+        seconds = time.perf_counter() - start
+        # What differs from the clean features, since those of a wide graph would fill the disk.
+        n = perturbed.num_original_nodes
+        changed = (perturbed.x[:n] != self.graph.x).any(1).nonzero().squeeze(1)
+        tensors = {
+            "injected_x": perturbed.x[n:],
+            "changed_nodes": changed,
+            "changed_x": perturbed.x[changed],
+            "edge_index": perturbed.edge_index,
+        }
+        return Artifact(tensors, {"seconds": seconds})
+
+    def _unpack(self, artifact: Artifact) -> PerturbedGraph:
+        assert self.graph.x is not None
+        tensors = artifact.tensors
+        original = self.graph.x
+        if tensors["changed_nodes"].numel():
+            original = original.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
+        x = torch.cat([original, tensors["injected_x"]])
+        return PerturbedGraph(x, tensors["edge_index"], original.size(0))
+
+    def _predictions(
+        self, attacked: AttackedModel, graph: PerturbedGraph | None = None
+    ) -> Int[Tensor, " t"]:
+        x, edges = (
+            (self.graph.x, self.graph.edge_index) if graph is None else (graph.x, graph.edge_index)
+        )
+        assert x is not None
+        assert edges is not None
+        model = attacked.model.to(self.device)
+        with torch.no_grad():
+            logits = model(x.to(self.device), edges.to(self.device)).cpu()
+        return logits.argmax(1)[self.target_nodes]  # type: ignore[no-any-return]
+
+    def _accuracy(self, predictions: Tensor) -> float:
+        assert isinstance(self.graph.y, Tensor)
+        return float((predictions == self.graph.y[self.target_nodes]).double().mean().item())
+
+    def _audit(self, attack: Attack, perturbed: PerturbedGraph) -> list[str]:
+        violations = audit(
+            self.graph,
+            perturbed,
+            kind=attack.kind,
+            target_nodes=self.target_nodes,
+            **asdict(self.budget),
+        )
+        return [violation.message for violation in violations]

@@ -1,0 +1,48 @@
+"""The same trained model with another derivative, for attacks that look through it."""
+
+import copy
+from dataclasses import replace
+
+from torch import nn
+
+from robust_diffusion.models.gcn_svd import GCNSVD
+from robust_diffusion.models.guard import Gradient, Guard
+from robust_diffusion.solver import Solver
+
+
+def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:
+    """A copy of a defender whose `gradient` switch is set; its outputs are the same.
+
+    Args:
+        model: Any model; one without such a switch is copied as it is.
+        gradient: `exact`, `straight_through` or `detached`; see `Guard` and `GCNSVD`.
+    """
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        if isinstance(module, GCNSVD):
+            module.gradient = gradient
+        guard = getattr(module, "guard", None)
+        if isinstance(guard, Guard):
+            module.guard = replace(guard, gradient=gradient)
+    return model
+
+
+def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
+    """A copy of a graph PDE that is differentiated by the adjoint equation, or directly.
+
+    Args:
+        model: Any model; one without a solver is copied as it is.
+        adjoint: By the adjoint equation.
+    """
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        solver = getattr(module, "solver", None)
+        if isinstance(solver, Solver):
+            module.solver = Solver(
+                solver.method,
+                num_steps=solver.num_steps,
+                rtol=solver.rtol,
+                atol=solver.atol,
+                adjoint=adjoint,
+            )
+    return model

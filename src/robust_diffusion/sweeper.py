@@ -1,0 +1,148 @@
+"""The cells of a sweep: one product of options or several, thinned for a smoke run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig
+
+Cell = dict[str, str]
+"""Per option of a cell its override, in the order in which they are given to Hydra."""
+
+
+def planned_cells(config: DictConfig) -> list[list[str]]:
+    """The overrides of every cell that a sweep will run, in its order.
+
+    Args:
+        config: The composed configuration with its `hydra` node, as a Hydra callback gets it when
+            a sweep starts.
+    """
+    sweeper = config.hydra.sweeper
+    return plan(
+        params=sweeper.params or {},
+        grids=sweeper.get("grids", [{}]),
+        typed=list(config.hydra.overrides.task),
+        max_cells=sweeper.get("max_cells"),
+    )
+
+
+def plan(
+    *,
+    params: Mapping[str, Any],
+    grids: Sequence[Mapping[str, Any]],
+    typed: Sequence[str],
+    max_cells: int | None = None,
+) -> list[list[str]]:
+    """Every combination of the options in `params`, with every one of each grid.
+
+    The first of `params` changes slowest. An option typed on the command line takes the place of
+    its values here; where grids differ in it, only those run that know the typed value, so that a
+    solver without steps does not meet a number of steps.
+
+    Args:
+        params: Per option its values in Hydra's grammar, such as `1,2,10` or `range(5)`.
+        grids: Further options, one product each.
+        typed: Overrides of the command line; of several values each is a cell of its own.
+        max_cells: Thin the sweep to about that many cells: to two seeds or one, and if they are
+            still too many, so that every other option still runs with each of its values.
+
+    Returns:
+        The overrides of each cell.
+
+    Raises:
+        HydraException: An override that cannot be read.
+    """
+    given = _values(typed)
+    own = {key: given.pop(key, values) for key, values in _parsed(params).items()}
+    chosen = _narrowed([_parsed(grid) for grid in grids], given)
+    numbered: list[tuple[int, Cell]] = []
+    for shared in _combinations(given | own):
+        for grid in chosen:
+            numbered += [
+                (i + j, a | b) for (i, a), (j, b) in product([shared], _combinations(grid))
+            ]
+    if max_cells is not None:
+        numbered = _thinned(numbered, max_cells)
+    unique = {tuple(cell.values()): None for _, cell in numbered}
+    return [list(overrides) for overrides in unique]
+
+
+def covering(cells: Iterable[Sequence[str]]) -> list[list[str]]:
+    """The cells that bring an override which none before them has.
+
+    Args:
+        cells: The overrides of each cell.
+    """
+    seen: set[str] = set()
+    found = []
+    for cell in cells:
+        if not seen.issuperset(cell):
+            found.append(list(cell))
+            seen.update(cell)
+    return found
+
+
+def _parsed(options: Mapping[str, Any]) -> dict[str, list[str]]:
+    return _values([f"{key}={values}" for key, values in options.items()])
+
+
+def _values(overrides: Sequence[str]) -> dict[str, list[str]]:
+    """Per option its overrides, one for each value."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return {override.get_key_element(): _each(override) for override in parsed}
+
+
+def _each(override: Override) -> list[str]:
+    if not override.is_sweep_override():
+        assert override.input_line is not None
+        return [override.input_line]
+    key = override.get_key_element()
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def _narrowed(
+    grids: Sequence[dict[str, list[str]]], given: dict[str, list[str]]
+) -> list[dict[str, list[str]]]:
+    """The grids with what was typed; takes from `given` what they use."""
+    kept = [dict(grid) for grid in grids]
+    for key in [key for key in given if any(key in grid for grid in grids)]:
+        values = given.pop(key)
+        knowing = [grid for grid in kept if set(values) & set(grid.get(key, ()))]
+        if knowing:
+            kept = knowing
+            for grid in kept:
+                grid[key] = [value for value in values if value in grid[key]]
+        else:
+            kept = [grid | {key: values} for grid in kept if key in grid]
+    return kept
+
+
+def _combinations(options: Mapping[str, Sequence[str]]) -> list[tuple[int, Cell]]:
+    """Every combination, with the sum of its values' positions."""
+    ranges = [range(len(values)) for values in options.values()]
+    return [
+        (
+            sum(chosen),
+            {key: values[i] for (key, values), i in zip(options.items(), chosen, strict=True)},
+        )
+        for chosen in product(*ranges)
+    ]
+
+
+def _thinned(numbered: list[tuple[int, Cell]], max_cells: int) -> list[tuple[int, Cell]]:
+    seeds = list(dict.fromkeys(cell.get("seed") for _, cell in numbered))
+    for kept_seeds in (seeds[:2], seeds[:1]):
+        numbered = [(i, cell) for i, cell in numbered if cell.get("seed") in kept_seeds]
+        if len(numbered) <= max_cells:
+            return numbered
+    # Every other diagonal, or every third: each value meets many values of the other options.
+    step = 2
+    while sum(i % step == 0 for i, _ in numbered) > max_cells:
+        step += 1
+    chosen = {tuple(cell.values()) for i, cell in numbered if i % step == 0}
+    rest = [cell.values() for _, cell in numbered]
+    # What no diagonal has met runs all the same.
+    chosen |= set(map(tuple, covering([*map(list, chosen), *map(list, rest)])))
+    return [(i, cell) for i, cell in numbered if tuple(cell.values()) in chosen]
