@@ -7,15 +7,24 @@ import jaxtyping
 import torch
 from torch import Tensor
 
-from robust_diffusion.flows import Beltrami, Flow, Grand, Heat, MeanCurvature
+from robust_diffusion.flows import (
+    Beltrami,
+    Flow,
+    Grand,
+    Heat,
+    HeatPlus,
+    MeanCurvature,
+    PLaplacian,
+)
 from robust_diffusion.operators import Graph
 
-ALL_FLOWS = [Heat, Grand, MeanCurvature, Beltrami]
-ATTENTION_FLOWS = [Grand, MeanCurvature, Beltrami]
-MODULATED_FLOWS = [MeanCurvature, Beltrami]
+MODULATED_FLOWS = [MeanCurvature, Beltrami, PLaplacian]
+ATTENTION_FLOWS = [Grand, *MODULATED_FLOWS]
+ALL_FLOWS = [Heat, HeatPlus, *ATTENTION_FLOWS]
 
 NODES = 7
 CHANNELS = 5
+CLUSTERS = (6, 4, 3)
 
 
 def random_edges(seed: int = 0, *, symmetric: bool = False) -> tuple[Tensor, Tensor]:
@@ -41,21 +50,33 @@ def random_graph(
     return Graph.from_edge_index(edge_index, weight, num_nodes=NODES, self_loops=self_loops)
 
 
+def clustered_edges() -> Tensor:
+    """Three cliques with a bridge between each two, unsorted: a gap after 3 singular values."""
+    ends = torch.tensor(CLUSTERS).cumsum(0)
+    member = torch.bucketize(torch.arange(int(ends[-1])), ends, right=True)
+    adjacent = member[:, None] == member[None, :]
+    for u, v in ((0, 6), (7, 10), (2, 11)):
+        adjacent[u, v] = adjacent[v, u] = True
+    edge_index = adjacent.fill_diagonal_(0).nonzero().T
+    generator = torch.Generator().manual_seed(0)
+    return edge_index[:, torch.randperm(edge_index.size(1), generator=generator)]
+
+
 def with_weight(graph: Graph, weight: Tensor) -> Graph:
     """The same edges with other weights."""
     return Graph(graph.src, graph.dst, weight, graph.num_nodes)
 
 
-def random_signal(seed: int = 0, channels: int = CHANNELS) -> Tensor:
+def random_signal(seed: int = 0, channels: int = CHANNELS, nodes: int = NODES) -> Tensor:
     """Node features in float64."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(NODES, channels, generator=generator, dtype=torch.float64)
+    return torch.randn(nodes, channels, generator=generator, dtype=torch.float64)
 
 
 def build_flow(cls: type[Flow], **options: object) -> Flow:
     """A small flow in float64 and eval mode, the same one for the same options."""
     torch.manual_seed(0)
-    if cls is not Heat:
+    if not issubclass(cls, Heat):
         options = {"heads": 2, "attention_channels": 6, **options}
     return cls(CHANNELS, **options).double().eval()
 

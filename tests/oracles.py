@@ -1,10 +1,12 @@
-"""The paper's equations as dense n x n formulas, written without the package's operators.
+"""Equations of papers as dense n x n formulas, written without the package's operators.
 
-Row u, column v of every matrix belongs to the edge v -> u. Equations: arXiv:2209.07754.
+Row u, column v of every matrix belongs to the edge v -> u. Equations: arXiv:2209.07754, and of the
+baselines those of the papers that their docstrings name.
 """
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,12 +44,16 @@ def attention(
     return torch.stack(each).mean(0)
 
 
-def gradient_norm(z: Tensor, weight: Tensor, kind: str, floor: float) -> Tensor:
+def gradient_norm(
+    z: Tensor, weight: Tensor, kind: str, floor: float, ceiling: float = math.inf
+) -> Tensor:
     """|grad phi(u)|: the text's reading, or that of the authors' code."""
     if kind == "edges":
         distance = (z[:, None, :] - z[None, :, :]).square().sum(-1)
-        return ((weight * distance).sum(1) + floor).sqrt()
-    return (weight @ z - z).square().clamp(min=floor).sum(1).sqrt()
+        return torch.minimum((weight * distance).sum(1) + floor, torch.tensor(ceiling)).sqrt()
+    components = (weight @ z - z).square()
+    bounded = torch.where(components < floor, floor, components)
+    return torch.where(bounded > ceiling, ceiling, bounded).sum(1).sqrt()
 
 
 def heat(z: Tensor, weight: Tensor) -> Tensor:
@@ -69,6 +75,18 @@ def beltrami(z: Tensor, weight: Tensor, attended: Tensor, norm: Tensor) -> Tenso
     """Eq. (mtx_beltrami), with all terms of B(u, v) = softmax(1 / g_u^2 + 1 / (g_u g_v))."""
     scores = 1 / norm[:, None].square() + 1 / (norm[:, None] * norm[None, :])
     return _modulated(z, attended, softmax(scores, weight))
+
+
+def p_laplacian(
+    z: Tensor, weight: Tensor, attended: Tensor, norm: Tensor, p: float, modulation: str
+) -> Tensor:
+    """Eq. (pLap) with B(u, v) of g_u^{p-2} + g_v^{p-2}, in three readings of what B is."""
+    powers = norm[:, None] ** (p - 2) + norm[None, :] ** (p - 2)
+    if modulation == "softmax":
+        return _modulated(z, attended, softmax(powers, weight))
+    if modulation == "power":
+        return _modulated(z, attended, powers)
+    return (attended * powers) @ z - z
 
 
 def _modulated(z: Tensor, attended: Tensor, modulation: Tensor) -> Tensor:
@@ -111,3 +129,79 @@ def normalized_adjacency(edge_index: Tensor, weight: Tensor, num_nodes: int) -> 
     dense = adjacency(edge_index, weight, num_nodes, self_loops=True)
     scale = dense.sum(1).rsqrt()
     return scale[:, None] * dense * scale[None, :]
+
+
+def layer_norm(x: Tensor, norm: torch.nn.Module) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) over the channels of each node, scaled and shifted."""
+    if not isinstance(norm, torch.nn.LayerNorm):
+        return x
+    centred = x - x.mean(1, keepdim=True)
+    scaled = centred / (centred.square().mean(1, keepdim=True) + norm.eps).sqrt()
+    return scaled * norm.weight + norm.bias
+
+
+def batch_norm(x: Tensor, norm: torch.nn.BatchNorm1d) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) of each channel, by the running moments."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    scaled = (x - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
+    return scaled * norm.weight + norm.bias
+
+
+def graph_attention(
+    x: Tensor, weight: Tensor, matrix: Tensor, at_dst: Tensor, at_src: Tensor
+) -> Tensor:
+    """One head: alpha = softmax_v(LeakyReLU(a^T [W x_u || W x_v])), then alpha W x."""
+    projected = x @ matrix.T
+    scores = (projected @ at_dst)[:, None] + (projected @ at_src)[None, :]
+    return softmax(torch.where(scores > 0, scores, 0.2 * scores), weight) @ projected
+
+
+def root_mean_square_pool(x: Tensor, dense: Tensor) -> Tensor:
+    """Root of the weighted mean of the squares over the neighbourhood of each node."""
+    return (dense / dense.sum(1, keepdim=True) @ x.square()).sqrt()
+
+
+def personalized_pagerank(local: Tensor, dense: Tensor, teleport: float, steps: int) -> Tensor:
+    """Z <- (1 - alpha) A Z + alpha H, written as the sum of its powers of A."""
+    powers = [local]
+    for _ in range(steps):
+        powers.append((1 - teleport) * dense @ powers[-1])
+    return powers[-1] + teleport * sum(powers[:-1], torch.zeros_like(local))
+
+
+def gaussian_convolution(mean: Tensor, variance: Tensor, dense: Tensor) -> tuple[Tensor, Tensor]:
+    """RobustGCN on A + I: means and variances, attended by exp(-variance)."""
+    inverse = torch.diag(1 / dense.sum(1))
+    attention = torch.exp(-variance)
+    return (
+        inverse.sqrt() @ dense @ inverse.sqrt() @ (mean * attention),
+        inverse @ dense @ inverse @ (variance * attention * attention),
+    )
+
+
+def guard(x: Tensor, adjacent: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    """GNNGuard on the 0/1 matrix of a graph with self-loops: the edges kept, and their weights.
+
+    Per row: similarities under the threshold are dropped, those of neighbours divided by their
+    sum, the diagonal set to 1 / (neighbours + 1), and everything put through exp.
+    """
+    x = x.detach()
+    kept, weights = torch.zeros_like(adjacent), torch.zeros_like(adjacent)
+    for u in range(x.size(0)):
+        likeness = {
+            v: float(x[u] @ x[v] / (x[u].norm() * x[v].norm()))
+            for v in range(x.size(0))
+            if v != u and adjacent[u, v] > 0
+        }
+        stays = {v: s for v, s in likeness.items() if s >= threshold}
+        kept[u, u], weights[u, u] = 1.0, math.exp(1 / (len(stays) + 1))
+        for v, s in stays.items():
+            kept[u, v], weights[u, v] = 1.0, math.exp(s / sum(stays.values()))
+    return kept, weights
+
+
+def truncated(matrix: Tensor, rank: int) -> Tensor:
+    """Best approximation of that rank, from the full singular value decomposition."""
+    u, s, vt = np.linalg.svd(matrix.detach().numpy())
+    return torch.from_numpy((u[:, :rank] * s[:rank]) @ vt[:rank])

@@ -3,6 +3,7 @@
 `CONFIG_DIR` is looked up here, at collection, without importing the package itself.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,9 +151,11 @@ def test_experiment_instantiates(compose: Compose, option: str) -> None:
 
 
 @pytest.mark.parametrize("option", options("fidelity"))
-@pytest.mark.parametrize("flow", options("flow"))
-def test_fidelity_instantiates_with_every_flow(compose: Compose, option: str, flow: str) -> None:
-    cfg = compose(f"fidelity={option}", f"flow={flow}")
+@pytest.mark.parametrize(
+    "choice", ["model=beltrami_guard", *(f"flow={flow}" for flow in options("flow"))]
+)
+def test_fidelity_instantiates_with_every_flow(compose: Compose, option: str, choice: str) -> None:
+    cfg = compose(f"fidelity={option}", choice)
     model = instantiate(cfg.model)(in_channels=4, out_channels=2)
     assert all((layer.rewiring is None) == (option == "paper") for layer in model.layers)
 
@@ -175,7 +178,35 @@ def test_gcn_on_cora_is_no_exception(compose: Compose, flow: str) -> None:
 
 def test_surrogate_does_not_follow_the_victims_size(compose: Compose) -> None:
     cfg = compose("dataset=cora", "flow=beltrami", "model.hidden_channels=16")
-    assert (cfg.threat.surrogate.num_layers, cfg.threat.surrogate.hidden_channels) == (3, 64)
+    (surrogate,) = cfg.threat.surrogates.values()
+    assert (surrogate.num_layers, surrogate.hidden_channels) == (3, 64)
+
+
+@pytest.mark.parametrize("option", options("surrogate"))
+def test_surrogate_is_the_model_of_its_name(compose: Compose, option: str) -> None:
+    surrogates = compose(f"surrogate=[{option}]", "model=gcn").threat.surrogates
+    assert list(surrogates) == [option]
+    model = instantiate(surrogates[option])(in_channels=5, out_channels=3)
+    expected = instantiate(compose(f"model={option}").model)(in_channels=5, out_channels=3)
+    assert type(model) is type(expected)
+
+
+@pytest.mark.parametrize("flow", options("flow"))
+@pytest.mark.parametrize(
+    ("choice", "node"),
+    [
+        ("model=beltrami_guard", "model"),
+        ("surrogate=[graph_pde]", "surrogates.graph_pde"),
+        ("surrogate=[beltrami_guard]", "surrogates.beltrami_guard"),
+    ],
+)
+def test_who_brings_a_flow_has_that_one_whatever_flow_says(
+    compose: Compose, choice: str, node: str, flow: str
+) -> None:
+    brought = OmegaConf.select(compose(choice, f"flow={flow}"), node)
+    assert plain(brought)["flow"] == plain(compose("flow=beltrami"))["flow"]
+    model = instantiate(brought)(in_channels=4, out_channels=2)
+    assert all(type(layer.flow).__name__ == "Beltrami" for layer in model.layers)
 
 
 def test_an_override_beats_the_exception(compose: Compose) -> None:
@@ -212,17 +243,32 @@ def test_fidelity_changes_what_it_says_and_nothing_else(compose: Compose) -> Non
 
 
 @pytest.mark.parametrize(
-    ("flow", "key", "values"),
+    ("choice", "key", "values"),
     [
-        ("grand", "rate", [1.0, 0.5]),
-        ("heat", "weights", ["uniform", "frozen_attention"]),
+        ("flow=grand", ".flow.rate", (1.0, 0.5)),
+        ("flow=heat", ".flow.weights", ("uniform", "frozen_attention")),
+        ("flow=heat_plus", ".flow.weights", ("uniform", "frozen_attention")),
+        ("flow=p_laplacian", ".flow.modulation", ("softmax", "power_without_row_sum")),
+        ("flow=p_laplacian", ".flow.gradient_ceiling", (None, 10.0)),
+        ("model=beltrami_guard", ".model.reweight", (True, False)),
+        ("model=beltrami_guard", ".model.gradient", ("exact", "detached")),
+        ("model=gnn_guard", ".model.gradient", ("exact", "detached")),
+        ("model=gcn_svd", ".model.gradient", ("exact", "detached")),
+        ("attack=pgd_modification", ".attacks.pgd_modification.variant", ("ball", "step")),
     ],
 )
-def test_what_one_flow_alone_has_follows_fidelity(
-    compose: Compose, flow: str, key: str, values: list[Any]
+def test_what_one_option_alone_has_follows_fidelity(
+    compose: Compose, choice: str, key: str, values: tuple[Any, Any]
 ) -> None:
-    readings = [compose(f"flow={flow}", f"fidelity={f}").flow[key] for f in ("paper", "released")]
-    assert readings == values
+    readings = (flat(plain(compose(choice, f"fidelity={f}"))) for f in ("paper", "released"))
+    assert tuple(reading[key] for reading in readings) == values
+
+
+def test_both_readings_have_the_same_switches_and_something_reads_each() -> None:
+    switches = [set(OmegaConf.load(CONF / "fidelity" / f"{f}.yaml")) for f in options("fidelity")]
+    assert all(keys == switches[0] for keys in switches)
+    text = "".join(file.read_text() for file in CONF.glob("**/*.yaml"))
+    assert switches[0] == set(re.findall(r"\$\{fidelity\.(\w+)\}", text))
 
 
 @pytest.mark.parametrize(
@@ -233,6 +279,7 @@ def test_what_one_flow_alone_has_follows_fidelity(
         ("solver.num_steps=1", ".model.solver.num_steps", 1),
         ("data.degree_leak=true", ".data.degree_leak", True),
         ("attacks.tdgia.variant=grb", ".attacks.tdgia.variant", "grb"),
+        ("fidelity.defender_gradient=detached", ".fidelity.defender_gradient", "detached"),
     ],
 )
 def test_one_switch_alone_can_be_turned(

@@ -1,9 +1,12 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from omegaconf import DictConfig
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, read_write
 
 from robust_diffusion import experiment
 from robust_diffusion.errors import ConfigError
@@ -21,8 +24,10 @@ FIELDS = {
     "fidelity",
     "threat",
     "seed",
+    "surrogates",
     "accuracy",
-    "surrogate_accuracy",
+    "mean_accuracy",
+    "attacked",
     "val_accuracy",
     "nfe",
     "epochs",
@@ -64,7 +69,8 @@ def test_a_cell_writes_only_into_its_folder(
     record = run_and_record(cfg)
     outputs = tmp_path / "outputs"
     assert {path.name for path in tmp_path.iterdir()} == {"outputs"}
-    assert {p.name for p in outputs.iterdir()} == {"cell", "records.jsonl", "records.jsonl.lock"}
+    files = {"cell", "store", "records.jsonl", "records.jsonl.lock"}
+    assert {path.name for path in outputs.iterdir()} == files
     assert (outputs / record["directory"]).resolve() == outputs / "cell"
 
 
@@ -78,9 +84,9 @@ def test_a_model_without_flow_and_solver_names_none(
 
 def test_a_failure_is_recorded_with_its_configuration(compose: Compose, tiny: list[str]) -> None:
     cfg = compose("flow=heat", *tiny)
-    record_failure(cfg, "what went wrong")
+    record_failure(cfg, "what went wrong", "DataError")
     (record,) = read_records(cfg.paths.records)
-    assert record["error"] == "what went wrong"
+    assert (record["error"], record["error_kind"]) == ("what went wrong", "DataError")
     assert "accuracy" not in record
     assert record["config"]["flow"]["t_end"] == 1.0
 
@@ -91,7 +97,7 @@ def test_a_failure_is_recorded_with_its_configuration(compose: Compose, tiny: li
         ("+flow.nope=1", r"flow\.nope=1: unknown key; use one of .*t_end"),
         ("+solver.nope=1", r"solver\.nope=1: unknown key; use one of .*num_steps"),
         ("+dataset.source.nope=1", r"source\.nope=1: unknown key; use one of .*num_nodes"),
-        ("+threat.surrogate.nope=1", r"surrogate\.nope=1: unknown key; use one of .*dropout"),
+        ("+surrogates.gcn.nope=1", r"surrogates\.gcn\.nope=1: unknown key; use one of .*dropout"),
         ("+trainer.nope=1", r"trainer\.nope=1: unknown key; use one of .*accelerator"),
         ("+attacks.speit.nope=1", r"speit\.nope=1: unknown key; use one of .*num_steps"),
         ("solver.num_steps=0", r"solver\.num_steps=0"),
@@ -118,17 +124,51 @@ def test_a_mistake_is_told_before_any_training(
     assert isinstance(caught.value.__cause__ or caught.value, ConfigError | OSError)
 
 
+GUARDED = "model=beltrami_guard"
+HAS_ITS_OWN = f"{GUARDED} has its own, beltrami"
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["+nope=1"], "nope=1: unknown key"),
-        (["model=gcn", "flow=heat"], "flow=heat: model=gcn has none"),
-        (["model=gcn", "flow.t_end=3"], "flow.t_end=3: model=gcn has none"),
-        (["model=gcn", "solver=dopri5"], "solver=dopri5: model=gcn has none"),
+        (["model=gcn", "flow=heat"], "flow=heat: model=gcn has none; drop it"),
+        (["model=gcn", "flow.t_end=3"], "flow.t_end=3: model=gcn has none; drop it"),
+        (["model=gcn", "solver=dopri5"], "solver=dopri5: model=gcn has none; drop it"),
+        ([GUARDED, "flow=heat"], f"flow=heat: {HAS_ITS_OWN}; drop it"),
+        (
+            [GUARDED, "flow.t_end=3"],
+            f"flow.t_end=3: {HAS_ITS_OWN}; set model.flow.t_end instead",
+        ),
+        (
+            [GUARDED, "flow=beltrami", "flow.heads=2"],
+            f"flow.heads=2: {HAS_ITS_OWN}; set model.flow.heads instead",
+        ),
     ],
 )
 def test_an_override_that_nothing_reads_is_refused(
     compose: Compose, tiny_clean: list[str], overrides: list[str], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         run_and_record(compose(*overrides, *tiny_clean))
+
+
+def test_what_a_model_of_its_own_flow_reads_is_taken(
+    compose: Compose, tiny_clean: list[str]
+) -> None:
+    overrides = ["flow=beltrami", "model.flow.t_end=0.5", "solver=rk4", "solver.num_steps=1"]
+    record = run_and_record(compose(GUARDED, *overrides, *tiny_clean))
+    assert record["model"] == "beltrami_guard"
+    assert (record["flow"], record["solver"]) == ("beltrami", "rk4")
+    assert record["config"]["model"]["flow"]["t_end"] == 0.5
+    assert record["config"]["model"]["solver"]["num_steps"] == 1
+
+
+def test_in_a_sweep_an_override_that_nothing_reads_is_left_to_the_others(
+    compose: Compose, tiny_clean: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    cfg = compose(GUARDED, "flow=heat", *tiny_clean)
+    with read_write(HydraConfig.get()):
+        HydraConfig.get().mode = RunMode.MULTIRUN
+    assert run_and_record(cfg)["flow"] == "beltrami"
+    assert f"flow=heat: {HAS_ITS_OWN}; drop it" in caplog.text

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import Beltrami, Flow, Heat, MeanCurvature
+from robust_diffusion.flows import Beltrami, Flow, Heat, HeatPlus, MeanCurvature, PLaplacian
 from robust_diffusion.operators import Graph
 from robust_diffusion.solver import Solver
 from tests.graphs import (
@@ -25,8 +25,7 @@ from tests.graphs import (
 
 TIME = torch.tensor(0.0)
 VARIANTS = [
-    (Heat, {}),
-    (Heat, {"weights": "frozen_attention"}),
+    *[(cls, {"weights": w}) for cls in (Heat, HeatPlus) for w in ("uniform", "frozen_attention")],
     *[
         (cls, {"attention": kind, "gradient_norm": norm} if norm else {"attention": kind})
         for cls in ATTENTION_FLOWS
@@ -34,12 +33,26 @@ VARIANTS = [
         for norm in (("edges", "residual") if cls in MODULATED_FLOWS else (None,))
     ],
 ]
+# Their rows sum to anything, so that neither a maximum principle nor a bound holds.
+UNBOUNDED = [
+    (PLaplacian, {"modulation": modulation, "gradient_norm": norm})
+    for modulation in ("power", "power_without_row_sum")
+    for norm in ("edges", "residual")
+]
 
 
-@pytest.fixture(
-    params=VARIANTS, ids=lambda variant: "-".join([variant[0].__name__, *variant[1].values()])
-)
+def name(variant: tuple[type[Flow], dict[str, str]]) -> str:
+    return "-".join([variant[0].__name__, *variant[1].values()])
+
+
+@pytest.fixture(params=VARIANTS, ids=name)
 def flow(request: pytest.FixtureRequest) -> Flow:
+    cls, options = request.param
+    return build_flow(cls, **options)
+
+
+@pytest.fixture(params=[*VARIANTS, *UNBOUNDED], ids=name)
+def any_flow(request: pytest.FixtureRequest) -> Flow:
     cls, options = request.param
     return build_flow(cls, **options)
 
@@ -49,13 +62,13 @@ def test_constant_signal_does_not_change(flow: Flow) -> None:
     torch.testing.assert_close(flow(TIME, z, random_graph()), torch.zeros_like(z))
 
 
-def test_renumbering_the_nodes_renumbers_the_derivative(flow: Flow) -> None:
+def test_renumbering_the_nodes_renumbers_the_derivative(any_flow: Flow) -> None:
     edge_index, weight = random_edges()
     z, order = random_signal(), torch.randperm(NODES)
     new_name = order.argsort()
     graph = Graph.from_edge_index(edge_index, weight, num_nodes=NODES)
     renamed = Graph.from_edge_index(new_name[edge_index], weight, num_nodes=NODES)
-    torch.testing.assert_close(flow(TIME, z[order], renamed), flow(TIME, z, graph)[order])
+    torch.testing.assert_close(any_flow(TIME, z[order], renamed), any_flow(TIME, z, graph)[order])
 
 
 @pytest.mark.parametrize(
@@ -71,19 +84,19 @@ def test_solution_stays_within_the_initial_extremes(flow: Flow, solver: Solver) 
     assert end.std(0).sum() < z.std(0).sum()
 
 
-def test_weight_zero_is_the_same_as_no_edge(flow: Flow) -> None:
+def test_weight_zero_is_the_same_as_no_edge(any_flow: Flow) -> None:
     z, graph = random_signal(), random_graph()
     stays = (graph.src == graph.dst) | (torch.arange(graph.num_edges) % 3 > 0)
     zeroed = with_weight(graph, graph.weight * stays)
     removed = Graph(graph.src[stays], graph.dst[stays], graph.weight[stays], NODES)
     assert not stays.all()
-    torch.testing.assert_close(flow(TIME, z, zeroed), flow(TIME, z, removed))
+    torch.testing.assert_close(any_flow(TIME, z, zeroed), any_flow(TIME, z, removed))
 
 
-def test_gradcheck_in_state_and_edge_weights(flow: Flow) -> None:
+def test_gradcheck_in_state_and_edge_weights(any_flow: Flow) -> None:
     graph = random_graph()
     z, weight = random_signal().requires_grad_(), graph.weight.clone().requires_grad_()
-    assert gradcheck(lambda x, w: flow(TIME, x, with_weight(graph, w)), (z, weight))
+    assert gradcheck(lambda x, w: any_flow(TIME, x, with_weight(graph, w)), (z, weight))
 
 
 def test_edge_weights_are_not_negative_and_sum_to_at_most_one(flow: Flow) -> None:
@@ -94,25 +107,25 @@ def test_edge_weights_are_not_negative_and_sum_to_at_most_one(flow: Flow) -> Non
     assert (totals <= 1 + 1e-12).all()
 
 
-def test_evaluation_is_deterministic(flow: Flow) -> None:
+def test_evaluation_is_deterministic(any_flow: Flow) -> None:
     z, graph = random_signal(), random_graph()
-    first = flow(TIME, z, graph)
+    first = any_flow(TIME, z, graph)
     torch.manual_seed(99)
-    assert torch.equal(flow(TIME, z, graph), first)
+    assert torch.equal(any_flow(TIME, z, graph), first)
 
 
-def test_time_itself_does_not_matter(flow: Flow) -> None:
+def test_time_itself_does_not_matter(any_flow: Flow) -> None:
     z, graph = random_signal(), random_graph()
-    assert torch.equal(flow(TIME, z, graph), flow(TIME + 5, z, graph))
+    assert torch.equal(any_flow(TIME, z, graph), any_flow(TIME + 5, z, graph))
 
 
-def test_gradients_are_finite_on_a_constant_signal(flow: Flow) -> None:
+def test_gradients_are_finite_on_a_constant_signal(any_flow: Flow) -> None:
     graph = random_graph()
     weight = graph.weight.clone().requires_grad_()
     z = torch.ones(NODES, CHANNELS, dtype=torch.float64, requires_grad=True)
-    out = flow(TIME, z, with_weight(graph, weight))
+    out = any_flow(TIME, z, with_weight(graph, weight))
     (out * random_signal(1)).sum().backward()
-    for tensor in (z, weight, *flow.parameters()):
+    for tensor in (z, weight, *any_flow.parameters()):
         assert tensor.grad is not None
         assert tensor.grad.isfinite().all()
 
@@ -139,11 +152,11 @@ def test_gradients_reach_every_parameter(cls: type[Flow], spectral_norm: bool) -
     ids=["no_edges", "duplicates_loops_and_isolated_nodes", "one_node"],
 )
 def test_degenerate_graphs_give_finite_values_and_gradients(
-    flow: Flow, edge_index: Tensor, num_nodes: int
+    any_flow: Flow, edge_index: Tensor, num_nodes: int
 ) -> None:
     graph = Graph.from_edge_index(edge_index, num_nodes=num_nodes, dtype=torch.float64)
     z = random_signal()[:num_nodes].requires_grad_()
-    out = flow(TIME, z, graph)
+    out = any_flow(TIME, z, graph)
     (out * random_signal(1)[:num_nodes]).sum().backward()
     assert out.isfinite().all()
     assert z.grad is not None
@@ -176,6 +189,7 @@ def test_similarity_is_the_edge_weight_by_default() -> None:
     [
         {"gradient_norm": "residual"},
         {"gradient_floor": 1.0},
+        {"gradient_ceiling": 0.2},
         {"attention": "resampled"},
         {"heads": 3},
         {"attention_channels": 4},
@@ -196,6 +210,21 @@ def test_the_two_modulations_differ() -> None:
     assert (first - second).abs().max() > 1e-5
 
 
+@pytest.mark.parametrize("norm", ["edges", "residual"])
+@pytest.mark.parametrize("cls", MODULATED_FLOWS)
+def test_the_gradient_norm_stays_within_its_bounds(cls: type[Flow], norm: str) -> None:
+    graph, z = random_graph(), 3 * random_signal()
+    z[:2] = z[0]
+    bounds = {"gradient_floor": 0.2, "gradient_ceiling": 1.5, "gradient_norm": norm}
+    flow, free = build_flow(cls, **bounds), build_flow(cls, **{**bounds, "gradient_ceiling": None})
+    attention = flow.attention(z, graph)
+    components = 1 if norm == "edges" else CHANNELS
+    for bounded in (flow.norm(z, attention, graph), flow.norm(0 * z, attention, graph)):
+        assert (bounded.square() >= 0.2 * components - 1e-12).all()
+        assert (bounded.square() <= 1.5 * components + 1e-12).all()
+    assert free.norm(z, attention, graph).square().max() > 1.5 * components
+
+
 @pytest.mark.parametrize("cls", ALL_FLOWS)
 @pytest.mark.parametrize("t_end", [-0.5, float("nan"), float("inf")])
 def test_bad_integration_period(cls: type[Flow], t_end: float) -> None:
@@ -211,6 +240,10 @@ def test_bad_integration_period(cls: type[Flow], t_end: float) -> None:
         ("gradient_floor", 0.0),
         ("gradient_floor", -1.0),
         ("gradient_floor", None),
+        ("gradient_ceiling", 0.1),  # the floor
+        ("gradient_ceiling", -1.0),
+        ("gradient_ceiling", float("inf")),
+        ("gradient_ceiling", "high"),
         ("t_end", "long"),
     ],
 )

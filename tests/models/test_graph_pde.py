@@ -1,3 +1,5 @@
+"""What the graph PDE has beyond the contract of all models."""
+
 import io
 from functools import partial
 
@@ -7,7 +9,7 @@ from torch import Tensor, nn
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami, Flow, Grand, Heat
-from robust_diffusion.models import GraphPDE, Rewiring
+from robust_diffusion.models import GraphPDE, Guard, Rewiring
 from robust_diffusion.operators import Graph
 from robust_diffusion.solver import Solver, count_evaluations
 from tests import oracles
@@ -26,7 +28,7 @@ def build(
     **options: object,
 ) -> GraphPDE:
     torch.manual_seed(0)
-    small = {} if cls is Heat else SMALL
+    small = {} if issubclass(cls, Heat) else SMALL
     model = GraphPDE(
         CHANNELS,
         hidden_channels,
@@ -73,14 +75,13 @@ def test_equals_the_dense_model(edge_index: Tensor) -> None:
     torch.testing.assert_close(model(random_signal(), edge_index), x)
 
 
-@pytest.mark.parametrize("adjoint", [False, True], ids=["direct", "adjoint"])
 @pytest.mark.parametrize("attention", ["trained", "resampled"])
 @pytest.mark.parametrize("cls", ALL_FLOWS)
-def test_every_parameter_trains_and_is_restored_bit_for_bit(
-    cls: type[Flow], attention: str, adjoint: bool, edge_index: Tensor
+def test_every_parameter_trains_by_the_adjoint_and_is_restored_bit_for_bit(
+    cls: type[Flow], attention: str, edge_index: Tensor
 ) -> None:
-    flow = {} if cls is Heat else {"attention": attention}
-    model = build(cls, flow=flow, solver={"adjoint": adjoint}, dropout=0.2).train()
+    flow = {} if issubclass(cls, Heat) else {"attention": attention}
+    model = build(cls, flow=flow, solver={"adjoint": True}, dropout=0.2).train()
     x, labels = random_signal(), torch.arange(NODES) % CLASSES
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
@@ -123,7 +124,7 @@ def test_released_attention_is_drawn_anew_in_training_only(edge_index: Tensor) -
 
 @pytest.mark.parametrize("cls", ALL_FLOWS)
 def test_no_relu_or_dropout_after_the_last_layer(cls: type[Flow], edge_index: Tensor) -> None:
-    options = {} if cls is Heat else {"spectral_norm": False}
+    options = {} if issubclass(cls, Heat) else {"spectral_norm": False}
     model, x = build(cls, flow=options, num_layers=1, dropout=0.9), random_signal()
     logits = model.train()(x, edge_index)
     assert (logits < 0).any()
@@ -142,14 +143,6 @@ def test_dropout_and_relu_act_between_the_layers(edge_index: Tensor) -> None:
     lost = (trained == 0) & (evaluated > 0)
     assert lost.any()
     torch.testing.assert_close(trained[trained > 0], 2 * evaluated[trained > 0])
-
-
-@pytest.mark.parametrize("cls", ALL_FLOWS)
-def test_evaluation_is_deterministic(cls: type[Flow], edge_index: Tensor) -> None:
-    model, x = build(cls, rewiring=Rewiring()), random_signal()
-    first = model(x, edge_index)
-    torch.manual_seed(77)
-    assert torch.equal(model(x, edge_index), first)
 
 
 @pytest.mark.parametrize("cls", ALL_FLOWS)
@@ -177,17 +170,9 @@ def test_rewiring_draws_a_new_graph_in_each_layer(edge_index: Tensor) -> None:
 
 
 @pytest.mark.parametrize("cls", ALL_FLOWS)
-def test_renumbering_the_nodes_renumbers_the_logits(cls: type[Flow], edge_index: Tensor) -> None:
-    model, x, order = build(cls), random_signal(), torch.randperm(NODES)
-    renamed = order.argsort()[edge_index]
-    torch.testing.assert_close(model(x[order], renamed), model(x, edge_index)[order])
-
-
-@pytest.mark.parametrize("cls", ALL_FLOWS)
-@pytest.mark.parametrize("adjoint", [False, True], ids=["direct", "adjoint"])
-def test_logits_are_differentiable_in_the_edge_weights(cls: type[Flow], adjoint: bool) -> None:
+def test_logits_are_differentiable_in_the_edge_weights_by_the_adjoint(cls: type[Flow]) -> None:
     edge_index, weight = random_edges()
-    solver = {"adjoint": adjoint, "num_steps": 8}
+    solver = {"adjoint": True, "num_steps": 4}
     model, x = build(cls, num_layers=2, solver=solver), random_signal()
     weight.requires_grad_()
 
@@ -203,22 +188,6 @@ def test_logits_are_differentiable_in_the_edge_weights(cls: type[Flow], adjoint:
     assert (gradient @ direction).item() == pytest.approx(difference.item(), rel=1e-3)
 
 
-@pytest.mark.parametrize("cls", ALL_FLOWS)
-def test_weight_zero_is_the_same_as_no_edge(cls: type[Flow]) -> None:
-    edge_index, weight = random_edges()
-    stays = torch.arange(weight.numel()) % 2 == 0
-    model, x = build(cls), random_signal()
-    torch.testing.assert_close(
-        model(x, edge_index, weight * stays), model(x, edge_index[:, stays], weight[stays])
-    )
-
-
-def test_absent_weights_are_ones(edge_index: Tensor) -> None:
-    model, x = build(), random_signal()
-    ones = torch.ones(edge_index.size(1), dtype=torch.float64)
-    assert torch.equal(model(x, edge_index), model(x, edge_index, ones))
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -230,6 +199,8 @@ def test_absent_weights_are_ones(edge_index: Tensor) -> None:
         {"flow": {"attention": "resampled"}},
         {"flow": {"gradient_norm": "residual"}},
         {"flow": {"gradient_floor": 0.5}},
+        {"flow": {"gradient_ceiling": 0.2}},
+        {"guard": Guard()},
         {"solver": {"num_steps": 2}},
         {"solver": {"method": "midpoint"}},
         {"hidden_channels": 7},
@@ -315,11 +286,6 @@ def test_graph_without_edges_trains(cls: type[Flow], nodes: int) -> None:
     assert out.isfinite().all()
     for parameter in model.parameters():
         assert parameter.grad is None or parameter.grad.isfinite().all()
-
-
-def test_single_precision_is_kept(edge_index: Tensor) -> None:
-    out = build().float()(random_signal().float(), edge_index)
-    assert out.dtype == torch.float32
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch.autograd import gradcheck
@@ -67,20 +69,34 @@ def test_isolated_nodes_are_finite(operator: object) -> None:
         assert (out[2:] == 0).all()
 
 
+@pytest.mark.parametrize("ceiling", [None, 3.0, 20.0])
 @pytest.mark.parametrize("kind", KINDS)
-def test_norm_equals_the_dense_one(kind: str) -> None:
+def test_norm_equals_the_dense_one(kind: str, ceiling: float | None) -> None:
     graph, z = random_graph(), random_signal()
     dense = oracles.adjacency(graph.edge_index, graph.weight, NODES)
-    expected = oracles.gradient_norm(z, dense, kind, 0.1)
-    actual = gradient_norm(z, graph.weight, graph, kind=kind, floor=0.1)
+    expected = oracles.gradient_norm(z, dense, kind, 0.1, math.inf if ceiling is None else ceiling)
+    actual = gradient_norm(z, graph.weight, graph, kind=kind, floor=0.1, ceiling=ceiling)
     torch.testing.assert_close(actual, expected)
+    unbounded = gradient_norm(z, graph.weight, graph, kind=kind, floor=0.1)
+    assert torch.equal(actual, unbounded) == (ceiling is None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_norm_gradcheck(kind: str) -> None:
+def test_norm_stays_under_the_ceiling(kind: str) -> None:
+    graph, z = random_graph(), 1e3 * random_signal()
+    norm = gradient_norm(z, graph.weight, graph, kind=kind, floor=0.1, ceiling=4.0)
+    components = 1 if kind == "edges" else z.size(1)
+    torch.testing.assert_close(norm, torch.full_like(norm, (4.0 * components) ** 0.5))
+
+
+@pytest.mark.parametrize("ceiling", [None, 12.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_norm_gradcheck(kind: str, ceiling: float | None) -> None:
     graph = random_graph()
     z, weight = random_signal().requires_grad_(), graph.weight.clone().requires_grad_()
-    assert gradcheck(lambda x, w: gradient_norm(x, w, graph, kind=kind, floor=0.1), (z, weight))
+    assert gradcheck(
+        lambda x, w: gradient_norm(x, w, graph, kind=kind, floor=0.1, ceiling=ceiling), (z, weight)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,10 +1,15 @@
+import gc
+import weakref
+from collections.abc import Callable
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robust_diffusion.operators import Graph
+from robust_diffusion.operators import Graph, spmm
 from tests import oracles
-from tests.graphs import NODES, random_edges
+from tests.graphs import NODES, random_edges, random_signal
 
 edge_lists = st.lists(
     st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=25
@@ -77,3 +82,124 @@ def test_edges_of_the_same_pair_are_kept_apart() -> None:
     graph = Graph.from_edge_index(edge_index, torch.tensor([1.0, 2.0]), num_nodes=2)
     assert graph.num_edges == 4
     assert graph.weight[graph.src != graph.dst].tolist() == [1.0, 2.0]
+
+
+def test_the_layout_of_a_tensor_is_found_once() -> None:
+    edge_index, weight = random_edges()
+    first = Graph.from_edge_index(edge_index, num_nodes=NODES)
+    for values in (None, weight, 2 * weight):
+        again = Graph.from_edge_index(edge_index, values, num_nodes=NODES)
+        assert again.indexes is first.indexes
+        assert again.src is first.src
+    assert again.rowptr is first.rowptr
+    assert again.order_by_source is first.order_by_source
+
+
+def test_a_copy_of_a_tensor_has_a_layout_of_its_own() -> None:
+    edge_index, _ = random_edges()
+    first = Graph.from_edge_index(edge_index, num_nodes=NODES)
+    other = Graph.from_edge_index(edge_index.clone(), num_nodes=NODES)
+    assert other.indexes is not first.indexes
+    assert torch.equal(other.edge_index, first.edge_index)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda edges: edges.__setitem__((0, 0), (edges[0, 0] + 1) % NODES),
+        lambda edges: edges[0].copy_(edges[0].roll(1)),
+        lambda edges: edges.add_(1).remainder_(NODES),
+        lambda edges: edges.copy_(edges.flip(0).roll(1, 1)),
+    ],
+    ids=["entry", "row", "arithmetic", "all"],
+)
+def test_a_change_in_place_is_noticed(
+    change: Callable[[torch.Tensor], object], inference: bool
+) -> None:
+    edge_index, weight = random_edges()
+    before = Graph.from_edge_index(edge_index, weight, num_nodes=NODES, self_loops=False)
+    with torch.inference_mode(inference):
+        change(edge_index)
+    after = Graph.from_edge_index(edge_index, weight, num_nodes=NODES, self_loops=False)
+    assert after.indexes is not before.indexes
+    dense = [oracles.adjacency(g.edge_index, g.weight, NODES) for g in (before, after)]
+    assert torch.equal(dense[1], oracles.adjacency(edge_index, weight, NODES))
+    assert not torch.equal(*dense)
+
+
+def test_each_number_of_nodes_and_choice_of_self_loops_has_a_layout() -> None:
+    edge_index, _ = random_edges()
+    choices = [(nodes, loops) for nodes in (NODES, NODES + 3) for loops in (True, False)]
+
+    def build(nodes: int, loops: bool) -> Graph:
+        return Graph.from_edge_index(edge_index, num_nodes=nodes, self_loops=loops)
+
+    graphs = [build(*choice) for choice in choices]
+    assert len({id(graph.indexes) for graph in graphs}) == len(choices)
+    for graph, (nodes, loops) in zip(graphs, choices, strict=True):
+        assert graph.num_edges == edge_index.size(1) + nodes * loops
+        assert graph.rowptr.numel() == nodes + 1
+        assert build(nodes, loops).indexes is graph.indexes
+
+
+def test_a_layout_vanishes_with_its_tensor() -> None:
+    edge_index, weight = random_edges()
+    weight.requires_grad_()
+    graph = Graph.from_edge_index(edge_index, weight, num_nodes=NODES)
+    spmm(graph.weight, random_signal().requires_grad_(), graph).sum().backward()
+    layout = weakref.ref(graph.indexes)
+    del graph
+    gc.collect()
+    assert layout() is not None
+    assert Graph.from_edge_index(edge_index, num_nodes=NODES).indexes is layout()
+    del edge_index
+    gc.collect()
+    assert layout() is None
+
+
+def gradient_through(edge_index: torch.Tensor) -> torch.Tensor:
+    weight = torch.ones(edge_index.size(1), dtype=torch.float64, requires_grad=True)
+    graph = Graph.from_edge_index(edge_index, weight, num_nodes=NODES)
+    z = random_signal().requires_grad_()
+    spmm(graph.weight, spmm(graph.weight, z, graph), graph).square().sum().backward()
+    assert z.grad is not None
+    assert weight.grad is not None
+    return weight.grad
+
+
+@pytest.mark.parametrize("made_in_inference_mode", [False, True])
+def test_first_use_in_inference_mode_does_not_hinder_training(
+    made_in_inference_mode: bool,
+) -> None:
+    expected = gradient_through(random_edges()[0])
+    with torch.inference_mode(made_in_inference_mode):
+        edge_index, weight = random_edges()
+    with torch.inference_mode():
+        for values in (None, weight):
+            graph = Graph.from_edge_index(edge_index, values, num_nodes=NODES, dtype=torch.float64)
+            spmm(graph.weight, random_signal(), graph)
+            assert graph.colptr.numel() == NODES + 1
+    assert torch.equal(gradient_through(edge_index), expected)
+
+
+def test_a_tensor_of_inference_mode_that_changes_is_noticed() -> None:
+    with torch.inference_mode():
+        edge_index, weight = random_edges()
+        before = Graph.from_edge_index(edge_index, weight, num_nodes=NODES, self_loops=False)
+        edge_index.copy_(edge_index.roll(1, 1))
+        after = Graph.from_edge_index(edge_index, weight, num_nodes=NODES, self_loops=False)
+    dense = [oracles.adjacency(g.edge_index, g.weight, NODES) for g in (before, after)]
+    assert torch.equal(dense[1], oracles.adjacency(edge_index, weight, NODES))
+    assert not torch.equal(*dense)
+
+
+def test_graphs_share_the_indexes_they_are_given() -> None:
+    edge_index, weight = random_edges()
+    graph = Graph.from_edge_index(edge_index, weight, num_nodes=NODES)
+    shared = Graph(graph.src, graph.dst, 2 * graph.weight, NODES, graph.indexes)
+    own = Graph(graph.src, graph.dst, 2 * graph.weight, NODES)
+    assert shared.indexes is graph.indexes
+    assert own.indexes is not graph.indexes
+    for part in ("rowptr", "colptr", "dst_by_source", "order_by_source"):
+        assert torch.equal(getattr(own, part), getattr(shared, part))

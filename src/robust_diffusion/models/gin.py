@@ -6,6 +6,7 @@ from itertools import pairwise
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from robust_diffusion.checks import check_number
 from robust_diffusion.models.convs import GINConv
 from robust_diffusion.models.mlp import linear_layers
 from robust_diffusion.models.stack import LayerStack
@@ -42,6 +43,7 @@ class GIN(LayerStack):
         batch_norm: bool = True,
         dropout: float = 0.5,
     ) -> None:
+        check_number("model.dropout", dropout, at_least=0, below=1)
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         convs = [
             GINConv(_mlp(before, after, batch_norm=batch_norm), train_eps=True)
@@ -72,4 +74,6 @@ class GIN(LayerStack):
 def _mlp(in_channels: int, out_channels: int, *, batch_norm: bool) -> nn.Module:
     first, second = linear_layers([in_channels, out_channels, out_channels])
     norm = nn.BatchNorm1d(out_channels) if batch_norm else nn.Identity()
+    if batch_norm:
+        second.register_parameter("bias", None)  # batch norm subtracts it again
     return nn.Sequential(first, nn.ReLU(), second, norm)

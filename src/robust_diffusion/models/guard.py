@@ -73,7 +73,8 @@ class Guard:
         if not self.reweight:
             return replace(graph, weight=kept), replace(graph, weight=kept)
         # A similarity below 0 that a negative threshold lets through counts nothing.
-        score = self._masked(graph.weight * similarity, stays & ~loop & (similarity > 0))
+        score = (graph.weight * similarity).masked_fill(loop, 0.0)
+        score = self._masked(score, stays & (similarity > 0))
         total = segment_sum(score, graph)
         share = score * gather_dst((total > 0) / total.clamp_min(1e-12), graph)
         neighbours = segment_sum(kept.masked_fill(loop, 0.0), graph)

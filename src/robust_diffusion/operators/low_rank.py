@@ -22,6 +22,9 @@ TOLERANCE = 1e-10
 
 MAX_ITERATIONS = 1000
 
+DAMPING = 1e-9
+"""Relative; keeps the exact gradient finite where the cut splits equal singular values."""
+
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
@@ -31,11 +34,13 @@ class LowRank:
         u: Left singular vectors.
         s: Singular values, all positive.
         v: Right singular vectors.
+        is_cut: Whether A may have more singular values than these.
     """
 
     u: Float[Tensor, "n k"]
     s: Float[Tensor, " k"]
     v: Float[Tensor, "n k"]
+    is_cut: bool = True
 
 
 def truncated_svd(graph: Graph, rank: int) -> LowRank:
@@ -48,13 +53,16 @@ def truncated_svd(graph: Graph, rank: int) -> LowRank:
         rank: Number of singular values, at least 1; fewer are returned if A has fewer.
 
     Returns:
-        The factors, without gradient, in the type of the weights.
+        The factors, without gradient, in double precision: the exact gradient needs them so.
     """
     weight = graph.weight.detach()
     matrix = csr_matrix(
         (weight.double().cpu().numpy(), graph.src.cpu().numpy(), graph.rowptr.cpu().numpy()),
         shape=(graph.num_nodes, graph.num_nodes),
     )
+    if not matrix.data.any():
+        none = weight.new_zeros((graph.num_nodes, 0), dtype=torch.float64)
+        return LowRank(none, none[0], none, is_cut=False)
     if rank < graph.num_nodes - 1:
         # A fixed start makes the result the same from call to call.
         start = np.random.default_rng(0).standard_normal(graph.num_nodes)
@@ -65,9 +73,10 @@ def truncated_svd(graph: Graph, rank: int) -> LowRank:
     kept = largest[s[largest] > 1e-10 * max(s.max(initial=0.0), 1e-30)]
 
     def tensor(values: Any) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(weight)
+        return torch.from_numpy(np.ascontiguousarray(values)).to(weight.device)
 
-    return LowRank(tensor(u[:, kept]), tensor(s[kept]), tensor(vt[kept].T))
+    is_cut = len(kept) == rank < graph.num_nodes
+    return LowRank(tensor(u[:, kept]), tensor(s[kept]), tensor(vt[kept].T), is_cut=is_cut)
 
 
 def low_rank_product(
@@ -97,7 +106,8 @@ class _LowRankProduct(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(z)
         ctx.factors, ctx.graph, ctx.gradient = factors, graph, gradient
-        return factors.u @ (factors.s[:, None] * (factors.v.T @ z))
+        u, s, v = (part.to(z.dtype) for part in (factors.u, factors.s, factors.v))
+        return u @ (s[:, None] * (v.T @ z))
 
     @staticmethod
     @once_differentiable
@@ -106,8 +116,10 @@ class _LowRankProduct(torch.autograd.Function):
         factors: LowRank = ctx.factors
         grad_z = grad_weight = None
         if ctx.needs_input_grad[0]:
-            grad_z = factors.v @ (factors.s[:, None] * (factors.u.T @ grad))
-        if ctx.needs_input_grad[1] and ctx.gradient == "straight_through":
+            u, s, v = (part.to(z.dtype) for part in (factors.u, factors.s, factors.v))
+            grad_z = v @ (s[:, None] * (u.T @ grad))
+        untruncated = ctx.gradient == "straight_through" or not factors.is_cut
+        if ctx.needs_input_grad[1] and untruncated:
             grad_weight = _at_edges(grad, z, ctx.graph)
         elif ctx.needs_input_grad[1]:
             grad_weight = _exact_gradient(grad, z, factors, ctx.graph)
@@ -139,8 +151,12 @@ def _exact_gradient(grad: Tensor, z: Tensor, factors: LowRank, graph: Graph) -> 
 
     def apply(x: Tensor) -> Tensor:
         a, b = x[:n], x[n:]
-        a_next = s * a - product_over(graph.rowptr, graph.src, weight, b.contiguous())
-        b_next = s * b - product_over(graph.colptr, graph.dst_by_source, transposed, a.contiguous())
+        a_next = (1 + DAMPING) * s * a - product_over(
+            graph.rowptr, graph.src, weight, b.contiguous()
+        )
+        b_next = (1 + DAMPING) * s * b - product_over(
+            graph.colptr, graph.dst_by_source, transposed, a.contiguous()
+        )
         return torch.cat([a_next - u @ (u.T @ a_next), b_next - v @ (v.T @ b_next)])
 
     solution = _conjugate_gradients(apply, right)

@@ -1,0 +1,58 @@
+"""Small models in float64, and the frame that their dense formulas share."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from tests import oracles
+from tests.graphs import CHANNELS, NODES, random_edges
+
+CLASSES = 3
+HIDDEN = 6
+
+
+def build_model(cls: Callable[..., nn.Module], **options: object) -> nn.Module:
+    """A small model in eval mode, the same one for the same options.
+
+    All parameters and running moments are drawn, so that none of them is neutral.
+    """
+    torch.manual_seed(0)
+    arguments = {"hidden_channels": HIDDEN, **options}
+    model = cls(in_channels=CHANNELS, out_channels=CLASSES, **arguments).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+        for name, moments in model.named_buffers():
+            if name.endswith(("running_mean", "running_var")):
+                moments += torch.rand_like(moments)
+    return model
+
+
+def edges(*, weighted: bool = False, seed: int = 0) -> tuple[Tensor, Tensor | None]:
+    """A symmetric edge list, with weights or without."""
+    edge_index, weight = random_edges(seed, symmetric=True)
+    return edge_index, weight if weighted else None
+
+
+def dense_of(edge_index: Tensor, weight: Tensor | None, *, self_loops: bool = True) -> Tensor:
+    """The adjacency matrix of an edge list in float64."""
+    if weight is None:
+        weight = torch.ones(edge_index.size(1), dtype=torch.float64)
+    return oracles.adjacency(edge_index, weight, NODES, self_loops=self_loops)
+
+
+def dense_stack(
+    model: nn.Module,
+    x: Tensor,
+    apply: Callable[[nn.Module, Tensor], Tensor],
+    activation: Callable[[Tensor], Tensor] = torch.relu,
+) -> Tensor:
+    """Normalise, apply, activate; nothing after the last layer."""
+    assert isinstance(model.norms, nn.ModuleList)
+    assert isinstance(model.layers, nn.ModuleList)
+    last = len(model.layers) - 1
+    for i, (norm, layer) in enumerate(zip(model.norms, model.layers, strict=True)):
+        x = apply(layer, oracles.layer_norm(x, norm))
+        x = activation(x) if i < last else x
+    return x

@@ -1,0 +1,60 @@
+import pytest
+import torch
+from torch import Tensor
+
+from robust_diffusion.models import APPNP, MLP, appnp
+from robust_diffusion.operators import Graph, spmm
+from tests import oracles
+from tests.graphs import NODES, random_edges, random_signal
+from tests.models.small import build_model, dense_stack, edges
+
+
+@pytest.mark.parametrize("teleport", [0.01, 0.3])
+@pytest.mark.parametrize("steps", [1, 3, 10])
+def test_equals_the_dense_one(steps: int, teleport: float) -> None:
+    edge_index, weight = random_edges()
+    model = build_model(APPNP, num_iterations=steps, teleport=teleport)
+    local = dense_stack(model, random_signal(), lambda w, x: x @ w.weight.T + w.bias)
+    dense = oracles.normalized_adjacency(edge_index, weight, NODES)
+    expected = oracles.personalized_pagerank(local, dense, teleport, steps)
+    torch.testing.assert_close(model(random_signal(), edge_index, weight), expected)
+
+
+@pytest.mark.parametrize("options", [{"num_iterations": 0}, {"teleport": 1.0}], ids=str)
+def test_without_propagation_it_is_the_mlp(options: dict[str, object]) -> None:
+    model, mlp = build_model(APPNP, **options), build_model(MLP)
+    mlp.load_state_dict(model.state_dict())
+    given = (random_signal(), edges()[0])
+    torch.testing.assert_close(model(*given), mlp(*given))
+
+
+def test_many_steps_reach_the_stationary_solution() -> None:
+    edge_index, weight = random_edges(symmetric=True)
+    model = build_model(APPNP, num_iterations=400, teleport=0.1)
+    dense = oracles.normalized_adjacency(edge_index, weight, NODES)
+    local = dense_stack(model, random_signal(), lambda w, x: x @ w.weight.T + w.bias)
+    inverse = torch.linalg.inv(torch.eye(NODES, dtype=torch.float64) - 0.9 * dense)
+    torch.testing.assert_close(model(random_signal(), edge_index, weight), 0.1 * inverse @ local)
+
+
+def test_edges_are_dropped_anew_in_each_step_of_training_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Tensor] = []
+
+    def watched(weight: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        seen.append(weight)
+        return spmm(weight, z, graph)
+
+    monkeypatch.setattr(appnp, "spmm", watched)
+    given = (random_signal(), edges()[0])
+    model = build_model(APPNP, edge_dropout=0.5)
+    model(*given)
+    model.train()(*given)
+    whole, dropped = seen[0], seen[3:]
+    assert len(dropped) == 3
+    assert all(torch.equal(weight, whole) for weight in seen[:3])
+    for weight in dropped:
+        assert ((weight == 0) | (weight == 2 * whole)).all()
+        assert 0 < int((weight == 0).sum()) < weight.numel()
+    assert not torch.equal(dropped[0], dropped[1])

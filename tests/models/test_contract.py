@@ -1,0 +1,426 @@
+"""What holds for every model; new files of conf/model and conf/flow join by themselves.
+
+Models are built as the command line builds them, in double precision and of small widths.
+"""
+
+import inspect
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+import torch
+import torch.nn.functional as F
+from hydra.core.global_hydra import GlobalHydra
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+import robust_diffusion
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.flows import Flow
+from robust_diffusion.operators import Graph
+from robust_diffusion.training import NodeClassification
+from tests import oracles
+from tests.graphs import CHANNELS, CLUSTERS, clustered_edges, random_signal
+from tests.models.watch import WithoutWaiting, elsewhere
+
+Case = tuple[str, ...]
+
+CLASSES = 3
+NODES = sum(CLUSTERS)
+RANK = len(CLUSTERS)
+SMALL = ["model.hidden_channels=8", "model.num_layers=2", "solver=rk4", "solver.num_steps=1"]
+OF_ONE_MODEL = {"gcn_svd": [f"model.rank={RANK}"]}
+OF_TWO_READINGS = {"beltrami_guard", "gcn_svd", "gnn_guard", "graph_pde"}
+
+
+def options(group: str) -> list[str]:
+    return sorted(path.stem for path in Path(CONFIG_DIR, group).glob("*.yaml"))
+
+
+def cases() -> list[Case]:
+    """Every model; where the two readings or the flow shape it, one for each."""
+    found: list[Case] = []
+    for model in options("model"):
+        readings = options("fidelity") if model in OF_TWO_READINGS else ["paper"]
+        flows = [(f"flow={flow}",) for flow in options("flow")] if model == "graph_pde" else [()]
+        found += [(f"model={model}", *flow, f"fidelity={f}") for flow in flows for f in readings]
+    return found
+
+
+def name(case: Case) -> str:
+    return "-".join(part.split("=")[1] for part in case)
+
+
+def option(case: Case) -> str:
+    return case[0].split("=")[1]
+
+
+def but_for(*exceptions: str) -> Any:
+    """All cases but those of some models."""
+    return pytest.mark.parametrize(
+        "case", [c for c in cases() if option(c) not in exceptions], ids=name
+    )
+
+
+every_case = but_for()
+EDGE_FREE = {"mlp"}
+
+
+@cache
+def recipe(case: Case) -> DictConfig:
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG_DIR)):
+        small = [*SMALL, *OF_ONE_MODEL.get(option(case), [])]
+        model = hydra.compose("config", overrides=[*case, *small]).model
+    OmegaConf.resolve(model)
+    return model
+
+
+def build(case: Case, *, seed: int = 0, **changes: object) -> nn.Module:
+    torch.manual_seed(seed)
+    changes = {key: value for key, value in changes.items() if key in recipe(case)}
+    return instantiate(recipe(case), **changes)(
+        in_channels=CHANNELS, out_channels=CLASSES
+    ).double().eval()  # fmt: skip
+
+
+@pytest.fixture
+def edge_index() -> Tensor:
+    return clustered_edges()
+
+
+@pytest.fixture
+def x() -> Tensor:
+    """Nodes of one cluster are alike, so that a guard keeps most of the edges."""
+    cluster = torch.arange(RANK).repeat_interleave(torch.tensor(CLUSTERS))
+    centre = random_signal(5, CHANNELS, RANK)[cluster]
+    return 2 * centre + random_signal(0, CHANNELS, NODES)
+
+
+@pytest.fixture
+def weight(edge_index: Tensor) -> Tensor:
+    return 0.5 + random_signal(1, 1, edge_index.size(1)).squeeze(1).sigmoid()
+
+
+LABELS = torch.arange(NODES) % CLASSES
+
+
+def strays(module: nn.Module) -> list[str]:
+    """Tensors and modules that a module holds without having registered them."""
+    registered = ("_parameters", "_buffers", "_modules")
+
+    def hidden(value: object) -> bool:
+        if isinstance(value, list | tuple | set):
+            return any(map(hidden, value))
+        if isinstance(value, dict):
+            return any(map(hidden, value.values()))
+        return isinstance(value, Tensor | nn.Module)
+
+    return [key for key, value in vars(module).items() if key not in registered and hidden(value)]
+
+
+def test_a_stray_is_found() -> None:
+    module = nn.Linear(2, 2)
+    assert strays(module) == []
+    module.others = [nn.Linear(2, 2)]
+    assert strays(module) == ["others"]
+
+
+@every_case
+def test_everything_that_is_trained_is_registered(case: Case) -> None:
+    for module in build(case).modules():
+        assert strays(module) == []
+
+
+@every_case
+def test_every_parameter_trains_and_is_restored_bit_for_bit(
+    case: Case, x: Tensor, edge_index: Tensor, tmp_path: Path
+) -> None:
+    module = NodeClassification(build(case), num_classes=CLASSES).train()
+    parameters = dict(module.named_parameters())
+    before = {key: parameter.detach().clone() for key, parameter in parameters.items()}
+    optimizer = module.configure_optimizers()
+    optimised = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert {id(parameter) for parameter in parameters.values()} == optimised
+    F.cross_entropy(module(Data(x=x, edge_index=edge_index)), LABELS).backward()
+    optimizer.step()
+    for key, parameter in parameters.items():
+        assert parameter.grad is not None, key
+        assert parameter.grad.isfinite().all(), key
+        assert parameter.grad.abs().sum() > 1e-10, key
+        assert not torch.equal(parameter, before[key]), key
+    torch.save(module.state_dict(), tmp_path / "best.ckpt")
+    stored = torch.load(tmp_path / "best.ckpt", weights_only=True)
+    assert set(parameters) <= set(stored)
+    restored = NodeClassification(build(case, seed=1), num_classes=CLASSES)
+    expected = module.eval()(Data(x=x, edge_index=edge_index))
+    assert not torch.equal(restored(Data(x=x, edge_index=edge_index)), expected)
+    restored.load_state_dict(stored)
+    assert torch.equal(restored(Data(x=x, edge_index=edge_index)), expected)
+
+
+@every_case
+def test_evaluation_is_deterministic(case: Case, x: Tensor, edge_index: Tensor) -> None:
+    model = build(case)
+    first = model(x, edge_index)
+    torch.manual_seed(77)
+    assert torch.equal(model(x, edge_index), first)
+    assert first.shape == (NODES, CLASSES)
+    assert first.std(0).min() > 1e-3
+
+
+@every_case
+def test_inputs_stay_as_they_are(case: Case, x: Tensor, edge_index: Tensor, weight: Tensor) -> None:
+    given = (x, edge_index, weight)
+    copies = [tensor.clone() for tensor in given]
+    build(case)(*given)
+    assert all(map(torch.equal, given, copies))
+
+
+@every_case
+def test_single_precision_is_kept(case: Case, x: Tensor, edge_index: Tensor) -> None:
+    assert build(case).float()(x.float(), edge_index).dtype == torch.float32
+
+
+@every_case
+def test_absent_weights_are_ones(case: Case, x: Tensor, edge_index: Tensor) -> None:
+    model, ones = build(case), torch.ones(edge_index.size(1), dtype=torch.float64)
+    torch.testing.assert_close(model(x, edge_index, ones), model(x, edge_index))
+
+
+def test_the_graph_has_a_gap_after_the_singular_values_that_are_kept(edge_index: Tensor) -> None:
+    ones = torch.ones(edge_index.size(1), dtype=torch.float64)
+    for self_loops in (False, True):
+        dense = oracles.adjacency(edge_index, ones, NODES, self_loops=self_loops)
+        values = torch.linalg.svdvals(dense)
+        assert values[RANK - 1] > 1.04 * values[RANK]
+
+
+@every_case
+def test_renumbering_the_nodes_renumbers_the_logits(
+    case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
+) -> None:
+    model, order = build(case), torch.randperm(NODES, generator=torch.Generator().manual_seed(0))
+    renamed = order.argsort()[edge_index]
+    for given in (None, weight):
+        torch.testing.assert_close(
+            model(x[order], renamed, given), model(x, edge_index, given)[order]
+        )
+
+
+@every_case
+def test_the_order_of_the_edges_does_not_matter(
+    case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
+) -> None:
+    model, order = build(case), torch.arange(edge_index.size(1)).flip(0)
+    torch.testing.assert_close(
+        model(x, edge_index[:, order], weight[order]), model(x, edge_index, weight)
+    )
+
+
+@every_case
+def test_weight_zero_is_the_same_as_no_edge(
+    case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
+) -> None:
+    model, stays = build(case), torch.arange(weight.numel()) % 4 > 0
+    zeroed = model(x, edge_index, weight * stays)
+    removed = model(x, edge_index[:, stays], weight[stays])
+    torch.testing.assert_close(zeroed, removed, rtol=0, atol=1e-10)
+    if option(case) not in EDGE_FREE:
+        assert (removed - model(x, edge_index, weight)).abs().max() > 1e-6
+
+
+def counts_duplicates(case: Case) -> bool:
+    """Whether an edge that is listed twice is one of the sum of the weights.
+
+    A modulated flow multiplies two softmaxes, and a guard takes the exponential of shares.
+    """
+    modulated = ("beltrami", "mean_curvature", "p_laplacian")
+    product = any(part in (f"flow={flow}" for flow in modulated) for part in case)
+    return option(case) not in ("beltrami_guard", "gnn_guard") and not product
+
+
+@every_case
+def test_an_edge_listed_twice_is_finite_and_counts_by_its_total_weight(
+    case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
+) -> None:
+    model, twice = build(case), torch.arange(5)
+    doubled = model(
+        x, torch.cat([edge_index, edge_index[:, twice]], 1), torch.cat([weight, weight[twice]])
+    )
+    assert doubled.isfinite().all()
+    if counts_duplicates(case):
+        total = weight.index_add(0, twice, weight[twice])
+        torch.testing.assert_close(doubled, model(x, edge_index, total))
+
+
+NONE = torch.zeros(2, 0, dtype=torch.long)
+# Isolated nodes, a pair, edges of one direction, duplicates.
+ODD = torch.tensor([[1, 0, 2, 2, 2, 3, 3], [0, 1, 3, 4, 5, 6, 6]])
+SELF_LOOPS = torch.tensor([[0, 7, 7, 3], [0, 7, 7, 3]])
+DEGENERATE = {
+    "no edges": (NONE, NODES),
+    "one node": (NONE, 1),
+    "odd edges": (ODD, NODES),
+    "self-loops": (torch.cat([ODD, SELF_LOOPS], 1), NODES),
+    "one node with a self-loop": (torch.zeros(2, 1, dtype=torch.long), 1),
+}
+
+
+@every_case
+def test_degenerate_graphs_give_finite_logits(case: Case, x: Tensor) -> None:
+    model = build(case).float()
+    for key, (edge_index, nodes) in DEGENERATE.items():
+        for weight in (None, torch.zeros(edge_index.size(1))):
+            logits = model(x[:nodes].float(), edge_index, weight)
+            assert logits.shape == (nodes, CLASSES), key
+            assert logits.isfinite().all(), (key, weight)
+
+
+@every_case
+def test_degenerate_graphs_give_finite_gradients(case: Case, x: Tensor) -> None:
+    model = build(case).float()
+    x[0] = 0
+    for key in ("no edges", "odd edges"):
+        edge_index, nodes = DEGENERATE[key]
+        for value in (1.0, 0.0):
+            weight = torch.full((edge_index.size(1),), value)
+            inputs = [x[:nodes].float().requires_grad_(), weight.requires_grad_()]
+            loss = model(inputs[0], edge_index, weight).square().sum()
+            for gradient in torch.autograd.grad(loss, inputs, allow_unused=True):
+                assert gradient is None or gradient.isfinite().all(), (key, value)
+
+
+# A truncated decomposition is one of the whole graph.
+@but_for("gcn_svd")
+def test_an_isolated_node_is_a_graph_of_its_own(case: Case, x: Tensor, edge_index: Tensor) -> None:
+    model = build(case)
+    alone = (edge_index != 0).all(0)
+    whole = model(x, edge_index[:, alone])
+    torch.testing.assert_close(whole[:1], model(x[:1], NONE))
+
+
+# GIN adds no self-loops: there a node that lists itself is its own neighbour.
+@but_for("gin")
+def test_a_self_loop_of_weight_one_that_is_given_is_the_one_that_is_added(
+    case: Case, x: Tensor, edge_index: Tensor
+) -> None:
+    model, loops = build(case), torch.arange(0, NODES, 2).expand(2, -1)
+    torch.testing.assert_close(model(x, torch.cat([edge_index, loops], 1)), model(x, edge_index))
+
+
+@pytest.mark.parametrize("by", ["features", "weights"])
+@every_case
+def test_exact_gradients_equal_finite_differences(
+    case: Case, by: str, x: Tensor, edge_index: Tensor, weight: Tensor
+) -> None:
+    model, readout = build(case, gradient="exact"), random_signal(2, CLASSES, NODES)
+    point = x if by == "features" else weight
+
+    def loss(at: Tensor) -> Tensor:
+        logits = model(at, edge_index, weight) if by == "features" else model(x, edge_index, at)
+        return (logits * readout).sum()
+
+    (gradient,) = torch.autograd.grad(
+        loss(point.requires_grad_()), point, allow_unused=True, materialize_grads=True
+    )
+    edge_free = option(case) in EDGE_FREE and by == "weights"
+    assert (gradient == 0).all() == edge_free
+    for seed in range(2):
+        direction = random_signal(seed, 1, point.numel()).view_as(point)
+        with torch.no_grad():
+            ahead, behind = (loss(point + sign * 1e-6 * direction) for sign in (1, -1))
+        difference = (ahead - behind).item() / 2e-6
+        assert (gradient * direction).sum().item() == pytest.approx(difference, rel=1e-5, abs=1e-6)
+
+
+@every_case
+def test_takes_foreign_degrees_if_it_says_so(
+    case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
+) -> None:
+    model = build(case)
+    takes = model.normalizes_by_degree
+    assert takes == ("degree" in inspect.signature(model.forward).parameters)
+    if takes:
+        own = oracles.adjacency(edge_index, weight, NODES, self_loops=True).sum(1)
+        expected = model(x, edge_index, weight)
+        torch.testing.assert_close(model(x, edge_index, weight, own), expected)
+        assert (model(x, edge_index, weight, 2 * own) - expected).abs().max() > 1e-6
+
+
+def test_waiting_for_the_device_is_noticed() -> None:
+    values, mask = torch.ones(3), torch.tensor([True, False, True])
+    for waits in (
+        lambda: values.sum().item(),
+        lambda: bool(mask.any()),
+        lambda: mask.nonzero(),
+        lambda: values[mask],
+        lambda: torch.equal(values, values),
+    ):
+        with WithoutWaiting(), pytest.raises(AssertionError, match="waits"):
+            waits()
+    with WithoutWaiting(), pytest.raises(AssertionError, match="copies"):
+        values.to("meta")
+    with elsewhere(), pytest.raises(RuntimeError, match="device"):
+        values + torch.zeros(3)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@every_case
+def test_a_forward_pass_neither_waits_for_the_device_nor_names_one(
+    case: Case, training: bool, x: Tensor, edge_index: Tensor
+) -> None:
+    # The solver of torchdiffeq waits, and rewiring draws edges that it must count.
+    model = build(case, rewiring=None).train(training)
+    for flow in flows_of(model):
+        flow.t_end = 0.0
+    model(x, edge_index)  # finds the layout of the edges and, for a low-rank model, its factors
+    with WithoutWaiting():
+        model(x, edge_index)
+    with elsewhere():
+        model(x, edge_index)
+
+
+def flows_of(model: nn.Module) -> list[Flow]:
+    return [module for module in model.modules() if isinstance(module, Flow)]
+
+
+@pytest.mark.parametrize("case", [c for c in cases() if "flow=" in "".join(c)], ids=name)
+def test_a_right_hand_side_neither_waits_for_the_device_nor_names_one(
+    case: Case, edge_index: Tensor
+) -> None:
+    flow, time = flows_of(build(case))[0], torch.tensor(0.0, dtype=torch.float64)
+    z = random_signal(0, flow.channels, NODES)
+    given = Graph.from_edge_index(edge_index, num_nodes=NODES, dtype=torch.float64)
+
+    def once() -> None:
+        graph = flow.prepare(z, given)
+        flow(time, z, graph)
+        flow.similarity(z, given)
+
+    once()
+    with WithoutWaiting():
+        once()
+    with elsewhere():
+        once()
+
+
+@pytest.mark.parametrize("package", ["models", "flows", "operators"])
+def test_no_file_names_a_device(package: str) -> None:
+    assert robust_diffusion.__file__ is not None
+    files = sorted(Path(robust_diffusion.__file__).parent.joinpath(package).glob("**/*.py"))
+    assert len(files) > 3
+    for file in files:
+        assert "cuda" not in file.read_text().lower(), file
+
+
+@but_for(*OF_TWO_READINGS)
+def test_the_other_reading_is_the_same_model(case: Case) -> None:
+    other = (case[0], "fidelity=released")
+    assert "fidelity=paper" in case
+    assert recipe(other) == recipe(case)
+    assert "flow" not in recipe(case)

@@ -1,0 +1,177 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.models import Guard, guard
+from robust_diffusion.models.guard import cosine_similarity
+from robust_diffusion.operators import Graph
+from tests import oracles
+from tests.graphs import NODES, random_edges, random_graph, random_signal, without_type_checks
+
+GRADIENTS = ["exact", "straight_through", "detached"]
+
+
+def plain_graph(seed: int = 0) -> Graph:
+    return random_graph(seed, symmetric=True, weighted=False)
+
+
+def with_leaf(graph: Graph) -> tuple[Graph, Tensor]:
+    weight = graph.weight.clone().requires_grad_()
+    return Graph(graph.src, graph.dst, weight, graph.num_nodes), weight
+
+
+def dense_of(graph: Graph) -> Tensor:
+    return oracles.adjacency(graph.edge_index, graph.weight, graph.num_nodes)
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+@pytest.mark.parametrize("threshold", [0.0, 0.1, 0.6])
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_the_dense_one_layer_after_layer(seed: int, threshold: float, gradient: str) -> None:
+    guard, graph = Guard(threshold=threshold, gradient=gradient), plain_graph(seed)
+    dense = dense_of(graph)
+    for layer in range(3):
+        x = random_signal(10 * seed + layer)
+        dense, expected = oracles.guard(x, dense, threshold)
+        graph, weighted = guard(x, graph)
+        torch.testing.assert_close(dense_of(graph), dense, rtol=0, atol=0)
+        torch.testing.assert_close(dense_of(weighted), expected)
+
+
+def test_a_pruned_edge_stays_pruned_however_alike_its_ends_become() -> None:
+    guard, graph = Guard(threshold=0.5), plain_graph()
+    kept, _ = guard(random_signal(), graph)
+    pruned = kept.weight == 0
+    assert 0 < int(pruned.sum()) < graph.num_edges - NODES
+    again, weighted = guard(torch.ones(NODES, 2, dtype=torch.float64), kept)
+    assert torch.equal(again.weight, kept.weight)
+    assert torch.equal(weighted.weight == 0, pruned)
+    loops = graph.src == graph.dst
+    assert (kept.weight[loops] == 1).all()
+
+
+def test_it_can_prune_only() -> None:
+    graph, x = random_graph(), random_signal()
+    kept, weighted = Guard(reweight=False)(x, graph)
+    stays = (graph.src == graph.dst) | (cosine_similarity(x, graph) >= 0.1)
+    assert not stays.all()
+    assert torch.equal(weighted.weight, kept.weight)
+    assert torch.equal(kept.weight, graph.weight * stays)
+
+
+def test_weight_zero_is_the_same_as_no_edge() -> None:
+    edge_index, weight = random_edges()
+    stays, x = torch.arange(weight.numel()) % 3 > 0, random_signal()
+    zeroed, removed = (
+        Guard()(x, Graph.from_edge_index(e, w, num_nodes=NODES))
+        for e, w in ((edge_index, weight * stays), (edge_index[:, stays], weight[stays]))
+    )
+    for first, second in zip(zeroed, removed, strict=True):
+        torch.testing.assert_close(dense_of(first), dense_of(second))
+
+
+def test_a_node_without_neighbours_keeps_itself() -> None:
+    graph = Graph.from_edge_index(torch.tensor([[0], [1]]), num_nodes=3, dtype=torch.float64)
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+    _, weighted = Guard()(x, graph)
+    torch.testing.assert_close(dense_of(weighted), math.e * torch.eye(3, dtype=torch.float64))
+
+
+def test_a_negative_similarity_that_stays_counts_nothing() -> None:
+    graph = Graph.from_edge_index(torch.tensor([[0, 1], [2, 2]]), num_nodes=3, dtype=torch.float64)
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [1.0, 0.2]], dtype=torch.float64)
+    _, weighted = Guard(threshold=-1.0)(x, graph)
+    dense = dense_of(weighted)
+    assert dense[2, 0] == pytest.approx(math.e)
+    assert dense[2, 1] == 1
+    assert dense[2, 2] == pytest.approx(math.exp(1 / 3))
+
+
+@pytest.mark.parametrize("channels", [1, 5, 16, 40])
+def test_similarity_equals_torchs_own_however_many_columns_are_held(
+    channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, x = random_graph(), random_signal(0, channels)
+    expected = F.cosine_similarity(x[graph.dst], x[graph.src], dim=1)
+    for held in (guard.VALUES_AT_A_TIME, 1):
+        monkeypatch.setattr(guard, "VALUES_AT_A_TIME", held)
+        torch.testing.assert_close(cosine_similarity(x, graph), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e15])
+def test_similarity_and_gradient_are_finite_at_any_scale(scale: float, dtype: torch.dtype) -> None:
+    graph, x = plain_graph(), scale * random_signal()
+    x = x.to(dtype).requires_grad_()
+    graph = Graph(graph.src, graph.dst, graph.weight.to(dtype), NODES)
+    similarity = cosine_similarity(x, graph)
+    similarity.sum().backward()
+    assert (similarity.abs() <= 1 + 1e-5).all()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("reweight", [True, False])
+def test_exact_gradients_are_those_of_the_weights(reweight: bool) -> None:
+    graph = random_graph()
+    guard = Guard(threshold=0.1, reweight=reweight)
+
+    def judged(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        kept, weighted = guard(x, Graph(graph.src, graph.dst, weight, NODES))
+        return kept.weight, weighted.weight
+
+    inputs = (random_signal().requires_grad_(), graph.weight.clone().requires_grad_())
+    assert torch.autograd.gradcheck(judged, inputs)
+
+
+def gradients(gradient: str, x: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    """By features and by weights of the graph, self-loops included, of a readout of the weights."""
+    graph, weight = with_leaf(plain_graph())
+    x = x.clone().requires_grad_()
+    _, weighted = Guard(threshold=threshold, gradient=gradient)(x, graph)
+    readout = torch.linspace(1, 2, weight.numel(), dtype=torch.float64)
+    by_x, by_weight = torch.autograd.grad((weighted.weight * readout).sum(), (x, weight))
+    return by_x, by_weight
+
+
+def test_straight_through_lets_a_gradient_through_to_pruned_edges() -> None:
+    graph, x = plain_graph(), random_signal()
+    pruned = Guard(threshold=0.5)(x, graph)[0].weight == 0
+    _, exact = gradients("exact", x, 0.5)
+    _, straight = gradients("straight_through", x, 0.5)
+    assert (exact[pruned] == 0).all()
+    assert (straight[pruned] != 0).all()
+    assert (exact[~pruned] != 0).all()
+
+
+def test_straight_through_is_exact_where_nothing_is_pruned() -> None:
+    x = random_signal().abs()
+    for exact, straight in zip(
+        gradients("exact", x, 0.0), gradients("straight_through", x, 0.0), strict=True
+    ):
+        torch.testing.assert_close(straight, exact)
+
+
+def test_detached_hides_every_gradient() -> None:
+    graph, _ = with_leaf(plain_graph())
+    kept, weighted = Guard(gradient="detached")(random_signal().requires_grad_(), graph)
+    assert not kept.weight.requires_grad
+    assert not weighted.weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": 1.1}, r"model\.threshold=1\.1"),
+        ({"threshold": -1.5}, r"model\.threshold=-1\.5"),
+        ({"threshold": float("nan")}, r"model\.threshold=nan"),
+        ({"gradient": "none"}, r"model\.gradient=none: unknown"),
+    ],
+)
+def test_bad_option_names_its_key(options: dict[str, object], message: str) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=message):
+        Guard(**options)

@@ -1,0 +1,145 @@
+"""Every hyper-parameter of the baselines and defenders does something, or says what is wrong."""
+
+import inspect
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.flows import Beltrami
+from robust_diffusion.models import (
+    APPNP,
+    GAT,
+    GCN,
+    GCNSVD,
+    GIN,
+    MLP,
+    BeltramiGuard,
+    GNNGuard,
+    GraphSAGE,
+    Rewiring,
+    RobustGCN,
+)
+from robust_diffusion.solver import Solver
+from tests.graphs import random_signal, without_type_checks
+from tests.models.small import build_model, edges
+
+GUARDED = partial(
+    BeltramiGuard,
+    flow=partial(Beltrami, heads=2, attention_channels=6),
+    solver=Solver("euler", num_steps=1),
+)
+MODELS = {
+    "appnp": APPNP,
+    "beltrami_guard": GUARDED,
+    "gat": GAT,
+    "gcn": GCN,
+    "gcn_svd": partial(GCNSVD, rank=3),
+    "gin": GIN,
+    "gnn_guard": GNNGuard,
+    "graph_sage": GraphSAGE,
+    "mlp": MLP,
+    "robust_gcn": RobustGCN,
+}
+EVERYWHERE = [
+    ("hidden_channels", 7),
+    ("hidden_channels", [4, 5]),
+    ("num_layers", 2),
+    ("layer_norm", "other"),
+]
+OWN = {
+    "appnp": [("num_iterations", 4), ("teleport", 0.2)],
+    "beltrami_guard": [
+        ("threshold", 0.7),
+        ("reweight", False),
+        ("flow", partial(Beltrami, heads=3, attention_channels=6)),
+        ("solver", Solver("euler", num_steps=2)),
+    ],
+    "gat": [("heads", 2)],
+    "gcn_svd": [("rank", 2)],
+    "gin": [("batch_norm", False)],
+    "gnn_guard": [("threshold", 0.7)],
+    "robust_gcn": [("sample_at_test", True)],
+}
+IN_TRAINING = {
+    "appnp": [("edge_dropout", 0.4)],
+    "beltrami_guard": [("rewiring", Rewiring())],
+}
+SWITCHED = ("beltrami_guard", "gcn_svd", "gnn_guard")
+BAD = {
+    "appnp": [
+        ("num_iterations", -1),
+        ("num_iterations", 2.0),
+        ("teleport", 1.1),
+        ("edge_dropout", 1.0),
+    ],
+    "beltrami_guard": [("threshold", 2.0), ("gradient", "true")],
+    "gat": [("heads", 0), ("heads", 1.5)],
+    "gcn_svd": [("rank", 0), ("rank", None), ("gradient", "true")],
+    "gnn_guard": [("threshold", -2.0), ("gradient", "true")],
+}
+BAD_EVERYWHERE = [
+    ("dropout", -0.1),
+    ("dropout", 1.0),
+    ("dropout", 1.5),
+    ("num_layers", 0),
+    ("hidden_channels", 0),
+    ("hidden_channels", [4]),
+]
+
+
+def target(model: str) -> type[nn.Module]:
+    return getattr(MODELS[model], "func", MODELS[model])
+
+
+def arguments(model: str) -> set[str]:
+    return set(inspect.signature(target(model)).parameters) - {"in_channels", "out_channels"}
+
+
+def table(own: dict[str, list[tuple[str, object]]], everywhere: list[tuple[str, object]]) -> list:
+    return [
+        (model, key, value)
+        for model in MODELS
+        for key, value in (*everywhere, *own.get(model, []))
+        if key in arguments(model)
+    ]
+
+
+@pytest.mark.parametrize(("model", "key", "value"), table(OWN, EVERYWHERE))
+def test_it_changes_the_logits(model: str, key: str, value: object) -> None:
+    if value == "other":
+        value = not inspect.signature(target(model)).parameters[key].default
+    given = (random_signal(), edges()[0])
+    default, changed = build_model(MODELS[model]), build_model(MODELS[model], **{key: value})
+    assert (default(*given) - changed(*given)).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize(("model", "key", "value"), table(IN_TRAINING, [("dropout", 0.7)]))
+def test_it_changes_training_only(model: str, key: str, value: object) -> None:
+    given = (random_signal(), edges()[0])
+    off = {key: 0.0 for key in ("dropout", "edge_dropout") if key in arguments(model)}
+    logits: dict[bool, list[torch.Tensor]] = {False: [], True: []}
+    for options in (off, off | {key: value}):
+        built = build_model(MODELS[model], **options)
+        for training in (False, True):
+            torch.manual_seed(3)
+            logits[training].append(built.train(training)(*given))
+    assert torch.equal(*logits[False])
+    assert (logits[True][0] - logits[True][1]).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_argument_is_tried(model: str) -> None:
+    tried = {key for name, key, _ in table(OWN, EVERYWHERE) if name == model}
+    tried |= {key for name, key, _ in table(IN_TRAINING, [("dropout", 0)]) if name == model}
+    if model in SWITCHED:  # whose own tests compare the gradients
+        tried.add("gradient")
+    assert tried == arguments(model)
+
+
+@pytest.mark.parametrize(("model", "key", "value"), table(BAD, BAD_EVERYWHERE))
+def test_a_bad_value_names_its_key(model: str, key: str, value: object) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=rf"model\.{key}="):
+        build_model(MODELS[model], **{key: value})

@@ -1,0 +1,60 @@
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from robust_diffusion.flows import Beltrami
+from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, GNNGuard
+from robust_diffusion.models.variants import with_adjoint, with_gradient
+from robust_diffusion.solver import Solver
+from tests.graphs import random_edges, random_signal
+from tests.models.small import build_model
+
+GUARDED = partial(
+    BeltramiGuard,
+    flow=partial(Beltrami, heads=2, attention_channels=6),
+    solver=Solver("rk4", num_steps=2),
+)
+
+
+def by_weights(model: nn.Module) -> torch.Tensor | None:
+    edge_index, weight = random_edges()
+    loss = model(random_signal(), edge_index, weight.requires_grad_()).square().sum()
+    return torch.autograd.grad(loss, weight, allow_unused=True)[0]
+
+
+@pytest.mark.parametrize(
+    "cls", [GNNGuard, partial(GCNSVD, rank=3), GUARDED], ids=["guard", "svd", "beltrami"]
+)
+def test_the_gradient_of_a_copy_is_switched_and_nothing_else(cls: type[nn.Module]) -> None:
+    model = build_model(cls, gradient="detached")
+    for gradient in ("exact", "straight_through"):
+        variant = with_gradient(model, gradient)
+        given = (random_signal(), random_edges()[0])
+        assert torch.equal(variant(*given), model(*given))
+        expected = by_weights(build_model(cls, gradient=gradient))
+        assert expected is not None
+        torch.testing.assert_close(by_weights(variant), expected)
+        assert by_weights(model) is None
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_the_derivative_of_a_copy_is_switched(adjoint: bool) -> None:
+    solver = Solver("rk4", num_steps=2, adjoint=not adjoint)
+    model = build_model(GUARDED, solver=solver)
+    variant = with_adjoint(model, adjoint=adjoint)
+    assert [layer.solver.adjoint for layer in variant.layers] == [adjoint] * 3
+    assert [layer.solver.adjoint for layer in model.layers] == [not adjoint] * 3
+    for solvers in ((layer.solver, old.solver) for layer, old in zip(variant.layers, model.layers)):  # noqa: B905
+        first, second = ({**vars(s), "adjoint": None} for s in solvers)
+        assert first == second
+
+
+def test_a_model_without_a_switch_is_copied() -> None:
+    model = build_model(GCN)
+    for variant in (with_gradient(model, "exact"), with_adjoint(model, adjoint=True)):
+        assert variant is not model
+        with torch.no_grad():
+            next(variant.parameters()).add_(1)
+        assert not torch.equal(next(variant.parameters()), next(model.parameters()))
