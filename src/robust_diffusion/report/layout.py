@@ -1,0 +1,205 @@
+"""Layouts: the `table` section of an experiment, read into rows and columns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, product
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from omegaconf import OmegaConf
+
+from robust_diffusion.checks import check_choice, check_whole
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.report.axes import choice
+from robust_diffusion.report.printed import PrintedNumber, printed_number
+
+Best = Literal["row", "column", "none"]
+Kind = Literal["accuracy", "budgets"]
+
+REQUIRED = {"number", "label", "caption", "headings", "rows", "columns", "best"}
+OPTIONAL = {"kind", "fixed", "grouped"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row or a column, or what all entries of a table have in common.
+
+    Args:
+        keys: Axis -> value.
+        labels: What the table shows, one text per axis.
+        printed: Column of `printed.csv` -> text.
+        record: Dotted path in a record -> value.
+    """
+
+    keys: Mapping[str, str] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    printed: Mapping[str, str] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    def __or__(self, other: "Line") -> "Line":
+        """Both; where they differ, the other counts."""
+        printed = {**self.printed, **other.printed}
+        # Two axes may each have a part of the paper's parameter, as in "implicit_adams;tau=2".
+        if "parameter" in self.printed and "parameter" in other.printed:
+            printed["parameter"] = f"{self.printed['parameter']};{other.printed['parameter']}"
+        return Line(
+            {**self.keys, **other.keys},
+            self.labels + other.labels,
+            printed,
+            {**self.record, **other.record},
+        )
+
+    @property
+    def label(self) -> str:
+        """The labels in one text."""
+        return " ".join(self.labels)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What one of the paper's tables looks like.
+
+    Args:
+        number: Of the table, in the order of the paper's source.
+        label: The table's in the paper's source and in `printed.csv`.
+        kind: `accuracy` of recorded cells, or the `budgets` of the configuration.
+        caption: The paper's.
+        headings: Of the columns that name the rows.
+        fixed: What all entries have in common and no row or column shows.
+        rows: From top to bottom.
+        columns: From left to right.
+        best: Along what the best and the second best entry are marked.
+        grouped: Rows below each other with the same first label are one block.
+        swept: Options that the experiment runs through.
+    """
+
+    number: int
+    label: str
+    kind: Kind
+    caption: str
+    headings: tuple[str, ...]
+    fixed: Line
+    rows: tuple[Line, ...]
+    columns: tuple[Line, ...]
+    best: Best
+    grouped: bool = True
+    swept: frozenset[str] = frozenset()
+
+    @property
+    def experiment(self) -> str:
+        """Name of the experiment whose cells it shows."""
+        return f"table-{self.number}"
+
+    @property
+    def blocks(self) -> list[list[int]]:
+        """Places of the rows, those that share their first label together."""
+        if not self.grouped:
+            return [[i] for i in range(len(self.rows))]
+        places = groupby(range(len(self.rows)), key=lambda i: self.rows[i].labels[0])
+        return [list(block) for _, block in places]
+
+    def at(self, row: Line, column: Line) -> Line:
+        """What an entry stands for."""
+        return self.fixed | row | column
+
+    def printed(self, row: Line, column: Line) -> PrintedNumber:
+        """The paper's entry.
+
+        Raises:
+            ConfigError: The paper has none, or more than one.
+        """
+        return printed_number({"table": self.label, **self.at(row, column).printed})
+
+
+def table_numbers() -> list[int]:
+    """Numbers of the tables that have a layout."""
+    paths = CONFIG_DIR.glob("experiment/table-*.yaml")
+    return sorted(
+        int(path.stem.removeprefix("table-")) for path in paths if "table" in _experiment(path)
+    )
+
+
+def load_layout(number: int) -> Layout:
+    """The layout of a table.
+
+    Args:
+        number: Of the table.
+
+    Raises:
+        ConfigError: There is no such table, or its layout does not fit together.
+    """
+    path = CONFIG_DIR / "experiment" / f"table-{number}.yaml"
+    experiment = _experiment(path) if path.is_file() else {}
+    if "table" not in experiment:
+        known = ", ".join(map(str, table_numbers()))
+        raise ConfigError(f"table={number}: has no layout; use one of {known}")
+    sweeper = experiment.get("hydra", {}).get("sweeper", {})
+    grids = [sweeper.get("params", {}), *sweeper.get("grids", [])]
+    swept = frozenset(key for grid in grids for key in grid)
+    return replace(parse_layout(experiment["table"]), swept=swept)
+
+
+def parse_layout(section: Mapping[str, Any]) -> Layout:
+    """Read a layout.
+
+    Args:
+        section: The `table` section of an experiment.
+
+    Raises:
+        ConfigError: A key or value that is missing, unknown or does not fit.
+    """
+    for key in section:
+        check_choice("table", key, REQUIRED | OPTIONAL)
+    for key in sorted(REQUIRED - set(section)):
+        raise ConfigError(f"table.{key}: missing; every layout has one")
+    layout = Layout(
+        number=check_whole("table.number", section["number"], at_least=1),
+        label=section["label"],
+        kind=check_choice("table.kind", section.get("kind", "accuracy"), get_args(Kind)),  # type: ignore[arg-type]
+        caption=section["caption"],
+        headings=tuple(section["headings"]),
+        fixed=_product(section.get("fixed", {}))[0],
+        rows=_lines(section["rows"]),
+        columns=_lines(section["columns"]),
+        best=check_choice("table.best", section["best"], get_args(Best)),  # type: ignore[arg-type]
+        grouped=section.get("grouped", True),
+    )
+    for line in layout.rows:
+        if len(line.labels) != len(layout.headings):
+            raise ConfigError(
+                f"table.headings={list(layout.headings)}: the row {line.label} has "
+                f"{len(line.labels)} labels; give one heading for each"
+            )
+    return layout
+
+
+def _experiment(path: Path) -> dict[str, Any]:
+    experiment: Any = OmegaConf.to_container(OmegaConf.load(path))
+    return experiment  # type: ignore[no-any-return]
+
+
+def _lines(blocks: Sequence[Mapping[str, Any]]) -> tuple[Line, ...]:
+    return tuple(line for block in blocks for line in _product(block))
+
+
+def _product(axes: Mapping[str, Any]) -> list[Line]:
+    """Every combination of the axes' values, the first axis slowest."""
+    lines = []
+    for chosen in product(*(_values(axis, values) for axis, values in axes.items())):
+        line = Line()
+        for part in chosen:
+            line = line | part
+        lines.append(line)
+    return lines
+
+
+def _values(axis: str, values: Any) -> list[Line]:
+    """One line per value; a mapping gives each value its label."""
+    given = values if isinstance(values, Mapping | list) else [values]
+    lines = []
+    for value in map(str, given):
+        found = choice(axis, value)
+        label = str(given[value]) if isinstance(given, Mapping) else found.label
+        lines.append(Line({axis: value}, (label,), found.printed, found.record))
+    return lines

@@ -1,0 +1,65 @@
+"""The numbers that the paper prints, from `printed.csv` beside this file."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from robust_diffusion.errors import ConfigError
+
+PRINTED = Path(__file__).with_name("printed.csv")
+
+ASSUMED_RUNS = 5
+"""Runs behind a printed mean and deviation; the paper says 5 to 10, so this is the cautious end."""
+
+
+@dataclass(frozen=True)
+class PrintedNumber:
+    """One entry of one of the paper's tables.
+
+    Args:
+        row: Its place in the file, which tells two of them apart.
+        mean: In the table's unit; `None` where the paper prints "-".
+        std: In the same unit; `None` where none is printed.
+        budget: Injected nodes, and edges of each, where the paper says so.
+    """
+
+    row: int
+    mean: float | None
+    std: float | None
+    budget: tuple[int, int] | None = None
+
+
+@cache
+def printed_rows() -> tuple[dict[str, str], ...]:
+    """Every row of the file, as text."""
+    with PRINTED.open(newline="", encoding="utf-8") as file:
+        return tuple(csv.DictReader(file))
+
+
+def printed_number(where: Mapping[str, str]) -> PrintedNumber:
+    """The one entry of which all that is true.
+
+    Args:
+        where: Per column of the file its text.
+
+    Raises:
+        ConfigError: There is none, or more than one.
+    """
+    found = [
+        (i, row)
+        for i, row in enumerate(printed_rows())
+        if all(row[column] == text for column, text in where.items())
+    ]
+    if len(found) != 1:
+        wanted = ", ".join(f"{column}={text}" for column, text in where.items())
+        raise ConfigError(f"table: {len(found)} printed numbers with {wanted}; name exactly one")
+    ((i, row),) = found
+    nodes, edges = row["budget_nodes"], row["budget_edges"]
+    return PrintedNumber(
+        row=i,
+        mean=float(row["mean"]) if row["mean"] else None,
+        std=float(row["std"]) if row["std"] else None,
+        budget=(int(nodes), int(edges)) if nodes.isdigit() and edges.isdigit() else None,
+    )

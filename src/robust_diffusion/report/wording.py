@@ -1,0 +1,90 @@
+"""How the entries of a table read, in whatever format."""
+
+import re
+
+from robust_diffusion.report.entry import Entry
+from robust_diffusion.report.paper_table import PaperTable
+
+MINUS = "\N{MINUS SIGN}"
+LONGEST_REASON = 30
+"""Characters of a reason that fit into a cell; the notes have the whole of it."""
+
+
+def spread(mean: float | None, std: float | None, decimals: int) -> str:
+    """A mean with its deviation if there is one; a dash without a mean.
+
+    Args:
+        mean: The mean.
+        std: The standard deviation.
+        decimals: Digits behind the point.
+    """
+    if mean is None:
+        return "-"
+    return f"{mean:.{decimals}f}" + ("" if std is None else f" ± {std:.{decimals}f}")
+
+
+def ours(entry: Entry, decimals: int) -> str:
+    """The measured number, or in a few words why there is none.
+
+    Args:
+        entry: The entry.
+        decimals: Digits behind the point.
+    """
+    if entry.state == "measured":
+        return spread(entry.mean, entry.std, decimals)
+    reason = entry.reason
+    if reason is None:
+        return entry.state
+    # The folders of a path say least; the notes have the whole of it.
+    reason = re.sub(r"[^\s:;,(]*/", "", reason).split(";")[0]
+    if len(reason) <= LONGEST_REASON:
+        return reason
+    # Cut between words where that leaves more than the kind of the failure.
+    cut = reason[:LONGEST_REASON]
+    words = cut.rpartition(" ")[0].rstrip(" :,")
+    return f"{words if len(words) > LONGEST_REASON // 2 else cut[:-1]}…"
+
+
+def theirs(entry: Entry, decimals: int) -> str:
+    """The printed number.
+
+    Args:
+        entry: The entry.
+        decimals: Digits behind the point.
+    """
+    return spread(entry.printed.mean, entry.printed.std, decimals)
+
+
+def difference(entry: Entry, decimals: int) -> str:
+    """Ours less theirs, signed; a dash where one is missing.
+
+    Args:
+        entry: The entry.
+        decimals: Digits behind the point.
+    """
+    if entry.difference is None:
+        return "-"
+    # What rounds to nothing has no sign.
+    rounded = round(entry.difference, decimals)
+    return f"{rounded:+.{decimals}f}".replace("-", MINUS) if rounded else f"{0:.{decimals}f}"
+
+
+def p_value(p: float) -> str:
+    """A p-value to two digits."""
+    return "< 0.001" if p < 0.001 else f"{p:.2g}"
+
+
+class Notes:
+    """Numbers the marks of a table, equal ones alike, in the order in which they are met.
+
+    Args:
+        table: The table.
+    """
+
+    def __init__(self, table: PaperTable) -> None:
+        texts = (mark.text for _, _, entry in table for mark in entry.marks)
+        self.texts = list(dict.fromkeys(texts))
+
+    def numbers(self, entry: Entry) -> list[int]:
+        """Numbers of an entry's marks, from 1."""
+        return sorted({self.texts.index(mark.text) + 1 for mark in entry.marks})

@@ -1,0 +1,74 @@
+"""`robust-diffusion table <number>`: one of the paper's tables from the records that are there."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.records import read_records
+from robust_diffusion.report.layout import load_layout, table_numbers
+from robust_diffusion.report.paper_table import PaperTable, build_table
+from robust_diffusion.report.render_csv import render_csv
+from robust_diffusion.report.render_html import render_html
+from robust_diffusion.report.render_latex import render_latex
+from robust_diffusion.report.render_markdown import render_markdown
+
+FORMATS: dict[str, Callable[[PaperTable], str]] = {
+    "markdown": render_markdown,
+    "latex": render_latex,
+    "csv": render_csv,
+    "html": render_html,
+}
+
+
+def run_table_command(arguments: Sequence[str]) -> None:
+    """Print a table, or write it to a file; nothing is run.
+
+    Args:
+        arguments: What follows `table` on the command line.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion table",
+        description="Show a table of the paper as the records have it; nothing is run. "
+        "experiment=table-<number> runs it; table 4 is `robust-diffusion data table`.",
+    )
+    parser.add_argument("number", type=int, choices=table_numbers(), help="number of the table")
+    parser.add_argument(
+        "--records",
+        default="outputs/records.jsonl",
+        help="file of records (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--format", choices=list(FORMATS), default="markdown", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
+    )
+    parser.add_argument(
+        "--fidelity",
+        choices=["paper", "released"],
+        default="paper",
+        help="which reading of the paper (default: paper)",
+    )
+    parser.add_argument("--out", type=Path, help="file to write to (default: standard output)")
+    chosen = parser.parse_args(arguments)
+    table = build_table(
+        load_layout(chosen.number),
+        read_records(chosen.records),
+        scale=chosen.scale,
+        fidelity=chosen.fidelity,
+    )
+    text = FORMATS[chosen.format](table)
+    if chosen.out is None:
+        sys.stdout.write(text)
+        return
+    try:
+        chosen.out.parent.mkdir(parents=True, exist_ok=True)
+        chosen.out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(f"--out {chosen.out}: cannot be written ({reason})") from error

@@ -1,0 +1,132 @@
+"""Hand-made records in the shape in which cells leave them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+Record = dict[str, Any]
+
+WITHOUT_FLOW = ("gcn", "gat", "gin", "appnp", "graph_sage", "robust_gcn", "gnn_guard", "gcn_svd")
+
+
+def finished(
+    clean: float = 0.75,
+    attacked: float | dict[str, float] = 0.6,
+    *,
+    experiment: str = "table-3",
+    dataset: str = "cora",
+    model: str = "graph_pde",
+    flow: str | None = "beltrami",
+    solver: str = "implicit_adams",
+    seed: int = 0,
+    attacks: Sequence[str] = ("speit", "tdgia"),
+    budget: tuple[int, int] = (50, 50),
+    settings: dict[str, dict[str, Any]] | None = None,
+    overrides: dict[str, str] | None = None,
+    **changes: Any,
+) -> Record:
+    """A cell's record.
+
+    Args:
+        clean: Accuracy on the clean graph, in 0..1.
+        attacked: The same under attack, of all attacks or of each.
+        experiment: Such as table-3.
+        dataset: Its name.
+        model: Option of `model`.
+        flow: Option of `flow`; models without one have none, whatever it says.
+        solver: Option of `solver`.
+        seed: The seed.
+        attacks: Names of the attacks.
+        budget: Injected nodes, and edges of each.
+        settings: Changes of the configuration, per part: flow, solver, model, training, budget.
+        overrides: Of the command line, beyond those of the experiment.
+        changes: Of the record itself.
+    """
+    given = settings or {}
+    flow = None if model in WITHOUT_FLOW else flow
+    limits = {
+        "max_injected_nodes": budget[0],
+        "max_edges_per_injected_node": budget[1],
+        "max_injected_edges": None,
+        "feature_limits": [-0.94, 0.94],
+        "node_ratio": 0.2,
+        "edge_ratio": 0.2,
+        "epsilon": 0.1,
+        **given.get("budget", {}),
+    }
+    own: dict[str, Any] = {"num_layers": 3, **given.get("model", {})}
+    if flow is not None:
+        own["flow"] = {"spectral_norm": True, **given.get("flow", {})}
+        own["solver"] = {"num_steps": 2, **given.get("solver", {})}
+    values = attacked if isinstance(attacked, dict) else dict.fromkeys(attacks, attacked)
+    accuracy = {"clean": clean, **values}
+    kind = ["changed_nodes"] if attacks == ("pgd_modification",) else ["injected_nodes"]
+    config = {
+        "model": own,
+        "training": {"max_epochs": 5000, **given.get("training", {})},
+        "data": {"name": dataset, "source": {"folder": {"root": "data", "path": dataset}}},
+        "budget": limits,
+        "threat": {"labels": "predicted"},
+        "attacks": {name: {"num_steps": 100} for name in attacks},
+        "seed": seed,
+    }
+    record: Record = {
+        "cell": repr((config, model, flow, solver, changes.get("fidelity"), changes.get("scale"))),
+        "code": "c0de",
+        "experiment": experiment,
+        "scale": "full",
+        "dataset": dataset,
+        "difficulty": "easy",
+        "model": model,
+        "flow": flow,
+        "solver": solver if flow else None,
+        "fidelity": "paper",
+        "threat": "black_box",
+        "surrogates": ["gcn"],
+        "seed": seed,
+        "overrides": {"experiment": experiment, "seed": str(seed), **(overrides or {})},
+        "config": config,
+        "revision": "abc",
+        "accuracy": accuracy,
+        "mean_accuracy": dict(accuracy),
+        "warnings": {},
+        "budget": {
+            "declared": dict(limits),
+            "spent": {
+                name: {
+                    "gcn": {
+                        **dict.fromkeys(kind, budget[0]),
+                        "injected_edges": 0 if "changed_nodes" in kind else budget[0] * budget[1],
+                        "feature_range": [-0.94, 0.94],
+                    }
+                }
+                for name in attacks
+            },
+        },
+    }
+    return record | changes
+
+
+def failed(
+    error: str = "loss is not finite", kind: str = "TrainingError", **options: Any
+) -> Record:
+    """The record of a cell that did not finish; `options` as in `finished`."""
+    record = finished(**options)
+    for key in ("accuracy", "mean_accuracy", "warnings"):
+        del record[key]
+    del record["budget"]["spent"]
+    return record | {"error": error, "error_kind": kind}
+
+
+def reference(record: Record, experiment: str | None = None) -> Record:
+    """What a run appends that found a cell done; by default of the cell's own experiment."""
+    return {
+        "cell": record["cell"],
+        "experiment": experiment or record["experiment"],
+        "scale": record["scale"],
+        "reference": True,
+    }
+
+
+def seeds(values: Sequence[float], **options: Any) -> list[Record]:
+    """One record per value, which is both the clean and the attacked accuracy."""
+    return [finished(v, v, seed=i, **options) for i, v in enumerate(values)]

@@ -1,0 +1,92 @@
+import pytest
+
+from robust_diffusion.report.entry import Entry, Mark
+from robust_diffusion.report.layout import Line, load_layout
+from robust_diffusion.report.paper_table import build_table
+from robust_diffusion.report.printed import PrintedNumber
+from robust_diffusion.report.wording import Notes, difference, ours, p_value, spread, theirs
+from tests.report.records import failed, finished
+
+
+def entry(mean: float | None, printed: float | None = None, **options: object) -> Entry:
+    return Entry(Line(), "clean", PrintedNumber(0, printed, None), "measured", mean=mean, **options)  # type: ignore[arg-type]
+
+
+def without(kind: str, text: str) -> Entry:
+    mark = Mark(kind, text)  # type: ignore[arg-type]
+    return Entry(Line(), "clean", PrintedNumber(0, None, None), kind, marks=(mark,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "decimals", "text"),
+    [
+        (61.874, 0.495, 2, "61.87 ± 0.49"),
+        (61.876, None, 2, "61.88"),
+        (None, None, 2, "-"),
+        (50.0, None, 0, "50"),
+        (35.82, 0.0, 2, "35.82 ± 0.00"),
+    ],
+)
+def test_spread(mean: float | None, std: float | None, decimals: int, text: str) -> None:
+    assert spread(mean, std, decimals) == text
+
+
+@pytest.mark.parametrize(
+    ("mean", "printed", "text"),
+    [
+        (61.0, 62.5, "\N{MINUS SIGN}1.50"),
+        (62.5, 61.0, "+1.50"),
+        (62.501, 62.5, "0.00"),
+        (62.499, 62.5, "0.00"),
+        (None, 62.5, "-"),
+        (62.5, None, "-"),
+    ],
+)
+def test_a_difference_has_a_sign_unless_it_is_nothing(
+    mean: float | None, printed: float | None, text: str
+) -> None:
+    assert difference(entry(mean, printed), 2) == text
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.0004, "< 0.001"), (0.0123, "0.012"), (1.0, "1")])
+def test_p_values_have_two_digits(p: float, text: str) -> None:
+    assert p_value(p) == text
+
+
+def test_theirs_is_the_printed_number() -> None:
+    assert theirs(entry(1.0, 62.5), 2) == "62.50"
+    assert theirs(entry(1.0), 2) == "-"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "shown"),
+    [
+        ("failed", "failed: seed=-1: too small", "failed: seed=-1: too small"),
+        (
+            "no data",
+            "no data: /a/b/adj.npz: not found; put it there",
+            "no data: adj.npz: not found",
+        ),
+        (
+            "no data",
+            "no data: a/adj.npz: not found anywhere at all",
+            "no data: adj.npz: not found…",
+        ),
+        ("failed", f"failed: {'x' * 60}", f"failed: {'x' * 21}…"),
+    ],
+)
+def test_a_reason_is_short_enough_for_a_cell(kind: str, text: str, shown: str) -> None:
+    assert ours(without(kind, text), 2) == shown
+
+
+def test_what_has_not_run_says_so() -> None:
+    assert ours(Entry(Line(), "clean", PrintedNumber(0, 1.0, None), "not run"), 2) == "not run"
+
+
+def test_equal_notes_have_one_number() -> None:
+    records = [failed("broken"), failed("gone", "DataError", flow="heat"), finished(flow="grand")]
+    table = build_table(load_layout(3), records)
+    notes = Notes(table)
+    assert notes.texts == ["no data: gone", "failed: broken"]
+    cora = [notes.numbers(e) for _, _, e in table if e.line.keys["dataset"] == "cora"]
+    assert cora == [[1], [], [], [2]] * 3

@@ -1,0 +1,212 @@
+"""The experiment of every table composes, and its cells are what its layout shows."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.evaluation.identity import cell_id
+from robust_diffusion.report.cells import value_at
+from robust_diffusion.report.layout import Line, load_layout, table_numbers
+from robust_diffusion.sweeper import covering, planned_cells
+
+RUN = [number for number in table_numbers() if load_layout(number).kind == "accuracy"]
+DATASETS = ["cora", "citeseer", "pubmed", "coauthor", "flickr", "amazon_computer"]
+
+
+@cache
+def composed(*overrides: str) -> DictConfig:
+    """The whole configuration, Hydra's own part included."""
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG_DIR)):
+        return hydra.compose("config", overrides=list(overrides), return_hydra_config=True)
+
+
+@pytest.fixture(autouse=True)
+def _hydra_left_as_it_was() -> Iterator[None]:
+    yield
+    GlobalHydra.instance().clear()
+
+
+def cells(number: int, scale: str = "full") -> list[list[str]]:
+    return planned_cells(composed(f"experiment=table-{number}", f"scale={scale}"))
+
+
+def options(cell: Sequence[str]) -> dict[str, Any]:
+    return {key: OmegaConf.create({"v": value}).v for key, value in (o.split("=") for o in cell)}
+
+
+def record(number: int, cell: Sequence[str]) -> dict[str, Any]:
+    """What a cell's record will say of itself, as far as layouts ask; much faster than Hydra."""
+    chosen = options(cell)
+    base = composed(f"experiment=table-{number}")
+    own = {**base.hydra.runtime.choices, **{k: v for k, v in chosen.items() if "." not in k}}
+    node = composed(f"flow={own['flow']}", f"solver={own['solver']}", f"model={own['model']}")
+    task = OmegaConf.create({part: node[part] for part in ("flow", "solver", "model", "fidelity")})
+    task.budget = OmegaConf.to_container(base.budget, resolve=False)
+    task.dataset = composed(f"dataset={own['dataset']}").dataset
+    task.model.num_layers = base.model.num_layers
+    for key, value in chosen.items():
+        if "." in key:
+            OmegaConf.update(task, key, OmegaConf.create({"v": _typed(value)}).v)
+    task.paths = {"data_dir": "data"}
+    task.download = False
+    return {
+        "dataset": own["dataset"],
+        "model": own["model"],
+        "flow": own["flow"] if "flow" in task.model else None,
+        "solver": own["solver"] if "flow" in task.model else None,
+        "config": {
+            part: OmegaConf.to_container(task[part], resolve=True) for part in ("model", "budget")
+        },
+    }
+
+
+def _typed(text: Any) -> Any:
+    return OmegaConf.create(f"v: {text}").v
+
+
+def fits(line: Line, made: dict[str, Any]) -> bool:
+    return all(value_at(made, path) == value for path, value in line.record.items())
+
+
+@pytest.mark.parametrize("number", table_numbers())
+def test_an_experiment_composes_as_a_sweep(number: int) -> None:
+    cfg = composed(f"experiment=table-{number}")
+    assert cfg.hydra.mode == RunMode.MULTIRUN
+    assert cfg.table.number == number
+    attacks = {key.keys["attack"] for key in lines(number) if "attack" in key.keys} - {"clean"}
+    assert attacks <= set(cfg.attacks)
+
+
+def lines(number: int) -> list[Line]:
+    layout = load_layout(number)
+    return [layout.at(row, column) for row in layout.rows for column in layout.columns]
+
+
+@pytest.mark.parametrize("number", RUN)
+def test_a_grid_fills_its_layout_and_runs_nothing_else(number: int) -> None:
+    without_seeds = [cell for cell in cells(number) if "seed=0" in cell]
+    records = [record(number, cell) for cell in without_seeds]
+    entries = lines(number)
+    for line in entries:
+        found = [made for made in records if fits(line, made)]
+        assert found
+        # Entries of a clean graph may have a cell for every budget, those of an attack have one.
+        assert len(found) == 1 or line.printed["attack"] == "clean"
+    for made in records:
+        assert any(fits(line, made) for line in entries)
+
+
+@pytest.mark.parametrize("number", RUN)
+def test_a_grid_runs_five_seeds_or_as_many_as_are_typed(number: int) -> None:
+    five = cells(number)
+    assert {cell_options["seed"] for cell_options in map(options, five)} == set("01234")
+    typed = composed(f"experiment=table-{number}").copy()
+    typed.hydra.overrides.task.append("seed=range(10)")
+    assert len(planned_cells(typed)) == 2 * len(five)
+
+
+@pytest.mark.parametrize("number", RUN)
+def test_a_smoke_run_is_short_and_tries_every_option(number: int) -> None:
+    whole, smoke = cells(number), cells(number, "smoke")
+
+    def overrides(sweep: list[list[str]]) -> set[str]:
+        return {o for o in itertools.chain(*sweep) if not o.startswith(("seed=", "scale="))}
+
+    assert len(smoke) <= 40
+    assert overrides(smoke) == overrides(whole)
+    assert overrides(cells(number, "full")) == overrides(whole)
+
+
+def test_a_sweep_without_a_table_is_planned_as_hydra_runs_it() -> None:
+    typed = composed("experiment=demo").copy()
+    typed.hydra.overrides.task.append("flow=heat,grand")
+    assert planned_cells(typed) == [["experiment=demo", f"flow={f}"] for f in ("heat", "grand")]
+
+
+def test_a_table_without_cells_has_no_grid() -> None:
+    assert cells(15) == cells(15, "smoke") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", RUN)
+def test_every_option_of_a_grid_composes_to_what_its_layout_asks(number: int) -> None:
+    """The same as above with Hydra itself; and every one is legal in a smoke run."""
+    entries = lines(number)
+    for cell in covering(cells(number)):
+        cfg = composed(*cell)
+        made = {
+            "dataset": cfg.dataset.name,
+            "model": cfg.hydra.runtime.choices.model,
+            "flow": cfg.hydra.runtime.choices.flow if "flow" in cfg.model else None,
+            "solver": cfg.hydra.runtime.choices.solver if "flow" in cfg.model else None,
+            "config": {
+                part: OmegaConf.to_container(cfg[part], resolve=True)
+                for part in ("model", "budget")
+            },
+        }
+        assert any(fits(line, made) for line in entries)
+        smoke = composed(*(o.replace("scale=full", "scale=smoke") for o in cell))
+        assert smoke.data.source.num_nodes == 200
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_in_a_smoke_run_every_dataset_is_a_small_graph_under_its_own_name(dataset: str) -> None:
+    from hydra.utils import instantiate
+
+    cfg = composed("scale=smoke", f"dataset={dataset}", "paths.data_dir=nowhere", "download=false")
+    datamodule = instantiate(cfg.data)
+    assert datamodule.name == cfg.dataset.name == dataset
+    assert datamodule.graph.num_nodes == 200
+    budget = instantiate(cfg.budget).resolve(datamodule.graph.x)
+    budget.check_targets(datamodule.target_nodes.numel())
+    assert budget.max_injected_nodes == cfg.dataset.budget.max_injected_nodes
+
+
+def test_in_a_smoke_run_datasets_are_still_different_cells() -> None:
+    def identity(*overrides: str) -> str:
+        cfg = composed("paths.data_dir=x", *overrides)
+        parts = ["data", "dataset", "model", "budget", "training", "fidelity", "seed"]
+        config = OmegaConf.to_container(OmegaConf.masked_copy(cfg, parts))
+        return cell_id(OmegaConf.to_container(OmegaConf.create(config)))  # type: ignore[arg-type]
+
+    smoke = {identity("scale=smoke", f"dataset={dataset}") for dataset in DATASETS}
+    full = {identity(f"dataset={dataset}") for dataset in DATASETS}
+    assert len(smoke | full) == 12
+
+
+@pytest.mark.parametrize("threat", ["black_box", "white_box", "adaptive"])
+@pytest.mark.parametrize("model", ["graph_pde", "gat", "beltrami_guard"])
+def test_a_smoke_run_is_cut_short_whatever_is_attacked(threat: str, model: str) -> None:
+    cfg = composed("scale=smoke", f"threat={threat}", f"model={model}")
+    assert cfg.training.max_epochs == 15
+    assert cfg.trainer.max_steps == 15
+    assert cfg.model.hidden_channels == 8
+    assert cfg.budget.max_injected_edges == 40
+
+
+@pytest.mark.slow
+def test_a_smoke_run_fills_its_table(
+    cli: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from robust_diffusion.table_command import run_table_command
+
+    outcome = cli("experiment=table-14", "scale=smoke", "trainer=cpu")
+    assert outcome.status == 0
+    assert len(outcome.records) == 8
+    run_table_command(["14", "--scale", "smoke"])
+    shown = capsys.readouterr().out
+    assert "SMOKE RUN" in shown
+    assert "Entries: 12 measured." in shown
+    run_table_command(["14"])
+    assert "Entries: 12 not run." in capsys.readouterr().out
+    assert Path("outputs/records.jsonl").is_file()
