@@ -33,7 +33,15 @@ def trained_gcn(graph: Data, epochs: int = 60) -> GCN:
     return model.eval()
 
 
-def mean_of_neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
+def without_labels(graph: Data) -> Data:
+    """What an attacker gets who is not handed the labels."""
+    return Data(x=graph.x, edge_index=graph.edge_index)
+
+
+def mean_of_neighbours(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
     """Differentiable logits without parameters: a node's features plus those around it."""
     src, dst = edge_index
-    return 3 * x.index_add(0, dst, 0.1 * x[src])[:, :7]
+    sent = 0.1 * x[src]
+    if edge_weight is not None:
+        sent = edge_weight[:, None] * sent
+    return 3 * x.index_add(0, dst, sent)[:, :7]

@@ -2,43 +2,75 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from robust_diffusion.attacks import PerturbedGraph, SpentBudget
+from robust_diffusion.attacks import PerturbedGraph, SpentBudget, spent_budget
 from robust_diffusion.attacks.base import frozen
 
+X = torch.tensor([[9.0, 9.0], [1.0, 2.0], [9.0, -9.0]])
+CLEAN = Data(x=X, edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
 
-def perturbed(injected: list[list[float]], edges: list[tuple[int, int]]) -> PerturbedGraph:
-    """Three original nodes 0 - 1 - 2, then injected ones."""
-    x = torch.cat([torch.full((3, 2), 9.0), torch.tensor(injected).reshape(-1, 2)])
-    half = torch.tensor([(0, 1), (1, 2), *edges]).T
-    return PerturbedGraph(x, torch.cat([half, half.flip(0)], 1), 3)
+
+def perturbed(
+    injected: list[list[float]], edges: list[tuple[int, int]], x: Tensor = X
+) -> PerturbedGraph:
+    """Three original nodes, then injected ones, and undirected edges."""
+    half = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
+    both = torch.cat([half, half.flip(0)], 1)
+    return PerturbedGraph(torch.cat([x, torch.tensor(injected).reshape(-1, 2)]), both, 3)
+
+
+PATH = [(0, 1), (1, 2)]
 
 
 def test_spent_counts_injected_nodes_edges_and_features() -> None:
-    graph = perturbed([[0.25, -0.5], [0.75, 0.0], [0.25, 0.25]], [(3, 0), (3, 2), (4, 1)])
-    assert graph.spent == SpentBudget(3, 3, 2, (-0.5, 0.75))
+    graph = perturbed([[0.25, -0.5], [0.75, 0.0], [0.25, 0.25]], [*PATH, (3, 0), (3, 2), (4, 1)])
+    assert spent_budget(CLEAN, graph) == SpentBudget(3, 3, 2, (-0.5, 0.75))
 
 
 def test_spent_counts_an_edge_between_injected_nodes_once() -> None:
-    graph = perturbed([[0.0, 1.0], [0.0, 1.0]], [(3, 0), (3, 4)])
-    assert graph.spent == SpentBudget(2, 2, 2, (0.0, 1.0))
+    graph = perturbed([[0.0, 1.0], [0.0, 1.0]], [*PATH, (3, 0), (3, 4)])
+    assert spent_budget(CLEAN, graph) == SpentBudget(2, 2, 2, (0.0, 1.0))
 
 
 def test_an_untouched_graph_spends_nothing() -> None:
-    assert perturbed([], []).spent == SpentBudget(0, 0, 0, None)
+    assert spent_budget(CLEAN, perturbed([], PATH)) == SpentBudget(0, 0, 0, None)
+
+
+def test_the_order_of_the_edges_does_not_matter() -> None:
+    assert spent_budget(CLEAN, perturbed([], [(2, 1), (1, 0)])) == SpentBudget(0, 0, 0, None)
 
 
 def test_injected_nodes_without_edges_are_spent() -> None:
-    assert perturbed([[0.5, 0.5]], []).spent == SpentBudget(1, 0, 0, (0.5, 0.5))
+    assert spent_budget(CLEAN, perturbed([[0.5, 0.5]], PATH)) == SpentBudget(1, 0, 0, (0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("edges", "added", "removed"),
+    [([(0, 1)], 0, 1), ([*PATH, (2, 0)], 1, 0), ([(2, 0), (1, 0)], 1, 1), ([], 0, 2)],
+)
+def test_spent_counts_flips_both_ways(
+    edges: list[tuple[int, int]], added: int, removed: int
+) -> None:
+    spent = spent_budget(CLEAN, perturbed([], edges))
+    assert (spent.added_edges, spent.removed_edges) == (added, removed)
+    assert spent.injected_edges == spent.injected_nodes == 0
+
+
+def test_spent_measures_the_features_that_changed() -> None:
+    x = X + torch.tensor([[0.0, 0.0], [0.25, -0.5], [0.0, 0.125]])
+    spent = spent_budget(CLEAN, perturbed([[7.0, 7.0]], [*PATH, (3, 1)], x))
+    assert (spent.changed_nodes, spent.largest_feature_change) == (2, 0.5)
+    assert (spent.added_edges, spent.removed_edges) == (0, 0)
 
 
 def test_results_are_frozen() -> None:
-    graph = perturbed([], [])
+    graph = perturbed([], PATH)
     with pytest.raises(FrozenInstanceError):
         graph.num_original_nodes = 4  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
-        graph.spent.injected_edges = 0  # type: ignore[misc]
+        spent_budget(CLEAN, graph).injected_edges = 0  # type: ignore[misc]
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import MISSING, FrozenInstanceError, fields
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from robust_diffusion.attacks import InjectionBudget
+from robust_diffusion.attacks import Budget
 from robust_diffusion.errors import ConfigError
 
 GOOD = {
@@ -14,16 +16,18 @@ GOOD = {
     "max_edges_per_injected_node": 4,
     "feature_limits": (-0.5, 1.0),
 }
+COUNTS = ["max_injected_nodes", "max_edges_per_injected_node", "max_injected_edges"]
+DEFAULTS = {field.name: field.default for field in fields(Budget) if field.default is not MISSING}
 
 
-def budget(**changes: Any) -> InjectionBudget:
-    return InjectionBudget(**GOOD | changes)
+def budget(**changes: Any) -> Budget:
+    return Budget(**GOOD | changes)
 
 
-def unchecked(**changes: Any) -> InjectionBudget:
+def unchecked(**changes: Any) -> Budget:
     """Past the type checker of the tests, as it is in use."""
-    made = object.__new__(InjectionBudget)
-    for key, value in (GOOD | changes).items():
+    made = object.__new__(Budget)
+    for key, value in (DEFAULTS | GOOD | changes).items():
         object.__setattr__(made, key, value)
     made.__post_init__()
     return made
@@ -35,14 +39,20 @@ def test_limits_become_a_pair_of_floats(limits: Any) -> None:
     assert all(type(limit) is float for limit in budget(feature_limits=limits).feature_limits)
 
 
-@pytest.mark.parametrize("key", ["max_injected_nodes", "max_edges_per_injected_node"])
-@pytest.mark.parametrize("value", [-1, 1.5, True, None, "3", math.inf])
+@pytest.mark.parametrize("key", COUNTS)
+@pytest.mark.parametrize("value", [-1, 1.5, True, "3", math.inf])
 def test_counts_are_whole_and_not_negative(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"budget.{key}={value}: must be a whole number"):
         unchecked(**{key: value})
 
 
-@pytest.mark.parametrize("key", ["max_injected_nodes", "max_edges_per_injected_node"])
+@pytest.mark.parametrize("key", COUNTS[:2])
+def test_a_count_is_needed(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"budget.{key}=None: must be a whole number"):
+        unchecked(**{key: None})
+
+
+@pytest.mark.parametrize("key", COUNTS)
 def test_nothing_may_be_spent(key: str) -> None:
     assert getattr(budget(**{key: 0}), key) == 0
 
@@ -95,3 +105,41 @@ def test_limits_that_are_given_stay() -> None:
 def test_limits_that_nobody_gave_are_told() -> None:
     with pytest.raises(ConfigError, match=r"budget\.feature_limits=null: give two numbers"):
         _ = budget(feature_limits=None).limits
+
+
+@pytest.mark.parametrize("key", ["node_ratio", "edge_ratio"])
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, True])
+def test_ratios_are_shares(key: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"budget.{key}={value}: must be"):
+        unchecked(**{key: value})
+
+
+@pytest.mark.parametrize("value", [0, -0.1, math.nan, math.inf])
+def test_epsilon_is_positive(value: float) -> None:
+    with pytest.raises(ConfigError, match=f"budget.epsilon={value}: must be"):
+        unchecked(epsilon=value)
+
+
+@given(nodes=st.integers(0, 20), edges=st.integers(0, 20), total=st.integers(0, 450) | st.none())
+def test_the_total_is_shared_out_evenly(nodes: int, edges: int, total: int | None) -> None:
+    made = Budget(nodes, edges, (-1.0, 1.0), max_injected_edges=total)
+    degrees = made.injected_degrees
+    assert len(degrees) == nodes
+    assert sum(degrees) == min(nodes * edges, nodes * edges if total is None else total)
+    assert max(degrees, default=0) - min(degrees, default=0) <= 1
+    assert degrees == sorted(degrees, reverse=True)
+    assert max(degrees, default=0) <= edges
+
+
+def test_a_total_that_leaves_each_node_few_edges_needs_few_targets() -> None:
+    Budget(5, 50, (-1.0, 1.0), max_injected_edges=8).check_targets(2)
+    with pytest.raises(ConfigError, match="the 1 target nodes"):
+        Budget(5, 50, (-1.0, 1.0), max_injected_edges=8).check_targets(1)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "count", "share"), [(0.2, 268, 53), (0.29, 100, 29), (0.0, 7, 0), (1.0, 7, 7)]
+)
+def test_shares_round_down_in_decimals(ratio: float, count: int, share: int) -> None:
+    assert budget(node_ratio=ratio).max_changed_nodes(count) == share
+    assert budget(edge_ratio=ratio).max_flipped_edges(count) == share

@@ -1,8 +1,42 @@
 """Attacks: pure calls (model, data, target nodes, budget, generator) -> perturbed graph."""
 
-from robust_diffusion.attacks.base import Attack, PerturbedGraph, SpentBudget
-from robust_diffusion.attacks.budget import InjectionBudget
+from robust_diffusion.attacks.base import (
+    Attack,
+    PerturbedGraph,
+    SpentBudget,
+    attack_labels,
+    spent_budget,
+)
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.injection.agia import AGIA
+from robust_diffusion.attacks.injection.fgsm import FGSM
+from robust_diffusion.attacks.injection.metagia import MetaGIA
+from robust_diffusion.attacks.injection.pgd import PGD
+from robust_diffusion.attacks.injection.random import RandomInjection
 from robust_diffusion.attacks.injection.speit import SPEIT
 from robust_diffusion.attacks.injection.tdgia import TDGIA
+from robust_diffusion.attacks.modification.dice import DICE
+from robust_diffusion.attacks.modification.pgd_modification import PGDModification
+from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD
+from robust_diffusion.attacks.modification.random_flip import RandomFlip
 
-__all__ = ["SPEIT", "TDGIA", "Attack", "InjectionBudget", "PerturbedGraph", "SpentBudget"]
+__all__ = [
+    "AGIA",
+    "DICE",
+    "FGSM",
+    "GRBCD",
+    "PGD",
+    "PRBCD",
+    "SPEIT",
+    "TDGIA",
+    "Attack",
+    "Budget",
+    "MetaGIA",
+    "PGDModification",
+    "PerturbedGraph",
+    "RandomFlip",
+    "RandomInjection",
+    "SpentBudget",
+    "attack_labels",
+    "spent_budget",
+]

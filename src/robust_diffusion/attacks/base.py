@@ -4,19 +4,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks.budget import InjectionBudget
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.errors import AttackError, RobustDiffusionError
+
+Kind = Literal["injection", "modification"]
+Need = Literal["predictions", "feature_gradient", "edge_gradient"]
 
 
 @runtime_checkable
 class Classifier(Protocol):
-    """Anything that maps a graph to logits, differentiably in the features."""
+    """Anything that maps (x, edge_index[, edge_weight]) to logits.
+
+    An attack says in `needs` whether the map has to be differentiable, and in what.
+    """
 
     def __call__(self, x: Tensor, edge_index: Tensor, /) -> Tensor:
         """Logits of every node, n x C."""
@@ -24,19 +31,27 @@ class Classifier(Protocol):
 
 @dataclass(frozen=True)
 class SpentBudget:
-    """What an attack used of its budget.
+    """What an attack used of its budget; edges are undirected.
 
     Args:
         injected_nodes: Nodes injected.
-        injected_edges: Undirected edges injected.
+        injected_edges: Edges with an injected end.
         max_edges_per_injected_node: Edges of the injected node that has most.
         feature_range: Smallest and largest injected feature value; `None` if no node is injected.
+        added_edges: Edges between original nodes that were not there before.
+        removed_edges: Edges between original nodes that are gone.
+        changed_nodes: Original nodes with a changed feature.
+        largest_feature_change: Largest change of one feature of an original node.
     """
 
     injected_nodes: int
     injected_edges: int
     max_edges_per_injected_node: int
     feature_range: tuple[float, float] | None
+    added_edges: int = 0
+    removed_edges: int = 0
+    changed_nodes: int = 0
+    largest_feature_change: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,21 +68,51 @@ class PerturbedGraph:
     edge_index: Int[Tensor, "2 e"]
     num_original_nodes: int
 
-    @property
-    def spent(self) -> SpentBudget:
-        """What was used, counted on the graph itself."""
-        injected = self.x[self.num_original_nodes :]
-        src = self.edge_index[0]
-        count = torch.bincount(src, minlength=self.x.size(0))[self.num_original_nodes :]
-        both_injected = (self.edge_index >= self.num_original_nodes).all(0).sum().item()
-        return SpentBudget(
-            injected_nodes=injected.size(0),
-            injected_edges=int(count.sum().item() - both_injected // 2),
-            max_edges_per_injected_node=int(count.max().item()) if injected.size(0) else 0,
-            feature_range=(injected.min().item(), injected.max().item())
-            if injected.numel()
-            else None,
-        )
+
+def spent_budget(clean: Data, perturbed: PerturbedGraph) -> SpentBudget:
+    """What was used, counted on the two graphs themselves.
+
+    Args:
+        clean: The graph before the attack, undirected and simple.
+        perturbed: The graph after it.
+    """
+    x, edge_index = clean_graph(clean)
+    n, edges = perturbed.num_original_nodes, perturbed.edge_index
+    injected = perturbed.x[n:]
+    inside = (edges < n).all(0)
+    degrees = torch.bincount(edges[0], minlength=perturbed.x.size(0))[n:]
+    before, after = edge_ids(edge_index, n), edge_ids(edges[:, inside], n)
+    change = (perturbed.x[:n] - x).abs()
+    return SpentBudget(
+        injected_nodes=injected.size(0),
+        injected_edges=int((~inside).sum().item()) // 2,
+        max_edges_per_injected_node=int(degrees.max().item()) if injected.size(0) else 0,
+        feature_range=(injected.min().item(), injected.max().item()) if injected.numel() else None,
+        added_edges=int((~torch.isin(after, before)).sum().item()),
+        removed_edges=int((~torch.isin(before, after)).sum().item()),
+        changed_nodes=int(change.any(1).sum().item()),
+        largest_feature_change=change.max().item() if change.numel() else 0.0,
+    )
+
+
+def clean_graph(data: Data) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+    """Features and edges of a graph that has both."""
+    assert data.x is not None
+    assert data.edge_index is not None
+    return data.x, data.edge_index
+
+
+def edge_ids(edge_index: Int[Tensor, "2 e"], num_nodes: int) -> Int[Tensor, " u"]:
+    """One number u n + v for each undirected edge u < v, ascending.
+
+    Args:
+        edge_index: Edges, both directions.
+        num_nodes: Number of nodes n.
+    """
+    src, dst = edge_index
+    upper = src < dst
+    ids: Tensor = src[upper] * num_nodes + dst[upper]
+    return ids.sort().values
 
 
 class Attack(ABC):
@@ -75,7 +120,18 @@ class Attack(ABC):
 
     To add an attack, write one such class in `attacks/<kind>/<name>.py` and one
     `conf/attack/<name>.yaml`.
+
+    Attributes:
+        name: Of the configuration and of messages.
+        kind: `injection` adds nodes and leaves the others alone; `modification` changes features
+            of target nodes and edges that touch one.
+        needs: What the attack asks of the model: predictions, a gradient with respect to the
+            features or to the edge weights.
     """
+
+    name: ClassVar[str]
+    kind: ClassVar[Kind]
+    needs: ClassVar[frozenset[Need]]
 
     @abstractmethod
     def __call__(
@@ -83,7 +139,7 @@ class Attack(ABC):
         model: Classifier,
         data: Data,
         target_nodes: Int[Tensor, " t"],
-        budget: InjectionBudget,
+        budget: Budget,
         generator: torch.Generator,
     ) -> PerturbedGraph:
         """Perturb the graph so that `model` errs on the target nodes.
@@ -92,7 +148,8 @@ class Attack(ABC):
 
         Args:
             model: The model under attack: a surrogate (black box) or the victim (white box).
-            data: The clean graph: normalised x and edge_index.
+            data: The clean graph: normalised x and edge_index; with y, the attack uses these
+                labels and not the model's predictions.
             target_nodes: Nodes under attack.
             budget: What may be spent.
             generator: CPU generator of every random choice.
@@ -102,8 +159,42 @@ class Attack(ABC):
 
         Raises:
             ConfigError: The target nodes cannot take the budget.
-            AttackError: A gradient is not finite.
+            AttackError: The model does not fit the graph, cannot be differentiated as the attack
+                needs, or has a gradient that is not finite.
         """
+
+
+def attack_labels(model: Classifier, data: Data, *, attack: str) -> Int[Tensor, " n"]:
+    """The classes that an attack drives the model away from.
+
+    The labels that come with the graph, if there are any; otherwise what the model predicts on
+    the clean graph. The model is tried on the clean graph in either case.
+
+    Args:
+        model: The model under attack.
+        data: The clean graph.
+        attack: Name of the attack, for messages.
+
+    Raises:
+        AttackError: The model does not take the graph, or its logits are not finite.
+    """
+    x, edge_index = clean_graph(data)
+    try:
+        with torch.no_grad():
+            logits = model(x, edge_index)
+    except (RobustDiffusionError, torch.OutOfMemoryError):
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise AttackError(
+            f"attack={attack}: the model does not take a graph of {x.size(1)} features per node "
+            f"({reason}); attack one that was trained on this graph"
+        ) from error
+    if not torch.isfinite(logits).all():
+        raise AttackError(
+            f"attack={attack}: the model's logits on the clean graph are not finite; train it anew"
+        )
+    return data.y if isinstance(data.y, Tensor) else logits.argmax(1)
 
 
 @contextmanager

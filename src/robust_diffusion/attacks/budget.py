@@ -3,37 +3,57 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import check_number, check_whole
 from robust_diffusion.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class InjectionBudget:
-    """Limits of an injection attack, in normalised feature units.
+class Budget:
+    """Limits of an attack, in normalised feature units; each kind of attack reads its own.
 
     Args:
         max_injected_nodes: Most nodes that may be injected, at least 0.
         max_edges_per_injected_node: Most undirected edges of one injected node, at least 0. The
             paper prints "50 edges" in all; its attacks, GRB's, count per injected node.
-        feature_limits: Smallest and largest feature value of an injected node; `None` until
+        feature_limits: Smallest and largest feature value that an attack may write; `None` until
             `resolve` takes those of a clean graph.
+        max_injected_edges: Most undirected edges of all injected nodes together, at least 0;
+            `None` for no limit beyond that of each node.
+        node_ratio: Share of the target nodes whose features a modification attack may change, in
+            0..1.
+        edge_ratio: Share of the undirected edges that touch a target node which a modification
+            attack may flip, that is add or remove, in 0..1.
+        epsilon: Largest change of one feature by a modification attack, above 0.
 
     Raises:
-        ConfigError: A limit below 0, not whole, or an empty feature range.
+        ConfigError: A limit out of range, a count that is not whole, or an empty feature range.
     """
 
     max_injected_nodes: int
     max_edges_per_injected_node: int
     feature_limits: Sequence[float] | None
+    max_injected_edges: int | None = None
+    node_ratio: float = 0.2
+    edge_ratio: float = 0.2
+    epsilon: float = 0.1
 
     def __post_init__(self) -> None:
         """Check the limits."""
         for key in ("max_injected_nodes", "max_edges_per_injected_node"):
             check_whole(f"budget.{key}", getattr(self, key), at_least=0)
+        if self.max_injected_edges is not None:
+            check_whole("budget.max_injected_edges", self.max_injected_edges, at_least=0)
+        for key in ("node_ratio", "edge_ratio"):
+            ratio = check_number(f"budget.{key}", getattr(self, key), at_least=0, at_most=1)
+            object.__setattr__(self, key, ratio)
+        epsilon = check_number("budget.epsilon", self.epsilon, above=0)
+        object.__setattr__(self, "epsilon", epsilon)
         limits = self.feature_limits
         if limits is None:
             return
@@ -46,7 +66,7 @@ class InjectionBudget:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Smallest and largest feature value of an injected node.
+        """Smallest and largest feature value that an attack may write.
 
         Raises:
             ConfigError: They are left to a clean graph, and none was given to `resolve`.
@@ -56,7 +76,36 @@ class InjectionBudget:
         low, high = self.feature_limits
         return low, high
 
-    def resolve(self, x: Float[Tensor, "n f"]) -> "InjectionBudget":
+    @property
+    def injected_degrees(self) -> list[int]:
+        """Edges that each injected node may have.
+
+        A total below nodes times edges per node is shared out evenly; what is left over goes, one
+        edge each, to the nodes injected first.
+        """
+        k, m = self.max_injected_nodes, self.max_edges_per_injected_node
+        if self.max_injected_edges is None or self.max_injected_edges >= k * m:
+            return [m] * k
+        each, left = divmod(self.max_injected_edges, k)
+        return [each + (i < left) for i in range(k)]
+
+    def max_changed_nodes(self, num_targets: int) -> int:
+        """Most nodes whose features may change.
+
+        Args:
+            num_targets: Number of nodes under attack.
+        """
+        return _share(self.node_ratio, num_targets)
+
+    def max_flipped_edges(self, num_edges: int) -> int:
+        """Most undirected edges that may be flipped.
+
+        Args:
+            num_edges: Number of undirected edges that touch a target node.
+        """
+        return _share(self.edge_ratio, num_edges)
+
+    def resolve(self, x: Float[Tensor, "n f"]) -> "Budget":
         """The same budget; feature limits that are `None` become the range of `x`.
 
         Args:
@@ -66,19 +115,29 @@ class InjectionBudget:
             return self
         return replace(self, feature_limits=(x.min().item(), x.max().item()))
 
-    def check_targets(self, num_targets: int) -> None:
+    def check_targets(
+        self, num_targets: int, kind: Literal["injection", "modification"] = "injection"
+    ) -> None:
         """Refuse a budget that the target nodes cannot take.
 
         Args:
             num_targets: Number of nodes under attack.
+            kind: Of the attack; a modification attack injects nothing.
 
         Raises:
             ConfigError: No target, or more edges per injected node than targets.
         """
         if num_targets == 0:
             raise ConfigError("target nodes: none; an attack needs at least one")
-        if self.max_edges_per_injected_node > num_targets:
+        if kind == "modification":
+            return
+        if max(self.injected_degrees, default=self.max_edges_per_injected_node) > num_targets:
             raise ConfigError(
                 f"budget.max_edges_per_injected_node={self.max_edges_per_injected_node}: an "
                 f"injected node can have at most one edge to each of the {num_targets} target nodes"
             )
+
+
+def _share(ratio: float, count: int) -> int:
+    # Exact in decimals: 0.29 of 100 are 29, and 28 in floats.
+    return math.floor(Fraction(str(ratio)) * count)

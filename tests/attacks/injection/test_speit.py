@@ -3,9 +3,9 @@ import torch
 import torch.nn.functional as F
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import SPEIT, InjectionBudget, PerturbedGraph
+from robust_diffusion.attacks import SPEIT, Budget, PerturbedGraph, spent_budget
 from robust_diffusion.attacks.base import Classifier
-from tests.attacks.graphs import mean_of_neighbours, small_graph, trained_gcn
+from tests.attacks.graphs import mean_of_neighbours, small_graph, trained_gcn, without_labels
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def graph() -> Data:
 
 def run(
     graph: Data,
-    budget: InjectionBudget,
+    budget: Budget,
     *,
     model: Classifier = mean_of_neighbours,
     targets: int = 60,
@@ -24,12 +24,12 @@ def run(
 ) -> PerturbedGraph:
     attack = SPEIT(num_steps=num_steps, learning_rate=learning_rate)
     generator = torch.Generator().manual_seed(0)
-    return attack(model, graph, graph.index_test[:targets], budget, generator)
+    return attack(model, without_labels(graph), graph.index_test[:targets], budget, generator)
 
 
 def test_targets_are_distinct_and_uniform(graph: Data) -> None:
     nodes, edges, targets = 2000, 3, 10
-    perturbed = run(graph, InjectionBudget(nodes, edges, (-1.0, 1.0)), targets=targets)
+    perturbed = run(graph, Budget(nodes, edges, (-1.0, 1.0)), targets=targets)
     new = perturbed.edge_index[:, perturbed.edge_index[0] >= graph.num_nodes]
     assert (new[0].bincount()[graph.num_nodes :] == edges).all()
     assert new.unique(dim=1).size(1) == nodes * edges
@@ -39,7 +39,7 @@ def test_targets_are_distinct_and_uniform(graph: Data) -> None:
 
 
 def test_the_whole_budget_is_spent(graph: Data) -> None:
-    spent = run(graph, InjectionBudget(5, 60, (-1.0, 1.0))).spent
+    spent = spent_budget(graph, run(graph, Budget(5, 60, (-1.0, 1.0))))
     assert (spent.injected_nodes, spent.injected_edges) == (5, 300)
 
 
@@ -49,13 +49,13 @@ def test_the_whole_budget_is_spent(graph: Data) -> None:
 def test_features_start_at_zero_as_far_as_the_limits_allow(
     graph: Data, limits: tuple[float, float], start: float
 ) -> None:
-    injected = run(graph, InjectionBudget(3, 4, limits)).x[graph.num_nodes :]
+    injected = run(graph, Budget(3, 4, limits)).x[graph.num_nodes :]
     assert torch.equal(injected, torch.full((3, 16), start))
 
 
 def test_first_step_ascends_the_loss_against_the_models_own_predictions(graph: Data) -> None:
     model = trained_gcn(graph)
-    budget = InjectionBudget(3, 4, (-1.0, 1.0))
+    budget = Budget(3, 4, (-1.0, 1.0))
     start = run(graph, budget, model=model)
     injected = start.x[graph.num_nodes :].clone().requires_grad_()
     logits = model(torch.cat([graph.x, injected]), start.edge_index)[graph.index_test]
@@ -72,6 +72,6 @@ def test_first_step_ascends_the_loss_against_the_models_own_predictions(graph: D
 
 
 def test_long_steps_end_at_the_limits(graph: Data) -> None:
-    budget = InjectionBudget(3, 4, (-0.25, 0.5))
+    budget = Budget(3, 4, (-0.25, 0.5))
     perturbed = run(graph, budget, model=trained_gcn(graph), num_steps=1, learning_rate=10.0)
     assert set(perturbed.x[graph.num_nodes :].unique().tolist()) == {-0.25, 0.5}

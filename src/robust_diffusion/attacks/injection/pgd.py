@@ -1,0 +1,34 @@
+"""PGD, as an injection attack."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from robust_diffusion.attacks.injection.base import small_normal
+from robust_diffusion.attacks.injection.fgsm import FGSM
+
+
+class PGD(FGSM):
+    """Projected gradient descent on injected features: sign steps from a random start.
+
+    As `FGSM`, but the features start normal of mean 0, their standard deviation a tenth of the
+    largest magnitude that the limits allow.
+
+    Reference: Madry et al. 2018, arXiv:1706.06083; GRB's injection form, arXiv:2111.04314.
+
+    Args:
+        step_size: Change of each feature in one step, positive, in normalised units.
+        num_steps: Gradient steps on the features, at least 0.
+        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
+
+    Deviation: GRB takes a tenth of the upper limit, which is the same where the limits are
+    symmetric.
+    """
+
+    name = "pgd"
+
+    def start(
+        self, num_new: int, x: Tensor, limits: tuple[float, float], generator: torch.Generator
+    ) -> Float[Tensor, "k f"]:
+        """Small random features."""
+        return small_normal(num_new, x, limits, generator)

@@ -1,0 +1,100 @@
+"""What modification attacks share: the edges at the targets, and flips of undirected edges."""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks.base import (
+    Attack,
+    Classifier,
+    Kind,
+    PerturbedGraph,
+    edge_ids,
+    frozen,
+)
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.problem import Problem
+
+
+class ModificationAttack(Attack):
+    """An attack that changes the graph in place, at the target nodes alone.
+
+    It may change the features of a share of the target nodes, and flip, that is add or remove,
+    undirected edges of which at least one end is a target; the number of flips is a share of the
+    edges that touch a target. All other features and edges stay as they are.
+    """
+
+    kind: ClassVar[Kind] = "modification"
+
+    def __call__(
+        self,
+        model: Classifier,
+        data: Data,
+        target_nodes: Int[Tensor, " t"],
+        budget: Budget,
+        generator: torch.Generator,
+    ) -> PerturbedGraph:
+        """Run the attack; see `Attack`."""
+        budget.check_targets(target_nodes.numel(), self.kind)
+        with frozen(model):
+            problem = Problem(self.name, model, data, target_nodes)
+            x, edge_index = self.modify(problem, budget, generator)
+        return PerturbedGraph(x, edge_index, problem.x.size(0))
+
+    @abstractmethod
+    def modify(
+        self, problem: Problem, budget: Budget, generator: torch.Generator
+    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+        """Features and edges of the modified graph."""
+
+
+def edges_at(
+    targets: Int[Tensor, " t"], edge_index: Int[Tensor, "2 e"], num_nodes: int
+) -> Int[Tensor, "2 u"]:
+    """The undirected edges u < v of which at least one end is a target.
+
+    Args:
+        targets: Nodes under attack.
+        edge_index: Edges, both directions.
+        num_nodes: Number of nodes.
+    """
+    src, dst = edge_index
+    at_target = membership(targets, num_nodes)
+    return edge_index[:, (src < dst) & (at_target[src] | at_target[dst])]
+
+
+def membership(nodes: Int[Tensor, " t"], num_nodes: int) -> Bool[Tensor, " n"]:
+    """Which of all nodes are among `nodes`."""
+    member = torch.zeros(num_nodes, dtype=torch.bool, device=nodes.device)
+    member[nodes] = True
+    return member
+
+
+def flip(
+    edge_index: Int[Tensor, "2 e"], pairs: Int[Tensor, "2 p"], num_nodes: int
+) -> Int[Tensor, "2 e2"]:
+    """Remove those of the pairs that are edges, and add the others, in both directions.
+
+    Args:
+        edge_index: Edges, both directions, without self-loops or duplicates.
+        pairs: Different undirected pairs of different nodes.
+        num_nodes: Number of nodes n.
+    """
+    if not pairs.numel():
+        return edge_index
+    low, high = edge_index.aminmax(dim=0)
+    flipped = edge_ids(torch.cat([pairs, pairs.flip(0)], 1), num_nodes)
+    there = low * num_nodes + high
+    kept = edge_index[:, ~torch.isin(there, flipped)]
+    ids = flipped[~torch.isin(flipped, there)]
+    added = torch.stack([ids // num_nodes, ids % num_nodes])
+    return torch.cat([kept, added, added.flip(0)], 1)
+
+
+def shuffled(columns: Int[Tensor, "2 u"], generator: torch.Generator) -> Int[Tensor, "2 u"]:
+    """The columns in random order."""
+    return columns[:, torch.randperm(columns.size(1), generator=generator).to(columns.device)]

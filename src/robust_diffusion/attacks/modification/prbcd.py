@@ -1,0 +1,223 @@
+"""PRBCD and GRBCD, over PyG's implementation."""
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from robust_diffusion.attacks.base import Need
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.modification.base import ModificationAttack, edges_at
+from robust_diffusion.attacks.modification.pairs import TargetPairs
+from robust_diffusion.attacks.problem import Problem, check_finite, gradient
+from robust_diffusion.checks import check_choice, check_number, check_whole
+from robust_diffusion.errors import ConfigError
+
+with warnings.catch_warnings():
+    warnings.filterwarnings(
+        "ignore", r"'torch_geometric\.contrib' contains experimental code", UserWarning
+    )
+    from torch_geometric.contrib.nn import GRBCDAttack, PRBCDAttack
+
+Loss = Literal["prob_margin", "tanh_margin", "margin", "masked"]
+
+
+class BlockCoordinateAttack(ModificationAttack):
+    """Flips chosen by the gradient with respect to a random block of pairs of nodes.
+
+    Only pairs of which at least one node is a target are drawn. The features stay.
+
+    Args:
+        block_size: Pairs drawn at a time, with repetitions, at least 1.
+        num_steps: Gradient steps, at least 1.
+        loss: What the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
+            last the cross-entropy of those targets that are still right.
+
+    Raises:
+        ConfigError: A number out of range or an unknown loss.
+
+    Deviation: The authors draw among all pairs of nodes.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "edge_gradient"})
+
+    def __init__(self, *, block_size: int, num_steps: int, loss: Loss) -> None:
+        key = f"attacks.{self.name}"
+        self.block_size = check_whole(f"{key}.block_size", block_size, at_least=1)
+        self.num_steps = check_whole(f"{key}.num_steps", num_steps, at_least=1)
+        self.loss = check_choice(f"{key}.loss", loss, get_args(Loss))
+
+    def modify(
+        self, problem: Problem, budget: Budget, generator: torch.Generator
+    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+        """Hand the problem to PyG's attack."""
+        x, edge_index, n = problem.x, problem.edge_index, problem.x.size(0)
+        pairs = TargetPairs(problem.targets, n)
+        flips = budget.max_flipped_edges(edges_at(problem.targets, edge_index, n).size(1))
+        # PyG's attack searches more pairs than it flips.
+        flips = min(flips, pairs.total - 1)
+        if flips <= 0:
+            return x, edge_index
+        self._check_model(problem)
+        attack = self.build(LogProbabilities(problem.model))
+        attack.pairs = pairs
+        attack.loss = attack.metric = self._watched(attack.loss)
+        with seeded(generator):
+            try:
+                edges, _ = attack.attack(
+                    x, edge_index, problem.all_labels, flips, idx_attack=problem.targets
+                )
+            except (RuntimeError, ValueError) as error:
+                if not str(error).startswith(("Sampling random block", "The search space size")):
+                    raise
+                raise ConfigError(
+                    f"attacks.{self.name}.block_size={self.block_size}: too few to draw {flips} "
+                    f"different pairs of {pairs.total}; use at least {2 * flips}"
+                ) from error
+        return x, edges
+
+    @abstractmethod
+    def build(self, model: nn.Module) -> Any:
+        """PyG's attack on the model."""
+
+    def _check_model(self, problem: Problem) -> None:
+        """Refuse a model without a finite gradient in the edge weights, before PyG trips on it."""
+        problem.check_edge_weights()
+        weight = problem.x.new_ones(problem.edge_index.size(1), requires_grad=True)
+        loss = problem.loss(problem.x, problem.edge_index, weight)
+        slope = gradient(loss, weight, attack=self.name, of="edge weights")
+        check_finite(slope.isfinite().all(), attack=self.name, of="edge weights")
+
+    def _watched(self, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """The loss, looked at: PyG's attack keeps the best of its losses, and none beats a NaN."""
+
+        def watched(*arguments: Any) -> Tensor:
+            value = loss(*arguments)
+            check_finite(value.isfinite(), attack=self.name, of="edge weights")
+            return value
+
+        return watched
+
+
+class PRBCD(BlockCoordinateAttack):
+    """Projected randomized block coordinate descent on the edges.
+
+    The flips of a random block of pairs are relaxed to weights in [0, 1], take gradient steps
+    projected onto the budget, and pairs of low weight are drawn anew; at the end flips are sampled
+    from the weights, and the most harmful sample is kept.
+
+    Reference: algorithm 1, Geisler et al. 2021, arXiv:2110.14038.
+
+    Args:
+        block_size: Pairs drawn at a time, with repetitions, at least 1.
+        num_steps: Gradient steps, at least 1.
+        resampling_ratio: Share of the steps that draw pairs anew, in (0, 1].
+        learning_rate: Scaled by flips per node, positive.
+        loss: What the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
+            last the cross-entropy of those targets that are still right.
+    """
+
+    name = "prbcd"
+
+    def __init__(
+        self,
+        *,
+        block_size: int = 250_000,
+        num_steps: int = 125,
+        resampling_ratio: float = 0.8,
+        learning_rate: float = 1000.0,
+        loss: Loss = "prob_margin",
+    ) -> None:
+        super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
+        self.resampling_ratio = check_number(
+            "attacks.prbcd.resampling_ratio", resampling_ratio, above=0, at_most=1
+        )
+        self.learning_rate = check_number("attacks.prbcd.learning_rate", learning_rate, above=0)
+
+    def build(self, model: nn.Module) -> Any:
+        """PyG's PRBCD on the model."""
+        return _PRBCDAtTargets(
+            model,
+            self.block_size,
+            epochs=self.num_steps,
+            epochs_resampling=max(1, round(self.num_steps * self.resampling_ratio)),
+            loss=self.loss,
+            lr=self.learning_rate,
+            log=False,
+        )
+
+
+class GRBCD(BlockCoordinateAttack):
+    """Greedy randomized block coordinate descent on the edges.
+
+    In each step, those pairs of a random block whose flip has the highest gradient are flipped,
+    as many as spend the budget evenly over the steps.
+
+    Reference: algorithm 2, Geisler et al. 2021, arXiv:2110.14038.
+
+    Args:
+        block_size: Pairs drawn at a time, with repetitions, at least 1.
+        num_steps: Steps, at least 1; no more are taken than there are flips.
+        loss: What the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
+            last the cross-entropy of those targets that are still right.
+    """
+
+    name = "grbcd"
+
+    def __init__(
+        self, *, block_size: int = 250_000, num_steps: int = 125, loss: Loss = "masked"
+    ) -> None:
+        super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
+
+    def build(self, model: nn.Module) -> Any:
+        """PyG's GRBCD on the model."""
+        return _GRBCDAtTargets(
+            model, self.block_size, epochs=self.num_steps, loss=self.loss, log=False
+        )
+
+
+class _AtTargets:
+    """Numbers the pairs that PyG's attacks draw from."""
+
+    pairs: TargetPairs
+
+    def _num_possible_edges(self, *_: object) -> int:
+        return self.pairs.total
+
+    def _linear_to_triu_idx(self, _: int, numbers: Tensor) -> Tensor:
+        return self.pairs[numbers]
+
+
+class _PRBCDAtTargets(_AtTargets, PRBCDAttack):  # type: ignore[misc]
+    pass
+
+
+class _GRBCDAtTargets(_AtTargets, GRBCDAttack):  # type: ignore[misc]
+    pass
+
+
+class LogProbabilities(nn.Module):
+    """The log-probabilities that PyG's losses expect, of a model that gives logits."""
+
+    def __init__(self, model: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+        """Log-probabilities of every node."""
+        return F.log_softmax(self.model(x, edge_index, edge_weight), 1)
+
+
+@contextmanager
+def seeded(generator: torch.Generator) -> Iterator[None]:
+    """Seed torch's global generators from this one, and restore them afterwards."""
+    seed = int(torch.randint(2**63 - 1, (), generator=generator).item())
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,55 @@
+"""Random flips."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from robust_diffusion.attacks.base import Need
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.modification.base import (
+    ModificationAttack,
+    edges_at,
+    flip,
+    shuffled,
+)
+from robust_diffusion.attacks.modification.pairs import TargetPairs
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.checks import check_number
+
+
+class RandomFlip(ModificationAttack):
+    """Random flips: edges at the targets removed and added at random.
+
+    Removed edges are drawn uniformly among those that touch a target, added ones uniformly among
+    the pairs of nodes that are none and of which at least one is a target. The features stay, and
+    the model is not looked at: the control beside every modification attack.
+
+    Args:
+        add_ratio: Share of the flips that add an edge, in 0..1. Flips drawn uniformly among all
+            pairs would next to never remove one.
+
+    Raises:
+        ConfigError: The share is out of range.
+    """
+
+    name = "random_flip"
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def __init__(self, *, add_ratio: float = 0.5) -> None:
+        self.add_ratio = check_number(
+            "attacks.random_flip.add_ratio", add_ratio, at_least=0, at_most=1
+        )
+
+    def modify(
+        self, problem: Problem, budget: Budget, generator: torch.Generator
+    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+        """Draw the edges to remove, then those to add."""
+        x, edge_index, n = problem.x, problem.edge_index, problem.x.size(0)
+        there = edges_at(problem.targets, edge_index, n)
+        flips = budget.max_flipped_edges(there.size(1))
+        num_added = round(flips * self.add_ratio)
+        removed = shuffled(there, generator)[:, : flips - num_added]
+        added = TargetPairs(problem.targets, n).draw_absent(num_added, edge_index, generator)
+        return x, flip(edge_index, torch.cat([removed, added], 1), n)

@@ -1,0 +1,148 @@
+"""The problem that an attack optimises: the model's loss at the target nodes."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks.base import Classifier, attack_labels, clean_graph
+from robust_diffusion.errors import AttackError
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A model, a clean graph, and the nodes at which the model shall err.
+
+    Args:
+        attack: Name of the attack, for messages.
+        model: The model under attack, frozen.
+        data: The clean graph.
+        targets: Nodes under attack.
+    """
+
+    attack: str
+    model: Classifier
+    data: Data
+    targets: Int[Tensor, " t"]
+
+    @cached_property
+    def x(self) -> Float[Tensor, "n f"]:
+        """Clean features."""
+        return clean_graph(self.data)[0]
+
+    @cached_property
+    def edge_index(self) -> Int[Tensor, "2 e"]:
+        """Clean edges."""
+        return clean_graph(self.data)[1]
+
+    @cached_property
+    def all_labels(self) -> Int[Tensor, " n"]:
+        """Class of every node that the attack drives the model away from; see `attack_labels`."""
+        return attack_labels(self.model, self.data, attack=self.attack)
+
+    @cached_property
+    def labels(self) -> Int[Tensor, " t"]:
+        """The same of the target nodes."""
+        return self.all_labels[self.targets]
+
+    def logits(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
+    ) -> Float[Tensor, "t c"]:
+        """Logits of the target nodes on an attacked graph."""
+        model: Callable[..., Tensor] = self.model
+        weights = () if edge_weight is None else (edge_weight,)
+        return model(x, edge_index, *weights)[self.targets]
+
+    def loss(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        *,
+        cap: float | None = None,
+    ) -> Float[Tensor, ""]:
+        """Mean cross-entropy of the target nodes on an attacked graph.
+
+        Args:
+            x: Features.
+            edge_index: Edges.
+            edge_weight: Their weights; 1 when absent.
+            cap: Cross-entropy from which a node counts as lost and has no gradient.
+        """
+        labels = self.labels  # before the attacked graph, so that a model that does not fit tells
+        logits = self.logits(x, edge_index, edge_weight)
+        if cap is None:
+            return F.cross_entropy(logits, labels)
+        return F.cross_entropy(logits, labels, reduction="none").clamp_max(cap).mean()
+
+    def check_edge_weights(self) -> None:
+        """Refuse a model that takes no edge weights.
+
+        Raises:
+            AttackError: It takes features and edges alone.
+        """
+        function = self.model.forward if isinstance(self.model, nn.Module) else self.model
+        try:
+            inspect.signature(function).bind(None, None, None)
+        except TypeError as error:
+            raise _not_differentiable(self.attack, "edge weights") from error
+
+
+def gradient(
+    loss: Float[Tensor, ""],
+    variable: Float[Tensor, "..."],
+    *,
+    attack: str,
+    of: Literal["features", "edge weights"],
+) -> Float[Tensor, "..."]:
+    """Gradient of a loss.
+
+    Args:
+        loss: Scalar.
+        variable: With respect to which.
+        attack: Name of the attack, for messages.
+        of: What the variable is, for messages.
+
+    Raises:
+        AttackError: The loss does not depend on the variable as far as autograd can tell.
+    """
+    result = None
+    if loss.requires_grad:
+        (result,) = torch.autograd.grad(loss, variable, allow_unused=True)
+    if result is None:
+        raise _not_differentiable(attack, of)
+    return result
+
+
+def check_finite(
+    finite: bool | Tensor, *, attack: str, of: Literal["features", "edge weights"]
+) -> None:
+    """Refuse gradients that were not finite.
+
+    Args:
+        finite: Whether all of them were.
+        attack: Name of the attack, for messages.
+        of: With respect to what they were taken, for messages.
+
+    Raises:
+        AttackError: They were not.
+    """
+    if not finite:
+        raise AttackError(
+            f"attack={attack}: the gradient with respect to the {of} is not finite; check the "
+            "attacked model"
+        )
+
+
+def _not_differentiable(attack: str, of: str) -> AttackError:
+    return AttackError(
+        f"attack={attack}: the model is not differentiable in the {of}; attack a differentiable "
+        "surrogate (threat=black_box) or choose an attack that needs no such gradient"
+    )

@@ -1,0 +1,118 @@
+"""Every attack under conf/attack, with few steps; a new one is found by itself."""
+
+import copy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import get_class, instantiate
+from omegaconf import OmegaConf
+from torch import Tensor
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
+from robust_diffusion.attacks.base import Classifier
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.models import GCN
+from tests.attacks.graphs import small_graph, trained_gcn
+
+FOLDER = Path(CONFIG_DIR, "attack")
+NAMES = sorted({path.stem for path in FOLDER.glob("*.yaml")} - {"none"})
+FEW = {"num_steps": 10, "num_rounds": 1, "num_edge_steps": 5, "block_size": 3000}
+
+
+def attack_class(name: str) -> type[Attack]:
+    """The class that the YAML file names."""
+    return get_class(OmegaConf.load(FOLDER / f"{name}.yaml")[name]["_target_"])
+
+
+def names(kind: str = "", need: str = "") -> list[str]:
+    """The attacks of a kind, of those that need something of the model."""
+    found = [(name, attack_class(name)) for name in NAMES]
+    return [
+        name
+        for name, cls in found
+        if cls.kind == (kind or cls.kind) and (not need or need in cls.needs)
+    ]
+
+
+@cache
+def options(name: str, fidelity: str = "paper") -> Any:
+    """The attack's configuration, found under its file's name."""
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        cfg = compose("config", [f"attack=[{name}]", f"fidelity={fidelity}"])
+    assert list(cfg.attacks) == [name]
+    return cfg.attacks[name]
+
+
+def make(name: str, fidelity: str = "paper", **changes: Any) -> Attack:
+    """The attack with few steps: enough for everything but harm."""
+    cfg = options(name, fidelity)
+    return instantiate(cfg, **{key: n for key, n in FEW.items() if key in cfg} | changes)
+
+
+@cache
+def graph() -> Data:
+    """The graph under attack; nobody may change it."""
+    return small_graph()
+
+
+@cache
+def model() -> GCN:
+    """A GCN that was trained on it."""
+    return trained_gcn(graph())
+
+
+def clean(graph: Data) -> Data:
+    """What the attacker gets."""
+    return Data(x=graph.x, edge_index=graph.edge_index)
+
+
+BUDGET = Budget(6, 10, (-0.94, 0.94), edge_ratio=0.3)
+
+
+def run(
+    attack: Attack,
+    *,
+    model: Classifier | None = None,
+    data: Data | None = None,
+    targets: Tensor | None = None,
+    budget: Budget = BUDGET,
+    seed: int = 0,
+) -> PerturbedGraph:
+    """The attack on the GCN at the test nodes, unless said otherwise."""
+    return attack(
+        trained() if model is None else model,
+        clean(graph()) if data is None else data,
+        graph().index_test if targets is None else targets,
+        budget,
+        torch.Generator().manual_seed(seed),
+    )
+
+
+trained = model
+
+
+def same(a: PerturbedGraph, b: PerturbedGraph) -> bool:
+    """Whether two attacked graphs are equal to the bit."""
+    return torch.equal(a.x, b.x) and torch.equal(a.edge_index, b.edge_index)
+
+
+def state(model: torch.nn.Module) -> Any:
+    """All that an attack could change about a model."""
+    return copy.deepcopy(
+        (
+            [module.training for module in model.modules()],
+            [(parameter.requires_grad, parameter.grad) for parameter in model.parameters()],
+            {key: value.tolist() for key, value in model.state_dict().items()},
+        )
+    )
+
+
+def random_states() -> tuple[Any, ...]:
+    """The state of the global random generators, except Python's, which beartype itself uses."""
+    numbers = np.random.get_state()  # noqa: NPY002
+    return (torch.get_rng_state().tolist(), numbers[1].tolist(), numbers[2])

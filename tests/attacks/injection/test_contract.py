@@ -1,0 +1,167 @@
+"""What every injection attack under conf/attack keeps to."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.utils import coalesce
+
+from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, spent_budget
+from robust_diffusion.attacks.injection.base import neighbourhood
+from robust_diffusion.errors import ConfigError
+from tests.attacks.contract import attack_class, clean, graph, make, names, run, trained
+from tests.attacks.graphs import mean_of_neighbours
+
+LIMITS = [(-0.94, 0.94), (-0.04, 1.0), (-1.0, 0.04), (0.2, 0.9), (-0.9, -0.2)]
+NAMES = names("injection")
+GRADIENT = sorted(set(NAMES) & set(names(need="feature_gradient")))
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def attack(request: pytest.FixtureRequest) -> Attack:
+    return make(request.param)
+
+
+@pytest.fixture(scope="module")
+def perturbed(attack: Attack) -> PerturbedGraph:
+    return run(attack)
+
+
+def new_edges(perturbed: PerturbedGraph) -> Tensor:
+    """Edges from an injected node."""
+    return perturbed.edge_index[:, perturbed.edge_index[0] >= perturbed.num_original_nodes]
+
+
+def check_within(perturbed: PerturbedGraph, budget: Budget, targets: Tensor) -> None:
+    injected = perturbed.x[perturbed.num_original_nodes :]
+    edges = new_edges(perturbed)
+    low, high = torch.tensor(budget.feature_limits)  # as float32 has them
+    degrees = edges[0].bincount(minlength=perturbed.x.size(0))[perturbed.num_original_nodes :]
+    assert injected.size(0) <= budget.max_injected_nodes
+    assert all(own <= most for own, most in zip(degrees, budget.injected_degrees, strict=True))
+    assert low <= injected.min() <= injected.max() <= high
+    assert torch.isin(edges[1], targets).all()
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_stays_within_the_feature_limits(attack: Attack, limits: tuple[float, float]) -> None:
+    budget = Budget(3, 5, limits)
+    check_within(run(attack, budget=budget), budget, graph().index_test)
+
+
+@pytest.mark.parametrize(("nodes", "edges"), [(1, 1), (7, 60), (11, 7)])
+def test_stays_within_the_counts(attack: Attack, nodes: int, edges: int) -> None:
+    budget = Budget(nodes, edges, (-0.5, 0.5))
+    perturbed = run(attack, budget=budget)
+    check_within(perturbed, budget, graph().index_test)
+    spent = spent_budget(clean(graph()), perturbed)
+    assert spent.injected_nodes == nodes
+    assert spent.injected_edges > 0
+
+
+@pytest.mark.parametrize("total", [0, 1, 3, 11, 40, 99])
+def test_a_total_of_edges_is_shared_out(attack: Attack, total: int) -> None:
+    budget = Budget(5, 8, (-0.5, 0.5), max_injected_edges=total)
+    perturbed = run(attack, budget=budget)
+    check_within(perturbed, budget, graph().index_test)
+    assert spent_budget(clean(graph()), perturbed).injected_edges == min(40, total)
+
+
+def test_a_total_can_make_a_budget_fit_few_targets(attack: Attack) -> None:
+    budget = Budget(5, 8, (-0.5, 0.5), max_injected_edges=10)
+    targets = graph().index_test[:2]
+    check_within(run(attack, budget=budget, targets=targets), budget, targets)
+
+
+def test_the_original_graph_comes_first_and_unchanged(perturbed: PerturbedGraph) -> None:
+    n = graph().num_nodes
+    assert perturbed.num_original_nodes == n
+    assert torch.equal(perturbed.x[:n], graph().x)
+    original = perturbed.edge_index[:, (perturbed.edge_index < n).all(0)]
+    assert torch.equal(coalesce(original), coalesce(graph().edge_index))
+    assert original.size(1) == graph().num_edges
+
+
+def test_spent_is_what_was_used(perturbed: PerturbedGraph) -> None:
+    spent = spent_budget(clean(graph()), perturbed)
+    edges, injected = new_edges(perturbed), perturbed.x[graph().num_nodes :]
+    assert spent.injected_nodes == perturbed.x.size(0) - graph().num_nodes > 0
+    assert spent.injected_edges == (perturbed.edge_index.size(1) - graph().num_edges) // 2 > 0
+    assert spent.max_edges_per_injected_node == max(edges[0].bincount())
+    assert spent.feature_range == (injected.min().item(), injected.max().item())
+
+
+@pytest.mark.parametrize("edges", [0, 10])
+def test_no_nodes_give_the_clean_graph(attack: Attack, edges: int) -> None:
+    perturbed = run(attack, budget=Budget(0, edges, (-1.0, 1.0)))
+    assert torch.equal(perturbed.x, graph().x)
+    assert torch.equal(perturbed.edge_index, graph().edge_index)
+
+
+def test_no_edges_leave_the_predictions_alone(attack: Attack) -> None:
+    perturbed = run(attack, budget=Budget(3, 0, (-1.0, 1.0)))
+    n = graph().num_nodes
+    assert perturbed.x.size(0) == n + 3
+    assert torch.equal(perturbed.x[:n], graph().x)
+    assert torch.equal(perturbed.edge_index, graph().edge_index)
+    torch.testing.assert_close(
+        trained()(perturbed.x, perturbed.edge_index)[:n], trained()(graph().x, graph().edge_index)
+    )
+
+
+def test_targets_that_cannot_take_the_budget_are_refused(attack: Attack) -> None:
+    with pytest.raises(ConfigError, match="max_edges_per_injected_node=10"):
+        run(attack, targets=graph().index_test[:9])
+
+
+def test_a_model_without_parameters_can_be_attacked(attack: Attack) -> None:
+    budget = Budget(6, 10, (-0.94, 0.94))
+    check_within(run(attack, model=mean_of_neighbours, budget=budget), budget, graph().index_test)
+
+
+def harm(perturbed: PerturbedGraph) -> tuple[float, float]:
+    """Loss and share of errors against the model's own clean predictions."""
+    targets = graph().index_test
+    labels = trained()(graph().x, graph().edge_index).argmax(1)[targets]
+    logits = trained()(perturbed.x, perturbed.edge_index)[targets]
+    return F.cross_entropy(logits, labels).item(), (logits.argmax(1) != labels).double().mean()
+
+
+def harm_of(name: str) -> tuple[float, float]:
+    steps = {} if name == "random" else {"num_steps": 60}
+    return harm(run(make(name, **steps), budget=Budget(20, 20, (-0.94, 0.94))))
+
+
+@pytest.mark.parametrize("name", GRADIENT)
+def test_does_more_harm_than_random_nodes(name: str) -> None:
+    loss, errors = harm_of(name)
+    random_loss, random_errors = harm_of("random")
+    assert loss > random_loss
+    assert errors > random_errors
+
+
+def homophily(perturbed: PerturbedGraph) -> float:
+    """Mean cosine similarity of injected nodes and their neighbours."""
+    n = perturbed.num_original_nodes
+    new = perturbed.x[n:]
+    around = neighbourhood(perturbed.x[:n], perturbed.edge_index, new.size(0))
+    return F.cosine_similarity(new, around).mean().item()
+
+
+@pytest.mark.parametrize("name", GRADIENT)
+def test_homophily_is_raised_by_its_weight(name: str) -> None:
+    budget = Budget(5, 6, (-0.94, 0.94))
+
+    def similar(weight: float) -> float:
+        return homophily(run(make(name, homophily=weight, num_steps=60), budget=budget))
+
+    without, little, much = similar(0.0), similar(0.1), similar(1.0)
+    assert without < little < 1
+    assert much > without + 0.3
+
+
+@pytest.mark.parametrize("name", GRADIENT)
+@pytest.mark.parametrize("value", [-0.1, float("nan")])
+def test_homophily_is_no_penalty(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"attacks.{name}.homophily={value}: must be"):
+        attack_class(name)(homophily=value)

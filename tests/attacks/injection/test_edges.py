@@ -1,0 +1,174 @@
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import AGIA, Attack, Budget, MetaGIA, PerturbedGraph
+from robust_diffusion.attacks.injection import edges as edges_module
+from robust_diffusion.attacks.injection.agia import project
+from robust_diffusion.attacks.injection.edges import Candidates
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.errors import ConfigError
+from tests.attacks.contract import clean, graph, trained
+
+BUDGET = Budget(8, 4, (-0.94, 0.94))
+
+
+def run(attack: Attack, budget: Budget = BUDGET, **changes: Any) -> PerturbedGraph:
+    parts = {"model": trained(), "data": clean(graph()), "targets": graph().index_test} | changes
+    generator = torch.Generator().manual_seed(0)
+    return attack(parts["model"], parts["data"], parts["targets"], budget, generator)
+
+
+def capped_loss(perturbed: PerturbedGraph) -> float:
+    targets = graph().index_test
+    labels = trained()(graph().x, graph().edge_index).argmax(1)[targets]
+    logits = trained()(perturbed.x, perturbed.edge_index)[targets]
+    return F.cross_entropy(logits, labels, reduction="none").clamp(max=4).mean().item()
+
+
+@pytest.mark.parametrize("attack", [MetaGIA, AGIA])
+def test_chosen_edges_do_more_harm_than_random_ones(attack: type[MetaGIA | AGIA]) -> None:
+    random, chosen = (run(attack(num_rounds=rounds, num_steps=40)) for rounds in (0, 2))
+    assert not torch.equal(random.edge_index, chosen.edge_index)
+    assert capped_loss(chosen) > 1.1 * capped_loss(random)
+
+
+@pytest.mark.parametrize("attack", [MetaGIA, AGIA])
+def test_edges_go_to_the_one_target_that_can_be_lost(attack: type[MetaGIA | AGIA]) -> None:
+    """Target 3 alone is undecided: the others are sure beyond the reach of one new node."""
+    n = 6
+    x = torch.zeros(n, 2)
+    x[:, 0] = 1000.0
+    x[3, 0] = 0.1
+
+    def model(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        src, dst = edge_index
+        sent = x[src] if edge_weight is None else edge_weight[:, None] * x[src]
+        return x.index_add(0, dst, sent)
+
+    data = Data(x=x, edge_index=torch.tensor([[0, 1], [1, 0]]))
+    made = attack(num_rounds=3, num_steps=50)
+    budget = Budget(3, 1, (-1.0, 1.0))
+    perturbed = run(made, budget, model=model, data=data, targets=torch.arange(n))
+    src, dst = perturbed.edge_index
+    assert dst[src >= n].tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("attack", [MetaGIA, AGIA])
+def test_every_edge_is_spent_in_batches_of_any_size(
+    attack: type[MetaGIA | AGIA], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for ratio, most in ((0.01, 2**20), (0.4, 2**20), (1.0, 130)):
+        monkeypatch.setattr(edges_module, "MAX_CANDIDATES", most)
+        perturbed = run(attack(num_steps=2, batch_ratio=ratio, num_rounds=1))
+        degrees = perturbed.edge_index[0].bincount()[graph().num_nodes :]
+        assert degrees.tolist() == [4] * 8
+
+
+def test_few_candidates_at_a_time_are_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 targets, so 130 candidates are those of two nodes."""
+    seen = []
+    choose = MetaGIA.choose
+
+    def watched(self: MetaGIA, candidates: Candidates, chosen: Tensor) -> Tensor:
+        seen.append(candidates.num_new)
+        return choose(self, candidates, chosen)
+
+    monkeypatch.setattr(MetaGIA, "choose", watched)
+    monkeypatch.setattr(edges_module, "MAX_CANDIDATES", 130)
+    run(MetaGIA(num_steps=1, num_rounds=1))
+    assert seen == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("attack", [MetaGIA, AGIA])
+def test_a_node_with_an_edge_to_every_target_keeps_them(attack: type[MetaGIA | AGIA]) -> None:
+    targets = graph().index_test[:4]
+    perturbed = run(attack(num_steps=2, num_rounds=1), targets=targets)
+    src, dst = perturbed.edge_index
+    for node in range(graph().num_nodes, graph().num_nodes + 8):
+        assert sorted(dst[src == node].tolist()) == targets.tolist()
+
+
+@pytest.fixture
+def candidates() -> Candidates:
+    problem = Problem("any", trained(), clean(graph()), graph().index_test)
+    new = torch.full((3, 16), 0.4)
+    return Candidates(problem, torch.cat([graph().x, new]), graph().edge_index, 3, 4.0)
+
+
+def test_a_weight_of_0_is_no_edge(candidates: Candidates) -> None:
+    problem = candidates.problem
+    chosen = torch.zeros(3, 60, dtype=torch.bool)
+    chosen[0, 5] = chosen[2, 59] = True
+    n, (one, other) = 200, (problem.targets[5], problem.targets[59])
+    new = torch.tensor([[n, n + 2], [one, other]])
+    edges = torch.cat([problem.edge_index, new, new.flip(0)], 1)
+    expected = problem.loss(candidates.x, edges, cap=4.0)
+    torch.testing.assert_close(candidates.loss(chosen.float()), expected)
+
+
+def test_slope_is_the_difference_quotient(candidates: Candidates) -> None:
+    weight = torch.rand(3, 60, generator=torch.Generator().manual_seed(0))
+    slope, step = candidates.slope(weight), 1e-2
+    for i, j in ((0, 0), (1, 7), (2, 59)):
+        shift = torch.zeros_like(weight)
+        shift[i, j] = step
+        quotient = (candidates.loss(weight + shift) - candidates.loss(weight - shift)) / (2 * step)
+        assert slope[i, j].item() == pytest.approx(quotient.item(), rel=0.05, abs=2e-5)
+
+
+def test_exchanges_never_lower_the_loss(candidates: Candidates) -> None:
+    chosen = torch.zeros(3, 60, dtype=torch.bool)
+    chosen[:, :6] = True
+    for swap_ratio in (0.01, 0.2, 1.0):
+        better = MetaGIA(swap_ratio=swap_ratio).choose(candidates, chosen)
+        assert better.sum(1).tolist() == [6, 6, 6]
+        assert (better & ~chosen).sum() <= max(1, swap_ratio * 18)
+        assert candidates.loss(better.float()) > candidates.loss(chosen.float())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(
+        st.lists(st.floats(-2, 3, width=32), min_size=4, max_size=4), min_size=1, max_size=4
+    ),
+    total=st.integers(0, 4),
+)
+def test_projection_is_the_nearest_allowed_point(rows: list[list[float]], total: int) -> None:
+    weight = torch.tensor(rows, dtype=torch.float64)
+    nearest = project(weight, torch.full((len(rows),), total))
+    assert nearest.min() >= 0
+    assert nearest.max() <= 1
+    assert nearest.sum(1).max() <= total + 1e-9
+    # Nearest of a convex set: no allowed point lies on the far side.
+    corners = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=torch.float64)] * 4)
+    for corner in corners[corners.sum(1) <= total]:
+        assert (((weight - nearest) * (corner - nearest)).sum(1) < 1e-6).all()
+
+
+@pytest.mark.parametrize(
+    ("attack", "key", "value"),
+    [
+        (MetaGIA, "swap_ratio", 0.0),
+        (MetaGIA, "swap_ratio", 1.1),
+        (MetaGIA, "batch_ratio", 0.0),
+        (MetaGIA, "num_rounds", -1),
+        (MetaGIA, "loss_cap", 0.0),
+        (AGIA, "learning_rate", 0.0),
+        (AGIA, "num_edge_steps", -1),
+        (AGIA, "loss_cap", -1.0),
+    ],
+)
+def test_numbers_have_a_range(attack: type[Attack], key: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"attacks.{attack.name}.{key}={value}: must be"):
+        attack(**{key: value})
+
+
+def test_the_loss_need_not_be_capped() -> None:
+    assert MetaGIA(loss_cap=None).loss_cap is None

@@ -1,0 +1,151 @@
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import (
+    GRBCD,
+    PRBCD,
+    Budget,
+    PerturbedGraph,
+    RandomFlip,
+    SpentBudget,
+    spent_budget,
+)
+from robust_diffusion.attacks.modification.prbcd import LogProbabilities, seeded
+from robust_diffusion.errors import AttackError, ConfigError
+from tests.attacks.contract import clean, graph, random_states, trained
+from tests.attacks.graphs import mean_of_neighbours
+
+Block = type[PRBCD] | type[GRBCD]
+
+
+def run(attack: Any, ratio: float = 0.2, **changes: Any) -> PerturbedGraph:
+    parts = {"model": trained(), "data": clean(graph()), "targets": graph().index_test} | changes
+    generator = torch.Generator().manual_seed(0)
+    budget = Budget(0, 0, (-1.0, 1.0), edge_ratio=ratio)
+    return attack(parts["model"], parts["data"], parts["targets"], budget, generator)
+
+
+def spent(perturbed: PerturbedGraph) -> SpentBudget:
+    return spent_budget(clean(graph()), perturbed)
+
+
+def accuracy(perturbed: PerturbedGraph) -> float:
+    targets = graph().index_test
+    labels = trained()(graph().x, graph().edge_index).argmax(1)[targets]
+    found = trained()(perturbed.x, perturbed.edge_index).argmax(1)[targets]
+    return (found == labels).double().mean().item()
+
+
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+@pytest.mark.parametrize("ratio", [0.01, 0.1, 0.5, 1.0])
+def test_flips_no_more_than_the_budget(attack: Block, ratio: float) -> None:
+    src, dst = graph().edge_index
+    at_target = torch.isin(src, graph().index_test) | torch.isin(dst, graph().index_test)
+    result = spent(run(attack(num_steps=5, block_size=5000), ratio))
+    assert result.added_edges + result.removed_edges <= ratio * int(at_target.sum() // 2)
+    assert result.changed_nodes == 0
+
+
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+def test_flips_better_than_at_random(attack: Block) -> None:
+    chosen = run(attack(num_steps=30, block_size=5000))
+    random = run(RandomFlip())
+    result = spent(chosen)
+    assert result.added_edges + result.removed_edges > 0
+    assert accuracy(chosen) < accuracy(random) - 0.1
+
+
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+@pytest.mark.parametrize("loss", ["prob_margin", "tanh_margin", "margin", "masked"])
+def test_every_loss_is_raised(attack: Block, loss: Any) -> None:
+    perturbed = run(attack(num_steps=10, block_size=5000, loss=loss))
+    assert accuracy(perturbed) < 1
+
+
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+def test_a_complete_graph_can_be_attacked(attack: Block) -> None:
+    n = 5
+    pairs = torch.combinations(torch.arange(n)).T
+    data = Data(x=torch.eye(n, 7), edge_index=torch.cat([pairs, pairs.flip(0)], 1))
+    made = attack(num_steps=3, block_size=200)
+    perturbed = run(made, 1.0, model=mean_of_neighbours, data=data, targets=torch.arange(n))
+    result = spent_budget(data, perturbed)
+    assert result.added_edges == 0
+    # PyG's attack searches more pairs than it flips, so one stays.
+    assert result.removed_edges <= 9
+
+
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+def test_blocks_too_small_for_the_budget_are_refused(attack: Block) -> None:
+    match = rf"attacks\.{attack.name}\.block_size=2: too few .*; use at least \d+"
+    with pytest.raises(ConfigError, match=match):
+        run(attack(block_size=2, num_steps=1), 0.5)
+
+
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+def test_a_loss_that_breaks_on_the_way_is_an_error(attack: Block) -> None:
+    def breaks(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        logits = mean_of_neighbours(x, edge_index, edge_weight)
+        return logits if edge_index.size(1) == graph().num_edges else logits * torch.nan
+
+    with pytest.raises(AttackError, match=f"attack={attack.name}: .* not finite"):
+        run(attack(num_steps=3, block_size=2000), model=breaks)
+
+
+def test_other_errors_of_the_model_are_not_taken_for_a_small_block() -> None:
+    def breaks(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        if edge_index.size(1) != graph().num_edges:
+            raise RuntimeError("out of luck")
+        return mean_of_neighbours(x, edge_index, edge_weight)
+
+    with pytest.raises(RuntimeError, match="out of luck"):
+        run(PRBCD(num_steps=3, block_size=2000), model=breaks)
+
+
+def test_log_probabilities_are_those_of_the_logits() -> None:
+    x, edges = graph().x, graph().edge_index
+    weight = torch.ones(edges.size(1))
+    expected = F.log_softmax(trained()(x, edges, weight), 1)
+    assert torch.equal(LogProbabilities(trained())(x, edges, weight), expected)
+
+
+def test_seeded_draws_from_the_generator_and_restores() -> None:
+    def draw(seed: int) -> list[float]:
+        with seeded(torch.Generator().manual_seed(seed)):
+            return torch.rand(3).tolist()
+
+    before = random_states()
+    assert draw(0) == draw(0) != draw(1)
+    assert random_states() == before
+
+
+def test_the_import_is_silent() -> None:
+    code = "import warnings; warnings.simplefilter('error', UserWarning); " + (
+        "import robust_diffusion.attacks.modification.prbcd as module; "
+        "assert 'prbcd' in module.__name__"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("attack", "key", "value"),
+    [
+        (PRBCD, "block_size", 0),
+        (PRBCD, "num_steps", 0),
+        (PRBCD, "resampling_ratio", 0.0),
+        (PRBCD, "learning_rate", 0.0),
+        (GRBCD, "block_size", 0),
+        (GRBCD, "num_steps", 0),
+    ],
+)
+def test_numbers_have_a_range(attack: Block, key: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"attacks.{attack.name}.{key}={value}: must be"):
+        attack(**{key: value})

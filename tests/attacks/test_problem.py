@@ -1,0 +1,106 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks.base import attack_labels
+from robust_diffusion.attacks.problem import Problem, check_finite, gradient
+from robust_diffusion.errors import AttackError, ConfigError
+
+X = torch.tensor([[0.0, 2.0], [1.0, 0.0], [3.0, 5.0]])
+DATA = Data(x=X, edge_index=torch.tensor([[0, 1], [1, 0]]))
+TARGETS = torch.tensor([2, 0])
+
+
+def double(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+    return 2 * x if edge_weight is None else 2 * x * edge_weight.sum()
+
+
+def test_labels_are_the_predictions_without_gradient() -> None:
+    seen = []
+
+    def model(x: Tensor, edge_index: Tensor) -> Tensor:
+        seen.append(torch.is_grad_enabled())
+        return double(x, edge_index)
+
+    assert attack_labels(model, DATA, attack="any").tolist() == [1, 0, 1]
+    assert seen == [False]
+
+
+def test_labels_of_the_graph_come_first() -> None:
+    data = DATA.clone()
+    data.y = torch.tensor([0, 1, 0])
+    assert attack_labels(double, data, attack="any").tolist() == [0, 1, 0]
+
+
+def test_errors_of_the_package_pass() -> None:
+    def model(x: Tensor, edge_index: Tensor) -> Tensor:
+        raise ConfigError("solver.rtol=0: must be above 0")
+
+    with pytest.raises(ConfigError, match=r"solver\.rtol=0"):
+        attack_labels(model, DATA, attack="any")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a\nb"), ValueError(""), IndexError("no 3")])
+def test_errors_of_the_model_are_told_in_one_line(error: Exception) -> None:
+    def model(x: Tensor, edge_index: Tensor) -> Tensor:
+        raise error
+
+    reason = (str(error) or type(error).__name__).split("\n")[0]
+    with pytest.raises(AttackError, match=rf"2 features per node \({reason}\); ") as info:
+        attack_labels(model, DATA, attack="any")
+    assert info.value.__cause__ is error
+
+
+def test_loss_is_the_cross_entropy_at_the_targets() -> None:
+    problem = Problem("any", double, DATA, TARGETS)
+    x = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
+    edges = DATA.edge_index
+    expected = F.cross_entropy(2 * x[TARGETS], torch.tensor([1, 1]))
+    assert torch.equal(problem.loss(x, edges), expected)
+    weighted = problem.loss(x, edges, torch.tensor([0.25, 0.5]))
+    torch.testing.assert_close(weighted, F.cross_entropy(1.5 * x[TARGETS], torch.tensor([1, 1])))
+
+
+def test_a_capped_loss_counts_lost_targets_no_further() -> None:
+    problem = Problem("any", double, DATA, TARGETS)
+    x = torch.tensor([[9.0, 0.0], [0.0, 0.0], [0.0, 0.0]], requires_grad=True)
+    loss = problem.loss(x, DATA.edge_index, cap=4.0)
+    assert loss.item() == pytest.approx((4 + torch.tensor(2.0).log().item()) / 2)
+    slope = gradient(loss, x, attack="any", of="features")
+    assert not slope[0].any()
+    assert slope[2].all()
+
+
+@pytest.mark.parametrize("loss", [torch.tensor(1.0), torch.ones(1, requires_grad=True).sum()])
+def test_a_loss_that_does_not_depend_on_the_variable_is_an_error(loss: Tensor) -> None:
+    variable = torch.zeros(2, requires_grad=True)
+    match = "attack=any: the model is not differentiable in the edge weights; attack a"
+    with pytest.raises(AttackError, match=match):
+        gradient(loss, variable, attack="any", of="edge weights")
+
+
+@pytest.mark.parametrize("finite", [False, torch.tensor(data=False)])
+def test_gradients_that_are_not_finite_are_an_error(finite: bool | Tensor) -> None:
+    with pytest.raises(AttackError, match=r"attack=any: .* the features is not finite; check"):
+        check_finite(finite, attack="any", of="features")
+    check_finite(not finite, attack="any", of="features")
+
+
+class Weighted(nn.Module):
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+        return double(x, edge_index, edge_weight)
+
+
+class Plain(nn.Module):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return double(x, edge_index)
+
+
+def test_models_that_take_edge_weights_are_told_from_others() -> None:
+    for model in (Weighted(), double):
+        Problem("any", model, DATA, TARGETS).check_edge_weights()
+    for model in (Plain(), lambda x, edge_index: x):
+        with pytest.raises(AttackError, match="not differentiable in the edge weights"):
+            Problem("any", model, DATA, TARGETS).check_edge_weights()

@@ -1,0 +1,91 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robust_diffusion.attacks.rows import FixedRows
+from robust_diffusion.models import (
+    APPNP,
+    GAT,
+    GCN,
+    GCNSVD,
+    GIN,
+    MLP,
+    GNNGuard,
+    GraphSAGE,
+    RobustGCN,
+)
+
+MODELS = [APPNP, GAT, GCN, GCNSVD, GIN, GNNGuard, GraphSAGE, MLP, RobustGCN]
+OLD, NEW, FEATURES, CLASSES = 60, 5, 12, 3
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.rand(OLD, FEATURES, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def edge_index() -> Tensor:
+    return torch.randint(OLD + NEW, (2, 200), generator=torch.Generator().manual_seed(1))
+
+
+def frozen(cls: Callable[..., nn.Module]) -> nn.Module:
+    torch.manual_seed(0)
+    return cls(FEATURES, 8, CLASSES).eval().requires_grad_(requires_grad=False)
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_outputs_and_gradients_are_those_of_plain_rows(
+    cls: Callable[..., nn.Module], x: Tensor, edge_index: Tensor
+) -> None:
+    model, old = frozen(cls), FixedRows(x)
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        new = torch.rand(NEW, FEATURES, generator=generator).requires_grad_()
+        outputs = [model(rows, edge_index) for rows in (torch.cat([x, new]), old.followed_by(new))]
+        gradients = [torch.autograd.grad(out.square().sum(), new)[0] for out in outputs]
+        assert type(outputs[1]) is Tensor
+        torch.testing.assert_close(*outputs)
+        scale = gradients[0].abs().max().item()
+        torch.testing.assert_close(*gradients, rtol=0, atol=1e-6 * scale)
+
+
+def test_what_a_layer_makes_of_the_fixed_rows_is_computed_once(
+    x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heights = []
+    layer, old = nn.Linear(FEATURES, 4).requires_grad_(requires_grad=False), FixedRows(x)
+    under = FixedRows.under
+
+    def counted(self: FixedRows, compute: Callable[[Tensor], Tensor], *identity: Any) -> FixedRows:
+        def watched(rows: Tensor) -> Tensor:
+            heights.append(rows.size(0))
+            return compute(rows)
+
+        return under(self, watched, *identity)
+
+    monkeypatch.setattr(FixedRows, "under", counted)
+    for _ in range(3):
+        new = torch.rand(NEW, FEATURES)
+        torch.testing.assert_close(layer(old.followed_by(new)), layer(torch.cat([x, new])))
+    assert heights == [OLD]
+
+
+def test_a_weight_that_changes_is_not_taken_for_the_old_one(x: Tensor) -> None:
+    layer, old = nn.Linear(FEATURES, 4).requires_grad_(requires_grad=False), FixedRows(x)
+    new = torch.rand(NEW, FEATURES)
+    layer(old.followed_by(new))
+    layer.weight.mul_(2)
+    torch.testing.assert_close(layer(old.followed_by(new)), layer(torch.cat([x, new])))
+
+
+def test_a_trained_weight_gets_its_gradient_from_every_row(x: Tensor) -> None:
+    layer, old, new = nn.Linear(FEATURES, 4), FixedRows(x), torch.rand(NEW, FEATURES)
+    gradients = [
+        torch.autograd.grad(layer(rows).square().sum(), layer.weight)[0]
+        for rows in (old.followed_by(new), torch.cat([x, new]))
+    ]
+    torch.testing.assert_close(*gradients)
