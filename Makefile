@@ -15,7 +15,7 @@ setup: $(STAMP) ## Create .venv and install the pinned dependencies
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,launchers]'
 	@touch $@
 
 demo: $(STAMP) ## Train three flows on the built-in graph, attack them, print the table
@@ -33,6 +33,36 @@ data-verify: $(STAMP) ## Every data file's hash, every graph's statistics
 
 table-4: $(STAMP) ## The paper's dataset table beside what is measured
 	$(BIN)/python -m robust_diffusion.run data table
+
+RUN := $(BIN)/python -m robust_diffusion.run
+RUN_TABLES := $(addprefix table-,1 2 3 5 6 8 9 10 11 12 13 14 15)
+SCALE ?= full
+OPTIONS = scale=$(SCALE) $(if $(SEEDS),'seed=range($(SEEDS))') $(if $(FIDELITY),fidelity=$(FIDELITY)) \
+	$(if $(JOBS),hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS)) $(ARGS)
+VIEW = --scale $(SCALE) $(if $(FIDELITY),--fidelity $(FIDELITY))
+
+# A cell without its data fails, and the table says so; the others go on.
+$(RUN_TABLES): $(STAMP)
+	-$(RUN) experiment=$@ $(OPTIONS)
+
+tables: $(STAMP) ## Run and print every table (SCALE=smoke SEEDS=10 FIDELITY=released JOBS=2)
+	@for table in $(RUN_TABLES); do $(MAKE) --no-print-directory $$table || exit 1; done
+	@$(MAKE) --no-print-directory table-4
+
+figure-flows: $(STAMP) ## t-SNE of heat, mean curvature and Beltrami on Cora, with attention
+	$(RUN) figure flows scale=$(SCALE) $(if $(FIDELITY),fidelity=$(FIDELITY)) $(ARGS)
+
+figure-lipschitz: $(STAMP) ## t-SNE of Beltrami without and with the Lipschitz constraint
+	$(RUN) figure lipschitz scale=$(SCALE) $(if $(FIDELITY),fidelity=$(FIDELITY)) $(ARGS)
+
+claims: $(STAMP) ## What the paper claims in words, judged on the records
+	$(RUN) claims $(if $(FIDELITY),--fidelity $(FIDELITY))
+
+report: $(STAMP) ## One HTML page: every table, chart, figure and claim
+	$(RUN) report $(VIEW)
+
+wandb-sync: $(STAMP) ## Upload the W&B runs that were logged offline
+	@find outputs -type d -path '*/wandb/offline-run-*' -prune -exec $(BIN)/wandb sync {} +
 
 test: $(STAMP) ## Run the fast tests
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
@@ -54,4 +84,5 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
-.PHONY: help setup demo cora-flows data-list data-verify table-4 test test-all check format clean
+.PHONY: help setup demo cora-flows data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
+	figure-lipschitz claims report wandb-sync test test-all check format clean

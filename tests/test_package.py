@@ -60,7 +60,7 @@ def test_a_source_tree_reads_the_configuration_beside_it(tmp_path: Path) -> None
 def test_the_wheel_carries_the_configuration() -> None:
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["force-include"] == {"conf": "robust_diffusion/conf"}
-    assert wheel["packages"] == ["src/robust_diffusion"]
+    assert wheel["packages"] == ["src/robust_diffusion", "src/hydra_plugins"]
 
 
 def test_the_command_of_the_package_exists() -> None:

@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 
 COMMANDS = {
     "audit": "robust_diffusion.audit_command:run_audit_command",
+    "claims": "robust_diffusion.claims_command:run_claims_command",
     "data": "robust_diffusion.data_command:run_data_command",
+    "figure": "robust_diffusion.figure_command:run_figure_command",
+    "report": "robust_diffusion.report_command:run_report_command",
     "table": "robust_diffusion.table_command:run_table_command",
 }
 """First words that are no override, and what they run; imported only then."""

@@ -114,7 +114,10 @@ def test_the_data_are_left_as_they_were(attack: Attack) -> None:
 
 
 def test_any_callable_can_be_attacked(attack: Attack, perturbed: PerturbedGraph) -> None:
-    assert same(run(attack, model=lambda x, e, w=None: trained()(x, e, w)), perturbed)
+    through = run(attack, model=lambda x, e, w=None: trained()(x, e, w))
+    assert torch.equal(through.edge_index, perturbed.edge_index)
+    # A module is frozen and called on what stays the same only once, which rounds otherwise.
+    torch.testing.assert_close(through.x, perturbed.x, rtol=0, atol=1e-3)
     spent = spent_budget(clean(graph()), run(attack, model=mean_of_neighbours))
     assert spent.injected_nodes + spent.added_edges + spent.removed_edges > 0
 

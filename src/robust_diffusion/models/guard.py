@@ -98,5 +98,5 @@ def cosine_similarity(x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, " 
     unit = (x * inverse[:, None])[:, None]
     # Some columns at a time: features at both ends of every edge would not fit into memory.
     columns = max(16, VALUES_AT_A_TIME // max(1, graph.num_edges))
-    parts = [edge_dot(part, part, graph) for part in unit.split(columns, dim=2)]
+    parts = [edge_dot(part, part, graph) for part in torch.split(unit, columns, dim=2)]
     return torch.stack(parts).sum(0).squeeze(1)

@@ -23,7 +23,7 @@ def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:
             module.gradient = gradient
         guard = getattr(module, "guard", None)
         if isinstance(guard, Guard):
-            module.guard = replace(guard, gradient=gradient)
+            module.guard = replace(guard, gradient=gradient)  # type: ignore[assignment]
     return model
 
 
@@ -38,7 +38,7 @@ def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
     for module in model.modules():
         solver = getattr(module, "solver", None)
         if isinstance(solver, Solver):
-            module.solver = Solver(
+            module.solver = Solver(  # type: ignore[assignment]
                 solver.method,
                 num_steps=solver.num_steps,
                 rtol=solver.rtol,

@@ -9,7 +9,12 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
+from robust_diffusion.report.layout import load_layout
+from robust_diffusion.report.loggers import log_table
 from robust_diffusion.report.markdown import print_table
+from robust_diffusion.report.paper_table import build_table
+from robust_diffusion.report.render_csv import to_frame
+from robust_diffusion.report.render_markdown import render_markdown
 from robust_diffusion.report.table import summarize
 
 
@@ -25,7 +30,9 @@ class PrintResults(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table of all cells, and exit non-zero if any failed."""
         records = _records_below(config, Path(config.hydra.sweep.dir))
-        if records:
+        if records and "table" in config:
+            _show_paper_tables(config, records)
+        elif records:
             _show(records)
         # Hydra swallows a callback's exceptions, but not an exit.
         if any("error" in record for record in records):
@@ -44,6 +51,24 @@ def _records_below(config: DictConfig, directory: Path) -> list[Record]:
     ]
     # Parallel cells finish in any order; the table keeps the order of the sweep.
     return sorted(mine, key=lambda record: record["job"])
+
+
+def _show_paper_tables(config: DictConfig, records: list[Record]) -> None:
+    """Print the table of the paper that was run, and log it where W&B is asked for."""
+    layout, every = load_layout(config.table.number), read_records(config.paths.records)
+    for fidelity in dict.fromkeys(record["fidelity"] for record in records):
+        scale = config.hydra.runtime.choices.scale
+        table = build_table(layout, every, scale=scale, fidelity=fidelity)
+        sys.stdout.write(render_markdown(table))
+        if config.logger and config.logger.get("project"):
+            log_table(
+                to_frame(table),
+                project=config.logger.project,
+                experiment=layout.experiment,
+                directory=config.hydra.sweep.dir,
+                mode=config.logger.mode,
+                tags=[fidelity, scale],
+            )
 
 
 def _show(records: list[Record]) -> None:

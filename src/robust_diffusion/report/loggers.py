@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+import pandas as pd
 import wandb
 from pytorch_lightning.loggers import WandbLogger
 
@@ -92,8 +93,9 @@ def log_record(run: wandb.Run, record: Record, store: Path) -> None:
         record: The cell's record.
         store: The folder that holds the files that the record names.
     """
-    run.config.update({"record": {k: v for k, v in record.items() if k != "config"}})
-    run.summary.update(_flat({key: record[key] for key in SUMMARY}))
+    run.config["record"] = {key: value for key, value in record.items() if key != "config"}
+    for name, value in _flat({key: record[key] for key in SUMMARY}).items():
+        run.summary[name] = value
     for name, file in record["files"].items():
         kind = "model" if name == "victim" else "perturbed-graph"
         # W&B allows fewer characters in a name than a test graph's can have.
@@ -102,6 +104,42 @@ def log_record(run: wandb.Run, record: Record, store: Path) -> None:
         # The store does not change a file once it is written, so W&B need not copy it.
         artifact.add_file(str(store / file), policy="mutable", skip_cache=True)
         run.log_artifact(artifact)
+
+
+def log_table(
+    frame: pd.DataFrame,
+    *,
+    project: str,
+    experiment: str,
+    directory: str,
+    mode: Mode | Literal["auto"] = "auto",
+    tags: Sequence[str] = (),
+) -> None:
+    """Log a table of the paper as a run of its own, beside the cells that it stands on.
+
+    Args:
+        frame: One row per entry of the table.
+        project: W&B project.
+        experiment: The table's experiment, such as table-3: the group of its cells.
+        directory: Where the run's files go.
+        mode: As for `wandb_logger`.
+        tags: What to find the run by.
+    """
+    logger = wandb_logger(
+        project=project,
+        directory=directory,
+        name=experiment,
+        experiment=experiment,
+        job_type="table",
+        tags=tags,
+        mode=mode,
+    )
+    run = logger.experiment
+    try:
+        # W&B infers one type per column, and a column of numbers and gaps has two.
+        run.log({experiment: wandb.Table(dataframe=frame.astype(str))})
+    finally:
+        run.finish()
 
 
 def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:

@@ -10,13 +10,8 @@ from torch_geometric.utils import to_dense_adj
 
 from robust_diffusion.attacks import FGSM, SPEIT
 from robust_diffusion.attacks.injection import base
-from robust_diffusion.attacks.injection.base import (
-    connect,
-    draw_targets,
-    neighbourhood,
-    similarity,
-    small_normal,
-)
+from robust_diffusion.attacks.injection.base import connect, draw_targets, small_normal
+from robust_diffusion.attacks.injection.features import neighbourhood, similarity
 from robust_diffusion.errors import AttackError, ConfigError
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.utils import coalesce
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, spent_budget
-from robust_diffusion.attacks.injection.base import neighbourhood
+from robust_diffusion.attacks.injection.features import neighbourhood
 from robust_diffusion.errors import ConfigError
 from tests.attacks.contract import attack_class, clean, graph, make, names, run, trained
 from tests.attacks.graphs import mean_of_neighbours

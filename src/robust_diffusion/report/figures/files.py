@@ -1,0 +1,85 @@
+"""Figures as files: PDF and PNG for papers, SVG for pages, JSON for what shaped them."""
+
+import io
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.report.figures.draw import STYLE
+
+FORMATS: Mapping[str, dict[str, Any]] = {
+    # Without dates, so that the same figure is the same file.
+    "pdf": {"dpi": 300, "metadata": {"CreationDate": None}},
+    "png": {"dpi": 200, "metadata": {"Software": None}},
+    "svg": {"dpi": 170, "metadata": {"Date": None}},
+}
+
+
+def write_figure(
+    figure: Figure, directory: str | Path, stem: str, description: Mapping[str, Any]
+) -> list[Path]:
+    """Write a figure in every format, and what shaped it.
+
+    Args:
+        figure: The picture.
+        directory: Made if need be.
+        stem: Name of the files, without ending.
+        description: Goes to `<stem>.json`, with the names of the other files.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ConfigError: The folder cannot be written.
+    """
+    directory = Path(directory)
+    contents = {f"{stem}.{form}": render(figure, form) for form in FORMATS}
+    about = {**description, "files": {form: f"{stem}.{form}" for form in FORMATS}}
+    text = json.dumps(about, indent=2, sort_keys=True, allow_nan=False)
+    contents[f"{stem}.json"] = f"{text}\n".encode()
+    return [write_whole(directory / name, content) for name, content in contents.items()]
+
+
+def render(figure: Figure, form: str) -> bytes:
+    """A figure as the bytes of a file.
+
+    Args:
+        figure: The picture.
+        form: pdf, png or svg.
+    """
+    buffer = io.BytesIO()
+    with rc_context(STYLE):
+        figure.savefig(buffer, format=form, **FORMATS[form])
+    return buffer.getvalue()
+
+
+def write_whole(path: Path, content: bytes) -> Path:
+    """Write a file whole or not at all.
+
+    Args:
+        path: The file; its folder is made if need be.
+        content: Its bytes.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            part.write_bytes(content)
+            return part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            f"--directory {path.parent}: {path.name} cannot be written ({reason}); name a folder "
+            "that can"
+        ) from error

@@ -1,0 +1,89 @@
+"""The trained models that figures look at: composed and trained exactly as a run's victims are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from robust_diffusion.checks import check_whole
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.evaluation.identity import cell_id, shaping
+from robust_diffusion.evaluation.trained import TrainedModel, Trainer
+from robust_diffusion.store import ArtifactStore
+
+
+@dataclass(frozen=True)
+class FigureCell:
+    """A cell of an experiment as far as a figure needs it: its configuration and identity.
+
+    Args:
+        cfg: The composed configuration.
+        config: The same, resolved, without where things are written.
+        choices: Option of each config group.
+    """
+
+    cfg: DictConfig
+    config: dict[str, Any]
+    choices: dict[str, Any]
+
+    @property
+    def cell(self) -> str:
+        """The id under which a run of the same options records its result."""
+        return cell_id(self.config)
+
+
+def compose_cell(overrides: Sequence[str]) -> FigureCell:
+    """Compose the configuration of one cell.
+
+    Args:
+        overrides: As on the command line of a run.
+
+    Raises:
+        HydraException: An override that does not fit.
+    """
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        cfg = compose("config", [*overrides, "logger=none"], return_hydra_config=True)
+    choices = OmegaConf.to_container(cfg.hydra.runtime.choices)
+    with open_dict(cfg):
+        del cfg["hydra"]
+    # A run of Hydra's would name it; a figure keeps its models in the store alone.
+    cfg.paths.output_dir = ""
+    config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    del config["paths"], config["logger"]
+    return FigureCell(cfg, config, choices)  # type: ignore[arg-type]
+
+
+def train_cell(cell: FigureCell, description: str) -> tuple[TrainedModel, GraphDataModule]:
+    """The victim of a cell, from the store if it was trained before, and its graph.
+
+    Args:
+        cell: What to train.
+        description: Names the model in progress bar and log.
+
+    Raises:
+        RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
+    """
+    cfg = cell.cfg
+    torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
+    datamodule = instantiate(cfg.data)
+    model, fit = instantiate(cfg.model), instantiate(cfg.training)
+    datamodule.setup()
+    shaped_by = shaping(cell.config)
+    with TemporaryDirectory() as checkpoints:
+        train = Trainer(datamodule, ArtifactStore(cfg.paths.store), cfg.seed, Path(checkpoints))
+        trained = train(
+            "victim",
+            model,
+            fit,
+            # The key under which a table's cell keeps the same victim.
+            {"model": shaped_by["model"], "fit": shaped_by["training"]},
+            description=description,
+        )
+    return trained, datamodule
