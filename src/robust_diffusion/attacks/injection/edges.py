@@ -12,12 +12,8 @@ from torch import Tensor
 
 from robust_diffusion.attacks.base import Need
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.injection.base import (
-    SignAttack,
-    connect,
-    draw_targets,
-    small_normal,
-)
+from robust_diffusion.attacks.injection.base import connect, draw_targets, small_normal
+from robust_diffusion.attacks.injection.features import SignAttack
 from robust_diffusion.attacks.problem import Problem, gradient
 from robust_diffusion.checks import check_number, check_whole
 

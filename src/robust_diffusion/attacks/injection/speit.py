@@ -5,7 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.injection.base import AdamAttack, connect, draw_targets
+from robust_diffusion.attacks.injection.base import connect, draw_targets
+from robust_diffusion.attacks.injection.features import AdamAttack
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.rows import FixedRows
 

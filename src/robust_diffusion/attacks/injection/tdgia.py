@@ -10,7 +10,8 @@ from torch import Tensor
 from torch_geometric.utils import degree
 
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.injection.base import AdamAttack, connect
+from robust_diffusion.attacks.injection.base import connect
+from robust_diffusion.attacks.injection.features import AdamAttack
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.checks import check_choice, check_number
@@ -42,6 +43,9 @@ class TDGIA(AdamAttack):
 
     Raises:
         ConfigError: A number out of range or an unknown variant.
+
+    Deviation: arXiv:2202.08057 adds the similarity inside the margin, where it stops once the
+    targets are lost; here it stands beside it.
     """
 
     name = "tdgia"
