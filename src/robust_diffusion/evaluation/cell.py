@@ -116,9 +116,9 @@ def evaluate_cell(
         raise ConfigError(f"seed={seed}: must be at most {LARGEST_SEED}")
     targets = datamodule.target_nodes
     budget = budget.resolve(datamodule.graph.x)
-    if attacks:
+    for attack in attacks.values():
         # Before hours of training, not after.
-        budget.check_targets(targets.numel())
+        budget.check_targets(targets.numel(), attack.kind)
     train = Trainer(datamodule, store, seed, directory)
     victim = train(
         "victim",
