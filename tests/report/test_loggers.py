@@ -37,7 +37,9 @@ def _no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def open_run(tmp_path: Path, **options: Any) -> WandbLogger:
     directory = str(tmp_path / "cell")
-    return loggers.wandb_logger(project="p", name="n", experiment="g", directory=directory, **options)
+    return loggers.wandb_logger(
+        project="p", name="n", experiment="g", directory=directory, **options
+    )
 
 
 def run_files(folder: Path, kind: str) -> list[Path]:

@@ -148,6 +148,7 @@ def homophily(perturbed: PerturbedGraph) -> float:
     return F.cosine_similarity(new, around).mean().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRADIENT)
 def test_homophily_is_raised_by_its_weight(name: str) -> None:
     budget = Budget(5, 6, (-0.94, 0.94))

@@ -60,6 +60,7 @@ def test_edges_go_to_the_one_target_that_can_be_lost(attack: type[MetaGIA | AGIA
     assert dst[src >= n].tolist() == [3, 3, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", [MetaGIA, AGIA])
 def test_every_edge_is_spent_in_batches_of_any_size(
     attack: type[MetaGIA | AGIA], monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,106 @@
+"""Accuracy against robustness, along the length of the integration period."""
+
+import statistics
+from collections.abc import Sequence
+
+from robust_diffusion.evaluation.records import Record
+from robust_diffusion.report.axes import DATASETS, GRAPHS, MODELS
+from robust_diffusion.report.cells import CLEAN, cells_of, value_at
+from robust_diffusion.report.page.charts.axis import linear_axis
+from robust_diffusion.report.page.charts.frame import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    TOP,
+    WIDTH,
+    Panel,
+    draw_x_axis,
+    draw_y_axis,
+    finish,
+    new_chart,
+)
+from robust_diffusion.report.page.charts.labels import Labels
+from robust_diffusion.report.page.charts.svg import add, marker, points, text
+
+EXPERIMENT = "t-end"
+RIGHT = WIDTH - 14
+
+Curves = dict[str, dict[float, list[tuple[float, float]]]]
+"""Flow -> end of the period -> per seed the clean and the attacked accuracy in %."""
+
+
+def period_curves(records: Sequence[Record], *, scale: str, fidelity: str) -> list[Panel]:
+    """A chart per dataset and attack, a curve per flow; none without records of `t-end`.
+
+    Args:
+        records: In the order in which they were appended.
+        scale: full or smoke.
+        fidelity: paper or released.
+    """
+    charts: dict[tuple[str, str], Curves] = {}
+    for cell in cells_of(records, experiment=EXPERIMENT, scale=scale, fidelity=fidelity):
+        t_end = value_at(cell.record, "config.model.flow.t_end")
+        if not cell.finished or not isinstance(t_end, int | float):
+            continue
+        accuracy = cell.record["accuracy"]
+        for attack in accuracy.keys() - {CLEAN}:
+            flows = charts.setdefault((str(cell.record["dataset"]), attack), {})
+            periods = flows.setdefault(str(cell.record["flow"]), {})
+            pair = (100 * accuracy[CLEAN], 100 * accuracy[attack])
+            periods.setdefault(float(t_end), []).append(pair)
+    return [_chart(dataset, attack, flows) for (dataset, attack), flows in sorted(charts.items())]
+
+
+def _chart(dataset: str, attack: str, flows: Curves) -> Panel:
+    title = f"{DATASETS.get(dataset, dataset)}, {GRAPHS.get(attack, attack)}"
+    curves = {flow: _means(periods) for flow, periods in sorted(flows.items())}
+    described = "; ".join(
+        f"{_name(flow)}: " + ", ".join(f"T={t:g} {c:.1f} / {a:.1f}" for t, c, a, _ in curve)
+        for flow, curve in curves.items()
+    )
+    root = new_chart(
+        f"t-end-{dataset}-{attack}",
+        f"Clean against attacked accuracy over the integration period: {title}",
+        f"Clean and attacked accuracy in %. {described}.",
+    )
+    bottom = HEIGHT - BOTTOM
+    every = [point for curve in curves.values() for point in curve]
+    x = linear_axis([c for _, c, _, _ in every], start=LEFT + 8, end=RIGHT, at_least=0, at_most=100)
+    y = linear_axis([a for _, _, a, _ in every], start=bottom, end=TOP, at_least=0, at_most=100)
+    draw_y_axis(root, y, "accuracy under attack [%]", RIGHT)
+    draw_x_axis(root, x, "accuracy on the clean graph [%]")
+    labels = Labels(LEFT + 2, RIGHT + 12, TOP - 6, bottom)
+    for _, clean, attacked, _ in every:
+        labels.occupy(x(clean) - 5, y(attacked) - 5, 10, 10)
+    for series, (flow, curve) in enumerate(curves.items()):
+        group = add(root, "g", class_=f"s{series % 8} line")
+        places = [(x(clean), y(attacked)) for _, clean, attacked, _ in curve]
+        add(group, "polyline", points=points(places), class_="path")
+        for k, ((t_end, clean, attacked, seeds), place) in enumerate(
+            zip(curve, places, strict=True)
+        ):
+            details = f"{_name(flow)}, T={t_end:g}\nclean: {clean:.2f}\nattacked: {attacked:.2f}"
+            mark = add(group, "g", class_="mark", data_details=f"{details}\nseeds: {seeds}")
+            marker(mark, series, *place)
+            label = f"{_name(flow)}, T={t_end:g}" if k == len(curve) - 1 else f"{t_end:g}"
+            label_x, label_y, _ = labels.place(label, *place)
+            text(mark, label_x, label_y, label, class_="label")
+    return finish(root, title)
+
+
+def _means(
+    periods: dict[float, list[tuple[float, float]]],
+) -> list[tuple[float, float, float, int]]:
+    return [
+        (
+            t_end,
+            statistics.fmean(clean for clean, _ in pairs),
+            statistics.fmean(attacked for _, attacked in pairs),
+            len(pairs),
+        )
+        for t_end, pairs in sorted(periods.items())
+    ]
+
+
+def _name(flow: str) -> str:
+    return MODELS[flow][0] if flow in MODELS else flow

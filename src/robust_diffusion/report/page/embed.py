@@ -1,0 +1,57 @@
+"""A table's fragment, made ready for a page: cells that can be linked to, room to scroll."""
+
+import re
+from html import escape
+
+from robust_diffusion.report.entry import Entry
+from robust_diffusion.report.paper_table import PaperTable
+from robust_diffusion.report.render_html import render_html
+
+BAND = 2.0
+"""Printed standard deviations beyond which an entry misses the printed mean."""
+
+
+def misses(entry: Entry) -> bool:
+    """Whether an entry lies further from the printed mean than is due to chance."""
+    return entry.deviations is not None and abs(entry.deviations) > BAND
+
+
+def table_id(table: PaperTable) -> str:
+    """Id of a table's figure."""
+    found = re.search(r'\bid="([^"]+)"', render_html(table))
+    assert found is not None
+    return found[1]
+
+
+def cell_id(table: str, place: int) -> str:
+    """Id of a cell.
+
+    Args:
+        table: Id of its table.
+        place: In the table, row by row, from 0.
+    """
+    return f"{table}-cell-{place}"
+
+
+def embed(table: PaperTable) -> str:
+    """The fragment; cells have ids, those that miss the paper's value a class.
+
+    Args:
+        table: The table.
+    """
+    # What a record says is escaped in a fragment, so that its tags are the renderer's own.
+    fragment = render_html(table)
+    entries = [entry for _, _, entry in table]
+    pieces = fragment.split('<td class="')
+    assert len(pieces) == len(entries) + 1
+    identity = table_id(table)
+    linked = [pieces[0]]
+    for place, (entry, piece) in enumerate(zip(entries, pieces[1:], strict=True)):
+        side = ("above " if (entry.deviations or 0) > 0 else "below ") if misses(entry) else ""
+        kind = f"miss {side}" if side else ""
+        linked.append(f'<td id="{cell_id(identity, place)}" class="{kind}{piece}')
+    names = len(table.layout.headings)
+    name = escape(f"Table {table.layout.number}, scrolls sideways")
+    scroll = f'<div class="scroll" role="group" aria-label="{name}"><table>'
+    whole = "".join(linked).replace('<th scope="col">', '<th scope="col" class="name">', names)
+    return whole.replace("<table>", scroll).replace("</table>", "</table></div>")

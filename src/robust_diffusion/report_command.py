@@ -1,0 +1,76 @@
+"""`robust-diffusion report`: every table, chart, claim and figure on one page."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.records import read_records
+from robust_diffusion.report.page import render_page
+
+DEFAULT_RECORDS = "outputs/records.jsonl"
+
+
+def run_report_command(arguments: Sequence[str]) -> None:
+    """Write the page; nothing is run.
+
+    Args:
+        arguments: What follows `report` on the command line.
+
+    Raises:
+        DataError: A file of records that was named is not there.
+        ConfigError: The page cannot be written.
+    """
+    chosen = _parser().parse_args(arguments)
+    for path in chosen.records or []:
+        if not path.is_file():
+            raise DataError(f"--records {path}: not found; name a file that a run has written")
+    records = [r for path in chosen.records or [DEFAULT_RECORDS] for r in read_records(path)]
+    page = render_page(
+        records, scale=chosen.scale, fidelity=chosen.fidelity, figures=chosen.figures
+    )
+    try:
+        chosen.out.parent.mkdir(parents=True, exist_ok=True)
+        chosen.out.write_text(page, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(f"--out {chosen.out}: cannot be written ({reason})") from error
+    sys.stdout.write(f"{chosen.out}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion report",
+        description="Write every table of the paper as the records have it, with charts, the "
+        "paper's claims and the figures, as one HTML file that loads nothing; nothing is run.",
+    )
+    parser.add_argument(
+        "--records",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help=f"records, as often as there are files (default: {DEFAULT_RECORDS})",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("outputs/report.html"),
+        help="file to write to (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
+    )
+    parser.add_argument(
+        "--fidelity",
+        choices=["paper", "released"],
+        default="paper",
+        help="which reading of the paper (default: paper)",
+    )
+    parser.add_argument(
+        "--figures",
+        type=Path,
+        default=Path("outputs/figures"),
+        help="folder of figures drawn before (default: %(default)s)",
+    )
+    return parser
