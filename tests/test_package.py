@@ -89,10 +89,17 @@ def test_readme_is_short() -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
 def test_every_make_target_that_is_named_exists(name: str) -> None:
-    existing = set(
-        re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    )
+    makefile = (ROOT / "Makefile").read_text()
+    existing = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.MULTILINE))
+    (numbers,) = re.findall(r"addprefix table-,([\d ]+)", makefile)
+    existing |= {f"table-{number}" for number in numbers.split()}
     assert make_targets((ROOT / name).read_text()) <= existing
+
+
+def test_every_table_with_a_grid_has_a_make_target() -> None:
+    (numbers,) = re.findall(r"addprefix table-,([\d ]+)", (ROOT / "Makefile").read_text())
+    experiments = {path.stem for path in (ROOT / "conf" / "experiment").glob("table-*.yaml")}
+    assert {f"table-{number}" for number in numbers.split()} == experiments
 
 
 @pytest.mark.parametrize("command", commands(README))
