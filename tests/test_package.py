@@ -21,7 +21,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def make_targets(text: str) -> set[str]:
-    return set(re.findall(r"\bmake ([a-z][a-z-]*)", text))
+    return set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", text))
 
 
 def commands(text: str) -> list[str]:
