@@ -135,6 +135,14 @@ def test_threat_instantiates(compose: Compose, option: str) -> None:
     assert instantiate(compose(f"threat={option}").threat).name == option
 
 
+@pytest.mark.parametrize("option", options("model"))
+def test_every_model_can_be_a_surrogate(compose: Compose, option: str) -> None:
+    cfg = compose(f"surrogate=[gcn,{option}]" if option != "gcn" else "surrogate=[gcn]")
+    assert list(cfg.surrogates) == list(dict.fromkeys(["gcn", option]))
+    model = instantiate(cfg.surrogates[option])(in_channels=5, out_channels=3)
+    assert model(torch.randn(4, 5), torch.tensor([[0, 1], [1, 0]])).shape == (4, 3)
+
+
 @pytest.mark.parametrize("option", options("callbacks"))
 def test_callbacks_instantiate(compose: Compose, option: str) -> None:
     for node in compose(f"callbacks={option}").callbacks.values():
