@@ -102,7 +102,7 @@ def log_record(run: wandb.Run, record: Record, store: Path) -> None:
         plain = re.sub(r"[^\w.-]", "-", name)
         artifact = wandb.Artifact(f"{record['cell']}-{plain}", type=kind)
         # The store does not change a file once it is written, so W&B need not copy it.
-        artifact.add_file(str(store / file), policy="mutable", skip_cache=True)
+        artifact.add_file(str(store / file), policy="immutable", skip_cache=True)
         run.log_artifact(artifact)
 
 
