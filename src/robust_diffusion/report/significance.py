@@ -23,7 +23,7 @@ def welch_p(values: Sequence[float], mean: float, std: float, runs: int) -> floa
     """
     if len(values) < 2 or runs < 2:
         return None
-    own_mean, own_std = float(np.mean(values)), float(np.std(values, ddof=1))
+    own_mean, own_std = float(np.mean(values)), _std(values)
     if own_std == 0 and std == 0:
         return None
     result = stats.ttest_ind_from_stats(
@@ -42,9 +42,14 @@ def one_sample_p(values: Sequence[float], mean: float) -> float | None:
     Returns:
         The p-value; `None` with fewer than two values, or values without spread.
     """
-    if len(values) < 2 or np.std(values, ddof=1) == 0:
+    if len(values) < 2 or _std(values) == 0:
         return None
     return float(stats.ttest_1samp(values, mean).pvalue)
+
+
+def _std(values: Sequence[float]) -> float:
+    """Sample standard deviation; 0 for equal values, which rounding can give one above it."""
+    return 0.0 if min(values) == max(values) else float(np.std(values, ddof=1))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
