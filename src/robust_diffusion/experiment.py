@@ -23,6 +23,7 @@ from robust_diffusion.evaluation.identity import cell_id, shaping
 from robust_diffusion.evaluation.provenance import revision, versions
 from robust_diffusion.evaluation.records import Record, check_writable, finished_record
 from robust_diffusion.evaluation.trained import code_hash
+from robust_diffusion.operators import current_backend, set_backend
 from robust_diffusion.report.loggers import log_record
 from robust_diffusion.store import ArtifactStore
 
@@ -45,6 +46,7 @@ def run_and_record(cfg: DictConfig) -> Record:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
     """
     torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
+    set_backend(cfg.backend)
     record = _header(cfg)
     check_writable(cfg.paths.records)
     _check_used(cfg, record)
@@ -188,6 +190,7 @@ def _header(cfg: DictConfig) -> Record:
             if not key.startswith("paths.") and key != "force"
         },
         "versions": versions(),
+        "backend": current_backend(),
         "revision": revision(),
         # Relative to the records, so that a folder of results can be moved as a whole.
         "directory": os.path.relpath(cfg.paths.output_dir, Path(cfg.paths.records).parent),

@@ -1,8 +1,9 @@
 """Numerical integration of a flow: which method, how many steps, which derivative."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +12,18 @@ from torchdiffeq import odeint, odeint_adjoint
 from robust_diffusion.checks import check_choice, check_number, check_whole
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.flows import Flow
+from robust_diffusion.flows.spectral import recompute_contexts
+from robust_diffusion.integrators import (
+    METHODS,
+    RightHandSide,
+    StepUnderflowError,
+    solve_adaptive,
+    solve_fixed_step,
+)
 
 log = logging.getLogger(__name__)
 
-RightHandSide = Callable[[Tensor, Tensor], Tensor]
+Engine = Literal["auto", "own", "torchdiffeq"]
 
 FIXED_STEP_METHODS = frozenset(
     [
@@ -32,12 +41,18 @@ ADAPTIVE_METHODS = frozenset(
     ["dopri8", "dopri5", "bosh3", "fehlberg2", "adaptive_heun", "scipy_solver"]
 )
 
+RUNGE_KUTTA_STEPS = 2
+"""The first steps of an Adams method, which has no past yet, are those of rk4."""
+
 STABLE_STEPS = 20
 """Most steps for which explicit_adams keeps dz/dt = -z to a percent (100 steps: no digit right)."""
 
 
 class Solver:
-    """An initial value problem solver of torchdiffeq, with its options checked.
+    """An initial value problem solver, with its options checked.
+
+    The methods are torchdiffeq's. Runge-Kutta methods of fixed step, dopri5, and Adams methods of
+    up to two steps also run in loops of this package, which take the same steps in less time.
 
     Args:
         method: A torchdiffeq method. Fixed-step: euler, midpoint, heun2, heun3, rk4,
@@ -50,6 +65,11 @@ class Solver:
         adjoint: Differentiate by the adjoint equation, in memory that does not grow with the
             number of steps, instead of through the steps themselves. `scipy_solver` leaves
             torch, so it can be differentiated only this way.
+        engine: `own` loops or `torchdiffeq`; `auto` takes the own one where there is one. The
+            adjoint is torchdiffeq's.
+        checkpoint: Differentiate through the steps, but keep only the states between them and
+            evaluate each step anew in the backward pass: memory grows with the number of steps by
+            one state instead of all that a step computes. For the own loops.
 
     Raises:
         ConfigError: An unknown method, or an option that the method lacks or that is out of range.
@@ -63,6 +83,8 @@ class Solver:
         rtol: float | None = None,
         atol: float | None = None,
         adjoint: bool = False,
+        engine: Engine = "auto",
+        checkpoint: bool = False,
     ) -> None:
         check_choice("solver.method", method, FIXED_STEP_METHODS | ADAPTIVE_METHODS)
         if method in FIXED_STEP_METHODS:
@@ -83,11 +105,33 @@ class Solver:
                 num_steps,
                 STABLE_STEPS,
             )
+        check_choice("solver.engine", engine, get_args(Engine))
         self.method = method
         self.num_steps = num_steps
         self.rtol = rtol
         self.atol = atol
         self.adjoint = bool(adjoint)
+        self.engine = engine
+        self.checkpoint = bool(checkpoint)
+        described = f"{method}{' and the adjoint' if adjoint else ''}"
+        if engine == "own" and not self.own_loop:
+            raise ConfigError(
+                f"solver.engine=own: there is no loop for {described}; use auto or torchdiffeq"
+            )
+        if checkpoint and not self.own_loop:
+            raise ConfigError(
+                f"solver.checkpoint=true: torchdiffeq solves {described} here, and keeps all it "
+                "computes; drop it, or use a Runge-Kutta method, engine=auto and adjoint=false"
+            )
+
+    @property
+    def own_loop(self) -> bool:
+        """Whether a loop of this package runs, not torchdiffeq's."""
+        if self.engine == "torchdiffeq" or self.adjoint:
+            return False
+        if self.num_steps is None:
+            return self.method == "dopri5"
+        return self.method in METHODS or self.num_steps <= RUNGE_KUTTA_STEPS
 
     def integrate(
         self, rhs: RightHandSide, z: Tensor, t_end: float, parameters: Sequence[Tensor] = ()
@@ -109,6 +153,8 @@ class Solver:
         """
         if t_end == 0:
             return z
+        if self.own_loop:
+            return self._integrate(rhs, z, t_end)
         options: dict[str, object] = {}
         tolerances: dict[str, float] = {}
         if self.num_steps is not None:
@@ -139,6 +185,20 @@ class Solver:
             raise self._stuck()
         state: Tensor = solution[-1]
         return state
+
+    def _integrate(self, rhs: RightHandSide, z: Tensor, t_end: float) -> Tensor:
+        recompute = recompute_contexts if self.checkpoint else None
+        if self.num_steps is not None:
+            method = METHODS.get(self.method, METHODS["rk4"])
+            return solve_fixed_step(rhs, z, t_end, method, self.num_steps, recompute=recompute)
+        assert self.rtol is not None
+        assert self.atol is not None
+        try:
+            return solve_adaptive(
+                rhs, z, t_end, rtol=self.rtol, atol=self.atol, recompute=recompute
+            )
+        except StepUnderflowError as error:
+            raise self._stuck() from error
 
     def _stuck(self) -> TrainingError:
         return TrainingError(

@@ -8,9 +8,19 @@ from typing import Any
 from robust_diffusion.store import canonical_json
 
 SHOWN = frozenset(
-    ["callbacks", "experiment", "force", "logger", "paths", "scale", "table", "threads"]
+    [
+        "backend",
+        "callbacks",
+        "experiment",
+        "force",
+        "logger",
+        "paths",
+        "scale",
+        "table",
+        "threads",
+    ]
 )
-"""Parts of a configuration that shape what is shown or where, not what results."""
+"""Parts of a configuration that shape what is shown, where or how fast, not what results."""
 
 PASSING = frozenset(["_partial_", "download", "key", "printed", "progress_bar", "root", "urls"])
 """Keys at any depth that do not shape a result either."""

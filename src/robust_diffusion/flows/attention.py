@@ -10,7 +10,8 @@ from torch.nn.utils import parametrizations
 
 from robust_diffusion.checks import check_choice, check_whole
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.operators import Graph, edge_dot, edge_softmax
+from robust_diffusion.flows.spectral import normalized_weights
+from robust_diffusion.operators import Graph, HeadWeights, edge_attention
 
 AttentionKind = Literal["trained", "resampled"]
 
@@ -72,6 +73,7 @@ class TrainedAttention(nn.Module):
         self.heads = heads
         self.key = nn.Linear(channels, attention_channels, bias=False)
         self.query = nn.Linear(channels, attention_channels, bias=False)
+        self.spectral_norm = spectral_norm
         if spectral_norm:
             parametrizations.spectral_norm(self.key)
             parametrizations.spectral_norm(self.query)
@@ -79,9 +81,18 @@ class TrainedAttention(nn.Module):
     def resample(self) -> None:
         """Nothing is drawn."""
 
+    def weights(self) -> HeadWeights:
+        """W_K and W_Q as the operators take them."""
+        layers = [self.key, self.query]
+        if self.spectral_norm:
+            matrix = normalized_weights(layers)
+        else:
+            matrix = torch.stack([layer.weight for layer in layers])
+        return HeadWeights(matrix.view(2, self.heads, -1, matrix.size(2)))
+
     def forward(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
         """Attention of each edge v -> u; sums to 1 over the edges arriving at u."""
-        return _attend(self.key(z), self.query(z), self.heads, graph)
+        return edge_attention(z, self.weights(), graph)
 
 
 class ResampledAttention(nn.Module):
@@ -122,16 +133,11 @@ class ResampledAttention(nn.Module):
         # A new tensor, not an update in place: the old one may be saved for a backward pass.
         self.bias = torch.empty_like(self.bias).uniform_(-bound, bound)
 
+    def weights(self) -> HeadWeights:
+        """The matrix that is both W_K and W_Q, and the bias, as the operators take them."""
+        matrix = self.weight.view(1, self.heads, -1, self.weight.size(1))
+        return HeadWeights(matrix, self.bias.view(self.heads, -1))
+
     def forward(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
         """Attention of each edge v -> u; sums to 1 over the edges arriving at u."""
-        projected = z @ self.weight.T
-        return _attend(projected + self.bias, projected, self.heads, graph)
-
-
-def _attend(
-    key: Float[Tensor, "n a"], query: Float[Tensor, "n a"], heads: int, graph: Graph
-) -> Float[Tensor, " e"]:
-    head_key = key.view(key.size(0), heads, -1)
-    head_query = query.view(query.size(0), heads, -1)
-    scores = edge_dot(head_key, head_query, graph) / math.sqrt(head_key.size(2))
-    return edge_softmax(scores, graph).mean(1)
+        return edge_attention(z, self.weights(), graph)

@@ -24,3 +24,8 @@ class Beltrami(ModulatedFlow):
     ) -> Float[Tensor, " e"]:
         """1 / (g_u g_v)."""
         return gather_dst(inverse_norm, graph) * gather_src(inverse_norm, graph)
+
+    @property
+    def modulation_exponents(self) -> tuple[float, float]:
+        """Those of the scores above."""
+        return -1.0, -1.0

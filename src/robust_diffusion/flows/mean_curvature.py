@@ -22,3 +22,8 @@ class MeanCurvature(ModulatedFlow):
     ) -> Float[Tensor, " e"]:
         """1 / g_v."""
         return gather_src(inverse_norm, graph)
+
+    @property
+    def modulation_exponents(self) -> tuple[float, float]:
+        """Those of the scores above."""
+        return 0.0, -1.0

@@ -89,6 +89,11 @@ class PLaplacian(ModulatedFlow):
             return gather_src(power, graph)
         return gather_dst(power, graph) + gather_src(power, graph)
 
+    @property
+    def modulation_exponents(self) -> tuple[float, float] | None:
+        """Those of the scores above, of which there is a softmax under `softmax` only."""
+        return (0.0, self.p - 2) if self.modulation == "softmax" else None
+
     def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
         """A * B."""
         if self.modulation == "softmax":

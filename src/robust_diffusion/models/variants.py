@@ -44,5 +44,8 @@ def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
                 rtol=solver.rtol,
                 atol=solver.atol,
                 adjoint=adjoint,
+                # The adjoint is torchdiffeq's, and has no steps to keep.
+                engine="auto" if adjoint else solver.engine,
+                checkpoint=solver.checkpoint and not adjoint,
             )
     return model

@@ -1,5 +1,6 @@
 """Operators on graphs: pure functions of tensors, the mathematics every flow is built from."""
 
+from robust_diffusion.operators.attention import HeadWeights, edge_attention
 from robust_diffusion.operators.calculus import (
     GradientNorm,
     gradient_norm,
@@ -7,16 +8,31 @@ from robust_diffusion.operators.calculus import (
     graph_gradient,
     graph_laplacian,
 )
+from robust_diffusion.operators.diffusion import modulated_diffusion
 from robust_diffusion.operators.edges import edge_dot, edge_softmax, edge_squared_distance
 from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.kernels import (
+    Backend,
+    Kernels,
+    Modulation,
+    current_backend,
+    kernels_for,
+    set_backend,
+)
 from robust_diffusion.operators.low_rank import LowRank, low_rank_product, truncated_svd
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 from robust_diffusion.operators.spmm import spmm
 
 __all__ = [
+    "Backend",
     "GradientNorm",
     "Graph",
+    "HeadWeights",
+    "Kernels",
     "LowRank",
+    "Modulation",
+    "current_backend",
+    "edge_attention",
     "edge_dot",
     "edge_softmax",
     "edge_squared_distance",
@@ -26,8 +42,11 @@ __all__ = [
     "graph_divergence",
     "graph_gradient",
     "graph_laplacian",
+    "kernels_for",
     "low_rank_product",
+    "modulated_diffusion",
     "segment_sum",
+    "set_backend",
     "spmm",
     "truncated_svd",
 ]

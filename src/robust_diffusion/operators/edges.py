@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.kernels import MAX_EXPONENT, kernels_for
 from robust_diffusion.operators.segments import (
     gather_dst,
     gather_src,
@@ -19,9 +20,6 @@ from robust_diffusion.operators.segments import (
     segment_sum,
 )
 from robust_diffusion.operators.spmm import product_over
-
-MAX_EXPONENT = 50.0
-"""Largest exponent of an edge of weight 0 above the largest score that counts."""
 
 
 def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e h"]:
@@ -45,13 +43,11 @@ def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e
 class _EdgeSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-        # The peak is that of the edges that count; above it, only the gradient of the weight of an
-        # edge of weight 0 is left, and it is held finite.
-        peak = segment_max(scores.masked_fill(weight[:, None] == 0, -torch.inf), graph)
-        exponential = torch.exp((scores - gather_dst(peak, graph)).clamp_max(MAX_EXPONENT))
-        total = segment_sum(weight[:, None] * exponential, graph)
-        scale = (total > 0) / total.clamp_min(torch.finfo(scores.dtype).tiny)
-        relative = exponential * gather_dst(scale, graph)
+        if kernels := kernels_for(scores, weight, heads=scores.size(1)):
+            scores, weight = scores.contiguous(), weight.contiguous()
+            relative = kernels.softmax(scores, weight, graph)
+        else:
+            relative = _relative(scores, weight, graph)
         softmax = weight[:, None] * relative
         ctx.save_for_backward(softmax, relative)
         ctx.graph = graph
@@ -65,6 +61,17 @@ class _EdgeSoftmax(torch.autograd.Function):
         centred = grad - gather_dst(segment_sum(softmax * grad, graph), graph)
         grad_weight = (relative * centred).sum(1) if ctx.needs_input_grad[1] else None
         return softmax * centred, grad_weight, None
+
+
+def _relative(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
+    """exp(s) / sum of w exp(s) over the edges that arrive at a node."""
+    # The peak is that of the edges that count; above it, only the gradient of the weight of an
+    # edge of weight 0 is left, and it is held finite.
+    peak = segment_max(scores.masked_fill(weight[:, None] == 0, -torch.inf), graph)
+    exponential = torch.exp((scores - gather_dst(peak, graph)).clamp_max(MAX_EXPONENT))
+    total = segment_sum(weight[:, None] * exponential, graph)
+    scale = (total > 0) / total.clamp_min(torch.finfo(scores.dtype).tiny)
+    return exponential * gather_dst(scale, graph)
 
 
 def edge_dot(
@@ -82,6 +89,9 @@ class _EdgeDot(torch.autograd.Function):
     def forward(ctx: Any, key: Tensor, query: Tensor, graph: Graph) -> Tensor:
         ctx.save_for_backward(key, query)
         ctx.graph = graph
+        if key.size(1) == 1 and (kernels := kernels_for(key, query)):
+            ends = key.squeeze(1).contiguous(), query.squeeze(1).contiguous()
+            return kernels.dots(*ends, graph)[:, None]
         return (gather_dst(key, graph) * gather_src(query, graph)).sum(-1)
 
     @staticmethod

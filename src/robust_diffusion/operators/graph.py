@@ -5,9 +5,40 @@ from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
+
+LOOK_AHEAD = 16
+"""Entries past the last edge that may be read, by kernels that fetch what comes next."""
+
+
+@dataclass(frozen=True, eq=False)
+class CompactIndexes:
+    """The edges in both orders as 32-bit integers, which is what the kernels read.
+
+    Args:
+        rowptr: Where the edges that arrive at each node begin.
+        src: Source node of each edge.
+        dst: Destination node of each edge.
+        colptr: Where the edges that leave each node begin, in the order by source.
+        dst_by_source: Destinations of the edges in the order by source.
+        order_by_source: Permutation that sorts the edges by source.
+    """
+
+    rowptr: Int[Tensor, " n_plus_1"]
+    src: Int[Tensor, " e"]
+    dst: Int[Tensor, " e"]
+    colptr: Int[Tensor, " n_plus_1"]
+    dst_by_source: Int[Tensor, " e"]
+    order_by_source: Int[Tensor, " e"]
+
+    @cached_property
+    def ends(self) -> Int[Tensor, " twice_e"]:
+        """Source and destination of each edge, one after the other."""
+        with torch.inference_mode(mode=False):
+            return torch.stack([self.src, self.dst], 1).flatten()
 
 
 class EdgeIndexes:
@@ -25,6 +56,7 @@ class EdgeIndexes:
         self._src = src
         self._dst = dst
         self._num_nodes = num_nodes
+        self._compact: dict[int, CompactIndexes] = {}
 
     @cached_property
     def rowptr(self) -> Tensor:
@@ -37,6 +69,42 @@ class EdgeIndexes:
         with torch.inference_mode(mode=False):
             src, order = torch.sort(self._src, stable=True)
             return _pointers(src, self._num_nodes), self._dst[order], order
+
+    def compact(self, copies: int = 1) -> CompactIndexes:
+        """The edges as 32-bit integers.
+
+        Args:
+            copies: Repeat the graph that often, side by side, for one product per head.
+        """
+        if copies not in self._compact:
+            with torch.inference_mode(mode=False):
+                self._compact[copies] = self._repeated(copies)
+        return self._compact[copies]
+
+    def _repeated(self, copies: int) -> CompactIndexes:
+        colptr, dst_by_source, order = self.by_source
+        copy = torch.arange(copies, device=order.device)[:, None]
+        n, e = self._num_nodes, order.numel()
+        assert copies * max(n, e) < 2**31
+
+        def shifted(values: Tensor, shift: int) -> Tensor:
+            return (values + shift * copy).flatten()
+
+        def pointers(starts: Tensor) -> Tensor:
+            end = starts.new_tensor([copies * e])
+            return torch.cat([shifted(starts[:-1], e), end])
+
+        def readable_beyond(nodes: Tensor) -> Tensor:
+            return F.pad(nodes.int(), (0, LOOK_AHEAD))[: nodes.numel()]
+
+        return CompactIndexes(
+            pointers(self.rowptr).int(),
+            readable_beyond(shifted(self._src, n)),
+            shifted(self._dst, n).int(),
+            pointers(colptr).int(),
+            readable_beyond(shifted(dst_by_source, n)),
+            shifted(order, e).int(),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +120,7 @@ class Graph:
         weight: Edge weights, at least 0; a weight of 0 is the same as no edge.
         num_nodes: Number of nodes n.
         indexes: Pointers and orders of these edges, if a graph of the same edges has them.
+        ones: The weights, if all of them are known to be 1.
     """
 
     src: Int[Tensor, " e"]
@@ -59,6 +128,7 @@ class Graph:
     weight: Float[Tensor, " e"]
     num_nodes: int
     indexes: EdgeIndexes = field(default=None, repr=False)  # type: ignore[assignment]
+    ones: Tensor | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Make the indexes if there are none to share."""
@@ -93,15 +163,23 @@ class Graph:
         """
         layout = _layout(edge_index, num_nodes, self_loops=self_loops)
         if edge_weight is None:
-            weight = torch.ones(layout.src.numel(), dtype=dtype, device=edge_index.device)
-        else:
-            weight = layout.arrange(edge_weight)
+            ones = torch.ones(layout.src.numel(), dtype=dtype, device=edge_index.device)
+            return cls(layout.src, layout.dst, ones, num_nodes, layout.indexes, ones)
+        weight = layout.arrange(edge_weight)
         return cls(layout.src, layout.dst, weight, num_nodes, layout.indexes)
 
     @property
     def num_edges(self) -> int:
         """Number of directed edges e, self-loops included."""
         return self.src.numel()
+
+    @property
+    def unweighted(self) -> bool:
+        """Whether all weights are known to be 1, and nobody asks for their gradient."""
+        # A graph made from this one by `replace` has other weights, but keeps `ones`.
+        if self.weight is not self.ones or self.weight.requires_grad:
+            return False
+        return self.weight.is_inference() or self.weight._version == 0
 
     @property
     def edge_index(self) -> Int[Tensor, "2 e"]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.kernels import kernels_for
 from robust_diffusion.operators.segments import gather_dst, gather_src
 
 
@@ -57,7 +58,10 @@ class _SpMM(torch.autograd.Function):
         grad = grad.contiguous()
         grad_weight = grad_z = None
         if ctx.needs_input_grad[0]:
-            grad_weight = (gather_dst(grad, graph) * gather_src(z, graph)).sum(-1)
+            if kernels := kernels_for(grad, z):
+                grad_weight = kernels.dots(grad, z.contiguous(), graph)
+            else:
+                grad_weight = (gather_dst(grad, graph) * gather_src(z, graph)).sum(-1)
         if ctx.needs_input_grad[1]:
             grad_z = product_over(
                 graph.colptr,

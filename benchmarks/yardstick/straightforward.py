@@ -1,0 +1,126 @@
+"""Beltrami diffusion as one would first write it: PyG's softmax, index_add and torchdiffeq.
+
+What the package's speed is measured against. It shares no code with the package; its parameters
+have the same names, so that the same weights can be loaded into both and the results compared.
+"""
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+from torch_geometric.utils import add_remaining_self_loops, softmax
+from torchdiffeq import odeint
+
+
+class Attention(nn.Module):
+    """Mean over heads of a scaled dot-product softmax over incoming edges."""
+
+    def __init__(self, channels: int, heads: int, attention_channels: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.key = nn.Linear(channels, attention_channels, bias=False)
+        self.query = nn.Linear(channels, attention_channels, bias=False)
+        parametrizations.spectral_norm(self.key)
+        parametrizations.spectral_norm(self.query)
+
+    def forward(self, z: Tensor, edge_index: Tensor) -> Tensor:
+        """Attention of every edge."""
+        src, dst = edge_index
+        key = self.key(z).view(z.size(0), self.heads, -1)
+        query = self.query(z).view(z.size(0), self.heads, -1)
+        scores = (key[dst] * query[src]).sum(-1) / math.sqrt(key.size(-1))
+        return softmax(scores, dst, num_nodes=z.size(0)).mean(1)
+
+
+class BeltramiFlow(nn.Module):
+    """dZ/dt = (A * B - Psi) Z, B = softmax(1 / g_u^2 + 1 / (g_u g_v))."""
+
+    def __init__(self, channels: int, heads: int, attention_channels: int, floor: float) -> None:
+        super().__init__()
+        self.attention = Attention(channels, heads, attention_channels)
+        self.floor = floor
+
+    def forward(self, z: Tensor, edge_index: Tensor) -> Tensor:
+        """Time derivative of the features."""
+        src, dst = edge_index
+        attention = self.attention(z, edge_index)
+        difference = z[src] - z[dst]
+        squared = attention * difference.square().sum(-1)
+        norm = (squared.new_zeros(z.size(0)).index_add(0, dst, squared) + self.floor).sqrt()
+        scores = 1 / norm[dst].square() + 1 / (norm[dst] * norm[src])
+        weight = attention * softmax(scores, dst, num_nodes=z.size(0))
+        return torch.zeros_like(z).index_add(0, dst, weight[:, None] * difference)
+
+
+class Layer(nn.Module):
+    """LayerNorm, Linear, diffusion on [0, 1]."""
+
+    def __init__(
+        self, before: int, after: int, method: str, options: dict[str, float], **flow: float
+    ) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(before)
+        self.linear = nn.Linear(before, after)
+        self.flow = BeltramiFlow(after, **flow)
+        self.method = method
+        self.options = options
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Transform and diffuse."""
+        z = self.linear(self.norm(x))
+        times = torch.tensor([0.0, 1.0], dtype=z.dtype)
+        states = odeint(
+            lambda _, state: self.flow(state, edge_index),
+            z,
+            times,
+            method=self.method,
+            **self.options,
+        )
+        return states[-1]
+
+
+class BeltramiNet(nn.Module):
+    """Stacked Beltrami layers with ReLU and dropout between them.
+
+    Args:
+        widths: Width at the entry, of every layer, and of the logits.
+        method: A method of torchdiffeq; the fixed-step ones take one step.
+        heads: Number of attention heads.
+        attention_channels: Width of all heads together.
+        floor: Lower bound of the squared gradient norm.
+        options: Tolerances of an adaptive method.
+    """
+
+    def __init__(
+        self,
+        widths: list[int],
+        method: str,
+        *,
+        heads: int = 4,
+        attention_channels: int = 64,
+        floor: float = 0.01,
+        **options: float,
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            Layer(
+                before,
+                after,
+                method,
+                options,
+                heads=heads,
+                attention_channels=attention_channels,
+                floor=floor,
+            )
+            for before, after in pairwise(widths)
+        )
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Class logits of every node."""
+        edge_index, _ = add_remaining_self_loops(edge_index, num_nodes=x.size(0))
+        for layer in self.layers[:-1]:
+            x = self.dropout(torch.relu(layer(x, edge_index)))
+        return self.layers[-1](x, edge_index)

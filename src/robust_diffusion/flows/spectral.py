@@ -1,0 +1,86 @@
+"""Spectral normalisation of several matrices at once, as torch's parametrisation has it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from robust_diffusion.operators import Kernels, kernels_for
+
+_Vectors = tuple[Tensor, Tensor]
+
+_RECORD: ContextVar[list[_Vectors] | None] = ContextVar("record", default=None)
+_REPLAY: ContextVar[Iterator[_Vectors] | None] = ContextVar("replay", default=None)
+
+
+def normalized_weights(linears: Sequence[nn.Linear]) -> Float[Tensor, "k a d"]:
+    """Weights of layers under `spectral_norm`, each divided by its largest singular value.
+
+    The same numbers, buffers and gradients as from reading `weight` of each layer, in a third of
+    the time; a flow needs them in every evaluation. In training, each call takes one more step of
+    the power iteration that estimates the singular vectors.
+
+    Args:
+        linears: Layers of one shape, under `parametrizations.spectral_norm`.
+    """
+    parametrizations: list[Any] = [linear.parametrizations["weight"] for linear in linears]  # type: ignore[index]
+    norms = [parametrization[0] for parametrization in parametrizations]
+    originals = [parametrization.original for parametrization in parametrizations]
+    kernels = kernels_for(*originals)
+    if kernels is None:
+        return torch.stack([linear.weight for linear in linears])
+    return _Normalized.apply(norms, kernels, *originals)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def recompute_contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Contexts of a stretch of evaluations, and of evaluating it anew for its derivative.
+
+    Within the second one, the singular vectors are those of the first, and the power iteration
+    does not go on: otherwise the derivative would be that of another function.
+    """
+    vectors: list[_Vectors] = []
+
+    @contextmanager
+    def set_to(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+        token = variable.set(value)
+        try:
+            yield
+        finally:
+            variable.reset(token)
+
+    @contextmanager
+    def replay() -> Iterator[None]:
+        with set_to(_REPLAY, iter(vectors)):
+            yield
+
+    return set_to(_RECORD, vectors), replay()
+
+
+class _Normalized(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, norms: Sequence[Any], kernels: Kernels, *matrices: Tensor) -> Tensor:
+        replay, record = _REPLAY.get(), _RECORD.get()
+        if replay is not None:
+            left, right = next(replay)
+            normalized, sigma = kernels.spectral(matrices, [*left], [*right], iterate=False)
+        else:
+            vectors = [norm._u for norm in norms], [norm._v for norm in norms]
+            normalized, sigma = kernels.spectral(matrices, *vectors, iterate=norms[0].training)
+            # Copies, since the next call changes the vectors in place.
+            left, right = (torch.stack(each) for each in vectors)
+        if record is not None:
+            record.append((left, right))
+        ctx.save_for_backward(normalized, left, right, sigma)
+        ctx.kernels = kernels
+        return normalized
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = ctx.kernels.spectral_backward(grad.contiguous(), *ctx.saved_tensors)
+        return None, None, *gradients

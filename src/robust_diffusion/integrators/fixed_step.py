@@ -1,0 +1,109 @@
+"""Integration by equal steps, bit for bit as torchdiffeq does it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from robust_diffusion.integrators.recompute import Recompute, evaluate
+
+RightHandSide = Callable[[Tensor, Tensor], Tensor]
+
+Step = Callable[[RightHandSide, Tensor, Sequence[Tensor], float], Tensor]
+
+
+@dataclass(frozen=True)
+class Method:
+    """An explicit Runge-Kutta method.
+
+    Args:
+        nodes: Times at which a step evaluates the right-hand side, in steps, in [0, 1].
+        step: Takes the right-hand side, the state, these times and the length of the step; returns
+            the next state.
+    """
+
+    nodes: tuple[float, ...]
+    step: Step
+
+
+def solve_fixed_step(
+    rhs: RightHandSide,
+    z: Tensor,
+    t_end: float,
+    method: Method,
+    num_steps: int,
+    *,
+    recompute: Recompute | None = None,
+) -> Tensor:
+    """Solve dZ/dt = rhs(t, Z), Z(0) = z, for Z(t_end), in equal steps.
+
+    Nothing is read back from the device.
+
+    Args:
+        rhs: The right-hand side.
+        z: Initial state.
+        t_end: End of the integration period.
+        method: The method.
+        num_steps: Number of steps.
+        recompute: Keep only the states between steps for the backward pass, and evaluate each
+            step anew there, within the second of these contexts; the first is that of the forward
+            pass. `None` keeps everything.
+    """
+    grid = torch.linspace(0.0, t_end, num_steps + 1, dtype=z.dtype)
+    starts, ends = grid[:-1], grid[1:]
+    lengths = ends - starts
+    times = [ends if node == 1 else starts + lengths * node for node in method.nodes]
+    by_step = torch.stack(times, 1).to(z.device)
+    for stage_times, dt in zip(by_step, lengths.tolist(), strict=True):
+
+        def step(state: Tensor, *times: Tensor, dt: float = dt) -> Tensor:
+            return method.step(rhs, state, times, dt)
+
+        z = evaluate(step, z, *stage_times, recompute=recompute)
+    return z
+
+
+def _times(x: Tensor, factor: float) -> Tensor:
+    return x if factor == 1 else x * factor
+
+
+def _euler(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Tensor:
+    return z + _times(rhs(t[0], z), dt)
+
+
+def _midpoint(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Tensor:
+    middle = z + rhs(t[0], z) * (0.5 * dt)
+    return z + _times(rhs(t[1], middle), dt)
+
+
+def _heun2(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Tensor:
+    first = rhs(t[0], z)
+    second = rhs(t[1], z + _times(first, dt))
+    return z + _times(first * (1 / 2) + second * (1 / 2), dt)
+
+
+def _heun3(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Tensor:
+    first = rhs(t[0], z)
+    second = rhs(t[1], z + _times(first, dt) * (1 / 3))
+    third = rhs(t[2], z + _times(second * (2 / 3), dt))
+    return z + _times(first * (1 / 4) + third * (3 / 4), dt)
+
+
+def _rk4(rhs: RightHandSide, z: Tensor, t: Sequence[Tensor], dt: float) -> Tensor:
+    """The 3/8 rule, which is what torchdiffeq calls rk4."""
+    first = rhs(t[0], z)
+    second = rhs(t[1], z + _times(first, dt) * (1 / 3))
+    third = rhs(t[2], z + _times(second - first * (1 / 3), dt))
+    fourth = rhs(t[3], z + _times(first - second + third, dt))
+    return z + _times(first + 3 * (second + third) + fourth, dt) * 0.125
+
+
+METHODS = {
+    "euler": Method((0.0,), _euler),
+    "midpoint": Method((0.0, 1 / 2), _midpoint),
+    "heun2": Method((0.0, 1.0), _heun2),
+    "heun3": Method((0.0, 1 / 3, 2 / 3), _heun3),
+    "rk4": Method((0.0, 1 / 3, 2 / 3, 1.0), _rk4),
+}
+"""Methods by torchdiffeq's names."""

@@ -1,0 +1,108 @@
+"""Dot-product attention over the edges that arrive at a node, in one differentiable function."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from robust_diffusion.operators.edges import edge_dot, edge_softmax
+from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.kernels import Attended, Kernels, kernels_for
+
+NARROW = 16
+"""Width below which features are filled up with zeros before they are projected."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadWeights:
+    """Matrices W_K and W_Q of all heads.
+
+    Args:
+        matrix: W_K and W_Q, or one matrix that is both.
+        key_bias: Added to the keys.
+    """
+
+    matrix: Float[Tensor, "k h c d"]
+    key_bias: Float[Tensor, "h c"] | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of heads h."""
+        return self.matrix.size(1)
+
+    def project(
+        self, z: Float[Tensor, "n d"], *, heads_last: bool = False
+    ) -> Float[Tensor, "n 2 x y"]:
+        """Keys and queries of every node, by one product.
+
+        Args:
+            z: Node features.
+            heads_last: Give [n, 2, c, h] instead of [n, 2, h, c].
+        """
+        matrix = self.matrix.transpose(1, 2) if heads_last else self.matrix
+        shape = matrix.shape[:3]
+        matrix = matrix.flatten(0, 2)
+        # The last layer is as wide as there are classes. Products of matrices that narrow, forward
+        # and backward together, take three times as long as at this width.
+        if (missing := NARROW - z.size(1)) > 0:
+            z, matrix = F.pad(z, (0, missing)), F.pad(matrix, (0, missing))
+        projected = F.linear(z, matrix).view(-1, *shape)
+        if self.key_bias is None:
+            return projected
+        bias = self.key_bias.T if heads_last else self.key_bias
+        return torch.cat([projected[:, :1] + bias, projected[:, -1:]], 1)
+
+
+def edge_attention(
+    z: Float[Tensor, "n d"], weights: HeadWeights, graph: Graph
+) -> Float[Tensor, " e"]:
+    r"""Mean over heads of a softmax over incoming edges, each counted by its weight.
+
+    .. math:: w_h([u, v]) = \mathrm{softmax}_v \langle W_K z_u, W_Q z_v \rangle / \sqrt{d_K}
+
+    Args:
+        z: Node features.
+        weights: W_K and W_Q.
+        graph: The edges; differentiable in their weights.
+
+    Returns:
+        Attention of each edge v -> u, which sums to 1 over the edges arriving at u.
+    """
+    kernels = kernels_for(z, weights.matrix, graph.weight, heads=weights.count)
+    if kernels is None:
+        key, query = weights.project(z).unbind(1)
+        scores = edge_dot(key, query, graph) / math.sqrt(key.size(2))
+        return edge_softmax(scores, graph).mean(1)
+    projected = weights.project(z, heads_last=kernels.heads_last)
+    return _EdgeAttention.apply(projected, graph.weight, graph, kernels)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _EdgeAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, projected: Tensor, weight: Tensor, graph: Graph, kernels: Kernels
+    ) -> Tensor:
+        projected, weight = projected.contiguous(), weight.contiguous()
+        attended = kernels.attend(projected, weight, graph)
+        ctx.save_for_backward(projected, weight, attended.attention, attended.relative)
+        ctx.graph, ctx.kernels = graph, kernels
+        return attended.attention
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        projected, weight, *attended = ctx.saved_tensors
+        gradients = ctx.kernels.attend_backward(
+            grad.contiguous(),
+            projected,
+            weight,
+            ctx.graph,
+            Attended(*attended),
+            with_weight=ctx.needs_input_grad[1],
+        )
+        return *gradients, None, None

@@ -1,0 +1,27 @@
+"""Backends: the same sums over edges, forward and backward, in C++ and in PyTorch."""
+
+from robust_diffusion.operators.kernels.base import (
+    MAX_EXPONENT,
+    Attended,
+    Diffused,
+    Kernels,
+    Modulation,
+)
+from robust_diffusion.operators.kernels.selection import (
+    Backend,
+    current_backend,
+    kernels_for,
+    set_backend,
+)
+
+__all__ = [
+    "MAX_EXPONENT",
+    "Attended",
+    "Backend",
+    "Diffused",
+    "Kernels",
+    "Modulation",
+    "current_backend",
+    "kernels_for",
+    "set_backend",
+]

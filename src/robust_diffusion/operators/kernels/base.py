@@ -1,0 +1,158 @@
+"""What a backend provides: sums over edges, forward and backward, without autograd."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from robust_diffusion.operators.graph import Graph
+
+MAX_EXPONENT = 50.0
+"""Largest exponent of an edge of weight 0 above the largest score that counts."""
+
+
+@dataclass(frozen=True)
+class Modulation:
+    """Which edge modulation B = softmax(g_u^left g_v^right) a flow has.
+
+    Args:
+        left: Exponent of the gradient norm at the destination.
+        right: Exponent of the gradient norm at the source.
+        residual: The gradient norm of the authors' code, |A z - z|, instead of the text's.
+        floor: Lower bound, positive; of what, see `operators.gradient_norm`.
+        ceiling: Upper bound likewise; infinity for none.
+    """
+
+    left: float
+    right: float
+    residual: bool
+    floor: float
+    ceiling: float
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """Attention of every edge, and what its derivative needs.
+
+    Args:
+        attention: Mean over heads of the softmax.
+        relative: exp(s) / sum of w exp(s), per edge and head in the backend's own order; times w
+            it is the softmax.
+    """
+
+    attention: Float[Tensor, " e"]
+    relative: Float[Tensor, "..."]
+
+
+@dataclass(frozen=True, eq=False)
+class Diffused:
+    """What the derivative of a modulated diffusion needs.
+
+    Args:
+        attended: A(Z).
+        difference: |z_v - z_u|^2 per edge; under `residual` A z - z per node.
+        norm: Gradient norm g.
+        relative: Like that of the attention, for B.
+    """
+
+    attended: Attended
+    difference: Float[Tensor, "..."]
+    norm: Float[Tensor, " n"]
+    relative: Float[Tensor, " e"]
+
+
+class Kernels(ABC):
+    """Sums over edges, of contiguous tensors; `with_weight` asks for the weights' gradient, too."""
+
+    name: ClassVar[str]
+    heads_last: ClassVar[bool]
+    """Whether the head is the last index of projections, [n, 2, c, h], or not, [n, 2, h, c]."""
+
+    @abstractmethod
+    def dots(
+        self, x: Float[Tensor, "n d"], y: Float[Tensor, "n d"], graph: Graph
+    ) -> Float[Tensor, " e"]:
+        """<x_u, y_v> of every edge v -> u."""
+
+    @abstractmethod
+    def softmax(
+        self, scores: Float[Tensor, "e h"], weight: Float[Tensor, " e"], graph: Graph
+    ) -> Float[Tensor, "e h"]:
+        """exp(s) / sum of w exp(s) over the edges that arrive at a node: the softmax over w."""
+
+    @abstractmethod
+    def attend(
+        self, projected: Float[Tensor, "n 2 ..."], weight: Float[Tensor, " e"], graph: Graph
+    ) -> Attended:
+        """Mean over heads of the softmax of <key_u, query_v> / sqrt(c)."""
+
+    @abstractmethod
+    def attend_backward(
+        self,
+        grad: Float[Tensor, " e"],
+        projected: Float[Tensor, "n 2 ..."],
+        weight: Float[Tensor, " e"],
+        graph: Graph,
+        attended: Attended,
+        *,
+        with_weight: bool,
+    ) -> tuple[Float[Tensor, "n 2 ..."], Float[Tensor, " e"] | None]:
+        """Gradients by the projections and by the weights."""
+
+    @abstractmethod
+    def diffuse(
+        self,
+        z: Float[Tensor, "n d"],
+        projected: Float[Tensor, "n 2 ..."],
+        weight: Float[Tensor, " e"],
+        graph: Graph,
+        modulation: Modulation,
+    ) -> tuple[Float[Tensor, "n d"], Diffused]:
+        """Sum over v of A_uv B_uv (z_v - z_u)."""
+
+    @abstractmethod
+    def diffuse_backward(
+        self,
+        grad: Float[Tensor, "n d"],
+        z: Float[Tensor, "n d"],
+        projected: Float[Tensor, "n 2 ..."],
+        weight: Float[Tensor, " e"],
+        graph: Graph,
+        modulation: Modulation,
+        diffused: Diffused,
+        *,
+        with_weight: bool,
+    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n 2 ..."], Float[Tensor, " e"] | None]:
+        """Gradients by the features, by the projections and by the weights."""
+
+    @abstractmethod
+    def spectral(
+        self,
+        matrices: Sequence[Float[Tensor, "a d"]],
+        left: Sequence[Float[Tensor, " a"]],
+        right: Sequence[Float[Tensor, " d"]],
+        *,
+        iterate: bool,
+    ) -> tuple[Float[Tensor, "k a d"], Float[Tensor, " k"]]:
+        """Matrices divided by their largest singular values, and these.
+
+        Args:
+            matrices: Of one shape.
+            left: Estimate of the left singular vector of each.
+            right: Estimate of the right one.
+            iterate: Improve the estimates first, in place, by one step of the power iteration.
+        """
+
+    @abstractmethod
+    def spectral_backward(
+        self,
+        grad: Float[Tensor, "k a d"],
+        normalized: Float[Tensor, "k a d"],
+        left: Float[Tensor, "k a"],
+        right: Float[Tensor, "k d"],
+        sigma: Float[Tensor, " k"],
+    ) -> Float[Tensor, "k a d"]:
+        """Gradients by the matrices, the singular vectors taken as constants."""

@@ -1,0 +1,99 @@
+"""Builds the C++ kernels with the user's compiler, once per machine, and keeps the library."""
+
+import ctypes
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+import pooch
+from filelock import FileLock
+
+SOURCES = Path(__file__).with_name("native")
+
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
+# Sums may be contracted, but NaN and infinity keep their meaning.
+ARITHMETIC = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+
+TIMEOUT = 300
+"""Seconds after which a compiler is given up."""
+
+log = logging.getLogger(__name__)
+
+
+class BuildError(Exception):
+    """The kernels could not be built; the message is one line that says why."""
+
+
+@cache
+def load_library(real: str) -> ctypes.CDLL:
+    """The kernels for one type of number, built first if this machine has not built them yet.
+
+    Args:
+        real: `float` or `double`.
+
+    Raises:
+        BuildError: There is no compiler, or it failed.
+    """
+    compiler = _compiler()
+    folder = cache_folder()
+    path = folder / f"kernels-{real}-{_identity(compiler)}.so"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):
+            if not path.is_file():
+                _compile(compiler, real, path)
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BuildError(f"{path}: {error}") from error
+
+
+def cache_folder() -> Path:
+    """Where built kernels are kept: `ROBUST_DIFFUSION_CACHE`, or the user's cache folder."""
+    return Path(os.environ.get("ROBUST_DIFFUSION_CACHE") or pooch.os_cache("robust_diffusion"))
+
+
+def _compiler() -> str:
+    for name in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
+        if found := shutil.which(name):
+            return found
+    raise BuildError("no C++ compiler found (c++, g++, clang++, or one named by CXX)")
+
+
+def _identity(compiler: str) -> str:
+    """A hash of whatever shapes the library: source, flags, compiler and instruction set."""
+    # The predefined macros tell both the compiler's version and what this processor can do, so
+    # that a cache shared between machines serves none of them another's instructions.
+    macros = _run(compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)
+    digest = hashlib.sha256()
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.read_bytes())
+    digest.update("\0".join((*FLAGS, *ARITHMETIC, macros)).encode())
+    return digest.hexdigest()[:16]
+
+
+def _compile(compiler: str, real: str, path: Path) -> None:
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        built, source = Path(scratch) / path.name, str(SOURCES / "kernels.cpp")
+        _run(compiler, *FLAGS, *ARITHMETIC, f"-DREAL={real}", source, "-o", str(built))
+        built.replace(path)  # at once, so that nobody loads half a library
+    log.info("kernels for %s built in %.1f s: %s", real, time.perf_counter() - start, path)
+
+
+def _run(*command: str) -> str:
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=TIMEOUT
+        )
+    except subprocess.CalledProcessError as error:
+        lines = [line for line in error.stderr.splitlines() if "error" in line] or ["failed"]
+        raise BuildError(f"{command[0]}: {lines[0]}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{command[0]}: {error}") from error
+    return result.stdout

@@ -1,0 +1,324 @@
+"""Kernels in C++, called through plain pointers; `native` holds the mathematics."""
+
+import ctypes
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from robust_diffusion.operators.graph import EdgeIndexes, Graph
+from robust_diffusion.operators.kernels.base import Attended, Diffused, Kernels, Modulation
+from robust_diffusion.operators.kernels.build import load_library
+
+LANES = 16
+"""Node features come in multiples of this many numbers; what is missing is filled with 0."""
+
+HEADS = frozenset([1, 2, 4, 8])
+"""Numbers of heads that there are kernels for."""
+
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
+_REALS = {torch.float32: "float", torch.float64: "double"}
+_ARGUMENTS = {  # of each function in native/kernels.cpp: p for a pointer, i for an integer
+    "scores": "pipp",
+    "softmax_forward": "pipp",
+    "attention_forward": "pipppp",
+    "attention_backward": "pipppp" + "ppip",
+    "modulated_forward": "pippppi" + "pppppp",
+    "modulated_backward": "pippppi" + "pppppp" + "pppip",
+    "spectral_forward": "iiii" + "ppppp",
+    "spectral_backward": "iii" + "pppppp",
+}
+
+
+class _Edges(ctypes.Structure):
+    _fields_ = (
+        ("nodes", _INT),
+        ("rowptr", _POINTER),
+        ("source", _POINTER),
+        ("destination", _POINTER),
+        ("colptr", _POINTER),
+        ("target", _POINTER),
+        ("order", _POINTER),
+        ("threads", _INT),
+    )
+
+
+class _Projections(ctypes.Structure):
+    _fields_ = (
+        ("key", _POINTER),
+        ("query", _POINTER),
+        ("stride", _INT),
+        ("channels", _INT),
+        ("scale", ctypes.c_double),
+    )
+
+
+class _Options(ctypes.Structure):
+    _fields_ = (
+        ("left", ctypes.c_double),
+        ("right", ctypes.c_double),
+        ("floor", ctypes.c_double),
+        ("ceiling", ctypes.c_double),
+        ("residual", _INT),
+        ("channels", _INT),
+    )
+
+
+class CompiledKernels(Kernels):
+    """Sums over edges in C++, single pass and without tensors of e x d entries."""
+
+    name = "compiled"
+    heads_last = True
+
+    def __init__(self) -> None:
+        self._libraries: dict[torch.dtype, ctypes.CDLL] = {}
+        self._structures: WeakKeyDictionary[EdgeIndexes, _Edges] = WeakKeyDictionary()
+        self._library(torch.float32)  # built when this backend is chosen, not in the first epoch
+
+    def dots(self, x: Tensor, y: Tensor, graph: Graph) -> Tensor:
+        """<x_u, y_v> of every edge."""
+        library = self._library(x.dtype)
+        x, y = _padded(x), _padded(y)
+        out = x.new_empty(graph.num_edges)
+        ends = _Projections(_at(x), _at(y), x.size(1), x.size(1), 1.0)
+        library.scores(self._edges(graph), 1, ctypes.addressof(ends), _at(out))
+        return out
+
+    def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
+        """exp(s) / sum of w exp(s) over each row."""
+        relative = scores.clone()
+        self._library(scores.dtype).softmax_forward(
+            self._edges(graph), scores.size(1), _at(weight), _at(relative)
+        )
+        return relative
+
+    def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
+        """Attention; `relative` is [e, h]."""
+        library = self._library(projected.dtype)
+        heads = projected.size(3)
+        padded = _padded(projected.flatten(2))
+        projections = _projections(padded, projected.size(2))
+        relative = projected.new_empty(graph.num_edges, heads)
+        attention = torch.empty_like(weight)
+        library.attention_forward(
+            self._edges(graph),
+            heads,
+            ctypes.addressof(projections),
+            _at(weight),
+            _at(relative),
+            _at(attention),
+        )
+        return Attended(attention, relative)
+
+    def attend_backward(
+        self,
+        grad: Tensor,
+        projected: Tensor,
+        weight: Tensor,
+        graph: Graph,
+        attended: Attended,
+        *,
+        with_weight: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Gradients by the projections and by the weights."""
+        library = self._library(projected.dtype)
+        padded = _padded(projected.flatten(2))
+        projections = _projections(padded, projected.size(2))
+        d_padded = torch.empty_like(padded)
+        d_weight = torch.zeros_like(weight) if with_weight else None
+        library.attention_backward(
+            self._edges(graph),
+            projected.size(3),
+            ctypes.addressof(projections),
+            _at(weight),
+            _at(attended.relative),
+            _at(grad),
+            *_sides(d_padded),
+            _at(d_weight),
+        )
+        return _without_padding(d_padded, projected), d_weight
+
+    def diffuse(
+        self, z: Tensor, projected: Tensor, weight: Tensor, graph: Graph, modulation: Modulation
+    ) -> tuple[Tensor, Diffused]:
+        """Two passes over the edges: up to the gradient norms, then the rest."""
+        library = self._library(z.dtype)
+        channels, heads = z.size(1), projected.size(3)
+        z, padded = _padded(z), _padded(projected.flatten(2))
+        projections = _projections(padded, projected.size(2))
+        options = _options(modulation, channels)
+        attended = Attended(torch.empty_like(weight), z.new_empty(graph.num_edges, heads))
+        difference = torch.empty_like(z if modulation.residual else weight)
+        norm = z.new_empty(graph.num_nodes)
+        diffused = Diffused(attended, difference, norm, torch.empty_like(weight))
+        out = torch.empty_like(z)
+        library.modulated_forward(
+            self._edges(graph),
+            heads,
+            ctypes.addressof(projections),
+            ctypes.addressof(options),
+            _at(weight),
+            _at(z),
+            z.size(1),
+            *_addresses(diffused),
+            _at(out),
+        )
+        return out[:, :channels], diffused
+
+    def diffuse_backward(
+        self,
+        grad: Tensor,
+        z: Tensor,
+        projected: Tensor,
+        weight: Tensor,
+        graph: Graph,
+        modulation: Modulation,
+        diffused: Diffused,
+        *,
+        with_weight: bool,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Four passes over the edges; between each two, a value of every node is completed."""
+        library = self._library(z.dtype)
+        channels = z.size(1)
+        z, grad, padded = _padded(z), _padded(grad), _padded(projected.flatten(2))
+        projections = _projections(padded, projected.size(2))
+        options = _options(modulation, channels)
+        d_z, d_padded = torch.empty_like(z), torch.empty_like(padded)
+        d_weight = torch.empty_like(weight) if with_weight else None
+        library.modulated_backward(
+            self._edges(graph),
+            projected.size(3),
+            ctypes.addressof(projections),
+            ctypes.addressof(options),
+            _at(weight),
+            _at(z),
+            z.size(1),
+            *_addresses(diffused),
+            _at(grad),
+            _at(d_z),
+            *_sides(d_padded),
+            _at(d_weight),
+        )
+        return d_z[:, :channels], _without_padding(d_padded, projected), d_weight
+
+    def spectral(
+        self,
+        matrices: Sequence[Tensor],
+        left: Sequence[Tensor],
+        right: Sequence[Tensor],
+        *,
+        iterate: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """All matrices in one call."""
+        library = self._library(matrices[0].dtype)
+        normalized = matrices[0].new_empty(len(matrices), *matrices[0].shape)
+        sigma = normalized.new_empty(len(matrices))
+        library.spectral_forward(
+            *normalized.shape,
+            iterate,
+            _pointers(matrices),
+            _pointers(left),
+            _pointers(right),
+            _at(normalized),
+            _at(sigma),
+        )
+        return normalized, sigma
+
+    def spectral_backward(
+        self, grad: Tensor, normalized: Tensor, left: Tensor, right: Tensor, sigma: Tensor
+    ) -> Tensor:
+        """All matrices in one call."""
+        gradient = torch.empty_like(normalized)
+        self._library(grad.dtype).spectral_backward(
+            *normalized.shape,
+            *map(_at, (grad, normalized, left, right, sigma, gradient)),
+        )
+        return gradient
+
+    def _library(self, dtype: torch.dtype) -> ctypes.CDLL:
+        if dtype not in self._libraries:
+            self._libraries[dtype] = _load(_REALS[dtype])
+        return self._libraries[dtype]
+
+    def _edges(self, graph: Graph) -> int:
+        """Address of the edges as the C++ side sees them."""
+        edges = self._structures.get(graph.indexes)
+        if edges is None:
+            compact = graph.indexes.compact()  # kept alive by the indexes themselves
+            parts = (
+                compact.rowptr,
+                compact.src,
+                compact.dst,
+                compact.colptr,
+                compact.dst_by_source,
+                compact.order_by_source,
+            )
+            edges = _Edges(graph.num_nodes, *map(_at, parts))
+            self._structures[graph.indexes] = edges
+        edges.threads = torch.get_num_threads()
+        return ctypes.addressof(edges)
+
+
+def _load(real: str) -> ctypes.CDLL:
+    library = load_library(real)
+    kinds = {"p": _POINTER, "i": _INT}
+    for function, arguments in _ARGUMENTS.items():
+        symbol = getattr(library, function)
+        symbol.argtypes = [kinds[kind] for kind in arguments]
+        symbol.restype = None
+    return library
+
+
+def _projections(padded: Tensor, width: int) -> _Projections:
+    return _Projections(*_sides(padded), padded.size(2), 1 / math.sqrt(width))
+
+
+@lru_cache
+def _options(modulation: Modulation, channels: int) -> _Options:
+    return _Options(
+        modulation.left,
+        modulation.right,
+        modulation.floor,
+        modulation.ceiling,
+        modulation.residual,
+        channels,
+    )
+
+
+def _addresses(diffused: Diffused) -> tuple[int | None, ...]:
+    return (
+        _at(diffused.attended.relative),
+        _at(diffused.attended.attention),
+        _at(diffused.difference),
+        _at(diffused.norm),
+        _at(diffused.relative),
+    )
+
+
+def _padded(x: Tensor) -> Tensor:
+    missing = -x.size(-1) % LANES
+    return F.pad(x, (0, missing)) if missing else x
+
+
+def _without_padding(padded: Tensor, projected: Tensor) -> Tensor:
+    width, heads = projected.shape[2:]
+    kept: Tensor = padded[:, :, : width * heads]
+    return kept.view(*kept.shape[:2], width, heads)
+
+
+def _sides(padded: Tensor) -> tuple[int, int, int]:
+    """Addresses of keys and queries, and the distance from one node's to the next's."""
+    key, channels = padded.data_ptr(), padded.size(2)
+    return key, key + channels * padded.element_size(), 2 * channels
+
+
+def _pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    return (_POINTER * len(tensors))(*map(_at, tensors))
+
+
+def _at(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

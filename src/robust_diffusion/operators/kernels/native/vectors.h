@@ -1,0 +1,118 @@
+// Vectors of numbers, sums over their lanes, and an exponential that runs on them.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+using Real = REAL;  // float or double, set by the build
+
+constexpr bool SINGLE = std::is_same_v<Real, float>;
+
+constexpr int LANES = 64 / sizeof(Real);
+
+// Explicit vectors: left to itself, the compiler keeps sums over edges in memory, at 4 times the
+// time. Where a machine's vectors are shorter, several make up one.
+template <int width>
+struct VectorOf {
+  typedef Real type __attribute__((vector_size(width * sizeof(Real))));
+};
+template <>
+struct VectorOf<1> {
+  typedef Real type;
+};
+template <int width>
+using Vector = typename VectorOf<width>::type;
+
+template <int width = LANES>
+inline Vector<width> load(const Real* from) {
+  Vector<width> vector;
+  std::memcpy(&vector, from, sizeof vector);
+  return vector;
+}
+
+template <typename AnyVector>
+inline void store(Real* to, AnyVector vector) {
+  std::memcpy(to, &vector, sizeof vector);
+}
+
+// Sums of every heads-th lane.
+template <int heads, int width = LANES>
+inline Vector<heads> fold(Vector<width> vector) {
+  if constexpr (heads == width) {
+    return vector;
+  } else {
+    Vector<width / 2> halves[2];
+    std::memcpy(halves, &vector, sizeof vector);
+    return fold<heads, width / 2>(halves[0] + halves[1]);
+  }
+}
+
+inline Real sum(Vector<LANES> vector) { return fold<1>(vector); }
+
+// One number per head in all lanes. Reads LANES numbers, whatever follows those that count.
+template <int heads>
+inline Vector<LANES> spread(const Real* from) {
+  if constexpr (heads == 1) return Vector<LANES>{} + *from;
+  const Vector<LANES> read = load(from);
+  Vector<LANES> lanes;
+  for (int i = 0; i < LANES; ++i) lanes[i] = read[i % heads];  // compiles to one permutation
+  return lanes;
+}
+
+// <x, y> of any width
+inline Real inner(const Real* x, const Real* y, int64_t width) {
+  Real total = 0;
+#pragma omp simd reduction(+ : total)
+  for (int64_t i = 0; i < width; ++i) total += x[i] * y[i];
+  return total;
+}
+
+// y += factor x of any width
+inline void add_scaled(Real* y, Real factor, const Real* x, int64_t width) {
+#pragma omp simd
+  for (int64_t i = 0; i < width; ++i) y[i] += factor * x[i];
+}
+
+// exp(x) in place, for x well below the overflow, to about one unit in the last place:
+// 2^k exp(r) with |r| <= ln(2) / 2, the latter by its Taylor series up to the term that no longer
+// counts. Unlike std::exp, a compiler can run this on whole vectors.
+inline void exponential(Real* values, int64_t count) {
+  using Bits = std::conditional_t<SINGLE, uint32_t, uint64_t>;
+  constexpr int degree = SINGLE ? 7 : 13;
+  constexpr int mantissa_bits = SINGLE ? 23 : 52;
+  constexpr Bits exponent_bias = SINGLE ? 127 : 1023;
+  constexpr Real smallest = SINGLE ? Real(-87) : Real(-708);
+  // 1.5 times 2^mantissa_bits: adding it rounds to an integer and puts that in the lowest bits.
+  constexpr Real rounder = Real(3 * (Bits(1) << (mantissa_bits - 1)));
+  constexpr Real per_ln2 = Real(1.4426950408889634);
+  // ln(2) in two parts, the first short enough for its products with k to be exact.
+  constexpr Real ln2_high = SINGLE ? Real(0.693359375) : Real(0.69314718036912382);
+  constexpr Real ln2_low = SINGLE ? Real(-2.1219444005469058e-4) : Real(1.9082149292705877e-10);
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const Real x = values[i] < smallest ? smallest : values[i];
+    const Real rounded = x * per_ln2 + rounder;
+    const Real k = rounded - rounder;
+    const Real r = (x - k * ln2_high) - k * ln2_low;
+    Real series = 1;
+    for (int term = degree; term > 0; --term) series = 1 + series * (r * (1 / Real(term)));
+    Bits bits;
+    std::memcpy(&bits, &rounded, sizeof(Real));
+    bits = (bits + exponent_bias) << mantissa_bits;
+    Real power;
+    std::memcpy(&power, &bits, sizeof(Real));
+    values[i] = values[i] < smallest ? Real(0) : series * power;
+  }
+}
+
+// x^exponent of a positive x; the cases that flows have need no std::pow, which would cost as much
+// as all edges of a node together.
+inline Real power(Real x, Real exponent) {
+  if (exponent == 0) return 1;
+  if (exponent == -1) return 1 / x;
+  if (exponent == 1) return x;
+  return std::pow(x, exponent);
+}

@@ -1,0 +1,352 @@
+"""Kernels in PyTorch alone, over edges sorted by destination."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from robust_diffusion.operators.graph import CompactIndexes, Graph
+from robust_diffusion.operators.kernels.base import (
+    MAX_EXPONENT,
+    Attended,
+    Diffused,
+    Kernels,
+    Modulation,
+)
+
+CHUNK = 4096
+"""Edges whose features are held at once: what stays in cache needs no new memory pages."""
+
+SMALLEST_LENGTH = 1e-12
+"""What a vector is divided by at least, as in `torch.nn.functional.normalize`."""
+
+# A sparse matrix of each structure, its entries 0, by type of number.
+_PATTERNS: WeakKeyDictionary[CompactIndexes, dict[torch.dtype, Tensor]] = WeakKeyDictionary()
+
+
+class TorchKernels(Kernels):
+    """Sums over edges by the sparse operators that PyTorch has.
+
+    Heads are copies of the graph side by side, so that one call does all of them. Where no edge
+    has a weight, `None` stands for the weights, and nothing is multiplied by 1.
+    """
+
+    name = "torch"
+    heads_last = False
+
+    def dots(self, x: Tensor, y: Tensor, graph: Graph) -> Tensor:
+        """<x_u, y_v> of every edge."""
+        return _dots(x, y, graph.indexes.compact())
+
+    def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
+        """exp(s) / sum of w exp(s) over each row."""
+        weights = None if graph.unweighted else weight[:, None]
+        return _normalize(scores.clone(), weights, graph.indexes.compact())
+
+    def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
+        """Attention; `relative` is in blocks of e edges, one per head."""
+        heads, width = projected.shape[2:]
+        indexes = graph.indexes.compact(heads)
+        keys, queries = _by_head(projected)
+        scores = _dots(keys, queries, indexes, scale=1 / math.sqrt(width))
+        relative = _normalize(scores, _repeated(weight, heads, graph), indexes)
+        attention = relative.view(heads, -1).mean(0)
+        return Attended(attention if graph.unweighted else attention.mul_(weight), relative)
+
+    def attend_backward(
+        self,
+        grad: Tensor,
+        projected: Tensor,
+        weight: Tensor,
+        graph: Graph,
+        attended: Attended,
+        *,
+        with_weight: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Through the softmax to the scores, and from there to keys and queries."""
+        heads, width = projected.shape[2:]
+        indexes = graph.indexes.compact(heads)
+        keys, queries = _by_head(projected)
+        weights = _repeated(weight, heads, graph)
+        along = attended.relative.view(heads, -1) * (grad / heads)
+        centred = _centred(attended.relative, along.flatten(), weights, indexes)
+        d_weight = centred.view(heads, -1).sum(0) if with_weight else None
+        d_scores = _weighted(centred, weights).mul_(1 / math.sqrt(width))
+        d_projected = torch.empty_like(projected)
+        for side, gradient in enumerate(
+            (
+                _multiply(d_scores, queries, indexes),
+                _multiply(d_scores, keys, indexes, transposed=True),
+            )
+        ):
+            d_projected[:, side] = gradient.view(heads, -1, width).transpose(0, 1)
+        return d_projected, d_weight
+
+    def diffuse(
+        self, z: Tensor, projected: Tensor, weight: Tensor, graph: Graph, modulation: Modulation
+    ) -> tuple[Tensor, Diffused]:
+        """Attention, gradient norm, modulation, diffusion."""
+        indexes = graph.indexes.compact()
+        weights = None if graph.unweighted else weight
+        attended = self.attend(projected, weight, graph)
+        attention = attended.attention
+        if modulation.residual:
+            difference = _multiply(attention, z, indexes).sub_(z)
+            squared = difference.square().clamp_(modulation.floor, modulation.ceiling).sum(1)
+        else:
+            difference = _squared_distances(z, indexes)
+            squared = _row_sum(attention * difference, indexes)
+            squared = squared.add_(modulation.floor).clamp_max_(modulation.ceiling)
+        norm = squared.sqrt_()
+        relative = _normalize(_modulation_scores(norm, modulation, indexes), weights, indexes)
+        flow = _weighted(attention * relative, weights)
+        out = _multiply(flow, z, indexes)
+        out.addcmul_(_row_sum(flow, indexes)[:, None], z, value=-1)
+        return out, Diffused(attended, difference, norm, relative)
+
+    def diffuse_backward(
+        self,
+        grad: Tensor,
+        z: Tensor,
+        projected: Tensor,
+        weight: Tensor,
+        graph: Graph,
+        modulation: Modulation,
+        diffused: Diffused,
+        *,
+        with_weight: bool,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The same steps backwards."""
+        indexes = graph.indexes.compact()
+        weights = None if graph.unweighted else weight
+        attention, norm = diffused.attended.attention, diffused.norm
+        softmax = _weighted(diffused.relative, weights)
+        flow = attention * softmax
+        # Through the diffusion.
+        d_flow = _dots(grad, z, indexes).sub_((grad * z).sum(1).index_select(0, indexes.dst))
+        d_z = _multiply(flow, grad, indexes, transposed=True)
+        d_z.addcmul_(_row_sum(flow, indexes)[:, None], grad, value=-1)
+        d_attention = d_flow * softmax
+        # Through the softmax of B, the powers of g, and its square root: d_squared is twice the
+        # gradient by g^2.
+        along = diffused.relative * d_flow.mul_(attention)
+        centred = _centred(diffused.relative, along, weights, indexes)
+        d_norm = _norm_gradient(_weighted(centred, weights), norm, modulation, indexes)
+        d_squared = d_norm.div_(norm)
+        if modulation.residual:
+            squared = diffused.difference.square()
+            inside = squared == squared.clamp(modulation.floor, modulation.ceiling)
+            d_residual = diffused.difference * inside * d_squared[:, None]
+            d_attention += _dots(d_residual, z, indexes)
+            d_z += _multiply(attention, d_residual, indexes, transposed=True).sub_(d_residual)
+        else:
+            d_squared.masked_fill_(norm >= math.sqrt(modulation.ceiling), 0.0)
+            by_edge = d_squared.index_select(0, indexes.dst)
+            d_attention.addcmul_(by_edge, diffused.difference, value=0.5)
+            d_z += _distance_gradient(by_edge.mul_(attention), z, indexes)
+        d_projected, d_weight = self.attend_backward(
+            d_attention, projected, weight, graph, diffused.attended, with_weight=with_weight
+        )
+        return d_z, d_projected, None if d_weight is None else d_weight.add_(centred)
+
+    def spectral(
+        self,
+        matrices: Sequence[Tensor],
+        left: Sequence[Tensor],
+        right: Sequence[Tensor],
+        *,
+        iterate: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """One matrix after the other."""
+        lengths = []
+        for matrix, u, v in zip(matrices, left, right, strict=True):
+            if iterate:
+                _to_unit_length(torch.mv(matrix, v, out=u))
+                # u^T W v is the length of W^T u for the v that is made of it.
+                lengths.append(_to_unit_length(torch.mv(matrix.T, u, out=v)))
+            else:
+                lengths.append(torch.dot(u, torch.mv(matrix, v)))
+        normalized = [matrix / length for matrix, length in zip(matrices, lengths, strict=True)]
+        return torch.stack(normalized), torch.stack(lengths)
+
+    def spectral_backward(
+        self, grad: Tensor, normalized: Tensor, left: Tensor, right: Tensor, sigma: Tensor
+    ) -> Tensor:
+        """All matrices side by side."""
+        along = (grad * normalized).sum((1, 2))
+        outer = left[:, :, None] * (along[:, None] * right)[:, None, :]
+        gradient: Tensor = (grad - outer).div_(sigma[:, None, None])
+        return gradient
+
+
+def _to_unit_length(vector: Tensor) -> Tensor:
+    """Divide a vector by its length; return the length."""
+    length: Tensor = torch.linalg.vector_norm(vector)
+    vector.div_(length.clamp_min(SMALLEST_LENGTH))
+    return length
+
+
+def _by_head(projected: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and queries as features of the graph's copies, one per head."""
+    keys, queries = projected.permute(1, 2, 0, 3).contiguous().flatten(1, 2)
+    return keys, queries
+
+
+def _repeated(weight: Tensor, heads: int, graph: Graph) -> Tensor | None:
+    return None if graph.unweighted else weight.repeat(heads)
+
+
+def _weighted(values: Tensor, weight: Tensor | None) -> Tensor:
+    return values if weight is None else values * weight
+
+
+def _multiply(
+    value: Tensor, x: Tensor, indexes: CompactIndexes, *, transposed: bool = False
+) -> Tensor:
+    """Sparse matrix of these values, or its transpose, times node features."""
+    # embedding_bag is torch's fastest weighted sum over segments on CPU; it needs at least one
+    # entry, and on an empty graph the product is zero.
+    if value.numel() == 0:
+        return torch.zeros_like(x)
+    if transposed:
+        value = value.index_select(0, indexes.order_by_source)
+    columns = indexes.dst_by_source if transposed else indexes.src
+    pointers = indexes.colptr if transposed else indexes.rowptr
+    return F.embedding_bag(
+        columns, x, pointers, mode="sum", per_sample_weights=value, include_last_offset=True
+    )
+
+
+def _row_sum(values: Tensor, indexes: CompactIndexes, *, transposed: bool = False) -> Tensor:
+    """Sum over the edges that arrive at each node, or over those that leave it."""
+    if transposed:
+        values = values.index_select(0, indexes.order_by_source)
+    pointers = indexes.colptr if transposed else indexes.rowptr
+    return torch.segment_reduce(values, "sum", offsets=pointers, unsafe=True)
+
+
+def _dots(x: Tensor, y: Tensor, indexes: CompactIndexes, *, scale: float = 1.0) -> Tensor:
+    if x.device.type != "cpu":
+        product = x.index_select(0, indexes.dst).mul_(y.index_select(0, indexes.src))
+        return product.sum(1).mul_(scale)
+    # On narrow features that are not a multiple of 8, sampled_addmm is several times slower.
+    if padding := -x.size(1) % 8:
+        x, y = F.pad(x, (0, padding)), F.pad(y, (0, padding))
+    pattern = _pattern(indexes, x.dtype)
+    products: Tensor = torch.sparse.sampled_addmm(pattern, x, y.T, beta=0.0, alpha=scale).values()
+    return products
+
+
+def _pattern(indexes: CompactIndexes, dtype: torch.dtype) -> Tensor:
+    known = _PATTERNS.setdefault(indexes, {})
+    if dtype not in known:
+        n = indexes.rowptr.numel() - 1
+        with torch.inference_mode(mode=False), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse")  # in beta, and unchecked
+            known[dtype] = torch.sparse_csr_tensor(
+                indexes.rowptr,
+                indexes.src,
+                torch.zeros(indexes.src.numel(), dtype=dtype, device=indexes.src.device),
+                (n, n),
+                check_invariants=False,
+            )
+    return known[dtype]
+
+
+def _squared_distances(z: Tensor, indexes: CompactIndexes) -> Tensor:
+    """|z_v - z_u|^2, from the differences: expanding the square would cancel where z is smooth."""
+    # z_v - z_u as a sum over two entries, of weights 1 and -1: one operator instead of three.
+    pointers, signs = _pairs(z.dtype, z.device)
+    distances = z.new_empty(indexes.src.numel())
+    for first in range(0, distances.numel(), CHUNK):
+        out = distances[first : first + CHUNK]
+        ends = indexes.ends[2 * first : 2 * (first + CHUNK)]
+        difference = F.embedding_bag(
+            ends,
+            z,
+            pointers[: out.numel() + 1],
+            mode="sum",
+            per_sample_weights=signs[: ends.numel()],
+            include_last_offset=True,
+        )
+        torch.sum(difference.square_(), 1, out=out)
+    return distances
+
+
+@cache
+def _pairs(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    with torch.inference_mode(mode=False):
+        pointers = torch.arange(0, 2 * CHUNK + 1, 2, dtype=torch.int32, device=device)
+        return pointers, torch.tensor([1.0, -1.0], dtype=dtype, device=device).repeat(CHUNK)
+
+
+def _distance_gradient(grad: Tensor, z: Tensor, indexes: CompactIndexes) -> Tensor:
+    """Half the gradient by z of the sum of grad |z_v - z_u|^2."""
+    degree = _row_sum(grad, indexes) + _row_sum(grad, indexes, transposed=True)
+    neighbours = _multiply(grad, z, indexes)
+    neighbours += _multiply(grad, z, indexes, transposed=True)
+    return neighbours.neg_().addcmul_(degree[:, None], z)
+
+
+def _normalize(scores: Tensor, weight: Tensor | None, indexes: CompactIndexes) -> Tensor:
+    """Turn scores in place into exp(s) / sum of w exp(s)."""
+    if weight is None:
+        if not _harmless(scores):
+            scores.sub_(_row_max(scores, indexes).index_select(0, indexes.dst))
+        scale = _row_sum(scores.exp_(), indexes).reciprocal_()
+    else:
+        peak = _row_max(scores.masked_fill(weight == 0, -torch.inf), indexes)
+        scores.sub_(peak.index_select(0, indexes.dst)).clamp_max_(MAX_EXPONENT).exp_()
+        total = _row_sum(weight * scores, indexes)
+        scale = (total != 0) / total.clamp_min_(torch.finfo(scores.dtype).tiny)
+    return scores.mul_(scale.index_select(0, indexes.dst))
+
+
+def _row_max(values: Tensor, indexes: CompactIndexes) -> Tensor:
+    return torch.segment_reduce(
+        values, "max", offsets=indexes.rowptr, initial=-torch.inf, unsafe=True
+    )
+
+
+def _harmless(scores: Tensor) -> bool:
+    """Whether the exponential of no score overflows or vanishes, so that no peak need be found.
+
+    On a GPU, to ask would take longer than to find the peaks.
+    """
+    if scores.device.type != "cpu" or scores.numel() == 0:
+        return False
+    low, high = torch.aminmax(scores)
+    return low.item() > -MAX_EXPONENT and high.item() < MAX_EXPONENT
+
+
+def _centred(
+    relative: Tensor, along: Tensor, weight: Tensor | None, indexes: CompactIndexes
+) -> Tensor:
+    """Gradient of a softmax by its scores, over w; `along` is relative times its own gradient."""
+    mean = _row_sum(_weighted(along, weight), indexes)
+    return torch.addcmul(along, relative, mean.index_select(0, indexes.dst), value=-1)
+
+
+def _modulation_scores(norm: Tensor, modulation: Modulation, indexes: CompactIndexes) -> Tensor:
+    scores = norm.pow(modulation.right).index_select(0, indexes.src)
+    if modulation.left == 0:
+        return scores
+    return scores.mul_(norm.pow(modulation.left).index_select(0, indexes.dst))
+
+
+def _norm_gradient(
+    d_scores: Tensor, norm: Tensor, modulation: Modulation, indexes: CompactIndexes
+) -> Tensor:
+    """Gradient by g of scores g_u^left g_v^right."""
+    left, right = norm.pow(modulation.left), norm.pow(modulation.right)
+    by_right = _row_sum(d_scores * left.index_select(0, indexes.dst), indexes, transposed=True)
+    d_norm = by_right.mul_(right).mul_(modulation.right)
+    if modulation.left != 0:
+        by_left = _row_sum(d_scores * right.index_select(0, indexes.src), indexes)
+        d_norm.add_(by_left.mul_(left), alpha=modulation.left)
+    return d_norm.div_(norm)

@@ -1,0 +1,99 @@
+"""Which backend computes the sums over edges: one setting for the whole process."""
+
+import logging
+from functools import cache
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from robust_diffusion.checks import check_choice
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.operators.kernels.base import Kernels
+from robust_diffusion.operators.kernels.build import BuildError
+from robust_diffusion.operators.kernels.compiled import HEADS, CompiledKernels
+from robust_diffusion.operators.kernels.pure import TorchKernels
+
+Backend = Literal["auto", "compiled", "torch", "reference"]
+
+log = logging.getLogger(__name__)
+
+_TORCH = TorchKernels()
+_FLOATS = (torch.float32, torch.float64)
+
+
+class _Setting:
+    asked: Backend = "auto"
+    effective: str | None = None  # not known before it is first needed
+
+
+def set_backend(name: Backend) -> str:
+    """Choose what computes the sums over edges, in this process and from now on.
+
+    All backends give the same numbers up to rounding.
+
+    Args:
+        name: `compiled` (C++, built with the user's compiler when first used), `torch` (PyTorch
+            alone, derivatives by hand), `reference` (every equation as it is written, through
+            autograd), or `auto`: compiled where it can be built, else torch.
+
+    Returns:
+        The backend in effect.
+
+    Raises:
+        ConfigError: The name is unknown, or `compiled` cannot be built here.
+    """
+    check_choice("backend", name, get_args(Backend))
+    if name == "compiled":
+        try:
+            _compiled()
+        except BuildError as error:
+            raise ConfigError(
+                f"backend=compiled: {error}; install a C++ compiler or use backend=torch"
+            ) from error
+    _Setting.asked, _Setting.effective = name, None
+    return current_backend()
+
+
+def current_backend() -> str:
+    """The backend in effect: compiled, torch or reference."""
+    if _Setting.effective is None:
+        _Setting.effective = _resolve(_Setting.asked)
+    return _Setting.effective
+
+
+def kernels_for(*tensors: Tensor, heads: int = 1) -> Kernels | None:
+    """Kernels of the backend in effect.
+
+    Args:
+        tensors: What they are to be called with; device and type decide which can take it.
+        heads: Number of attention heads.
+
+    Returns:
+        The kernels; `None` where only the equations as they are written will do: under
+        `reference`, for numbers of other than 32 or 64 bits, and for those of mixed types.
+    """
+    backend = current_backend()
+    dtype = tensors[0].dtype
+    if backend == "reference" or dtype not in _FLOATS or any(x.dtype != dtype for x in tensors):
+        return None
+    if backend == "compiled" and heads in HEADS and tensors[0].device.type == "cpu":
+        return _compiled()
+    return _TORCH
+
+
+@cache
+def _compiled() -> CompiledKernels:
+    return CompiledKernels()
+
+
+def _resolve(asked: Backend) -> str:
+    if asked != "auto":
+        return asked
+    try:
+        _compiled()
+    except BuildError as error:
+        log.warning("backend=auto: no compiled kernels, so torch, with the same results: %s", error)
+        return "torch"
+    log.info("backend=auto: compiled kernels")
+    return "compiled"
