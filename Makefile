@@ -35,11 +35,14 @@ table-4: $(STAMP) ## The paper's dataset table beside what is measured
 	$(BIN)/python -m robust_diffusion.run data table
 
 RUN := $(BIN)/python -m robust_diffusion.run
-RUN_TABLES := $(addprefix table-,1 2 3 5 6 8 9 10 11 12 13 14 15)
+RUN_TABLES := $(addprefix table-,1 2 3 5 6 7 8 9 10 11 12 13 14 15)
 SCALE ?= full
 OPTIONS = scale=$(SCALE) $(if $(SEEDS),'seed=range($(SEEDS))') $(if $(FIDELITY),fidelity=$(FIDELITY)) \
 	$(if $(JOBS),hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS)) $(ARGS)
 VIEW = --scale $(SCALE) $(if $(FIDELITY),--fidelity $(FIDELITY))
+
+# Cells side by side would take each other's time.
+table-7: override JOBS =
 
 # A cell without its data fails, and the table says so; the others go on.
 $(RUN_TABLES): $(STAMP)
@@ -61,8 +64,17 @@ claims: $(STAMP) ## What the paper claims in words, judged on the records
 report: $(STAMP) ## One HTML page: every table, chart, figure and claim
 	$(RUN) report $(VIEW)
 
+dashboard: $(STAMP) ## W&B views of each table's runs (TABLE=3, ARGS=--dry-run to look first)
+	$(RUN) dashboard $(VIEW) $(if $(TABLE),--table $(TABLE)) $(ARGS)
+
 wandb-sync: $(STAMP) ## Upload the W&B runs that were logged offline
 	@find outputs -type d -path '*/wandb/offline-run-*' -prune -exec $(BIN)/wandb sync {} +
+
+bench: $(STAMP) ## Measure speed and memory into benchmarks/results/ (20 minutes on a quiet machine)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py $(ARGS)
+
+bench-check: $(STAMP) ## Measure the ratios of an epoch and compare them with those recorded
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py --only epoch,dopri5 --check $(ARGS)
 
 test: $(STAMP) ## Run the fast tests
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
@@ -85,4 +97,4 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
 .PHONY: help setup demo cora-flows data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
-	figure-lipschitz claims report wandb-sync test test-all check format clean
+	figure-lipschitz claims report dashboard wandb-sync bench bench-check test test-all check format clean

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 COMMANDS = {
     "audit": "robust_diffusion.audit_command:run_audit_command",
     "claims": "robust_diffusion.claims_command:run_claims_command",
+    "dashboard": "robust_diffusion.dashboard_command:run_dashboard_command",
+    "compare": "robust_diffusion.compare_command:run_compare_command",
     "data": "robust_diffusion.data_command:run_data_command",
     "figure": "robust_diffusion.figure_command:run_figure_command",
     "report": "robust_diffusion.report_command:run_report_command",

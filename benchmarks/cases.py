@@ -1,0 +1,131 @@
+"""What is measured: each case returns plain numbers for the record."""
+
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from floor import floor_seconds
+from measure import by_turns, in_own_process, summary
+from networks import ONE_STEP, PROGRAMS, YARDSTICK, build, load, network, program
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import SPEIT, Budget
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.operators import set_backend
+from robust_diffusion.solver import Solver
+from robust_diffusion.training import Fit
+
+DATASETS = ("cora", "amazon_computer")
+BACKENDS = ("torch", "compiled")
+
+
+def epoch(repeat: int) -> dict[str, Any]:
+    """One training epoch with validation, of every program, and the floor."""
+    return {name: _epoch(name, repeat) for name in DATASETS}
+
+
+def _epoch(dataset: str, repeat: int) -> dict[str, Any]:
+    datamodule = load(dataset)
+    _check_same(datamodule)
+    runs = {name: program(name, datamodule, ONE_STEP, method=ONE_STEP.method) for name in PROGRAMS}
+    seconds = by_turns(runs, repeat=repeat)
+    measured: dict[str, Any] = {name: summary(values) for name, values in seconds.items()}
+    return measured | {"floor": {"median_ms": 1e3 * floor_seconds(datamodule)}}
+
+
+def _check_same(datamodule: GraphDataModule) -> None:
+    """Refuse to compare programs that compute different things."""
+    view = datamodule.view("val")
+    logits = {}
+    for name in PROGRAMS:
+        model = build(name, datamodule, ONE_STEP, method=ONE_STEP.method).eval()
+        if name != YARDSTICK:
+            set_backend(name)
+        with torch.no_grad():
+            logits[name] = model(view.x, view.edge_index)
+        torch.testing.assert_close(logits[name], logits[YARDSTICK], rtol=1e-4, atol=1e-5)
+
+
+def memory(repeat: int) -> dict[str, Any]:
+    """Megabytes by which three epochs make a fresh process grow."""
+    measured = partial(in_own_process, "networks.py")
+    return {
+        name: {
+            "Cora": measured("cora", name),
+            "Amazon": measured("amazon_computer", name),
+            "Amazon, whole graph": measured("amazon_computer", name, "--whole"),
+        }
+        for name in PROGRAMS
+    }
+
+
+def training(repeat: int) -> dict[str, Any]:
+    """550 epochs on Cora through Lightning, with its bar, metrics and checkpoints, in seconds."""
+    datamodule = load("cora")
+    trainer = partial(pl.Trainer, accelerator="cpu", devices=1, log_every_n_steps=1)
+    fit = Fit(trainer, max_epochs=550, patience=550)
+    seconds = {}
+    for backend in BACKENDS:
+        set_backend(backend)
+        with tempfile.TemporaryDirectory() as folder:
+            result = fit(network(datamodule, ONE_STEP), datamodule, directory=Path(folder))
+        seconds[backend] = result.seconds
+    return seconds
+
+
+def dopri5(repeat: int) -> dict[str, Any]:
+    """A training epoch with dopri5, in the package's loop and in torchdiffeq's."""
+    datamodule = load("cora")
+    tolerance = {"rtol": 1e-4, "atol": 1e-6}
+    runs = {YARDSTICK: program(YARDSTICK, datamodule, ONE_STEP, method="dopri5", **tolerance)}
+    for backend in BACKENDS:
+        for engine in ("torchdiffeq", "own"):
+            solver = Solver("dopri5", engine=engine, **tolerance)
+            runs[f"{backend}, {engine}"] = program(backend, datamodule, solver)
+    seconds = by_turns(runs, repeat=max(3, repeat // 3), warm_up=1)
+    return {name: summary(values) for name, values in seconds.items()}
+
+
+def white_box(repeat: int) -> dict[str, Any]:
+    """White-box SPEIT through Beltrami on Cora, 100 steps, 50 nodes x 50 edges, in seconds."""
+    datamodule = load("cora")
+    graph, targets = datamodule.graph, datamodule.target_nodes
+    known = Data(x=graph.x, edge_index=graph.edge_index)
+    budget = Budget(50, 50, (-0.94, 0.94))
+    attack = SPEIT(num_steps=100)
+
+    def run(model: torch.nn.Module, backend: str) -> None:
+        set_backend(backend)
+        attack(model, known, targets, budget, torch.Generator().manual_seed(0))
+
+    small = network(datamodule, ONE_STEP).eval()
+    large = network(
+        datamodule, Solver("implicit_adams", num_steps=2), hidden_channels=128, num_layers=4
+    ).eval()
+    models = {"3 x 64, one step": small, "4 x 128, two steps": large}
+    runs = {
+        f"{name}, {backend}": partial(run, model, backend)
+        for name, model in models.items()
+        for backend in ("reference", *BACKENDS)
+    }
+    seconds = by_turns(runs, repeat=max(2, repeat // 7), warm_up=0)
+    return {name: summary(values) for name, values in seconds.items()}
+
+
+def seeds(repeat: int) -> dict[str, Any]:
+    """Seconds of a sweep over seeds, one after the other and in two processes."""
+    return {str(count): in_own_process("sweep.py", str(count)) for count in (5, 6)}
+
+
+def scaling(repeat: int) -> dict[str, Any]:
+    """Time and memory of an epoch against the number of edges, and their exponents."""
+    return in_own_process("scaling.py")
+
+
+CASES: dict[str, Callable[[int], Any]] = {
+    case.__name__: case for case in (epoch, memory, training, dopri5, white_box, seeds, scaling)
+}

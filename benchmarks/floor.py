@@ -1,0 +1,71 @@
+"""The least time an epoch could take: its dense products and its sums over edges, nothing else.
+
+An epoch is counted as the equations need it: forward and backward on the train view and forward on
+the validation view. Each is timed on its own at the shapes that occur, as fast as PyTorch does it.
+"""
+
+from itertools import pairwise
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from measure import by_turns
+from torch import Tensor
+from torch_geometric.data import Data
+
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.operators import Graph
+
+HIDDEN, HEADS_WIDTH, LAYERS, EVALUATIONS = 64, 64, 3, 4
+"""Width, width of all heads, layers, and evaluations of the right-hand side in one step."""
+
+FORWARD, BACKWARD = 3, 6
+"""Passes over the edges of one evaluation: scores, gradient norm and diffusion; backward, those to
+keys, queries, weights and features through each of them."""
+
+
+def floor_seconds(datamodule: GraphDataModule) -> float:
+    """Seconds of the dense products and the sparse sums of one epoch."""
+    widths = [datamodule.num_features, *[HIDDEN] * (LAYERS - 1), datamodule.num_classes]
+    train, val = datamodule.view("train"), datamodule.view("val")
+    return (
+        _dense(train, widths, products=3)
+        + _dense(val, widths, products=1)
+        + (_sparse(train, FORWARD + BACKWARD) + _sparse(val, FORWARD))
+    )
+
+
+def _dense(view: Data, widths: list[int], products: int) -> float:
+    """The layers' products and the projections to keys and queries; backward are two more each."""
+    n = view.num_nodes
+    total = 0.0
+    for before, after in pairwise(widths):
+        total += _product(n, before, after) + EVALUATIONS * _product(n, after, 2 * HEADS_WIDTH)
+    return products * total
+
+
+def _product(rows: int, inner: int, columns: int) -> float:
+    left, right = torch.randn(rows, inner), torch.randn(inner, columns)
+    return _median(lambda: left @ right)
+
+
+def _sparse(view: Data, passes: int) -> float:
+    graph = Graph.from_edge_index(view.edge_index, num_nodes=view.num_nodes)
+    z = torch.randn(view.num_nodes, HIDDEN)
+    columns, pointers = graph.src.int(), graph.rowptr.int()
+
+    def one() -> Tensor:
+        return F.embedding_bag(
+            columns,
+            z,
+            pointers,
+            mode="sum",
+            per_sample_weights=graph.weight,
+            include_last_offset=True,
+        )
+
+    return LAYERS * EVALUATIONS * passes * _median(one)
+
+
+def _median(run: object) -> float:
+    return median(by_turns({"run": run}, repeat=9)["run"])  # type: ignore[dict-item]

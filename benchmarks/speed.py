@@ -1,0 +1,76 @@
+"""Speed of training, attacks and sweeps against the straightforward form and the machine's floor.
+
+    ROBUST_DIFFUSION_DATA=... python benchmarks/speed.py            # all, writes results/
+    python benchmarks/speed.py --only epoch,memory                  # a part of it
+    python benchmarks/speed.py --only epoch --check                 # ratios against those recorded
+
+Everything runs on one thread. Programs that are compared take turns in one process, and ratios are
+those of medians. Memory is that of a process of its own. What is recorded goes to
+`results/<machine>.json` and, as a table, to `results/<machine>.md`.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from cases import CASES
+from measure import machine
+from tables import as_markdown, ratios
+
+RESULTS = Path(__file__).with_name("results")
+
+TOLERANCE = 0.75
+"""Share of a recorded ratio that a check asks for: what noise leaves of it on a shared machine."""
+
+
+def main() -> None:
+    """Measure, then record or compare."""
+    parser = argparse.ArgumentParser(description="Measure speed and memory.")
+    parser.add_argument("--only", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--check", action="store_true", help="compare, record nothing")
+    parser.add_argument("--repeat", type=int, default=15, help="rounds of each comparison")
+    parser.add_argument("--name", help="of the machine; by default that of its processor")
+    arguments = parser.parse_args()
+    chosen = arguments.only.split(",") if arguments.only else list(CASES)
+    if unknown := set(chosen) - set(CASES):
+        parser.error(f"--only={','.join(sorted(unknown))}: use {', '.join(CASES)}")
+    torch.set_num_threads(1)
+    described = machine()
+    slug = re.sub(r"[^a-z0-9]+", "-", described["processor"].lower()).strip("-")
+    path = RESULTS / f"{arguments.name or slug}.json"
+    recorded = json.loads(path.read_text()) if path.is_file() else {}
+    measured = {name: _announced(name, CASES[name], arguments.repeat) for name in chosen}
+    if arguments.check:
+        sys.exit(_compare(recorded, measured, path))
+    results = recorded | {"machine": described} | measured
+    RESULTS.mkdir(exist_ok=True)
+    path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    path.with_suffix(".md").write_text(as_markdown(results))
+    print(as_markdown(results))
+
+
+def _announced(name: str, case: Callable[[int], Any], repeat: int) -> Any:
+    print(f"{name} ...", file=sys.stderr, flush=True)
+    return case(repeat)
+
+
+def _compare(recorded: dict[str, Any], measured: dict[str, Any], path: Path) -> int:
+    """Print each ratio beside the recorded one; 1 if any has fallen."""
+    before, fallen = ratios(recorded), 0
+    for name, ratio in ratios(measured).items():
+        if name not in before:
+            print(f"{name}: {ratio:.2f}x, none recorded in {path.name}")
+            continue
+        is_lower = ratio < TOLERANCE * before[name]
+        fallen += is_lower
+        print(f"{name}: {ratio:.2f}x, recorded {before[name]:.2f}x{'  LOWER' if is_lower else ''}")
+    return int(fallen > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""What was measured as Markdown, ratios first."""
+
+from collections.abc import Iterator
+from typing import Any
+
+NAMES = {"cora": "Cora", "amazon_computer": "Amazon"}
+TARGETS = {
+    "epoch, Cora, torch": 2.0,
+    "epoch, Cora, compiled": 3.0,
+    "epoch, Amazon, torch": 8.0,
+    "epoch, Amazon, compiled": 14.0,
+    "dopri5, torch, own loop / torchdiffeq": 1.7,
+    "dopri5, compiled, own loop / torchdiffeq": 1.7,
+}
+"""How many times faster than what it is compared with."""
+
+LIMITS = {
+    "memory, Cora": 60.0,
+    "memory, Amazon": 400.0,
+    "memory, Amazon, whole graph": 800.0,
+    "training": 40.0,
+    "white-box SPEIT, 3 x 64, one step": 10.0,
+    "seeds, 5": 0.55,
+}
+"""Most MB, seconds, or share of the time one after the other."""
+
+
+def ratios(results: dict[str, Any]) -> dict[str, float]:
+    """How many times faster each program is than what it is compared with."""
+    return dict(_ratios(results))
+
+
+def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    for dataset, programs in results.get("epoch", {}).items():
+        yardstick = programs["straightforward"]["median_ms"]
+        for backend in ("reference", "torch", "compiled"):
+            yield (
+                f"epoch, {NAMES[dataset]}, {backend}",
+                yardstick / programs[backend]["median_ms"],
+            )
+    for backend in ("torch", "compiled"):
+        if "dopri5" in results:
+            loops = results["dopri5"]
+            yield (
+                f"dopri5, {backend}, own loop / torchdiffeq",
+                loops[f"{backend}, torchdiffeq"]["median_ms"]
+                / loops[f"{backend}, own"]["median_ms"],
+            )
+            yield (
+                f"dopri5, {backend}, own loop / straightforward",
+                loops["straightforward"]["median_ms"] / loops[f"{backend}, own"]["median_ms"],
+            )
+
+
+def as_markdown(results: dict[str, Any]) -> str:
+    """All tables, those of ratios first."""
+    on = results["machine"]
+    lines = [
+        f"# Speed on {on['processor']}",
+        "",
+        f"One thread of {on['cores']} cores, torch {on['torch']}, Python {on['python']}, "
+        f"allocator: {on['allocator']}. Written by `make bench`.",
+        "",
+        "| ratio of medians | times faster | target | met |",
+        "|---|---|---|---|",
+    ]
+    for name, ratio in _ratios(results):
+        target = TARGETS.get(name)
+        goal = f"{target:g}x | {'yes' if ratio >= target else 'NO'}" if target else "- | -"
+        lines.append(f"| {name} | {ratio:.2f}x | {goal} |")
+    lines += ["", "| figure | value | limit | met |", "|---|---|---|---|"]
+    for name, value, unit in _figures(results):
+        key = next((key for key in LIMITS if name == key or name.startswith(f"{key}:")), None)
+        limit = LIMITS[key] if key else None
+        goal = f"{limit:g} {unit} | {'yes' if value <= limit else 'NO'}" if limit else "- | -"
+        lines.append(f"| {name} | {value:.3g} {unit} | {goal} |".replace("  ", " "))
+    lines += _epochs(results) + _scaling(results)
+    return "\n".join(lines) + "\n"
+
+
+def _figures(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+    for name, growth in results.get("memory", {}).items():
+        for dataset, megabytes in growth.items():
+            yield f"memory, {dataset}: {name}", megabytes, "MB"
+    for backend, seconds in results.get("training", {}).items():
+        yield f"training: 550 epochs on Cora, {backend}", seconds, "s"
+    for name, times in results.get("white_box", {}).items():
+        model, _, backend = name.rpartition(", ")
+        yield f"white-box SPEIT, {model}: {backend}", times["median_ms"] / 1e3, "s"
+    for count, sweep in results.get("seeds", {}).items():
+        share = sweep["two processes"] / sweep["one after the other"]
+        yield f"seeds, {count}: two processes / one after the other", share, ""
+    for dataset, programs in results.get("epoch", {}).items():
+        for backend in ("torch", "compiled"):
+            share = programs[backend]["median_ms"] / programs["floor"]["median_ms"]
+            yield f"epoch / floor, {NAMES[dataset]}: {backend}", share, ""
+
+
+def _epochs(results: dict[str, Any]) -> list[str]:
+    if "epoch" not in results:
+        return []
+    lines = ["", "| one epoch with validation, ms (quartiles) | Cora | Amazon |", "|---|---|---|"]
+    for name in ("straightforward", "reference", "torch", "compiled"):
+        cells = [
+            f"{p[name]['median_ms']:.1f} ({p[name]['q1_ms']:.1f}-{p[name]['q3_ms']:.1f})"
+            for p in results["epoch"].values()
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    floors = [f"{p['floor']['median_ms']:.1f}" for p in results["epoch"].values()]
+    return [*lines, f"| floor | {' | '.join(floors)} |"]
+
+
+def _scaling(results: dict[str, Any]) -> list[str]:
+    if "scaling" not in results:
+        return []
+    lines = ["", "![Time and memory against edges](scaling.svg)", ""]
+    lines += ["| edges | backend | s per epoch | MB |", "|---|---|---|---|"]
+    for backend, points in results["scaling"]["points"].items():
+        lines += [
+            f"| {p['edges']:,} | {backend} | {p['seconds']:.3g} | {p['megabytes']:.3g} |"
+            for p in points
+        ]
+    for backend, exponents in results["scaling"]["exponents"].items():
+        lines += [
+            "",
+            f"{backend}: time grows with edges to the power {exponents['seconds']:.2f}, "
+            f"memory to the power {exponents['megabytes']:.2f}.",
+        ]
+    return lines

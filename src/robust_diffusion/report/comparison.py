@@ -1,0 +1,145 @@
+"""What each option of a sweep changes: every setting beside the one it departs from."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
+from robust_diffusion.report.significance import holm, one_sample_p
+
+Overrides = Mapping[str, str]
+
+NOT_COMPARED = frozenset(["experiment", "scale", "seed", "logger", "hydra", "threads", "backend"])
+"""Parts of an override that do not make another setting."""
+
+
+BASELINE = "(baseline)"
+"""Name of the setting that has nothing of its own."""
+
+
+@dataclass
+class Setting:
+    """One setting of a sweep.
+
+    Args:
+        overrides: What was typed or swept, the seed aside.
+        accuracy: Per test graph and seed, in 0..1.
+    """
+
+    overrides: Overrides
+    accuracy: dict[str, dict[int, float]] = field(default_factory=dict)
+
+
+def compare(records: Sequence[Record], experiment: str, *, scale: str = "full") -> pd.DataFrame:
+    """Accuracy of each setting in %, and its difference to the setting that it departs from.
+
+    A setting departs from the one with the most of its overrides and none of its own: that with
+    `fidelity=paper` and nothing else, for example, from which `fidelity.num_steps=1` departs.
+    Differences are taken seed by seed, since settings of one seed share split, initial weights
+    where their shapes agree, and attacked graphs. They are tested by Student's t-test of these
+    differences, Holm-corrected over the table.
+
+    Args:
+        records: In the order in which they were appended.
+        experiment: Whose cells.
+        scale: full or smoke.
+
+    Returns:
+        Columns `setting`, `seeds` and, per test graph, the accuracy and `change in <graph>`; a
+        setting that departs from none has no changes. Empty without finished cells.
+    """
+    settings = _settings(records, experiment, scale)
+    graphs = list(dict.fromkeys(graph for s in settings for graph in s.accuracy))
+    bases = [_base(setting, settings) for setting in settings]
+    changes = {
+        (i, graph): _change(settings[i].accuracy.get(graph, {}), base.accuracy.get(graph, {}))
+        for i, base in enumerate(bases)
+        if base is not None
+        for graph in graphs
+    }
+    p_values = {key: one_sample_p(change, 0.0) for key, change in changes.items()}
+    tested = {key: p for key, p in p_values.items() if p is not None}
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    rows = []
+    for i, (setting, base) in enumerate(zip(settings, bases, strict=True)):
+        row = {"setting": _named(setting, base)}
+        row["seeds"] = str(max(len(values) for values in setting.accuracy.values()))
+        for graph in graphs:
+            row[graph] = _mean(list(setting.accuracy.get(graph, {}).values()))
+            row[f"change in {graph}"] = _shown(changes.get((i, graph)), corrected.get((i, graph)))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _settings(records: Sequence[Record], experiment: str, scale: str) -> list[Setting]:
+    latest, settings = latest_by_cell(records), dict[str, Setting]()
+    for line in records:
+        # A line may be a reference to a cell that another experiment had run before.
+        if line.get("experiment") != experiment or line.get("scale", "full") != scale:
+            continue
+        record = latest.get(line.get("cell", ""))
+        if record is None or "error" in record or is_timing(record):
+            continue
+        overrides = {
+            key: value
+            for key, value in line["overrides"].items()
+            if key.split(".")[0] not in NOT_COMPARED
+        }
+        setting = settings.setdefault(repr(sorted(overrides.items())), Setting(overrides))
+        for graph, accuracy in record["accuracy"].items():
+            setting.accuracy.setdefault(graph, {})[record["seed"]] = accuracy
+    return _told_apart(list(settings.values()))
+
+
+def _told_apart(settings: list[Setting]) -> list[Setting]:
+    """The settings without the overrides that all of them share."""
+    if len(settings) < 2:
+        return settings
+    common = set.intersection(*(set(setting.overrides.items()) for setting in settings))
+    for setting in settings:
+        setting.overrides = {
+            key: value for key, value in setting.overrides.items() if (key, value) not in common
+        }
+    return settings
+
+
+def _base(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
+    own = setting.overrides.items()
+    found = [other for other in settings if other.overrides.items() < own]
+    return max(found, key=lambda other: len(other.overrides), default=None)
+
+
+def _change(values: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
+    return [100 * (values[seed] - base[seed]) for seed in sorted(values.keys() & base.keys())]
+
+
+def _named(setting: Setting, base: Setting | None) -> str:
+    """What is its own, without the names of groups and classes that would only lengthen it."""
+    known = {} if base is None else base.overrides
+    own = {key: value for key, value in setting.overrides.items() if key not in known}
+    named = ", ".join(
+        f"{key.rpartition('.')[2]}={re.sub(r'_target_:[^,}]*,?', '', value)}"
+        for key, value in own.items()
+    )
+    return (
+        ": ".join(
+            filter(None, [", ".join(f"{key}={value}" for key, value in known.items()), named])
+        )
+        or BASELINE
+    )
+
+
+def _mean(values: list[float]) -> str:
+    if not values:
+        return "-"
+    series = 100 * pd.Series(values)
+    return f"{series.mean():.2f}" + (f" ± {series.std():.2f}" if len(values) > 1 else "")
+
+
+def _shown(change: list[float] | None, p: float | None) -> str:
+    if not change:
+        return ""
+    text = f"{sum(change) / len(change):+.2f}".replace("-", "−")
+    return text if p is None else f"{text} (p {p:.2g})"
