@@ -77,10 +77,10 @@ bench-check: $(STAMP) ## Measure the ratios of an epoch and compare them with th
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py --only epoch,dopri5 --check $(ARGS)
 
 test: $(STAMP) ## Run the fast tests
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
 
 test-all: $(STAMP) ## Run every test that this machine can run
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(STAMP) ## Format, lint, types and import order
 	$(BIN)/ruff format --check .

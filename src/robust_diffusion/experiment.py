@@ -3,6 +3,7 @@
 import inspect
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,17 +18,32 @@ from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.checks import check_whole
 from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import append_record, evaluate_cell
 from robust_diffusion.evaluation.identity import cell_id, shaping
 from robust_diffusion.evaluation.provenance import revision, versions
-from robust_diffusion.evaluation.records import Record, check_writable, finished_record
+from robust_diffusion.evaluation.records import (
+    Record,
+    check_writable,
+    finished_record,
+    is_timing,
+)
+from robust_diffusion.evaluation.timing import machine
 from robust_diffusion.evaluation.trained import code_hash
 from robust_diffusion.operators import current_backend, set_backend
 from robust_diffusion.report.loggers import log_record
 from robust_diffusion.store import ArtifactStore
 
 log = logging.getLogger(__name__)
+
+Measure = Callable[[GraphDataModule, Any], Record]
+"""Measures a cell on its graph, with its logger, and gives what its record holds of that."""
+
+UNTIMED = frozenset(
+    ["attack", "attacks", "budget", "callbacks", "surrogate", "surrogates", "threat", "training"]
+)
+"""Options that a timing cell does not read."""
 
 OWN_FLOW = "flow@model.flow"
 """Hydra's name of the choice of a model that brings its own flow, whatever `flow` says."""
@@ -57,33 +73,14 @@ def run_and_record(cfg: DictConfig) -> Record:
         append_record(cfg.paths.records, _reference(record))
         return found
     datamodule = instantiate(cfg.data)
-    parts = {
-        "model": instantiate(cfg.model),
-        "fit": instantiate(cfg.training),
-        "threat": instantiate(cfg.threat),
-        "attacks": {name: instantiate(options) for name, options in cfg.attacks.items()},
-        "budget": instantiate(cfg.budget),
-        "callbacks": [instantiate(options) for options in cfg.callbacks.values()],
-    }
     store = ArtifactStore(cfg.paths.store, refresh=cfg.force)
+    measure = _timing(cfg, record) if cfg.timing else _evaluation(cfg, record, store)
     datamodule.setup()
     logger: Any = instantiate(cfg.logger) if cfg.logger else False
     if logger:
         logger.log_hyperparams(record["config"])
     try:
-        result = evaluate_cell(
-            datamodule=datamodule,
-            **parts,
-            seed=cfg.seed,
-            directory=Path(cfg.paths.output_dir) / "checkpoints",
-            store=store,
-            shaped_by=shaping(record["config"]),
-            logger=logger,
-            description=f"{record['dataset']} {record['flow'] or record['model']}",
-        )
-        measured = asdict(result)
-        record["budget"] = {key: measured.pop(key) for key in ("declared", "spent")}
-        record |= measured
+        record |= measure(datamodule, logger)
         append_record(cfg.paths.records, record)
         if isinstance(logger, WandbLogger):
             log_record(logger.experiment, record, store.directory)
@@ -92,6 +89,55 @@ def run_and_record(cfg: DictConfig) -> Record:
         if isinstance(logger, WandbLogger):
             logger.experiment.finish()
     return record
+
+
+def _evaluation(cfg: DictConfig, record: Record, store: ArtifactStore) -> Measure:
+    """The parts of a cell that trains and tests."""
+    parts = {
+        "model": instantiate(cfg.model),
+        "fit": instantiate(cfg.training),
+        "threat": instantiate(cfg.threat),
+        "attacks": {name: instantiate(options) for name, options in cfg.attacks.items()},
+        "budget": instantiate(cfg.budget),
+        "callbacks": [instantiate(options) for options in cfg.callbacks.values()],
+    }
+
+    def measure(datamodule: GraphDataModule, logger: Any) -> Record:
+        result = evaluate_cell(
+            datamodule=datamodule,
+            **parts,
+            seed=cfg.seed,
+            directory=Path(cfg.paths.output_dir) / "checkpoints",
+            store=store,
+            shaped_by=shaping(record["config"]),
+            logger=logger,
+            description=_description(record),
+        )
+        measured = asdict(result)
+        budget = {key: measured.pop(key) for key in ("declared", "spent", "unbounded")}
+        return {"budget": budget, **measured}
+
+    return measure
+
+
+def _timing(cfg: DictConfig, record: Record) -> Measure:
+    """The parts of a cell that times one step of an untrained model."""
+    if HydraConfig.get().runtime.choices.get("hydra/launcher", "basic") != "basic":
+        log.warning("hydra/launcher: cells that run side by side disturb each other's times")
+    timing = instantiate(cfg.timing)
+    parts = {"model": instantiate(cfg.model), "fit": instantiate(cfg.training)}
+
+    def measure(datamodule: GraphDataModule, logger: Any) -> Record:
+        description = _description(record)
+        return asdict(
+            timing(datamodule=datamodule, **parts, seed=cfg.seed, description=description)
+        )
+
+    return measure
+
+
+def _description(record: Record) -> str:
+    return f"{record['dataset']} {record['flow'] or record['model']}"
 
 
 def record_failure(cfg: DictConfig, error: str, kind: str) -> None:
@@ -130,6 +176,8 @@ def _check_used(cfg: DictConfig, record: Record) -> None:
 def _unused(key: str, value: str, record: Record) -> str | None:
     """Why nothing reads an override, if nothing does."""
     part = key.split(".")[0]
+    if part in UNTIMED and is_timing(record):
+        return f"{key}={value}: timing trains and attacks nothing; drop it"
     if part in ("surrogate", "surrogates") and record["threat"] != "black_box":
         return f"{key}={value}: threat={record['threat']} attacks the victim itself; drop it"
     if part not in ("flow", "solver"):
@@ -166,6 +214,9 @@ def _header(cfg: DictConfig) -> Record:
     config = {
         key: value for key, value in config.items() if key not in ("paths", "logger", "table")
     }
+    if timing := config["timing"]:
+        config["timing"] = timing | {"on": machine()}
+    attacked = None if timing else choices.threat
     return {
         "cell": cell_id(config),
         "code": code_hash(),
@@ -177,8 +228,8 @@ def _header(cfg: DictConfig) -> Record:
         "flow": choices.get(OWN_FLOW, choices.flow) if uses_flow else None,
         "solver": choices.solver if uses_flow else None,
         "fidelity": choices.fidelity,
-        "threat": choices.threat,
-        "surrogates": list(config.get("surrogates", {})) if choices.threat == "black_box" else [],
+        "threat": attacked,
+        "surrogates": list(config.get("surrogates", {})) if attacked == "black_box" else [],
         "seed": cfg.seed,
         "budget": {"declared": {k: v for k, v in config["budget"].items() if k != "_target_"}},
         "config": config,

@@ -1,6 +1,6 @@
 import csv
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,14 @@ import torch
 from pytorch_lightning.loggers import CSVLogger
 from torch import nn
 
-from robust_diffusion.attacks import SPEIT, TDGIA, Attack, Budget, PerturbedGraph
+from robust_diffusion.attacks import (
+    SPEIT,
+    TDGIA,
+    Attack,
+    Budget,
+    PerturbedGraph,
+    PGDModification,
+)
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import BlackBox, CellResult, WhiteBox, evaluate_cell
 from robust_diffusion.flows import Heat
@@ -213,6 +220,26 @@ def test_an_attack_that_breaks_its_budget_is_told(run: Run) -> None:
     (warning, *_) = run(attacks={"greedy": Greedy()}).warnings["greedy"]
     assert "5" in warning
     assert "4" in warning
+
+
+class Overreaching(PGDModification):
+    """Takes steps of epsilon without saying so."""
+
+    unbounded: Mapping[str, str] = {}
+
+
+@pytest.mark.parametrize("cls", [PGDModification, Overreaching])
+def test_a_limit_that_the_reading_waives_is_told_and_not_broken(
+    run: Run, cls: type[PGDModification]
+) -> None:
+    attacks = {"pgd": cls(variant="step", num_steps=5)}
+    result = run(attacks=attacks, budget=Budget(0, 0, (-0.94, 0.94), epsilon=0.1))
+    assert result.declared["epsilon"] == 0.1
+    assert result.spent["pgd"]["gcn"]["largest_feature_change"] > 0.2
+    told = any("change by too much" in line for line in result.warnings.get("pgd", []))
+    assert told is (cls is Overreaching)
+    waived = {} if cls is Overreaching else {"pgd": {"epsilon": "step reading"}}
+    assert result.unbounded == waived
 
 
 def test_another_seed_faces_other_graphs(run: Run, make_datamodule: Make) -> None:

@@ -56,6 +56,12 @@ def test_what_shapes_the_result_makes_another_cell(path: str, value: Any) -> Non
     assert cell_id(changed(path, value)) != cell_id(CONFIG)
 
 
+def test_a_part_that_came_later_makes_no_other_cell_until_there_is_something_in_it() -> None:
+    assert cell_id(CONFIG | {"timing": {}}) == cell_id(CONFIG)
+    here, there = (CONFIG | {"timing": {"on": {"cpu": cpu}}} for cpu in ("here", "there"))
+    assert len({cell_id(CONFIG), cell_id(here), cell_id(there)}) == 3
+
+
 def test_the_order_of_keys_does_not_matter() -> None:
     assert cell_id(dict(reversed(CONFIG.items()))) == cell_id(CONFIG)
 

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
 
 from robust_diffusion.evaluation import provenance
 
@@ -83,3 +84,29 @@ def test_versions_name_python_and_every_package() -> None:
 def test_a_package_that_is_not_installed_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "PACKAGES", ("no-such-package-anywhere",))
     assert provenance.versions()["no-such-package-anywhere"] == "not installed"
+
+
+def test_the_processor_is_named_as_the_kernel_names_it(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: A Processor @ 3 GHz\nmodel name\t: Other\n")
+    assert provenance.cpu_name(cpuinfo) == "A Processor @ 3 GHz"
+
+
+@pytest.mark.parametrize("text", [None, "processor : 0\n", "model name :\n"])
+def test_without_a_name_the_processor_is_its_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    if text is not None:
+        cpuinfo.write_text(text)
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    assert provenance.cpu_name(cpuinfo) == platform.machine()
+
+
+@pytest.mark.parametrize(("there", "name"), [(True, "A GPU"), (False, None)])
+def test_the_gpu_is_named_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, *, there: bool, name: str | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A GPU")
+    assert provenance.gpu_name() == name

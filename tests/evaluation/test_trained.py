@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from robust_diffusion.evaluation import trained
 from robust_diffusion.evaluation.trained import code_hash
 from robust_diffusion.models import GCN
 
@@ -81,3 +83,18 @@ def test_what_was_trained_before_makes_no_difference(make_trainer: Make, make_fi
 def test_the_code_hash_is_stable_and_short() -> None:
     assert code_hash() == code_hash()
     assert len(code_hash()) == 16
+
+
+@pytest.mark.parametrize("name", ["kernel.cpp", "rows.h", "flow.py"])
+def test_code_of_any_language_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(trained, "SOURCE", tmp_path)
+    monkeypatch.setattr(trained, "SHAPING", ("operators",))
+    file = tmp_path / "operators" / "native" / name
+    file.parent.mkdir(parents=True)
+    hashes = set()
+    for text in ("one", "two"):
+        file.write_text(text)
+        hashes.add(code_hash.__wrapped__())
+    assert len(hashes) == 2

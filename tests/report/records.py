@@ -106,6 +106,65 @@ def finished(
     return record | changes
 
 
+def timed(
+    seconds: float = 0.01,
+    *,
+    experiment: str = "table-7",
+    dataset: str = "citeseer",
+    model: str = "graph_pde",
+    machine: str = "a processor",
+    settings: dict[str, dict[str, Any]] | None = None,
+    **options: Any,
+) -> Record:
+    """The record of a cell that timed a step; `options` as in `finished`.
+
+    Args:
+        seconds: The median; the quartiles lie 10 % below and above.
+        experiment: Such as table-7.
+        dataset: Its name.
+        model: Option of `model`.
+        machine: Name of the device.
+        settings: Changes of the configuration, per part.
+        options: Of the record itself, too.
+    """
+    steps = "aggregation" if model in WITHOUT_FLOW else "diffusion"
+    record = finished(
+        experiment=experiment,
+        dataset=dataset,
+        model=model,
+        attacks=(),
+        settings=settings,
+        **options,
+    )
+    for key in ("accuracy", "mean_accuracy", "warnings"):
+        del record[key]
+    del record["budget"]["spent"]
+    record["config"]["timing"] = {"repeats": 500, "on": {"cpu": machine}}
+    return record | {
+        "cell": f"timed {record['cell']} {machine}",
+        "threat": None,
+        "surrogates": [],
+        "nfe": 8 if steps == "diffusion" else 0,
+        "seconds": {"diffusion": seconds},
+        "timing": {
+            "step": steps,
+            "repeats": 500,
+            "warm_up": 20,
+            "q1": 0.9 * seconds,
+            "q3": 1.1 * seconds,
+            "mean": seconds,
+            "fastest": 0.8 * seconds,
+            "device": machine,
+            "kind": "cpu",
+            "threads": 1,
+            "backend": "compiled",
+            "nodes": 3191,
+            "edges": 8344,
+            "width": 64,
+        },
+    }
+
+
 def failed(
     error: str = "loss is not finite", kind: str = "TrainingError", **options: Any
 ) -> Record:

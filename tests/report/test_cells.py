@@ -5,7 +5,7 @@ import pytest
 
 from robust_diffusion.report.cells import Selection, cells_of, select, value_at
 from robust_diffusion.report.layout import Line
-from tests.report.records import failed, finished, reference
+from tests.report.records import failed, finished, reference, timed
 
 Records = list[dict[str, Any]]
 BELTRAMI = Line(record={"dataset": "cora", "model": "graph_pde", "flow": "beltrami"})
@@ -151,6 +151,31 @@ def test_a_failed_cell_has_the_graphs_that_it_would_have_had() -> None:
     assert list(selected([broken], graph="clean").failed) == [0]
     assert list(selected([broken], graph="tdgia").failed) == [0]
     assert selected([broken], graph="speit").failed == {}
+
+
+def test_times_and_accuracies_are_never_taken_for_each_other() -> None:
+    tested = finished(seed=0)
+    took = timed(experiment="table-3", dataset="cora", seed=1)
+    stopped = {key: value for key, value in took.items() if key not in ("seconds", "timing")}
+    stopped |= {"cell": "stopped", "seed": 2, "error": "no", "error_kind": "ConfigError"}
+    cells = cells_of([tested, took, stopped], experiment="table-3", scale="full", fidelity="paper")
+    accuracies = select(cells, BELTRAMI, "clean")
+    assert (list(accuracies.finished), list(accuracies.failed)) == ([0], [])
+    times = select(cells, BELTRAMI, "clean", timed=True)
+    assert (list(times.finished), list(times.failed)) == ([1], [2])
+    assert select(cells, BELTRAMI, "speit", timed=True) == Selection({}, {}, 0)
+
+
+def test_times_of_two_machines_are_not_mixed() -> None:
+    here, there = (
+        timed(experiment="table-3", dataset="cora", seed=seed, machine=machine)
+        for seed, machine in enumerate(["here", "there"])
+    )
+    cells = cells_of(
+        [there, here, timed(seed=2)], experiment="table-3", scale="full", fidelity="paper"
+    )
+    found = select(cells, BELTRAMI, "clean", timed=True)
+    assert (list(found.finished), found.left_out) == ([0], 1)
 
 
 def test_no_cell_is_an_empty_selection() -> None:

@@ -59,6 +59,18 @@ def test_a_modification_has_shares_for_a_budget() -> None:
     text = " ".join(build_table(load_layout(10), [record]).lines)
     assert "Budget of each attack: 0.4 of the target nodes, 0.4 of their edges, features by" in text
     assert "Spent: pgd_modification 107 nodes changed." in text
+    assert "not bounded" not in text
+
+
+def test_a_limit_that_an_attack_does_not_keep_by_its_definition_is_named() -> None:
+    record = finished(experiment="table-10", attacks=("pgd_modification",))
+    spent = {"changed_nodes": 107, "largest_feature_change": 1.3}
+    record["budget"]["spent"]["pgd_modification"]["gcn"] |= spent
+    record["budget"]["unbounded"] = {"pgd_modification": {"epsilon": "step reading"}}
+    table = build_table(load_layout(10), [record])
+    assert "features by 0.1" in " ".join(table.lines)
+    assert "1.3 largest change" in " ".join(table.lines)
+    assert "pgd_modification: not bounded by epsilon (step reading)." in table.lines
 
 
 def test_entries_are_counted_by_state() -> None:

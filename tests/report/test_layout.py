@@ -27,14 +27,19 @@ SECTION: dict[str, Any] = {
 
 
 def test_the_tables_with_recorded_cells_have_a_layout() -> None:
-    assert {1, 2, 3, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15} <= set(NUMBERS)
+    assert {1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} <= set(NUMBERS)
     assert table_numbers() == NUMBERS
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_layout_has_every_printed_number_of_its_table_once(number: int) -> None:
     layout = load_layout(number)
-    shown = [layout.printed(row, column).row for row in layout.rows for column in layout.columns]
+    shown = [
+        part.printed(row, column).row
+        for part in layout.parts
+        for row in part.rows
+        for column in part.columns
+    ]
     printed = [i for i, row in enumerate(printed_rows()) if row["table"] == layout.label]
     assert sorted(shown) == printed
     assert printed
@@ -109,6 +114,26 @@ def test_lines_join_from_left_to_right() -> None:
     assert both.label == "one two"
 
 
+def test_a_second_grid_has_lines_of_its_own_and_the_rest_of_the_first() -> None:
+    below = {"headings": ["Attack"], "rows": [{"attack": ["tdgia"]}], "fixed": {"dataset": "cora"}}
+    layout = parse_layout(SECTION | {"below": below})
+    assert [len(part.rows) for part in layout.parts] == [4, 1]
+    second = layout.parts[1]
+    assert second.headings == ("Attack",)
+    assert (second.columns, second.caption) == (layout.columns, layout.caption)
+    assert second.at(second.rows[0], second.columns[0]).printed["dataset"] == "cora"
+    assert parse_layout(SECTION).parts == [parse_layout(SECTION)]
+
+
+def test_another_dataset_fills_the_table_beside_the_same_printed_numbers() -> None:
+    layout = load_layout(7).on("cora")
+    for part, own in zip(layout.parts, load_layout(7).parts, strict=True):
+        row, column = part.rows[0], part.columns[0]
+        assert part.at(row, column).record["dataset"] == "cora"
+        assert part.at(row, column).keys["dataset"] == "cora"
+        assert part.printed(row, column) == own.printed(row, column)
+
+
 def test_a_layout_knows_what_its_experiment_sweeps() -> None:
     assert load_layout(3).swept == {"seed", "dataset", "flow"}
     assert load_layout(5).swept == {"seed", "solver", "solver.num_steps"}
@@ -117,10 +142,11 @@ def test_a_layout_knows_what_its_experiment_sweeps() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"nope": 1}, "table=nope: unknown; use one of best"),
+        ({"nope": 1}, "table=nope: unknown; use one of below, best"),
         ({"number": 0}, "table.number=0: must be a whole number of at least 1"),
         ({"best": "both"}, "table.best=both: unknown; use one of column, none, row"),
-        ({"kind": "time"}, "table.kind=time: unknown; use one of accuracy, budgets"),
+        ({"kind": "speed"}, "table.kind=speed: unknown; use one of accuracy, budgets, time"),
+        ({"below": {"headings": []}}, "table.headings=[]: the row Cora clean has 2 labels"),
         ({"columns": [{"model": ["nope"]}]}, "table.model=nope: unknown"),
         ({"columns": [{"nope": ["heat"]}]}, "table.axis=nope: unknown; use one of attack"),
         ({"headings": ["Dataset"]}, "table.headings=['Dataset']: the row Cora clean has 2 labels"),

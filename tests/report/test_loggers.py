@@ -12,6 +12,8 @@ from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.report import loggers
+from tests.conftest import TINY_DATA
+from tests.report.records import timed
 
 Cli = Callable[..., Any]
 
@@ -114,7 +116,7 @@ def test_where_a_key_is_looked_for(
     if netrc:
         (tmp_path / "home" / ".netrc").write_text(netrc)
         (tmp_path / "home" / ".netrc").chmod(0o600)
-    assert loggers._has_key() is has_key
+    assert loggers.has_key() is has_key
 
 
 @pytest.mark.slow
@@ -160,3 +162,22 @@ def test_none_writes_no_curves(cli: Cli, tiny_clean: list[str], tmp_path: Path) 
     assert outcome.status == 0
     assert len(outcome.records) == 1
     assert list(tmp_path.glob("outputs/run/*/curves")) == []
+
+
+def test_a_time_is_the_summary_of_its_run(tmp_path: Path) -> None:
+    run = open_run(tmp_path, mode="disabled").experiment
+    loggers.log_record(run, timed(0.004), tmp_path)
+    assert run.summary["seconds/diffusion"] == 0.004
+    assert run.summary["timing/device"] == "a processor"
+    assert "accuracy/clean" not in run.summary
+    assert run.config["record"]["experiment"] == "table-7"
+
+
+@pytest.mark.parametrize("logger", ["csv", "none"])
+def test_a_timing_cell_runs_with_any_logger(cli: Cli, logger: str) -> None:
+    steps = ["timing=step", "timing.repeats=2", "timing.warm_up=1"]
+    outcome = cli("flow=heat", f"logger={logger}", "trainer=cpu", *steps, *TINY_DATA)
+    assert outcome.status == 0
+    assert len(outcome.records) == 1
+    (row,) = outcome.table
+    assert set(row) == {"flow", "seeds", "ms per step"}

@@ -50,14 +50,17 @@ def cells(table: PaperTable) -> list[tuple[dict[str, str | None], str]]:
 def test_every_entry_is_one_cell_of_a_rectangular_table(number: int) -> None:
     layout = load_layout(number)
     parsed = Parsed(render_html(build_table(layout, [])))
-    assert len(cells(build_table(layout, []))) == len(layout.rows) * len(layout.columns)
-    width = len(layout.headings) + len(layout.columns)
+    parts = layout.parts
+    entries = sum(len(part.rows) * len(part.columns) for part in parts)
+    assert len(cells(build_table(layout, []))) == entries
+    widths = [len(part.headings) + len(part.columns) for part in parts for _ in (0, *part.rows)]
     hanging = 0
-    for row in parsed.rows:
+    for row, width in zip(parsed.rows, widths, strict=True):
         spans = [int(attributes.get("rowspan") or 1) for _, attributes, _ in row]
         assert len(row) + (hanging > 0) == width
         hanging = max(hanging - 1, max(spans) - 1)
     assert hanging == 0
+    assert parsed.seen.count("table") == parsed.seen.count("caption") == len(parts)
     assert {"table", "caption", "thead", "tbody", "figcaption"} <= set(parsed.seen)
 
 

@@ -35,9 +35,11 @@ def test_structure(table: PaperTable) -> None:
         assert depth >= 0
     assert depth == 0
     begun, ended = (re.findall(rf"\\{word}{{(\w+)}}", latex) for word in ("begin", "end"))
-    assert begun == ended[::-1] == ["table", "tabular"]
+    parts = len(table.parts)
+    assert begun == ["table", *["tabular"] * parts]
+    assert ended == begun[::-1]
     assert latex.count("$") - latex.count(r"\$") == 2 * len(re.findall(r"\$[^$]+\$", latex))
-    assert [latex.count(f"\\{rule}rule") for rule in ("top", "bottom")] == [1, 1]
+    assert [latex.count(f"\\{rule}rule") for rule in ("top", "bottom")] == [parts, parts]
     assert latex.isascii()
     # Comments stand in the first line alone.
     assert [i for i, line in enumerate(latex.splitlines()) if re.search(r"(?<!\\)%\s", line)] == [0]
@@ -49,15 +51,16 @@ def test_structure(table: PaperTable) -> None:
 
 @pytest.mark.parametrize("table", tables(), ids=lambda table: table.title)
 def test_every_row_has_every_column(table: PaperTable) -> None:
-    latex = render_latex(table)
-    (columns,) = re.findall(r"\\begin\{tabular\}\{(c+)\}", latex)
-    width = len(table.layout.headings) + len(table.layout.columns)
-    rows = [line for line in body(latex) if line != r"\midrule"]
-    assert len(columns) == width
-    assert len(rows) == len(table.layout.rows)
-    assert all(line.endswith(r" \\") for line in rows)
-    assert {len(cells(line)) for line in rows} == {width}
-    assert all(r"\shortstack{" in cell for line in rows for cell in cells(line)[-1:])
+    grids = render_latex(table).split(r"\begin{tabular}")[1:]
+    for part, latex in zip(table.parts, grids, strict=True):
+        (columns,) = re.findall(r"^\{(c+)\}", latex)
+        width = len(part.layout.headings) + len(part.layout.columns)
+        rows = [line for line in body(latex) if line != r"\midrule"]
+        assert len(columns) == width
+        assert len(rows) == len(part.layout.rows)
+        assert all(line.endswith(r" \\") for line in rows)
+        assert {len(cells(line)) for line in rows} == {width}
+        assert all(r"\shortstack{" in cell for line in rows for cell in cells(line)[-1:])
 
 
 def test_rows_are_in_blocks_as_in_the_paper() -> None:

@@ -76,7 +76,12 @@ def test_a_smoke_run_says_so_and_compares_nothing() -> None:
 @pytest.mark.parametrize("number", table_numbers())
 def test_every_table_has_its_rows(number: int) -> None:
     layout = load_layout(number)
-    header, *rows = grid(build_table(layout, []))
-    assert len(header) == len(layout.headings) + 1 + len(layout.columns)
-    assert sum(row[len(layout.headings)] == "paper" for row in rows) == len(layout.rows)
+    shown = render_markdown(build_table(layout, [])).split("\n\n")[2:]
+    for part, lines in zip(layout.parts, shown, strict=True):
+        header, _, *rows = (line.split("|")[1:-1] for line in lines.splitlines())
+        assert len(header) == len(part.headings) + 1 + len(part.columns)
+        names = [row[len(part.headings)].strip() for row in rows]
+        assert names.count("here") == len(part.rows)
+        theirs = names.count("RTX 3090" if layout.kind == "time" else "paper")
+        assert theirs == len(part.rows)
     assert ("Best in **bold**" in render_markdown(build_table(layout, []))) is False

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from robust_diffusion.report import summarize
 from robust_diffusion.report.markdown import markdown_table
+from tests.report.records import timed
 
 Record = dict[str, Any]
 
@@ -129,6 +130,30 @@ def test_title_lists_every_budget_and_fidelity() -> None:
     title = summarize([record(), record(fidelity="released", budget=budget)]).title
     assert "3 nodes x 2 edges each or 9 nodes x 1 edges each" in title
     assert "fidelity=paper, released" in title
+
+
+def test_times_have_a_column_of_their_own() -> None:
+    timings = [timed(0.01, seed=0), timed(0.012, seed=1), timed(0.02, flow="heat")]
+    table = summarize(timings)
+    assert table.title == (
+        "citeseer: time of one diffusion, median and quartiles; a processor; fidelity=paper"
+    )
+    assert [row["ms per step"] for row in rows(timings)] == ["11 (9.9–12.1)", "20 (18–22)"]
+    assert "clean" not in table.cells
+
+
+def test_times_and_accuracies_can_stand_in_one_table() -> None:
+    took, tested = rows([timed(0.01, flow="grand"), record("heat")])
+    assert (took["clean"], took["ms per step"]) == ("-", "10 (9–11)")
+    assert (tested["clean"], tested["ms per step"]) == ("50.00", "-")
+
+
+def test_a_timing_cell_that_failed_says_so() -> None:
+    broken = timed(flow="heat") | {"error": "trainer: no timer for mps"}
+    del broken["timing"], broken["seconds"]
+    (row,) = rows([broken])
+    assert (row["ms per step"], row["seeds"]) == ("failed", 0)
+    assert summarize([broken]).title.startswith("citeseer: time of one step, median and")
 
 
 def test_prints_as_a_markdown_table() -> None:

@@ -4,7 +4,17 @@ from robust_diffusion.report.entry import Entry, Mark
 from robust_diffusion.report.layout import Line, load_layout
 from robust_diffusion.report.paper_table import build_table
 from robust_diffusion.report.printed import PrintedNumber
-from robust_diffusion.report.wording import Notes, difference, ours, p_value, spread, theirs
+from robust_diffusion.report.wording import (
+    Notes,
+    compared,
+    difference,
+    one_run,
+    ours,
+    p_value,
+    places_for,
+    spread,
+    theirs,
+)
 from tests.report.records import failed, finished
 
 
@@ -90,3 +100,42 @@ def test_equal_notes_have_one_number() -> None:
     assert notes.texts == ["no data: gone", "failed: broken"]
     cora = [notes.numbers(e) for _, _, e in table if e.line.keys["dataset"] == "cora"]
     assert cora == [[1], [], [], [2]] * 3
+
+
+def time(mean: float, printed: float | None = 4.0) -> Entry:
+    return entry(mean, printed, timed=True, quartiles=(0.9 * mean, 1.1 * mean))
+
+
+@pytest.mark.parametrize(
+    ("mean", "text"),
+    [
+        (0.05, "0.0500 (0.0450\N{EN DASH}0.0550)"),
+        (9.876, "9.88 (8.89\N{EN DASH}10.86)"),
+        (1234.0, "1234 (1111\N{EN DASH}1357)"),
+    ],
+)
+def test_a_time_has_three_digits_and_its_quartiles(mean: float, text: str) -> None:
+    assert ours(time(mean), 0) == text
+
+
+def test_times_compare_by_their_factor() -> None:
+    assert compared(time(5.0), 0) == "×1.2"
+    assert compared(time(0.3), 0) == "×0.075"
+    assert compared(time(5.0, None), 0) is None
+    assert time(5.0).difference is None
+    assert entry(5.0, 4.0).factor is None
+    assert compared(entry(5.0, 4.0), 1) == "+1.0"
+    assert compared(entry(None, 4.0), 1) is None
+
+
+def test_times_are_printed_to_a_tenth_and_told_by_seed_to_three_digits() -> None:
+    assert theirs(time(5.0), 0) == "4.0"
+    assert one_run(time(5.0), 5.0, 0) == "5.00"
+    assert one_run(entry(61.0), 61.0, 2) == "61.00"
+
+
+@pytest.mark.parametrize(
+    ("value", "places"), [(0.0, 0), (0.0123, 4), (1.0, 2), (99.9, 1), (1e4, 0)]
+)
+def test_places_give_so_many_digits_in_all(value: float, places: int) -> None:
+    assert places_for(value, digits=3) == places

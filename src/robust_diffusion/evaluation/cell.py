@@ -46,6 +46,7 @@ class CellResult:
         split: Hash of the split.
         declared: What each attack was allowed to spend, feature limits resolved.
         spent: Per attack and attacked model, what it used of its budget.
+        unbounded: Per attack, the limits that it does not keep by its definition -> its reading.
         warnings: Per attack, what is wrong with it: a broken limit, no effect, weaker than chance.
         reused: What was taken from the store instead of computed.
         files: Entries of the store: the victim, and each perturbed graph.
@@ -61,6 +62,7 @@ class CellResult:
     split: str
     declared: dict[str, Any]
     spent: dict[str, dict[str, Any]]
+    unbounded: dict[str, dict[str, str]]
     warnings: dict[str, list[str]]
     reused: list[str]
     files: dict[str, str]
@@ -112,8 +114,7 @@ def evaluate_cell(
         TrainingError: A loss is not finite.
         AttackError: An attack's gradient is not finite.
     """
-    if check_whole("seed", seed, at_least=0) > LARGEST_SEED:
-        raise ConfigError(f"seed={seed}: must be at most {LARGEST_SEED}")
+    check_seed(seed)
     targets = datamodule.target_nodes
     budget = budget.resolve(datamodule.graph.x)
     for attack in attacks.values():
@@ -151,10 +152,29 @@ def evaluate_cell(
         split=datamodule.split_hash,
         declared=asdict(budget),
         spent=attacks_made.spent,
+        unbounded={
+            name: {str(limit): reading for limit, reading in attack.unbounded.items()}
+            for name, attack in attacks.items()
+            if attack.unbounded
+        },
         warnings=attacks_made.warnings,
         reused=(["victim"] if victim.reused else []) + attacks_made.reused,
         files={"victim": victim.path.name} | attacks_made.files,
     )
+
+
+def check_seed(seed: int) -> int:
+    """The seed, or an error that says what it must be.
+
+    Args:
+        seed: Of weights, training and attacks.
+
+    Raises:
+        ConfigError: It is not a whole number in 0..2^32 - 1.
+    """
+    if check_whole("seed", seed, at_least=0) > LARGEST_SEED:
+        raise ConfigError(f"seed={seed}: must be at most {LARGEST_SEED}")
+    return seed
 
 
 @dataclass(frozen=True)

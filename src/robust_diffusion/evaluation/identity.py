@@ -22,13 +22,20 @@ SHOWN = frozenset(
 )
 """Parts of a configuration that shape what is shown, where or how fast, not what results."""
 
+LATER = frozenset(["timing"])
+"""Parts that cells of before lack: with nothing in them, a cell is the one that it was then."""
+
 PASSING = frozenset(["_partial_", "download", "key", "printed", "progress_bar", "root", "urls"])
 """Keys at any depth that do not shape a result either."""
 
 
 def shaping(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a resolved configuration that shapes a cell's result."""
-    return {key: _shaping(value) for key, value in config.items() if key not in SHOWN}
+    return {
+        key: _shaping(value)
+        for key, value in config.items()
+        if key not in SHOWN and (value or key not in LATER)
+    }
 
 
 def cell_id(config: Mapping[str, Any]) -> str:

@@ -200,6 +200,6 @@ class Attacker:
             perturbed,
             kind=attack.kind,
             target_nodes=self.target_nodes,
-            **asdict(self.budget),
+            **asdict(self.budget) | dict.fromkeys(attack.unbounded),
         )
         return [violation.message for violation in violations]

@@ -1,9 +1,11 @@
-"""Where a result came from: versions and git revision."""
+"""Where a result came from: versions, git revision and machine."""
 
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import torch
 
 PACKAGES = (
     "robust-diffusion",
@@ -25,6 +27,25 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
+
+
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's model, or what Python knows of it.
+
+    Args:
+        cpuinfo: The kernel's list of processors, where there is one.
+    """
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, names), "") or platform.processor() or platform.machine()
+
+
+def gpu_name() -> str | None:
+    """The first CUDA device's name; `None` without one."""
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
 def revision() -> str | None:

@@ -95,6 +95,15 @@ def finished_record(path: str | Path, cell: str) -> Record | None:
     return None if found is None or "error" in found else found
 
 
+def is_timing(record: Record) -> bool:
+    """Whether a cell timed a step, or was to: it has a time then, and no accuracy.
+
+    Args:
+        record: Of a finished cell or of one that failed.
+    """
+    return bool(record.get("config", {}).get("timing"))
+
+
 def read_records(path: str | Path, containing: str = "") -> list[Record]:
     """Read every whole record of a JSON-lines file; none if there is no file.
 

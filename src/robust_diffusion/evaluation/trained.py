@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).parents[1]
 
+LANGUAGES = (".py", ".cpp", ".h")
+
 SHAPING = ("attacks", "data", "flows", "models", "operators", "solver.py", "training")
 """What of the package shapes a trained model or a perturbed graph."""
 
@@ -139,7 +141,8 @@ def code_hash() -> str:
     digest = hashlib.sha256()
     for part in SHAPING:
         path = SOURCE / part
-        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+        found = [path] if path.is_file() else sorted(path.rglob("*"))
+        for file in (file for file in found if file.suffix in LANGUAGES):
             digest.update(f"{file.relative_to(SOURCE).as_posix()}\0".encode())
             digest.update(file.read_bytes())
     return digest.hexdigest()[:16]

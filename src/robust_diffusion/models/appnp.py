@@ -7,11 +7,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.mlp import linear_layers
 from robust_diffusion.models.normalization import graph_with_degree, symmetric_weights
-from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
-from robust_diffusion.operators import spmm
+from robust_diffusion.operators import Graph, spmm
 
 
 class APPNP(LayerStack):
@@ -64,9 +65,31 @@ class APPNP(LayerStack):
             edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, degree=degree
         )
         weights = symmetric_weights(graph, degree)
-        local = self.run(x, lambda linear, x: linear(x))
+        local = self.run(x, self.along(x, edge_index))
         z = local
         for _ in range(self.num_iterations):
             kept = F.dropout(weights, self.edge_dropout, training=self.training)
-            z = (1 - self.teleport) * spmm(kept, z, graph) + self.teleport * local
+            z = self._propagated(z, local, kept, graph)
         return z
+
+    def along(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Apply:
+        """The MLP's layers look at each node by itself."""
+        return lambda linear, x: linear(x)
+
+    def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
+        """One step of the propagation, which has no layers, on features of hidden width."""
+        check_hidden_layers(len(self.layers))
+        graph, degree = graph_with_degree(edge_index, None, num_nodes=x.size(0), dtype=x.dtype)
+        weights = symmetric_weights(graph, degree)
+        state = self.activation(self.layers[0](self.norms[0](x)))
+        return HiddenStep(
+            "aggregation", state.size(1), lambda: self._propagated(state, state, weights, graph)
+        )
+
+    def _propagated(self, z: Tensor, local: Tensor, weights: Tensor, graph: Graph) -> Tensor:
+        return (1 - self.teleport) * spmm(weights, z, graph) + self.teleport * local

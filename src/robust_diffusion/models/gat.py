@@ -8,7 +8,7 @@ from torch import Tensor
 
 from robust_diffusion.checks import check_whole
 from robust_diffusion.models.convs import GATConv
-from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph
 
@@ -58,5 +58,14 @@ class GAT(LayerStack):
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> Float[Tensor, "n c"]:
         """Class logits of every node."""
+        return self.run(x, self.along(x, edge_index, edge_weight))
+
+    def along(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Apply:
+        """Every layer sums along these edges."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
-        return self.run(x, lambda conv, x: conv(x, graph))
+        return lambda conv, x: conv(x, graph)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from robust_diffusion.models.convs import GCNConv
 from robust_diffusion.models.normalization import graph_with_degree, symmetric_weights
-from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 
 
@@ -57,11 +57,21 @@ class GCN(LayerStack):
             edge_weight: Edge weights; 1 when absent.
             degree: Degrees, self-loop included, to normalise by, if not those of this graph.
         """
+        return self.run(x, self.along(x, edge_index, edge_weight, degree))
+
+    def along(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+        degree: Float[Tensor, " n"] | None = None,
+    ) -> Apply:
+        """Every layer sums along the normalised edges."""
         graph, degree = graph_with_degree(
             edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, degree=degree
         )
         graph = replace(graph, weight=symmetric_weights(graph, degree))
-        return self.run(x, lambda conv, x: conv(x, graph))
+        return lambda conv, x: conv(x, graph)
 
 
 def gcn_convs(widths: Sequence[int]) -> list[GCNConv]:

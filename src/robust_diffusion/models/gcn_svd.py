@@ -11,7 +11,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from robust_diffusion.checks import check_choice, check_whole
 from robust_diffusion.models.guard import Gradient
 from robust_diffusion.models.mlp import linear_layers
-from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph, LowRank, low_rank_product, truncated_svd
 
@@ -68,6 +68,15 @@ class GCNSVD(LayerStack):
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> Float[Tensor, "n c"]:
         """Class logits of every node."""
+        return self.run(x, self.along(x, edge_index, edge_weight))
+
+    def along(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Apply:
+        """Every layer sums along the truncated matrix, whose factors are at hand then."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         factors = self._factors(graph, unweighted=edge_weight is None)
 
@@ -78,7 +87,7 @@ class GCNSVD(LayerStack):
         # A truncated matrix can have rows of a sum below 0, which have no square root.
         positive = degree > 0
         scale = torch.where(positive, torch.where(positive, degree, 1.0).rsqrt(), 0.0)
-        return self.run(x, lambda linear, x: scale * neighbours(scale * linear(x)))
+        return lambda linear, x: scale * neighbours(scale * linear(x))
 
     def _factors(self, graph: Graph, *, unweighted: bool) -> LowRank:
         if not unweighted:

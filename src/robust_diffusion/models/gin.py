@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from robust_diffusion.checks import check_number
 from robust_diffusion.models.convs import GINConv
 from robust_diffusion.models.mlp import linear_layers
-from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph
 
@@ -61,6 +61,15 @@ class GIN(LayerStack):
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> Float[Tensor, "n c"]:
         """Class logits of every node."""
+        return self.run(x, self.along(x, edge_index, edge_weight))
+
+    def along(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Apply:
+        """The convolutions sum along these edges, which have no self-loops."""
         graph = Graph.from_edge_index(
             edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, self_loops=False
         )
@@ -68,7 +77,7 @@ class GIN(LayerStack):
         def apply(layer: nn.Module, x: Tensor) -> Tensor:
             return layer(x, graph) if isinstance(layer, GINConv) else layer(x)  # type: ignore[no-any-return]
 
-        return self.run(x, apply)
+        return apply
 
 
 def _mlp(in_channels: int, out_channels: int, *, batch_norm: bool) -> nn.Module:

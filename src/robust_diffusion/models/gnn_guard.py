@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from robust_diffusion.models.gcn import gcn_convs
 from robust_diffusion.models.guard import Gradient, Guard
-from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph
 
@@ -51,6 +51,15 @@ class GNNGuard(LayerStack):
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> Float[Tensor, "n c"]:
         """Class logits of every node."""
+        return self.run(x, self.along(x, edge_index, edge_weight))
+
+    def along(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Apply:
+        """Each layer judges the edges that the one before has kept."""
         kept = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
 
         def apply(conv: nn.Module, x: Tensor) -> Tensor:
@@ -58,4 +67,4 @@ class GNNGuard(LayerStack):
             kept, weighted = self.guard(x, kept)
             return conv(x, weighted)  # type: ignore[no-any-return]
 
-        return self.run(x, apply)
+        return apply

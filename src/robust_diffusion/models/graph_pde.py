@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from robust_diffusion.checks import check_number
 from robust_diffusion.flows import Flow
 from robust_diffusion.models.guard import Guard
+from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.rewiring import Rewiring
 from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph
@@ -89,6 +90,16 @@ class GraphPDE(nn.Module):
         x, _ = self.layers[-1](x, graph)
         return x
 
+    def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
+        """The diffusion of the second layer, its norm and Linear behind it; see `HasHiddenStep`."""
+        check_hidden_layers(len(self.layers))
+        graph = Graph.from_edge_index(edge_index, num_nodes=x.size(0), dtype=x.dtype)
+        x, graph = self.layers[0](x, graph)
+        layer = self.layers[1]
+        assert isinstance(layer, PDELayer)
+        z, graph, _ = layer.enter(self.dropout(torch.relu(x)), graph)
+        return HiddenStep("diffusion", z.size(1), lambda: layer.diffuse(z, graph))
+
 
 class PDELayer(nn.Module):
     """LayerNorm, Linear, then diffusion of the result over the graph on [0, t_end].
@@ -129,6 +140,17 @@ class PDELayer(nn.Module):
         Returns:
             The features, and the edges for the next layer: those that the guard has kept.
         """
+        z, graph, kept = self.enter(x, graph)
+        return self.diffuse(z, graph), kept
+
+    def enter(
+        self, x: Float[Tensor, "n f"], graph: Graph
+    ) -> tuple[Float[Tensor, "n d"], Graph, Graph]:
+        """Everything before the diffusion.
+
+        Returns:
+            The initial state, the edges that it is diffused over, and those for the next layer.
+        """
         x = self.norm(x)
         kept = graph
         if self.guard is not None:
@@ -138,9 +160,12 @@ class PDELayer(nn.Module):
             self.flow.resample()
             if self.rewiring is not None:
                 graph = self.rewiring(graph, lambda g: self.flow.similarity(z.detach(), g))
+        return z, graph, kept
+
+    def diffuse(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
+        """The state at the end of the integration period, from `z` at its beginning."""
         graph = self.flow.prepare(z, graph)
         inputs = (*self.flow.parameters(), graph.weight)
-        z = self.solver.integrate(
+        return self.solver.integrate(
             lambda t, state: self.flow(t, state, graph), z, self.flow.t_end, inputs
         )
-        return z, kept

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robust_diffusion.models.convs import SAGEConv
 from robust_diffusion.models.normalization import graph_with_degree, mean_weights
-from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 
 
@@ -52,9 +52,19 @@ class GraphSAGE(LayerStack):
         degree: Float[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "n c"]:
         """Class logits of every node; `degree` as for `GCN`."""
+        return self.run(x, self.along(x, edge_index, edge_weight, degree))
+
+    def along(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+        degree: Float[Tensor, " n"] | None = None,
+    ) -> Apply:
+        """Every layer takes means along these edges, of unit features."""
         graph, degree = graph_with_degree(
             edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, degree=degree
         )
         graph = replace(graph, weight=mean_weights(graph, degree))
         # The bound keeps the gradient of a node without features finite.
-        return self.run(x, lambda conv, x: conv(F.normalize(x, dim=1, eps=1e-6), graph))
+        return lambda conv, x: conv(F.normalize(x, dim=1, eps=1e-6), graph)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 
 
@@ -45,7 +45,16 @@ class MLP(LayerStack):
         edge_weight: Float[Tensor, " e"] | None = None,
     ) -> Float[Tensor, "n c"]:
         """Class logits of every node; the edges are not looked at."""
-        return self.run(x, lambda linear, x: linear(x))
+        return self.run(x, self.along(x, edge_index, edge_weight))
+
+    def along(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Apply:
+        """Every layer looks at each node by itself."""
+        return lambda linear, x: linear(x)
 
 
 def linear_layers(widths: Sequence[int]) -> list[nn.Module]:

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.checks import check_number
+from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.normalization import graph_with_degree, symmetric_weights
 from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph, spmm
@@ -70,10 +71,7 @@ class RobustGCN(nn.Module):
         graph, degree = graph_with_degree(
             edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, degree=degree
         )
-        weights = (
-            symmetric_weights(graph, degree),
-            symmetric_weights(graph, degree, order=-1),
-        )
+        weights = _weights(graph, degree)
         mean = self.mean[0](x)
         mean, variance = _convolve(mean, mean, weights, graph)
         for to_mean, to_variance in zip(self.mean[1:], self.variance, strict=True):
@@ -82,6 +80,24 @@ class RobustGCN(nn.Module):
         if not (self.training or self.sample_at_test):
             return mean
         return mean + torch.randn_like(mean) * torch.sqrt(variance + SMALLEST_VARIANCE)
+
+    def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
+        """The second convolution, of means and variances; see `HasHiddenStep`."""
+        check_hidden_layers(len(self.mean))
+        graph, degree = graph_with_degree(edge_index, None, num_nodes=x.size(0), dtype=x.dtype)
+        weights = _weights(graph, degree)
+        first = self.mean[0](x)
+        mean, variance = (F.elu(part) for part in _convolve(first, first, weights, graph))
+        to_mean, to_variance = self.mean[1], self.variance[0]
+        return HiddenStep(
+            "aggregation",
+            mean.size(1),
+            lambda: _convolve(to_mean(mean), to_variance(variance), weights, graph)[0],
+        )
+
+
+def _weights(graph: Graph, degree: Tensor) -> tuple[Float[Tensor, " e"], Float[Tensor, " e"]]:
+    return symmetric_weights(graph, degree), symmetric_weights(graph, degree, order=-1)
 
 
 def _convolve(

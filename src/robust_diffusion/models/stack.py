@@ -3,16 +3,20 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.checks import check_number
+from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
+
+Apply = Callable[[nn.Module, Tensor], Tensor]
+"""Applies one layer to normalised features."""
 
 
 class LayerStack(nn.Module):
     """LayerNorm, layer, activation, dropout, for each layer; the last one ends with itself.
 
-    A subclass builds the layers and says in `forward` how one of them is applied.
+    A subclass builds the layers, and says in `along` how one of them is applied on a graph.
 
     Args:
         layers: The layers, in order.
@@ -45,9 +49,22 @@ class LayerStack(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.activation = activation
 
-    def run(
-        self, x: Float[Tensor, "n f"], apply: Callable[[nn.Module, Tensor], Tensor]
-    ) -> Float[Tensor, "n c"]:
+    def along(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> Apply:
+        """What all layers share in a forward pass, put into how one of them is applied.
+
+        Args:
+            x: Node features.
+            edge_index: Edges.
+            edge_weight: Edge weights; 1 when absent.
+        """
+        raise NotImplementedError
+
+    def run(self, x: Float[Tensor, "n f"], apply: Apply) -> Float[Tensor, "n c"]:
         """Take the features through all layers.
 
         Args:
@@ -60,3 +77,11 @@ class LayerStack(nn.Module):
             if i < last:
                 x = self.dropout(self.activation(x))
         return x
+
+    def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
+        """The second layer, its norm behind it; see `HasHiddenStep`."""
+        check_hidden_layers(len(self.layers))
+        apply = self.along(x, edge_index)
+        first, second = self.layers[0], self.layers[1]
+        state = self.norms[1](self.dropout(self.activation(apply(first, self.norms[0](x)))))
+        return HiddenStep("aggregation", state.size(1), lambda: apply(second, state))

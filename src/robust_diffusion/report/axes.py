@@ -66,6 +66,9 @@ SOLVERS = {
     "dopri5": "Dopri5",
 }
 
+STEPS = {"aggregation": "one aggregation step"}
+"""What else is timed than a diffusion."""
+
 LIMITS = {
     "max_injected_nodes": "max # Nodes",
     "max_edges_per_injected_node": "max # Edges",
@@ -95,6 +98,10 @@ def _tau(value: str) -> Choice:
     return Choice(
         f"τ={value}", {"parameter": f"tau={value}"}, {"config.model.solver.num_steps": int(value)}
     )
+
+
+def _step(value: str) -> Choice:
+    return Choice(STEPS[value], {"parameter": STEPS[value]})
 
 
 def _layers(value: str) -> Choice:
@@ -130,6 +137,7 @@ AXES: dict[str, tuple[Callable[[str], Choice], Mapping[str, Any] | None]] = {
     "model": (_model, MODELS),
     "solver": (_solver, SOLVERS),
     "tau": (_tau, None),
+    "step": (_step, STEPS),
     "layers": (_layers, None),
     "injected": (_injected, None),
     "modified": (_modified, None),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from robust_diffusion.evaluation.identity import shaping
-from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
 from robust_diffusion.report.layout import Line
 from robust_diffusion.store import canonical_json
 
@@ -78,7 +78,7 @@ def cells_of(
     return sorted(found, key=lambda cell: cell.asked)
 
 
-def select(cells: Iterable[Cell], line: Line, graph: str) -> Selection:
+def select(cells: Iterable[Cell], line: Line, graph: str, *, timed: bool = False) -> Selection:
     """The cells of one entry.
 
     Of cells that differ in more than their seed, a run cut short for a look, say, only those
@@ -88,10 +88,11 @@ def select(cells: Iterable[Cell], line: Line, graph: str) -> Selection:
         cells: Of the table.
         line: What the entry stands for.
         graph: The test graph, clean or an attack's.
+        timed: Cells that timed a step on it, not those that tested a model; no cell did both.
     """
     variants: dict[str, list[Cell]] = {}
     for cell in cells:
-        if _fits(cell, line, graph):
+        if is_timing(cell.record) == timed and _fits(cell, line, graph):
             variants.setdefault(_settings(cell.record, graph), []).append(cell)
     if not variants:
         return Selection({}, {}, 0)
@@ -119,14 +120,19 @@ def _fits(cell: Cell, line: Line, graph: str) -> bool:
     record = cell.record
     if any(value_at(record, path) != value for path, value in line.record.items()):
         return False
+    if is_timing(record):
+        return graph == CLEAN
     if cell.finished:
         return graph in record["accuracy"]
     return graph == CLEAN or graph in record.get("config", {}).get("attacks", {})
 
 
 def _settings(record: Record, graph: str) -> str:
-    """What has shaped the result on one test graph, seed and place of computation aside."""
+    """What has shaped the result, seed aside; and place of computation, unless that was timed."""
     config = shaping(record.get("config", {}))
+    if is_timing(record):
+        parts = ["model", "data", "trainer", "timing"]
+        return canonical_json({part: config.get(part) for part in parts}, "config")
     parts = ["model", "training", "data"]
     if graph != CLEAN:
         parts += ["threat", "budget"]

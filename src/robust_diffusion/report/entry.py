@@ -63,6 +63,8 @@ class Entry:
         test: Welch's test, or one sample's where no deviation is printed.
         rank: 1 for the best of its row or column, 2 for the second best; equals share a rank.
         comparable: Whether the printed number is of the same thing; not in a smoke run.
+        timed: It is a time on that graph, no accuracy.
+        quartiles: Of a time, the first and the third over its repeats, means over the seeds.
     """
 
     line: Line
@@ -78,6 +80,8 @@ class Entry:
     test: Test | None = None
     rank: int | None = None
     comparable: bool = True
+    timed: bool = False
+    quartiles: tuple[float, float] | None = None
 
     @property
     def n(self) -> int:
@@ -91,10 +95,23 @@ class Entry:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the printed mean."""
+        """Ours less the printed mean; `None` of times, see `factor`."""
+        if self._compared is None or self.timed:
+            return None
+        return self._compared[0] - self._compared[1]
+
+    @property
+    def factor(self) -> float | None:
+        """Our time over the printed one, which another machine took; `None` of accuracies."""
+        if self._compared is None or not self.timed:
+            return None
+        return self._compared[0] / self._compared[1]
+
+    @property
+    def _compared(self) -> tuple[float, float] | None:
         if self.mean is None or self.printed.mean is None or not self.comparable:
             return None
-        return self.mean - self.printed.mean
+        return self.mean, self.printed.mean
 
     @property
     def deviations(self) -> float | None:
@@ -112,9 +129,15 @@ class Entry:
 
 
 def measure(
-    line: Line, graph: str, printed: PrintedNumber, found: Selection, *, comparable: bool
+    line: Line,
+    graph: str,
+    printed: PrintedNumber,
+    found: Selection,
+    *,
+    comparable: bool,
+    timed: bool = False,
 ) -> Entry:
-    """An entry of accuracies in %, not yet tested or ranked.
+    """An entry of accuracies in %, or of times in ms, not yet tested or ranked.
 
     Args:
         line: What it stands for.
@@ -122,9 +145,10 @@ def measure(
         printed: The paper's number.
         found: Its cells.
         comparable: Whether the printed number is of the same thing.
+        timed: It is one of times.
     """
     runs = tuple(
-        Run(seed, 100 * cell.record["accuracy"][graph], cell.record)
+        Run(seed, _value(cell.record, graph, timed=timed), cell.record)
         for seed, cell in found.finished.items()
     )
     values = [run.value for run in runs]
@@ -138,7 +162,22 @@ def measure(
         std=statistics.stdev(values) if len(values) > 1 else None,
         marks=tuple(_marks(found, runs, graph, printed.budget if comparable else None)),
         comparable=comparable,
+        timed=timed,
+        quartiles=_quartiles(runs) if timed and runs else None,
     )
+
+
+def _value(record: Record, graph: str, *, timed: bool) -> float:
+    if timed:
+        return 1e3 * record["seconds"]["diffusion"]  # type: ignore[no-any-return]
+    return 100 * record["accuracy"][graph]  # type: ignore[no-any-return]
+
+
+def _quartiles(runs: Sequence[Run]) -> tuple[float, float]:
+    first, third = (
+        1e3 * statistics.fmean(run.record["timing"][key] for run in runs) for key in ("q1", "q3")
+    )
+    return first, third
 
 
 def _state(found: Selection) -> State:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from robust_diffusion.evaluation.identity import PASSING, SHOWN
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.evaluation.records import Record, is_timing
 from robust_diffusion.report.cells import CLEAN
 from robust_diffusion.report.layout import Layout
 from robust_diffusion.report.printed import ASSUMED_RUNS
@@ -33,6 +33,7 @@ class Header:
         declared: Per limit of the budget its range over the cells.
         feature_limits: Smallest and largest feature value that an attack was allowed.
         spent: Per attack, what it used: per count its range over the cells.
+        unbounded: Per attack, the limits that it does not keep by its definition -> its reading.
         states: How many entries are measured, failed, without data, or not run.
         comparisons: Number of p-values.
         codes: Versions of the code that shapes results.
@@ -50,6 +51,7 @@ class Header:
     declared: Mapping[str, Range]
     feature_limits: Range | None
     spent: Mapping[str, Mapping[str, Range]]
+    unbounded: Mapping[str, Mapping[str, str]]
     states: Mapping[str, int]
     comparisons: int
     codes: tuple[str, ...]
@@ -74,6 +76,11 @@ class Header:
         lines.append(f"{self._setting}.")
         if self.spent:
             lines.append(f"Budget of each attack: {self._limits}. Spent: {self._spending}.")
+        lines += [
+            f"{attack}: not bounded by {limit} ({reading})."
+            for attack, limits in self.unbounded.items()
+            for limit, reading in limits.items()
+        ]
         if self.comparisons:
             lines.append(
                 f"p: Welch's t-test against the printed mean and deviation, {ASSUMED_RUNS} runs "
@@ -90,9 +97,10 @@ class Header:
     @property
     def _setting(self) -> str:
         attacked = f" on {_list(self.surrogates)}" if self.surrogates else ""
-        threats = f", threat model {_list(self.threats)}{attacked}" if self.spent else ""
+        threats = f"threat model {_list(self.threats)}{attacked}, " if self.spent else ""
+        nodes = f"{_list(self.difficulty).capitalize()} test nodes, " if self.difficulty else ""
         return (
-            f"{_list(self.difficulty).capitalize()} test nodes{threats}, fidelity={self.fidelity}, "
+            f"{nodes}{threats}fidelity={self.fidelity}, "
             f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''} ({_list(self.seeds)})"
         )
 
@@ -158,7 +166,7 @@ def describe(
     declared = [record["budget"]["declared"] for _, record in attacked]
     limits = [budget["feature_limits"] for budget in declared if budget.get("feature_limits")]
     return Header(
-        difficulty=_distinct(record.get("difficulty") for record in records),
+        difficulty=_distinct(r.get("difficulty") for r in records if not is_timing(r)),
         threats=_distinct(record.get("threat") for _, record in attacked),
         surrogates=_distinct(s for _, record in attacked for s in record.get("surrogates", [])),
         fidelity=fidelity,
@@ -179,6 +187,11 @@ def describe(
             )
             for graph in _distinct(graph for graph, _ in attacked)
         },
+        unbounded={
+            graph: dict(limits)
+            for graph, record in attacked
+            if (limits := record["budget"].get("unbounded", {}).get(graph))
+        },
         states=dict(Counter(states)),
         comparisons=comparisons,
         codes=_distinct(record.get("code") for record in records),
@@ -189,7 +202,8 @@ def describe(
 
 
 def _options(layout: Layout, records: Sequence[Record]) -> dict[str, int]:
-    own = {path for line in (layout.fixed, *layout.rows, *layout.columns) for path in line.record}
+    lines = [line for part in layout.parts for line in (part.fixed, *part.rows, *part.columns)]
+    own = {path for line in lines for path in line.record}
     own = {path.removeprefix("config.").removeprefix("model.") for path in own} | layout.swept
     own |= {f"model.{key}" for key in own}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,10 +16,10 @@ from robust_diffusion.report.axes import choice
 from robust_diffusion.report.printed import PrintedNumber, printed_number
 
 Best = Literal["row", "column", "none"]
-Kind = Literal["accuracy", "budgets"]
+Kind = Literal["accuracy", "budgets", "time"]
 
 REQUIRED = {"number", "label", "caption", "headings", "rows", "columns", "best"}
-OPTIONAL = {"kind", "fixed", "grouped"}
+OPTIONAL = {"kind", "fixed", "grouped", "below"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Layout:
     Args:
         number: Of the table, in the order of the paper's source.
         label: The table's in the paper's source and in `printed.csv`.
-        kind: `accuracy` of recorded cells, or the `budgets` of the configuration.
+        kind: `accuracy` of recorded cells, their `time`, or the `budgets` of the configuration.
         caption: The paper's.
         headings: Of the columns that name the rows.
         fixed: What all entries have in common and no row or column shows.
@@ -72,6 +73,7 @@ class Layout:
         best: Along what the best and the second best entry are marked.
         grouped: Rows below each other with the same first label are one block.
         swept: Options that the experiment runs through.
+        below: A second grid of the same table, with rows and columns of its own.
     """
 
     number: int
@@ -85,6 +87,12 @@ class Layout:
     best: Best
     grouped: bool = True
     swept: frozenset[str] = frozenset()
+    below: "Layout | None" = None
+
+    @property
+    def parts(self) -> list["Layout"]:
+        """Its grids, from top to bottom."""
+        return [self, *(self.below.parts if self.below else [])]
 
     @property
     def experiment(self) -> str:
@@ -98,6 +106,16 @@ class Layout:
             return [[i] for i in range(len(self.rows))]
         places = groupby(range(len(self.rows)), key=lambda i: self.rows[i].labels[0])
         return [list(block) for _, block in places]
+
+    def on(self, dataset: str) -> "Layout":
+        """The same table of another dataset's records beside the same printed numbers.
+
+        Args:
+            dataset: The dataset that stands in for its own.
+        """
+        other = Line({"dataset": dataset}, record={"dataset": dataset})
+        below = self.below.on(dataset) if self.below else None
+        return replace(self, fixed=self.fixed | other, below=below)
 
     def at(self, row: Line, column: Line) -> Line:
         """What an entry stands for."""
@@ -153,6 +171,7 @@ def parse_layout(section: Mapping[str, Any]) -> Layout:
         check_choice("table", key, REQUIRED | OPTIONAL)
     for key in sorted(REQUIRED - set(section)):
         raise ConfigError(f"table.{key}: missing; every layout has one")
+    below = section.get("below")
     layout = Layout(
         number=check_whole("table.number", section["number"], at_least=1),
         label=section["label"],
@@ -164,6 +183,7 @@ def parse_layout(section: Mapping[str, Any]) -> Layout:
         columns=_lines(section["columns"]),
         best=check_choice("table.best", section["best"], get_args(Best)),  # type: ignore[arg-type]
         grouped=section.get("grouped", True),
+        below=parse_layout({**section, "below": None, **below}) if below else None,
     )
     for line in layout.rows:
         if len(line.labels) != len(layout.headings):
@@ -174,6 +194,7 @@ def parse_layout(section: Mapping[str, Any]) -> Layout:
     return layout
 
 
+@cache
 def _experiment(path: Path) -> dict[str, Any]:
     experiment: Any = OmegaConf.to_container(OmegaConf.load(path))
     return experiment  # type: ignore[no-any-return]

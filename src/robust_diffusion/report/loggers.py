@@ -19,8 +19,17 @@ log = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
 
-SUMMARY = ("accuracy", "mean_accuracy", "attacked", "val_accuracy", "epochs", "nfe", "seconds")
-"""Parts of a record that W&B shows as the summary of a run."""
+SUMMARY = (
+    "accuracy",
+    "mean_accuracy",
+    "attacked",
+    "val_accuracy",
+    "epochs",
+    "nfe",
+    "seconds",
+    "timing",
+)
+"""Parts of a record that W&B shows as the summary of a run, as far as the cell has them."""
 
 
 def wandb_logger(
@@ -57,7 +66,7 @@ def wandb_logger(
     os.environ.setdefault("WANDB_SILENT", "true")
     check_choice("logger.mode", mode, ["auto", *get_args(Mode)])
     if mode == "auto":
-        chosen = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
+        chosen = os.environ.get("WANDB_MODE") or ("online" if has_key() else "offline")
         mode = cast(Mode, check_choice("WANDB_MODE", chosen, get_args(Mode)))
     Path(directory).mkdir(parents=True, exist_ok=True)
 
@@ -94,9 +103,10 @@ def log_record(run: wandb.Run, record: Record, store: Path) -> None:
         store: The folder that holds the files that the record names.
     """
     run.config["record"] = {key: value for key, value in record.items() if key != "config"}
-    for name, value in _flat({key: record[key] for key in SUMMARY}).items():
+    shown = {key: record[key] for key in SUMMARY if key in record} | {"spent": _spent(record)}
+    for name, value in _flat(shown).items():
         run.summary[name] = value
-    for name, file in record["files"].items():
+    for name, file in record.get("files", {}).items():
         kind = "model" if name == "victim" else "perturbed-graph"
         # W&B allows fewer characters in a name than a test graph's can have.
         plain = re.sub(r"[^\w.-]", "-", name)
@@ -142,6 +152,18 @@ def log_table(
         run.finish()
 
 
+def _spent(record: Record) -> dict[str, dict[str, float]]:
+    """Per attack what it used of its budget, the most over the attacked models."""
+    return {
+        attack: {
+            count: max(spent[count] for spent in models.values())
+            for count, used in next(iter(models.values())).items()
+            if isinstance(used, int | float)
+        }
+        for attack, models in record["budget"].get("spent", {}).items()
+    }
+
+
 def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
@@ -150,7 +172,8 @@ def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
     return flat
 
 
-def _has_key() -> bool:
+def has_key() -> bool:
+    """Whether there is an API key of the W&B server that is in use."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("://")[-1].split("/")[0]

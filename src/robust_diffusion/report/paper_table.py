@@ -13,6 +13,10 @@ from robust_diffusion.report.header import Header, describe
 from robust_diffusion.report.layout import Layout, Line
 from robust_diffusion.report.printed import ASSUMED_RUNS
 from robust_diffusion.report.significance import holm, one_sample_p, welch_p
+from robust_diffusion.report.times import describe_times, stand_in, with_stand_in
+
+Grid = list[list[Entry]]
+"""Rows of entries."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,8 @@ class PaperTable:
         scale: full, or smoke, whose numbers say nothing about the paper.
         fidelity: Which reading of the paper was run.
         entries: Per row of the layout, per column its entry.
-        header: What all entries have in common.
+        header: What all entries have in common, those below included.
+        below: The table's second grid.
     """
 
     layout: Layout
@@ -32,6 +37,12 @@ class PaperTable:
     fidelity: str
     entries: tuple[tuple[Entry, ...], ...]
     header: Header
+    below: "PaperTable | None" = None
+
+    @property
+    def parts(self) -> "list[PaperTable]":
+        """Its grids, from top to bottom."""
+        return [self, *(self.below.parts if self.below else [])]
 
     @property
     def smoke(self) -> bool:
@@ -48,23 +59,32 @@ class PaperTable:
         """What is to be said of the table as a whole, a sentence each."""
         if self.layout.kind == "budgets":
             return ["Edges are counted per injected node, as GRB's attacks do."]
+        lines = self.header.lines
+        if self.layout.kind == "time":
+            records = {id(run.record): run.record for _, _, entry in self for run in entry.runs}
+            states = list(self.header.states)
+            place = 1 if self.smoke else 0  # behind the line that says so
+            lines[place:place] = describe_times(self.layout, list(records.values()), states)
         if set(self.header.states) == {"not run"}:
             smoke = " scale=smoke" if self.smoke else ""
             command = f"python -m robust_diffusion.run experiment={self.layout.experiment}{smoke}"
-            return [*self.header.lines, f"{command} runs it."]
-        return self.header.lines
+            return [*lines, f"{command} runs it."]
+        return lines
 
     @property
     def title(self) -> str:
         """Number and label, and what the numbers are worth."""
         title = f"Table {self.layout.number} ({self.layout.label}), arXiv:2209.07754"
+        if self.layout.kind == "time" and (other := stand_in(self.layout)):
+            title += f"; dataset={other} as a stand-in"
         return f"{title}; SMOKE RUN, not comparable with the paper" if self.smoke else title
 
     def __iter__(self) -> Iterator[tuple[Line, Line, Entry]]:
-        """Row, column and entry, row by row."""
-        for row, entries in zip(self.layout.rows, self.entries, strict=True):
-            for column, entry in zip(self.layout.columns, entries, strict=True):
-                yield row, column, entry
+        """Row, column and entry, row by row, grid by grid."""
+        for part in self.parts:
+            for row, entries in zip(part.layout.rows, part.entries, strict=True):
+                for column, entry in zip(part.layout.columns, entries, strict=True):
+                    yield row, column, entry
 
 
 def build_table(
@@ -82,36 +102,44 @@ def build_table(
         The table; an entry without a number says why.
     """
     cells = cells_of(records, experiment=layout.experiment, scale=scale, fidelity=fidelity)
-    rows = [
-        [_entry(layout, row, column, cells, smoke=scale == "smoke") for column in layout.columns]
-        for row in layout.rows
-    ]
-    rows = _marked_seeds(rows)
-    if scale != "smoke":
-        rows = _tested(rows)
-    rows = _ranked(rows, layout)
-    return PaperTable(
-        layout=layout,
+    if layout.kind == "time":
+        layout = with_stand_in(layout, cells)
+    grids = [_measured(part, cells, smoke=scale == "smoke") for part in layout.parts]
+    grids = _marked_seeds(grids)
+    if scale != "smoke" and layout.kind == "accuracy":
+        grids = [_tested(grid) for grid in grids]
+    grids = [_ranked(grid, part) for grid, part in zip(grids, layout.parts, strict=True)]
+    entries = [entry for grid in grids for row in grid for entry in row]
+    header = describe(
+        layout,
+        [(entry.graph, run.record) for entry in entries for run in entry.runs],
+        states=[entry.state for entry in entries],
+        comparisons=sum(entry.p is not None for entry in entries),
         scale=scale,
         fidelity=fidelity,
-        entries=tuple(map(tuple, rows)),
-        header=describe(
-            layout,
-            [(entry.graph, run.record) for row in rows for entry in row for run in entry.runs],
-            states=[entry.state for row in rows for entry in row],
-            comparisons=sum(entry.p is not None for row in rows for entry in row),
-            scale=scale,
-            fidelity=fidelity,
-        ),
     )
+    table = None
+    for part, grid in zip(reversed(layout.parts), reversed(grids), strict=True):
+        table = PaperTable(part, scale, fidelity, tuple(map(tuple, grid)), header, table)
+    assert table is not None
+    return table
+
+
+def _measured(layout: Layout, cells: Sequence[Cell], *, smoke: bool) -> Grid:
+    return [
+        [_entry(layout, row, column, cells, smoke=smoke) for column in layout.columns]
+        for row in layout.rows
+    ]
 
 
 def _entry(layout: Layout, row: Line, column: Line, cells: Sequence[Cell], *, smoke: bool) -> Entry:
     line, printed = layout.at(row, column), layout.printed(row, column)
     if layout.kind == "budgets":
         return Entry(line, CLEAN, printed, "measured", mean=_configured_budget(line))
-    graph = line.printed["attack"]
-    return measure(line, graph, printed, select(cells, line, graph), comparable=not smoke)
+    timed = layout.kind == "time"
+    graph = CLEAN if timed else line.printed["attack"]
+    found = select(cells, line, graph, timed=timed)
+    return measure(line, graph, printed, found, comparable=not smoke, timed=timed)
 
 
 def _configured_budget(line: Line) -> float:
@@ -120,19 +148,19 @@ def _configured_budget(line: Line) -> float:
     return float(config.budget[limit])
 
 
-def _marked_seeds(rows: list[list[Entry]]) -> list[list[Entry]]:
+def _marked_seeds(grids: list[Grid]) -> list[Grid]:
     """Mark entries with fewer seeds than others have."""
-    most = max((entry.n for row in rows for entry in row), default=0)
+    most = max((entry.n for rows in grids for row in rows for entry in row), default=0)
 
     def marked(entry: Entry) -> Entry:
         if not 0 < entry.n < most:
             return entry
         return replace(entry, marks=(*entry.marks, Mark("seeds", f"{entry.n} of {most} seeds")))
 
-    return [[marked(entry) for entry in row] for row in rows]
+    return [[[marked(entry) for entry in row] for row in rows] for rows in grids]
 
 
-def _tested(rows: list[list[Entry]]) -> list[list[Entry]]:
+def _tested(rows: Grid) -> Grid:
     """Test every entry against its printed number, and correct for their number."""
     tested = [[_test(entry) for entry in row] for row in rows]
     corrected = iter(holm([entry.p for row in tested for entry in row if entry.p is not None]))
@@ -154,7 +182,7 @@ def _test(entry: Entry) -> Entry:
     return entry if p is None else replace(entry, p=p, test=test)
 
 
-def _ranked(rows: list[list[Entry]], layout: Layout) -> list[list[Entry]]:
+def _ranked(rows: Grid, layout: Layout) -> Grid:
     """Give the best and the second best of each row or column their rank."""
     if layout.best == "none":
         return rows

@@ -38,6 +38,13 @@ def printed_rows() -> tuple[dict[str, str], ...]:
         return tuple(csv.DictReader(file))
 
 
+@cache
+def _rows_of(table: str | None) -> tuple[tuple[int, dict[str, str]], ...]:
+    """The rows of one table, or of all, each with its place in the file."""
+    rows = enumerate(printed_rows())
+    return tuple((i, row) for i, row in rows if table in (None, row["table"]))
+
+
 def printed_number(where: Mapping[str, str]) -> PrintedNumber:
     """The one entry of which all that is true.
 
@@ -49,7 +56,7 @@ def printed_number(where: Mapping[str, str]) -> PrintedNumber:
     """
     found = [
         (i, row)
-        for i, row in enumerate(printed_rows())
+        for i, row in _rows_of(where.get("table"))
         if all(row[column] == text for column, text in where.items())
     ]
     if len(found) != 1:

@@ -6,13 +6,21 @@ from html import escape
 from robust_diffusion.report.entry import Entry
 from robust_diffusion.report.layout import Line
 from robust_diffusion.report.paper_table import PaperTable
-from robust_diffusion.report.wording import Notes, difference, ours, p_value, spread, theirs
+from robust_diffusion.report.wording import (
+    Notes,
+    compared,
+    one_run,
+    ours,
+    p_value,
+    row_names,
+    theirs,
+)
 
 RANKS = {1: ("best", "strong"), 2: ("second", "em")}
 
 
 def render_html(table: PaperTable) -> str:
-    """A `<figure>` with a semantic table, one `<td>` per entry.
+    """A `<figure>` with a semantic table for each grid, one `<td>` per entry.
 
     Every number of an entry is an attribute `data-...` of its cell; `title` says them in words,
     and cells can be reached with the keyboard. The id is `table-3`, or `table-3-released-smoke` for
@@ -22,24 +30,32 @@ def render_html(table: PaperTable) -> str:
         table: The table.
     """
     layout, notes = table.layout, Notes(table)
-    head = "".join(
-        f'<th scope="col">{escape(text)}</th>'
-        for text in [*layout.headings, *(column.label for column in layout.columns)]
-    )
+    captions = [f"<strong>{escape(table.title)}.</strong> {escape(layout.caption)}", "Continued"]
     lines = [
         f'<figure class="paper-table" id="{_id(table)}" data-label="{escape(layout.label)}" '
         f'data-scale="{escape(table.scale)}" data-fidelity="{escape(table.fidelity)}">',
-        "<table>",
-        f"<caption><strong>{escape(table.title)}.</strong> {escape(layout.caption)}</caption>",
-        f"<thead><tr>{head}</tr></thead>",
-        *_body(table, notes),
-        "</table>",
+        *(
+            line
+            for part, caption in zip(table.parts, captions, strict=False)
+            for line in _grid(part, caption, notes)
+        ),
         "<figcaption>",
         f'<ul class="about">{_items(table.lines)}</ul>',
     ]
     if notes.texts:
         lines.append(f'<ol class="notes">{_items(notes.texts)}</ol>')
     return "\n".join([*lines, "</figcaption>", "</figure>", ""])
+
+
+def _grid(table: PaperTable, caption: str, notes: Notes) -> Iterator[str]:
+    layout = table.layout
+    head = "".join(
+        f'<th scope="col">{escape(text)}</th>'
+        for text in [*layout.headings, *(column.label for column in layout.columns)]
+    )
+    yield from ("<table>", f"<caption>{caption}</caption>", f"<thead><tr>{head}</tr></thead>")
+    yield from _body(table, notes)
+    yield "</table>"
 
 
 def _id(table: PaperTable) -> str:
@@ -83,12 +99,15 @@ def _cell(row: Line, column: Line, entry: Entry, table: PaperTable, notes: Notes
         "state": entry.state,
         "mean": entry.mean,
         "std": entry.std,
+        "q1": entry.quartiles[0] if entry.quartiles else None,
+        "q3": entry.quartiles[1] if entry.quartiles else None,
         "n": entry.n,
         "seeds": " ".join(map(str, entry.seeds)),
         "values": " ".join(str(run.value) for run in entry.runs),
         "printed-mean": entry.printed.mean,
         "printed-std": entry.printed.std,
         "difference": entry.difference,
+        "factor": entry.factor,
         "deviations": entry.deviations,
         "p": entry.p,
         "p-holm": entry.p_holm,
@@ -107,23 +126,29 @@ def _cell(row: Line, column: Line, entry: Entry, table: PaperTable, notes: Notes
     return (
         f'<td class="{classes}" tabindex="0" title="{escape(_details(entry, table))}"{attributes}>'
         f'<{element} class="ours">{escape(ours(entry, table.decimals))}</{element}>{marks}'
-        f'<br><small class="printed">{escape(theirs(entry, table.decimals))}</small></td>'
+        f'<br><small class="printed">{escape(_below(entry, table))}</small></td>'
     )
+
+
+def _below(entry: Entry, table: PaperTable) -> str:
+    printed = theirs(entry, table.decimals)
+    # A factor says more than the printed time alone, which is another machine's.
+    factor = compared(entry, table.decimals) if entry.factor is not None else None
+    return f"{printed}, {factor}" if factor else printed
 
 
 def _details(entry: Entry, table: PaperTable) -> str:
     """What hovering over an entry shows, a line each."""
-    lines = [
-        f"here: {spread(entry.mean, entry.std, table.decimals)}"
-        if entry.mean is not None
-        else entry.state
-    ]
+    here, paper, comparison = row_names(table)
+    lines = [f"{here}: {ours(entry, table.decimals)}" if entry.mean is not None else entry.state]
     if entry.runs:
-        each = ", ".join(f"{run.seed}: {run.value:.{table.decimals}f}" for run in entry.runs)
+        each = ", ".join(
+            f"{run.seed}: {one_run(entry, run.value, table.decimals)}" for run in entry.runs
+        )
         lines.append(f"{entry.n} seeds: {each}" if entry.n > 1 else f"seed {each}")
-    lines.append(f"paper: {theirs(entry, table.decimals)}")
-    if entry.difference is not None:
-        lines.append(f"difference: {difference(entry, table.decimals)}")
+    lines.append(f"{paper}: {theirs(entry, table.decimals)}")
+    if (found := compared(entry, table.decimals)) is not None:
+        lines.append(f"{comparison}: {found}")
     if entry.p is not None and entry.p_holm is not None:
         lines.append(f"p: {p_value(entry.p)}, corrected {p_value(entry.p_holm)} ({entry.test})")
     return "\n".join([*lines, *(mark.text for mark in entry.marks)])

@@ -2,7 +2,7 @@
 
 from robust_diffusion.report.entry import Entry
 from robust_diffusion.report.paper_table import PaperTable
-from robust_diffusion.report.wording import Notes, difference, ours, p_value, theirs
+from robust_diffusion.report.wording import Notes, compared, ours, p_value, theirs
 
 PREAMBLE = r"""% Needs \usepackage{booktabs,multirow,xcolor}.
 \providecommand{\red}[1]{\textcolor{red}{#1}}
@@ -23,14 +23,15 @@ SPECIAL = {
     "ε": r"$\epsilon$",
     "⁺": "$^+$",
     "…": r"\dots{}",
+    "–": "--",
 } | {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 def render_latex(table: PaperTable) -> str:
     """A `table` environment with booktabs rules, best in red and second best in blue.
 
-    Below each of our numbers stands the paper's, with the difference and the corrected p-value;
-    what is to be said of the table goes beneath it.
+    Below each of our numbers stands the paper's, with the difference and the corrected p-value, or
+    of times with the factor; what is to be said of the table goes beneath it.
 
     Args:
         table: The table.
@@ -40,8 +41,6 @@ def render_latex(table: PaperTable) -> str:
     caption = [layout.caption, "Below each number, smaller, the paper's."]
     if ranked:
         caption.append("Best in red, second best in blue.")
-    width = len(layout.headings) + len(layout.columns)
-    titles = [*layout.headings, *(column.label for column in layout.columns)]
     said = [f"{table.title}.", *table.lines]
     said += [f"[{number}] {text}" for number, text in enumerate(notes.texts, start=1)]
     return "\n".join(
@@ -51,19 +50,29 @@ def render_latex(table: PaperTable) -> str:
             r"\centering",
             rf"\caption{{{escape(' '.join(caption))}}} \label{{tab:{layout.label}}}",
             r"\tiny",
-            r"\makebox[\textwidth][c]{%",
-            rf"\begin{{tabular}}{{{'c' * width}}}",
-            r"\toprule",
-            rf"{' & '.join(map(escape, titles))} \\",
-            r"\midrule",
-            *_body(table, notes),
-            r"\bottomrule",
-            r"\end{tabular}}",
+            *_grid(table, notes),
+            *(line for part in table.parts[1:] for line in [r"\par\medskip", *_grid(part, notes)]),
             *(rf"\par\smallskip\parbox{{\textwidth}}{{\tiny {escape(text)}}}" for text in said),
             r"\end{table}",
             "",
         ]
     )
+
+
+def _grid(table: PaperTable, notes: Notes) -> list[str]:
+    layout = table.layout
+    width = len(layout.headings) + len(layout.columns)
+    titles = [*layout.headings, *(column.label for column in layout.columns)]
+    return [
+        r"\makebox[\textwidth][c]{%",
+        rf"\begin{{tabular}}{{{'c' * width}}}",
+        r"\toprule",
+        rf"{' & '.join(map(escape, titles))} \\",
+        r"\midrule",
+        *_body(table, notes),
+        r"\bottomrule",
+        r"\end{tabular}}",
+    ]
 
 
 def escape(text: str) -> str:
@@ -106,8 +115,8 @@ def _cell(entry: Entry, table: PaperTable, notes: Notes) -> str:
     if numbers := notes.numbers(entry):
         own += rf"\textsuperscript{{{','.join(map(str, numbers))}}}"
     below = theirs(entry, table.decimals)
-    if entry.difference is not None:
-        below += f" ({difference(entry, table.decimals)}"
+    if (found := compared(entry, table.decimals)) is not None:
+        below += f" ({found}"
         below += f"; p {p_value(entry.p_holm)})" if entry.p_holm is not None else ")"
     # A fraction's size of its own; without braces it would end with the cell's first line.
     return rf"\shortstack{{{own} \\ {{\fontsize{{4}}{{5}}\selectfont {escape(below)}}}}}"

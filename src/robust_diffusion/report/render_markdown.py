@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from robust_diffusion.report.entry import Entry
 from robust_diffusion.report.paper_table import PaperTable
-from robust_diffusion.report.wording import Notes, difference, ours, p_value, theirs
+from robust_diffusion.report.wording import Notes, compared, ours, p_value, row_names, theirs
 
 LEGEND = "Best in **bold**, second best in _italics_."
 
@@ -13,35 +13,39 @@ def render_markdown(table: PaperTable) -> str:
     """A heading, what is to be said, the table, and its notes.
 
     Each row of the paper becomes two: ours, and the paper's; and a third with the difference and
-    the corrected p-value, where there is one.
+    the corrected p-value, or of times with the factor, where there is one.
 
     Args:
         table: The table.
     """
-    layout, notes = table.layout, Notes(table)
+    notes = Notes(table)
+    ranked = any(entry.rank for _, _, entry in table)
+    lines = [
+        f"**{table.title}.** {table.layout.caption}",
+        "",
+        *(f"- {line}" for line in [*table.lines, *([LEGEND] if ranked else [])]),
+    ]
+    for part in table.parts:
+        lines += ["", *_grid(part, notes)]
+    if notes.texts:
+        lines += ["", *(f"- [{i}] {text}" for i, text in enumerate(notes.texts, start=1))]
+    return "\n".join(lines) + "\n"
+
+
+def _grid(table: PaperTable, notes: Notes) -> list[str]:
+    layout = table.layout
+    here, paper, comparison = row_names(table)
     header = [*layout.headings, "", *(column.label for column in layout.columns)]
     body, above = [], ("",) * len(layout.headings)
     for row, entries in zip(layout.rows, table.entries, strict=True):
         labels = _unrepeated(row.labels, above) if layout.grouped else list(row.labels)
         above = row.labels
         nothing = [""] * len(labels)
-        body.append([*labels, "here", *(_ours(e, table, notes) for e in entries)])
-        body.append([*nothing, "paper", *(theirs(e, table.decimals) for e in entries)])
-        if any(entry.difference is not None for entry in entries):
-            body.append(
-                [*nothing, "difference", *(_difference(e, table.decimals) for e in entries)]
-            )
-    ranked = any(entry.rank for _, _, entry in table)
-    lines = [
-        f"**{table.title}.** {layout.caption}",
-        "",
-        *(f"- {line}" for line in [*table.lines, *([LEGEND] if ranked else [])]),
-        "",
-        *_aligned(header, body, left=len(layout.headings) + 1),
-    ]
-    if notes.texts:
-        lines += ["", *(f"- [{i}] {text}" for i, text in enumerate(notes.texts, start=1))]
-    return "\n".join(lines) + "\n"
+        body.append([*labels, here, *(_ours(e, table, notes) for e in entries)])
+        body.append([*nothing, paper, *(theirs(e, table.decimals) for e in entries)])
+        if any(compared(entry, table.decimals) for entry in entries):
+            body.append([*nothing, comparison, *(_compared(e, table.decimals) for e in entries)])
+    return _aligned(header, body, left=len(layout.headings) + 1)
 
 
 def _ours(entry: Entry, table: PaperTable, notes: Notes) -> str:
@@ -50,9 +54,9 @@ def _ours(entry: Entry, table: PaperTable, notes: Notes) -> str:
     return " ".join([text, *(f"[{number}]" for number in notes.numbers(entry))])
 
 
-def _difference(entry: Entry, decimals: int) -> str:
+def _compared(entry: Entry, decimals: int) -> str:
     p = "" if entry.p_holm is None else f" (p {p_value(entry.p_holm)})"
-    return difference(entry, decimals) + p
+    return (compared(entry, decimals) or "-") + p
 
 
 def _unrepeated(labels: Sequence[str], above: Sequence[str]) -> list[str]:

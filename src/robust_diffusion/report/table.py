@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.evaluation.records import Record, is_timing
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
 
@@ -47,6 +47,7 @@ def summarize(records: Sequence[Record]) -> ResultTable:
     rows = [_row(record) for record in records]
     keys = _row_keys(rows)
     graphs = list(dict.fromkeys(g for record in records for g in record.get("accuracy", {})))
+    timed = any(map(is_timing, records))
     lines = []
     for _, group in _group(rows, records, keys):
         first, members = group[0][0], [record for _, record in group]
@@ -54,10 +55,12 @@ def summarize(records: Sequence[Record]) -> ResultTable:
         line: dict[str, Any] = {key: first.get(key, "") for key in keys}
         line["seeds"] = len(done)
         for graph in graphs:
-            values = [r["accuracy"][graph] for r in done if graph in r["accuracy"]]
+            values = [r["accuracy"][graph] for r in done if graph in r.get("accuracy", {})]
             line[graph] = _cell(values, failed=len(members) - len(done))
             if any(graph in record.get("warnings", {}) for record in done):
                 line[graph] += " !"
+        if timed:
+            line["ms per step"] = _time([r for r in done if is_timing(r)], len(members) - len(done))
         lines.append(line)
     return ResultTable(_title(records), pd.DataFrame(lines), keys, _notes(records))
 
@@ -110,11 +113,33 @@ def _cell(values: Sequence[float], *, failed: int) -> str:
     return f"{text} ({failed} failed)" if failed else text
 
 
+def _time(records: Sequence[Record], failed: int) -> str:
+    """The median, and in brackets the quartiles; of several seeds their means."""
+    if not records:
+        return "failed" if failed else "-"
+    median, q1, q3 = (
+        1e3 * pd.Series(found).mean()
+        for found in (
+            [r["seconds"]["diffusion"] for r in records],
+            [r["timing"]["q1"] for r in records],
+            [r["timing"]["q3"] for r in records],
+        )
+    )
+    text = f"{median:.3g} ({q1:.3g}–{q3:.3g})"
+    return f"{text} ({failed} failed)" if failed else text
+
+
 def _title(records: Sequence[Record]) -> str:
     def common(key: str) -> str:
         return ", ".join(dict.fromkeys(str(r[key]) for r in records if r.get(key) is not None))
 
     parts = [f"{common('dataset')}, {common('difficulty')} test nodes: accuracy in %"]
+    if all(map(is_timing, records)):
+        timings = [r["timing"] for r in records if "timing" in r]
+        devices = ", ".join(dict.fromkeys(timing["device"] for timing in timings))
+        kinds = " or ".join(dict.fromkeys(timing["step"] for timing in timings)) or "step"
+        parts = [f"{common('dataset')}: time of one {kinds}, median and quartiles"]
+        parts += [devices] if devices else []
     budgets = {
         f"{b['max_injected_nodes']} nodes x {b['max_edges_per_injected_node']} edges each"
         for r in records

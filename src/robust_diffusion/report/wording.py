@@ -1,5 +1,6 @@
 """How the entries of a table read, in whatever format."""
 
+import math
 import re
 
 from robust_diffusion.report.entry import Entry
@@ -30,6 +31,9 @@ def ours(entry: Entry, decimals: int) -> str:
         entry: The entry.
         decimals: Digits behind the point.
     """
+    if entry.quartiles is not None and entry.mean is not None:
+        places = places_for(entry.mean, digits=3)
+        return "{:.{d}f} ({:.{d}f}–{:.{d}f})".format(entry.mean, *entry.quartiles, d=places)
     if entry.state == "measured":
         return spread(entry.mean, entry.std, decimals)
     reason = entry.reason
@@ -52,7 +56,41 @@ def theirs(entry: Entry, decimals: int) -> str:
         entry: The entry.
         decimals: Digits behind the point.
     """
-    return spread(entry.printed.mean, entry.printed.std, decimals)
+    # The paper has its times to a tenth of a millisecond.
+    return spread(entry.printed.mean, entry.printed.std, 1 if entry.timed else decimals)
+
+
+def one_run(entry: Entry, value: float, decimals: int) -> str:
+    """The number of one seed.
+
+    Args:
+        entry: The entry.
+        value: In the table's unit.
+        decimals: Digits behind the point.
+    """
+    return f"{value:.{places_for(value, digits=3) if entry.timed else decimals}f}"
+
+
+def places_for(value: float, *, digits: int) -> int:
+    """Digits behind the point that give a number so many in all, those before it included.
+
+    Args:
+        value: At least 0.
+        digits: Number of significant digits.
+    """
+    return max(0, digits - 1 - math.floor(math.log10(value))) if value > 0 else 0
+
+
+def compared(entry: Entry, decimals: int) -> str | None:
+    """How ours compares with theirs: a difference, or of times a factor; `None` if it does not.
+
+    Args:
+        entry: The entry.
+        decimals: Digits behind the point.
+    """
+    if entry.factor is not None:
+        return f"×{entry.factor:.{places_for(entry.factor, digits=2)}f}"
+    return None if entry.difference is None else difference(entry, decimals)
 
 
 def difference(entry: Entry, decimals: int) -> str:
@@ -72,6 +110,17 @@ def difference(entry: Entry, decimals: int) -> str:
 def p_value(p: float) -> str:
     """A p-value to two digits."""
     return "< 0.001" if p < 0.001 else f"{p:.2g}"
+
+
+def row_names(table: PaperTable) -> tuple[str, str, str]:
+    """What the rows of ours, of theirs and of how they compare are called.
+
+    Args:
+        table: The table.
+    """
+    if table.layout.kind == "time":
+        return "here", "RTX 3090", "factor"
+    return "here", "paper", "difference"
 
 
 class Notes:

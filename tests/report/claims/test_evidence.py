@@ -5,6 +5,7 @@ import pytest
 from robust_diffusion.report.claims.evidence import PrintedEvidence, RecordedEvidence, Sample
 from robust_diffusion.report.claims.group import group
 from tests.report.claims.synthetic import records_of
+from tests.report.records import finished, timed
 
 GAT = {"model": "gat", "dataset": "cora"}
 WANTED = group({"experiment": "table-1", "attack": "speit", **GAT})
@@ -73,6 +74,19 @@ def test_other_measures_are_logarithms() -> None:
         assert sample.values == pytest.approx(dict.fromkeys(range(3), math.log(value)))
     nothing = group({"experiment": "table-1", "measure": "seconds.nope", **GAT})
     assert evidence.sample(nothing).count == 0
+
+
+def test_times_are_those_of_timing_cells_alone() -> None:
+    tested = finished(experiment="table-7", dataset="citeseer", seconds={"diffusion": 7.0})
+    evidence = RecordedEvidence(
+        [*(timed(0.01 * (seed + 1), seed=seed) for seed in range(3)), tested], fidelity="paper"
+    )
+    beltrami = {"experiment": "table-7", "dataset": "citeseer", "model": "beltrami", "tau": 2}
+    times = evidence.sample(group({**beltrami, "measure": "seconds.diffusion"}))
+    assert times.values == pytest.approx({i: math.log(0.01 * (i + 1)) for i in range(3)})
+    # What a diffusion takes in evaluations is not what a forward pass takes.
+    assert evidence.sample(group({**beltrami, "measure": "nfe"})).count == 0
+    assert evidence.sample(group({**beltrami, "attack": "clean"})).count == 1
 
 
 def test_spread_is_the_distance_from_the_median() -> None:

@@ -4,8 +4,8 @@ import random
 from typing import Any
 
 from robust_diffusion.report.cells import CLEAN
-from robust_diffusion.report.layout import Line, load_layout, table_numbers
-from tests.report.records import Record, failed, finished
+from robust_diffusion.report.layout import Layout, Line, load_layout, table_numbers
+from tests.report.records import Record, failed, finished, timed
 
 SECONDS = {"graph_pde": 40.0, "beltrami_guard": 90.0, "gnn_guard": 60.0, "gcn_svd": 25.0}
 """Training times; the others are quicker."""
@@ -30,6 +30,9 @@ def study(*, seeds: int = 5, scale: str = "full", trouble: bool = True) -> list[
         layout = load_layout(number)
         if layout.kind == "budgets":
             continue
+        if layout.kind == "time":
+            records += _times(layout, seeds, draw)
+            continue
         groups: dict[str, tuple[Line, dict[str, tuple[float, float]]]] = {}
         for row in layout.rows:
             for column in layout.columns:
@@ -51,6 +54,26 @@ def study(*, seeds: int = 5, scale: str = "full", trouble: bool = True) -> list[
     for record in records:
         record["scale"] = scale
     return _troubled(records) if trouble else records
+
+
+def _times(layout: Layout, seeds: int, draw: random.Random) -> list[Record]:
+    records = []
+    for part in layout.parts:
+        for row in part.rows:
+            for column in part.columns:
+                line, printed = part.at(row, column), part.printed(row, column)
+                own = {key: v for key, v in line.record.items() if not key.startswith("config.")}
+                steps = line.record.get("config.model.solver.num_steps", 2)
+                records += [
+                    timed(
+                        draw.uniform(0.8, 1.2) * (printed.mean or 1.0) / 1e3,
+                        seed=seed,
+                        settings={"solver": {"num_steps": steps}},
+                        **own,
+                    )
+                    for seed in range(seeds)
+                ]
+    return records
 
 
 def _record(

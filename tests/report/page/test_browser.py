@@ -132,7 +132,7 @@ def test_arrow_keys_move_and_escape_closes(opened: Any) -> None:
 @pytest.mark.browser
 def test_a_table_is_one_tab_stop(opened: Any) -> None:
     stops = opened.execute_script(
-        "return [...document.querySelectorAll('.paper-table')]"
+        "return [...document.querySelectorAll('.paper-table table')]"
         ".map(t => t.querySelectorAll('td[tabindex=\"0\"]').length)"
     )
     assert set(stops) == {1}

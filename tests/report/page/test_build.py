@@ -7,7 +7,7 @@ import pytest
 from robust_diffusion.report.layout import table_numbers
 from robust_diffusion.report.page import render_page
 from tests.report.page.study import HOSTILE, study
-from tests.report.records import finished, seeds
+from tests.report.records import finished, seeds, timed
 
 VOID = {"meta", "link", "br", "img"}
 
@@ -125,6 +125,25 @@ def test_deviations_lead_to_their_cells_from_far_to_near(parsed: Page) -> None:
 def test_the_same_records_are_the_same_page(figures: Path) -> None:
     records = [*seeds([0.6, 0.7]), *seeds([0.5, 0.4], flow="heat", experiment="t-end")]
     assert render_page(records, figures=figures) == render_page(records, figures=figures)
+
+
+def test_times_are_in_their_table_and_in_no_chart_of_accuracies() -> None:
+    steps = {"solver": {"num_steps": 1}}
+    records = [timed(0.0042, settings=steps), timed(0.002, model="gat")]
+    # A step can be timed in any experiment; there it is no result.
+    others = enumerate(("t-end", "table-3", "table-5"))
+    records += [timed(experiment=name, dataset="cora", seed=seed) for seed, name in others]
+    for record in records:
+        record["config"]["model"].get("flow", {})["t_end"] = 1.0
+    text = render_page(records)
+    timed_page = Page(text)
+    assert "4.20 (3.78–4.62)" in timed_page.text
+    assert "2 of 28" in timed_page.text
+    assert timed_page.text.count("Nothing to draw: no records") == 6
+    assert "5 finished" in timed_page.text
+    scrolled = [value for value in timed_page.values("aria-label") if value.startswith("Table 7,")]
+    assert len(scrolled) == 2
+    assert '<th scope="col" class="name">GNNs</th>' in text
 
 
 def test_without_records_the_page_says_so() -> None:

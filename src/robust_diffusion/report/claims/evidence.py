@@ -75,7 +75,7 @@ class RecordedEvidence:
             self._cells[name] = cells_of(
                 self._records, experiment=name, scale="full", fidelity=self._fidelity
             )
-        found = select(self._cells[name], group.line, group.graph).finished
+        found = select(self._cells[name], group.line, group.graph, timed=group.timed).finished
         values = {seed: _value(cell.record, group) for seed, cell in found.items()}
         return Sample.of({seed: value for seed, value in values.items() if value is not None})
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.timing import TIMED
 from robust_diffusion.report.axes import choice
 from robust_diffusion.report.cells import CLEAN
 from robust_diffusion.report.layout import Line
@@ -39,6 +40,11 @@ class Group:
     def graph(self) -> str:
         """The test graph."""
         return dict(self.axes).get("attack", CLEAN)
+
+    @property
+    def timed(self) -> bool:
+        """It is of cells that timed a step, not of cells that tested a model."""
+        return self.measure == TIMED
 
     @property
     def cells(self) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -50,8 +50,10 @@ def embed(table: PaperTable) -> str:
         side = ("above " if (entry.deviations or 0) > 0 else "below ") if misses(entry) else ""
         kind = f"miss {side}" if side else ""
         linked.append(f'<td id="{cell_id(identity, place)}" class="{kind}{piece}')
-    names = len(table.layout.headings)
     name = escape(f"Table {table.layout.number}, scrolls sideways")
     scroll = f'<div class="scroll" role="group" aria-label="{name}"><table>'
-    whole = "".join(linked).replace('<th scope="col">', '<th scope="col" class="name">', names)
-    return whole.replace("<table>", scroll).replace("</table>", "</table></div>")
+    before, *grids = "".join(linked).split("<table>")
+    for part, grid in zip(table.parts, grids, strict=True):
+        names = len(part.layout.headings)
+        before += scroll + grid.replace('<th scope="col">', '<th scope="col" class="name">', names)
+    return before.replace("</table>", "</table></div>")

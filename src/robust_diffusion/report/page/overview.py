@@ -8,7 +8,6 @@ from robust_diffusion.report.paper_table import PaperTable
 
 WITHOUT_LAYOUT = {
     4: ("data", "Statistics of the datasets. robust-diffusion data table shows them."),
-    7: ("time", "Time of one diffusion in milliseconds, as each machine measures it."),
 }
 """Tables of the paper that are no grid of cells: label, and what they are."""
 

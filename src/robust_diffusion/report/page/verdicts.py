@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.report.claims import (
+    Claims,
     Judgement,
     PrintedEvidence,
     RecordedEvidence,
@@ -59,10 +61,9 @@ def judge_all(records: Sequence[Record], *, fidelity: str) -> Verdicts:
         records: In the order in which they were appended; smoke runs do not count.
         fidelity: Which reading of the paper counts.
     """
-    claims = load_claims()
-    evidence, paper = RecordedEvidence(records, fidelity=fidelity), PrintedEvidence()
+    claims, printed = _by_the_paper()
+    evidence = RecordedEvidence(records, fidelity=fidelity)
     found = [judge(claim, evidence, claims) for claim in claims.claims.values()]
-    printed = [judge(claim, paper, claims) for claim in claims.claims.values()]
     rows = as_frame(found, printed).to_dict("records")
     shown = [
         _shown(judgement, {str(key): str(value) for key, value in row.items()})
@@ -73,6 +74,13 @@ def judge_all(records: Sequence[Record], *, fidelity: str) -> Verdicts:
         groups={v: tuple(claim for claim in shown if claim.verdict == v) for v in VERDICTS},
         elsewhere=dict(claims.elsewhere),
     )
+
+
+@cache
+def _by_the_paper() -> tuple[Claims, tuple[Judgement, ...]]:
+    """The claims, and what the paper's own numbers say of them; neither changes."""
+    claims, paper = load_claims(), PrintedEvidence()
+    return claims, tuple(judge(claim, paper, claims) for claim in claims.claims.values())
 
 
 def _shown(judgement: Judgement, row: dict[str, str]) -> ShownClaim:

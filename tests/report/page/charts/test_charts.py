@@ -6,7 +6,7 @@ import pytest
 from robust_diffusion.report.layout import load_layout
 from robust_diffusion.report.page.charts.bars import flow_bars
 from robust_diffusion.report.page.charts.curves import budget_curves
-from robust_diffusion.report.page.charts.frame import BOTTOM, HEIGHT, TOP
+from robust_diffusion.report.page.charts.frame import BOTTOM, HEIGHT, TOP, ChartGroup
 from robust_diffusion.report.page.charts.period import period_curves
 from robust_diffusion.report.page.charts.scatter import evaluation_scatter, time_scatter
 from robust_diffusion.report.paper_table import PaperTable, build_table
@@ -32,6 +32,16 @@ def test_bars_are_as_high_as_the_entries_say() -> None:
     assert [float(bar.get("height") or 0) for bar in bars] == [0.6 * (HEIGHT - BOTTOM - TOP)] * 3
     assert "GRAND/BLEND clean" in cora.note
     assert [panel.svg for panel in rest] == [None, None]
+
+
+def test_bars_of_one_dataset_in_two_tables_are_told_apart() -> None:
+    panels = [panel for number in (3, 13, 14) for panel in flow_bars(table(number, []))]
+    notes = ChartGroup("id", "title", "about", tuple(panels)).notes
+    assert [note for note in notes if "Citeseer" in note] == [
+        "Citeseer, table 3: not run",
+        "Citeseer, table 14: not run",
+    ]
+    assert len(set(notes)) == len(notes) == 7
 
 
 def test_bars_stand_beside_the_printed_value_unless_it_is_of_something_else() -> None:

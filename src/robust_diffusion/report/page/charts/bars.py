@@ -44,7 +44,8 @@ def flow_bars(table: PaperTable) -> list[Panel]:
 
 
 def _chart(table: PaperTable, dataset: str, groups: dict[str, list[Entry]]) -> Panel:
-    title = DATASETS[dataset]
+    # Two tables may show the same dataset in one group of charts.
+    title = f"{DATASETS[dataset]}, table {table.layout.number}"
     known = [e for entries in groups.values() for e in entries if e.mean is not None]
     if not known:
         return Panel(title, note="not run")

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.evaluation.records import Record, is_timing
 from robust_diffusion.report.axes import DATASETS, GRAPHS, MODELS
 from robust_diffusion.report.cells import CLEAN, cells_of, value_at
 from robust_diffusion.report.page.charts.axis import linear_axis
@@ -40,7 +40,7 @@ def period_curves(records: Sequence[Record], *, scale: str, fidelity: str) -> li
     charts: dict[tuple[str, str], Curves] = {}
     for cell in cells_of(records, experiment=EXPERIMENT, scale=scale, fidelity=fidelity):
         t_end = value_at(cell.record, "config.model.flow.t_end")
-        if not cell.finished or not isinstance(t_end, int | float):
+        if not cell.finished or is_timing(cell.record) or not isinstance(t_end, int | float):
             continue
         accuracy = cell.record["accuracy"]
         for attack in accuracy.keys() - {CLEAN}:
