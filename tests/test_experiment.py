@@ -10,8 +10,9 @@ from omegaconf import DictConfig, read_write
 
 from robust_diffusion import experiment
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation import read_records
+from robust_diffusion.evaluation import read_records, timing
 from robust_diffusion.experiment import record_failure, run_and_record
+from tests.conftest import TINY_DATA
 
 Compose = Callable[..., DictConfig]
 
@@ -172,3 +173,60 @@ def test_in_a_sweep_an_override_that_nothing_reads_is_left_to_the_others(
         HydraConfig.get().mode = RunMode.MULTIRUN
     assert run_and_record(cfg)["flow"] == "beltrami"
     assert f"flow=heat: {HAS_ITS_OWN}; drop it" in caplog.text
+
+
+TIMED = ["timing=step", "timing.repeats=3", "timing.warm_up=1", "trainer=cpu", *TINY_DATA]
+
+
+def test_a_timing_cell_records_a_time_and_no_accuracy(compose: Compose, tmp_path: Path) -> None:
+    cfg = compose("flow=heat", *TIMED)
+    record = run_and_record(cfg)
+    assert read_records(cfg.paths.records) == [json.loads(json.dumps(record))]
+    assert set(record["seconds"]) == {"diffusion"}
+    assert (record["timing"]["step"], record["timing"]["repeats"]) == ("diffusion", 3)
+    assert record["nfe"] == 8
+    assert (record["threat"], record["surrogates"]) == (None, [])
+    assert not {"accuracy", "val_accuracy", "epochs", "files"} & set(record)
+    on = record["config"]["timing"]["on"]
+    assert set(on) == {"cpu", "gpu", "threads", "backend", "torch", "code"}
+    assert not (tmp_path / "outputs" / "store").exists()
+
+
+def test_a_time_is_not_taken_again_on_the_same_machine_but_on_another(
+    compose: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = compose("flow=heat", *TIMED)
+    first = run_and_record(cfg)
+    assert run_and_record(cfg) == first
+    monkeypatch.setattr(timing, "cpu_name", lambda: "another processor")
+    second = run_and_record(cfg)
+    assert second["cell"] != first["cell"]
+    assert second["timing"]["device"] == "another processor"
+    tested = compose("flow=heat", *TINY_DATA)
+    assert experiment._header(tested)["cell"] not in (first["cell"], second["cell"])
+
+
+def test_where_an_accuracy_was_computed_makes_no_other_cell(
+    compose: Compose, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = compose("flow=heat", *tiny_clean)
+    before = experiment._header(cfg)["cell"]
+    monkeypatch.setattr(timing, "cpu_name", lambda: "another processor")
+    assert experiment._header(cfg)["cell"] == before
+
+
+@pytest.mark.parametrize(
+    "override", ["attack=[speit]", "threat=white_box", "training.max_epochs=3", "surrogate=[gat]"]
+)
+def test_what_timing_does_not_read_is_refused(compose: Compose, override: str) -> None:
+    message = f"{override}: timing trains and attacks nothing; drop it"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        run_and_record(compose(override, *TIMED))
+
+
+def test_times_taken_side_by_side_are_warned_of(
+    compose: Compose, caplog: pytest.LogCaptureFixture
+) -> None:
+    cfg = compose("flow=heat", "hydra/launcher=joblib", *TIMED)
+    run_and_record(cfg)
+    assert "disturb each other's times" in caplog.text

@@ -41,6 +41,7 @@ def finished(records: list[dict[str, Any]]) -> collections.Counter[str]:
     return collections.Counter(r["flow"] for r in records if "accuracy" in r)
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_is_taken_up_where_it_was(
     sweep: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
@@ -68,6 +69,32 @@ def test_a_killed_sweep_is_taken_up_where_it_was(
     for flow in FLOWS:
         assert f"| {flow}" in out
     assert "4 of 4 cells done" in out
+
+
+def test_an_interrupted_sweep_is_taken_up_where_it_was(
+    cli: Callable[..., Any], tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from robust_diffusion import experiment
+
+    evaluate, flows = experiment.evaluate_cell, FLOWS[:3]
+
+    def interrupted(**parts: Any) -> Any:
+        if parts["description"].endswith(flows[1]):
+            raise KeyboardInterrupt
+        return evaluate(**parts)
+
+    sweep = ("-m", f"flow={','.join(flows)}", "logger=none", *tiny_clean)
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "evaluate_cell", interrupted)
+        before = cli(*sweep).records
+    assert finished(before) == {flows[0]: 1}
+    outcome = cli(*sweep)
+    assert outcome.status == 0
+    assert outcome.records[: len(before)] == before
+    assert finished(outcome.records) == dict.fromkeys(flows, 1)
+    assert sum("reference" in r for r in outcome.records) == len(before)
+    assert [row["flow"] for row in outcome.table] == list(flows)
+    assert "3 of 3 cells done" in outcome.err
 
 
 def test_force_repeats_what_is_done(cli: Callable[..., Any], tiny_clean: list[str]) -> None:

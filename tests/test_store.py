@@ -33,7 +33,7 @@ from robust_diffusion.store import (
 )
 
 KEY = {"attack": "speit", "seed": 0, "budget": {"nodes": 50, "limits": [-0.94, 0.94]}}
-spawn = multiprocessing.get_context("spawn")
+fork = multiprocessing.get_context("fork")
 
 
 def small() -> Artifact:
@@ -550,7 +550,7 @@ def _count_and_wait(folder: str, count: str) -> None:
 def test_of_two_processes_one_computes(tmp_path: Path) -> None:
     count = tmp_path / "count"
     arguments = (str(tmp_path / "store"), str(count))
-    processes = [spawn.Process(target=_count_and_wait, args=arguments) for _ in range(2)]
+    processes = [fork.Process(target=_count_and_wait, args=arguments) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:
@@ -582,7 +582,7 @@ def _hang_in_writing(folder: str, mark: str) -> None:
 def killed_at(target: Callable[[str, str], None], folder: Path, sign: int) -> list[str]:
     """Run the target, kill it once it has marked its place, and return what it left."""
     mark = folder.with_name("mark")
-    process = spawn.Process(target=target, args=(str(folder), str(mark)))
+    process = fork.Process(target=target, args=(str(folder), str(mark)))
     process.start()
     deadline = time.monotonic() + 60
     while not mark.exists() and time.monotonic() < deadline:

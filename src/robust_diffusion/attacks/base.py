@@ -1,7 +1,7 @@
 """What every attack is, and what it returns."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, runtime_checkable
@@ -16,6 +16,8 @@ from robust_diffusion.errors import AttackError, RobustDiffusionError
 
 Kind = Literal["injection", "modification"]
 Need = Literal["predictions", "feature_gradient", "edge_gradient"]
+Waivable = Literal["epsilon"]
+"""Limits of a budget that a published reading of some attack does not keep."""
 
 
 @runtime_checkable
@@ -133,6 +135,14 @@ class Attack(ABC):
     kind: ClassVar[Kind]
     needs: ClassVar[frozenset[Need]]
 
+    @property
+    def unbounded(self) -> Mapping[Waivable, str]:
+        """Limits that the attack by its definition does not keep -> the reading that says so.
+
+        What it spends is counted and recorded all the same, but is no breach of these limits.
+        """
+        return {}
+
     @abstractmethod
     def __call__(
         self,
@@ -155,7 +165,7 @@ class Attack(ABC):
             generator: CPU generator of every random choice.
 
         Returns:
-            The perturbed graph, within the budget.
+            The perturbed graph, within the budget but for what `unbounded` names.
 
         Raises:
             ConfigError: The target nodes cannot take the budget.

@@ -1,7 +1,7 @@
 """Spectral normalisation of several matrices at once, as torch's parametrisation has it."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -33,7 +33,7 @@ def normalized_weights(linears: Sequence[nn.Linear]) -> Float[Tensor, "k a d"]:
     originals = [parametrization.original for parametrization in parametrizations]
     kernels = kernels_for(*originals)
     if kernels is None:
-        return torch.stack([linear.weight for linear in linears])
+        return torch.stack(_by_torch(linears, norms, originals))
     return _Normalized.apply(norms, kernels, *originals)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -44,26 +44,45 @@ def recompute_contexts() -> tuple[AbstractContextManager[None], AbstractContextM
     does not go on: otherwise the derivative would be that of another function.
     """
     vectors: list[_Vectors] = []
+    return _Setting(_RECORD, lambda: vectors), _Setting(_REPLAY, lambda: iter(vectors))
 
-    @contextmanager
-    def set_to(variable: ContextVar[Any], value: Any) -> Iterator[None]:
-        token = variable.set(value)
-        try:
-            yield
-        finally:
-            variable.reset(token)
 
-    @contextmanager
-    def replay() -> Iterator[None]:
-        with set_to(_REPLAY, iter(vectors)):
-            yield
+class _Setting(AbstractContextManager[None]):
+    """A variable set to a value, made anew for each of the backward passes that enter it."""
 
-    return set_to(_RECORD, vectors), replay()
+    def __init__(self, variable: ContextVar[Any], value: Callable[[], Any]) -> None:
+        self._variable = variable
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._token = self._variable.set(self._value())
+
+    def __exit__(self, *_: object) -> None:
+        self._variable.reset(self._token)
+
+
+def _by_torch(
+    linears: Sequence[nn.Linear], norms: Sequence[Any], matrices: Sequence[Tensor]
+) -> list[Tensor]:
+    if (replay := _REPLAY.get()) is not None:
+        # The parametrisation's own steps, since what they keep must be what they kept before.
+        vectors = zip(matrices, *next(replay), strict=True)
+        return [matrix / torch.vdot(u, torch.mv(matrix, v)) for matrix, u, v in vectors]
+    weights = [linear.weight for linear in linears]
+    if (record := _RECORD.get()) is not None:
+        record.append(_copied(norms))
+    return weights
+
+
+def _copied(norms: Sequence[Any]) -> _Vectors:
+    """Singular vectors as they are now: the next call changes them in place."""
+    return torch.stack([norm._u for norm in norms]), torch.stack([norm._v for norm in norms])
 
 
 class _Normalized(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, norms: Sequence[Any], kernels: Kernels, *matrices: Tensor) -> Tensor:
+        matrices = tuple(matrix.contiguous() for matrix in matrices)
         replay, record = _REPLAY.get(), _RECORD.get()
         if replay is not None:
             left, right = next(replay)
@@ -71,8 +90,7 @@ class _Normalized(torch.autograd.Function):
         else:
             vectors = [norm._u for norm in norms], [norm._v for norm in norms]
             normalized, sigma = kernels.spectral(matrices, *vectors, iterate=norms[0].training)
-            # Copies, since the next call changes the vectors in place.
-            left, right = (torch.stack(each) for each in vectors)
+            left, right = _copied(norms)
         if record is not None:
             record.append((left, right))
         ctx.save_for_backward(normalized, left, right, sigma)

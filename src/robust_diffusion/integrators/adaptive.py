@@ -108,6 +108,8 @@ def _first_step(rhs: RightHandSide, z: Tensor, first: Tensor, rtol: float, atol:
     """Hairer, Norsett and Wanner, Solving Ordinary Differential Equations I, sec. II.4."""
     scale = atol + rtol * z.abs()
     by_state, by_slope = _rms(z / scale), _rms(first / scale)
+    if not math.isfinite(by_state + by_slope):
+        raise StepUnderflowError
     tried = 1e-6 if min(by_state, by_slope) < 1e-5 else 0.01 * by_state / by_slope
     second = rhs(z.new_tensor(tried), torch.add(z, first, alpha=tried))
     by_curvature = _rms((second - first) / scale) / tried

@@ -72,6 +72,7 @@ def test_stays_within_the_budget(
 def test_features_stay_within_epsilon(attack: Attack, epsilon: float) -> None:
     spent = spent_budget(clean(graph()), run(attack, budget=budget(epsilon=epsilon)))
     assert spent.largest_feature_change <= epsilon + 1e-6
+    assert not attack.unbounded
 
 
 def test_spent_is_what_was_used(attack: Attack) -> None:

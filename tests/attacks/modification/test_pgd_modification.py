@@ -109,6 +109,11 @@ def test_fidelity_chooses_the_variant() -> None:
         assert attack.variant == variant
 
 
+def test_only_the_step_reading_waives_epsilon() -> None:
+    assert PGDModification(variant="ball").unbounded == {}
+    assert PGDModification(variant="step").unbounded == {"epsilon": "step reading"}
+
+
 def test_an_unknown_variant_is_refused() -> None:
     init = PGDModification.__init__.__wrapped__  # past the type checker of the tests
     with pytest.raises(ConfigError, match=r"attacks.pgd_modification.variant=cube: .* ball, step"):

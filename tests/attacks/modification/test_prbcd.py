@@ -126,6 +126,7 @@ def test_seeded_draws_from_the_generator_and_restores() -> None:
     assert random_states() == before
 
 
+@pytest.mark.slow
 def test_the_import_is_silent() -> None:
     code = "import warnings; warnings.simplefilter('error', UserWarning); " + (
         "import robust_diffusion.attacks.modification.prbcd as module; "

@@ -1,5 +1,6 @@
 """PGD, as a modification attack."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -7,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import Need
+from robust_diffusion.attacks.base import Need, Waivable
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
@@ -36,7 +37,7 @@ class PGDModification(ModificationAttack):
         num_steps: Gradient steps on the features, at least 0.
         variant: `ball` keeps each feature within epsilon of the clean one, as the paper reads.
             `step` is GRB's code: epsilon is the length of each step, and nothing but the feature
-            limits bounds the sum of all steps.
+            limits bounds the sum of all steps; `unbounded` says so.
 
     Raises:
         ConfigError: A number out of range or an unknown variant.
@@ -56,6 +57,11 @@ class PGDModification(ModificationAttack):
         self.num_steps = check_whole(f"{key}.num_steps", num_steps, at_least=0)
         check_choice(f"{key}.variant", variant, get_args(Variant))
         self.variant = variant
+
+    @property
+    def unbounded(self) -> Mapping[Waivable, str]:
+        """Epsilon, in the reading that takes it for the length of a step."""
+        return {"epsilon": "step reading"} if self.variant == "step" else {}
 
     def modify(
         self, problem: Problem, budget: Budget, generator: torch.Generator

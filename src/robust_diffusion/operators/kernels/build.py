@@ -41,15 +41,15 @@ def load_library(real: str) -> ctypes.CDLL:
         BuildError: There is no compiler, or it failed.
     """
     compiler = _compiler()
-    folder = cache_folder()
-    path = folder / f"kernels-{real}-{_identity(compiler)}.so"
+    path = cache_folder() / f"kernels-{real}-{_identity(compiler)}.so"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"):
-            if not path.is_file():
-                _compile(compiler, real, path)
+        if not path.is_file():  # what is there may be in a folder that cannot be written
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{path}.lock"):
+                if not path.is_file():
+                    _compile(compiler, real, path)
         return ctypes.CDLL(str(path))
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
         raise BuildError(f"{path}: {error}") from error
 
 

@@ -129,6 +129,10 @@ class TorchKernels(Kernels):
         flow = attention * softmax
         # Through the diffusion.
         d_flow = _dots(grad, z, indexes).sub_((grad * z).sum(1).index_select(0, indexes.dst))
+        # Along a loop nothing flows. Rounding would leave more than 0, and what multiplies that can
+        # be huge: e^50 for the weight of an edge of weight 0.
+        is_loop = indexes.src == indexes.dst
+        d_flow.masked_fill_(is_loop, 0.0)
         d_z = _multiply(flow, grad, indexes, transposed=True)
         d_z.addcmul_(_row_sum(flow, indexes)[:, None], grad, value=-1)
         d_attention = d_flow * softmax
@@ -145,10 +149,12 @@ class TorchKernels(Kernels):
             d_attention += _dots(d_residual, z, indexes)
             d_z += _multiply(attention, d_residual, indexes, transposed=True).sub_(d_residual)
         else:
-            d_squared.masked_fill_(norm >= math.sqrt(modulation.ceiling), 0.0)
+            highest = norm.new_full((), modulation.ceiling).sqrt_()  # rounded like the norm
+            d_squared.masked_fill_(norm >= highest, 0.0)
             by_edge = d_squared.index_select(0, indexes.dst)
             d_attention.addcmul_(by_edge, diffused.difference, value=0.5)
-            d_z += _distance_gradient(by_edge.mul_(attention), z, indexes)
+            by_edge.mul_(attention).masked_fill_(is_loop, 0.0)
+            d_z += _distance_gradient(by_edge, z, indexes)
         d_projected, d_weight = self.attend_backward(
             d_attention, projected, weight, graph, diffused.attended, with_weight=with_weight
         )

@@ -51,7 +51,8 @@ def set_backend(name: Backend) -> str:
             raise ConfigError(
                 f"backend=compiled: {error}; install a C++ compiler or use backend=torch"
             ) from error
-    _Setting.asked, _Setting.effective = name, None
+    if name != _Setting.asked:  # else a sweep would try, and warn, in each of its cells
+        _Setting.asked, _Setting.effective = name, None
     return current_backend()
 
 
@@ -71,13 +72,16 @@ def kernels_for(*tensors: Tensor, heads: int = 1) -> Kernels | None:
 
     Returns:
         The kernels; `None` where only the equations as they are written will do: under
-        `reference`, for numbers of other than 32 or 64 bits, and for those of mixed types.
+        `reference`, for numbers of other than 32 or 64 bits, and for those of mixed types, which
+        autocast makes of them.
     """
     backend = current_backend()
-    dtype = tensors[0].dtype
+    dtype, device = tensors[0].dtype, tensors[0].device.type
     if backend == "reference" or dtype not in _FLOATS or any(x.dtype != dtype for x in tensors):
         return None
-    if backend == "compiled" and heads in HEADS and tensors[0].device.type == "cpu":
+    if torch.is_autocast_enabled(device):
+        return None
+    if backend == "compiled" and heads in HEADS and device == "cpu":
         return _compiled()
     return _TORCH
 

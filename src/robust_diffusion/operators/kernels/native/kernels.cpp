@@ -172,9 +172,9 @@ void modulated_forward(const Edges* edges, int64_t heads, const Projections* pro
 #pragma omp simd
     for (int64_t e = begin; e < end; ++e)
       modulation[e] = left[g.destination[e]] * right[g.source[e]];
-    const bool any_small = !none_small(weight + begin, end - begin);
+    const bool any_extreme = !none_extreme(weight + begin, end - begin);
     for (int64_t u = first; u < last; ++u)
-      if (any_small || left[u] * highest > HARMLESS) subtract_peak<1>(g, u, weight, modulation);
+      if (any_extreme || left[u] * highest > HARMLESS) subtract_peak<1>(g, u, weight, modulation);
     normalize_rows<1>(g, first, last, weight, modulation);
     for (int64_t e = begin; e < end; ++e) flow[e] = attention[e] * weight[e] * modulation[e];
     diffuse_rows(g, first, last, flow.get(), z, channels, out);

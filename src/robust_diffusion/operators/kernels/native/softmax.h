@@ -10,10 +10,10 @@
 // Largest exponent of an edge of weight 0 above the peak; see operators/edges.py.
 constexpr Real MAX_EXPONENT = 50;
 
-// Up to this, scores need no peak subtracted: sums of e^60 do not overflow, and those of e^-60,
-// times weights that are not small, do not vanish.
+// Up to this, scores need no peak subtracted: sums of e^60 do not overflow, and those of e^-60 do
+// not vanish, times weights that are neither small nor large.
 constexpr Real HARMLESS = 60;
-constexpr Real SMALL_WEIGHT = Real(1e-10);
+constexpr Real SMALL_WEIGHT = Real(1e-10), LARGE_WEIGHT = Real(1e6);
 
 // As wide as Real, so that counting keeps pace with comparing.
 using Count = std::conditional_t<SINGLE, int32_t, int64_t>;
@@ -25,11 +25,12 @@ inline bool none_large(const Real* scores, int64_t count) {
   return large == 0;
 }
 
-inline bool none_small(const Real* weight, int64_t count) {
-  Count small = 0;
-#pragma omp simd reduction(+ : small)
-  for (int64_t i = 0; i < count; ++i) small += !(weight[i] >= SMALL_WEIGHT);
-  return small == 0;
+inline bool none_extreme(const Real* weight, int64_t count) {
+  Count extreme = 0;
+#pragma omp simd reduction(+ : extreme)
+  for (int64_t i = 0; i < count; ++i)
+    extreme += !((weight[i] >= SMALL_WEIGHT) & (weight[i] <= LARGE_WEIGHT));
+  return extreme == 0;
 }
 
 // Subtracts from the scores of a row the largest, among the edges of positive weight.
@@ -80,7 +81,7 @@ template <int heads>
 inline void softmax_rows(const Edges& g, int64_t first, int64_t last, const Real* weight,
                          Real* relative) {
   const int64_t begin = g.rowptr[first], count = g.rowptr[last] - begin;
-  if (!none_small(weight + begin, count) || !none_large(relative + begin * heads, count * heads))
+  if (!none_extreme(weight + begin, count) || !none_large(relative + begin * heads, count * heads))
     for (int64_t u = first; u < last; ++u) subtract_peak<heads>(g, u, weight, relative);
   normalize_rows<heads>(g, first, last, weight, relative);
 }

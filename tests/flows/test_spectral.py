@@ -1,0 +1,180 @@
+"""Spectral normalisation of several matrices at once against torch's parametrisation."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+from robust_diffusion.flows.spectral import normalized_weights, recompute_contexts
+from tests.backends import BACKENDS, FAST, backend
+
+SHAPES = [(6, 5), (5, 6), (64, 70), (1, 4), (4, 1), (1, 1)]
+TOLERANCE = {torch.float64: 1e-13, torch.float32: 5e-6}
+
+
+def layers(rows: int, columns: int, dtype: torch.dtype, count: int = 2) -> nn.ModuleList:
+    torch.manual_seed(0)
+    linears = nn.ModuleList(nn.Linear(columns, rows, bias=False) for _ in range(count))
+    for linear in linears:
+        parametrizations.spectral_norm(linear)
+    return linears.to(dtype)
+
+
+def at_once(linears: nn.ModuleList) -> Tensor:
+    return normalized_weights(list(linears))
+
+
+def by_torch(linears: nn.ModuleList) -> Tensor:
+    return torch.stack([linear.weight for linear in linears])
+
+
+def vectors(linears: nn.ModuleList) -> list[Tensor]:
+    return [buffer.clone() for buffer in linears.buffers()]
+
+
+def with_gradients(linears: nn.ModuleList, weights: list[Tensor]) -> list[Tensor]:
+    """The weights of several calls, and the gradients of a sum over them all."""
+    probe = torch.cos(torch.arange(weights[0].numel())).view_as(weights[0])
+    loss = sum(((i + 1) * weight * probe).sum() for i, weight in enumerate(weights))
+    return [*weights, *torch.autograd.grad(loss, list(linears.parameters()))]
+
+
+def everything(linears: nn.ModuleList, weights: list[Tensor]) -> list[Tensor]:
+    return [*with_gradients(linears, weights), *vectors(linears)]
+
+
+def assert_equal(actual: list[Tensor], expected: list[Tensor]) -> None:
+    for one, two in zip(actual, expected, strict=True):
+        assert one.dtype == two.dtype
+        tolerance = TOLERANCE[one.dtype] * two.abs().max().clamp_min(1.0)
+        assert (one - two).abs().max() <= tolerance
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_numbers_buffers_and_gradients_are_torchs(
+    shape: tuple[int, int], training: bool, name: str, dtype: torch.dtype
+) -> None:
+    ours, theirs = (layers(*shape, dtype).train(training) for _ in range(2))
+    with backend(name):
+        # All calls before any derivative: each must remember its own singular vectors.
+        actual = [at_once(ours) for _ in range(3)]
+        expected = [by_torch(theirs) for _ in range(3)]
+        assert_equal(everything(ours, actual), everything(theirs, expected))
+        with torch.no_grad():  # as an optimiser does
+            for parameter in (*ours.parameters(), *theirs.parameters()):
+                parameter.mul_(0.5).add_(0.1)
+        assert_equal(everything(ours, [at_once(ours)]), everything(theirs, [by_torch(theirs)]))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_buffers_change_in_training_alone(name: str) -> None:
+    linears = layers(6, 5, torch.float64)
+    before = vectors(linears)
+    with backend(name):
+        linears.eval()
+        first, second = (at_once(linears) for _ in range(2))
+        assert torch.equal(first, second)
+        assert all(map(torch.equal, linears.buffers(), before))
+        at_once(linears.train())
+        assert not any(map(torch.equal, linears.buffers(), before))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_any_number_of_layers(count: int, name: str) -> None:
+    ours, theirs = (layers(6, 5, torch.float64, count) for _ in range(2))
+    with backend(name):
+        actual = everything(ours, [at_once(ours)])
+    assert_equal(actual, everything(theirs, [by_torch(theirs)]))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_largest_singular_value_is_one_after_some_calls(name: str) -> None:
+    linears = layers(6, 5, torch.float64)
+    with backend(name), torch.no_grad():
+        for _ in range(100):
+            weights = at_once(linears)
+    for weight in weights:
+        assert torch.linalg.matrix_norm(weight, 2).item() == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_gradcheck_with_the_singular_vectors_as_constants(name: str) -> None:
+    linears = layers(3, 4, torch.float64).eval()
+    originals = [linear.parametrizations.weight.original for linear in linears]
+
+    def normalize(*matrices: Tensor) -> Tensor:
+        for linear, matrix in zip(linears, matrices, strict=True):
+            del linear.parametrizations.weight.original
+            linear.parametrizations.weight.original = matrix
+        return at_once(linears)
+
+    with backend(name):
+        copies = [original.detach().clone().requires_grad_() for original in originals]
+        assert torch.autograd.gradcheck(normalize, copies)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_second_derivative_is_refused(name: str) -> None:
+    linears = layers(6, 5, torch.float64).eval()
+    parameters = list(linears.parameters())
+    with backend(name):
+        loss = at_once(linears).square().sum()
+        gradients = torch.autograd.grad(loss, parameters, create_graph=True)
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            gradients[0].sum().backward()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_matrices_that_are_transposed_in_memory(name: str) -> None:
+    ours, theirs = (layers(6, 5, torch.float64) for _ in range(2))
+    for linear in ours:
+        parameter = linear.parametrizations.weight.original
+        parameter.data = parameter.data.T.contiguous().T
+        assert not parameter.is_contiguous()
+    with backend(name):
+        actual = everything(ours, [at_once(ours)])
+    assert_equal(actual, everything(theirs, [by_torch(theirs)]))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_half_precision_is_torchs(name: str) -> None:
+    ours, theirs = (layers(6, 5, torch.bfloat16) for _ in range(2))
+    with backend(name):
+        assert torch.equal(at_once(ours), by_torch(theirs))
+    assert all(map(torch.equal, ours.buffers(), theirs.buffers()))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_training_after_inference_mode(name: str) -> None:
+    ours, theirs = (layers(6, 5, torch.float64) for _ in range(2))
+    with backend(name):
+        with torch.inference_mode():
+            at_once(ours)
+        by_torch(theirs)
+        actual = everything(ours, [at_once(ours)])
+    assert_equal(actual, everything(theirs, [by_torch(theirs)]))
+
+
+def calls(linears: nn.ModuleList, count: int) -> list[Tensor]:
+    return [at_once(linears) for _ in range(count)]
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_evaluating_anew_gives_the_same_weights_and_leaves_the_vectors(name: str) -> None:
+    linears = layers(6, 5, torch.float64)
+    first, again = recompute_contexts()
+    with backend(name):
+        with first:
+            expected = with_gradients(linears, calls(linears, 3))
+        calls(linears, 2)  # what comes between the two
+        before = vectors(linears)
+        for _ in range(2):  # as often as there are backward passes
+            with again:
+                assert_equal(with_gradients(linears, calls(linears, 3)), expected)
+        assert all(map(torch.equal, linears.buffers(), before))
+        calls(linears, 1)
+        assert not any(map(torch.equal, linears.buffers(), before))

@@ -1,0 +1,129 @@
+"""Initial value problems, and all that a solver makes of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from robust_diffusion.flows import Beltrami
+from robust_diffusion.integrators import RightHandSide
+from robust_diffusion.solver import Solver
+from tests.graphs import (
+    CHANNELS,
+    random_graph,
+    random_signal,
+    with_weight,
+    without_type_checks,
+)
+
+
+@dataclass
+class Problem:
+    """A right-hand side, the module inside, an initial state, and what else has a gradient."""
+
+    rhs: RightHandSide
+    module: nn.Module
+    z: Tensor
+    leaves: list[Tensor]
+
+
+Maker = Callable[[torch.dtype], Problem]
+
+
+class Driven(nn.Module):
+    """Nonlinear, and dependent on time in every term."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.matrix = nn.Parameter(torch.randn(CHANNELS, CHANNELS, generator=generator))
+
+    def forward(self, t: Tensor, z: Tensor) -> Tensor:
+        return torch.tanh((z + t) @ self.matrix) * torch.cos(3 * t) - t * z.sin()
+
+
+def driven(dtype: torch.dtype) -> Problem:
+    module, z = Driven().to(dtype), random_signal().to(dtype).requires_grad_()
+    return Problem(module, module, z, [z, module.matrix])
+
+
+def beltrami(dtype: torch.dtype, *, training: bool = False) -> Problem:
+    torch.manual_seed(0)
+    flow = Beltrami(CHANNELS, heads=2, attention_channels=6).to(dtype).train(training)
+    graph, z = random_graph(), random_signal().to(dtype).requires_grad_()
+    weight = graph.weight.to(dtype).requires_grad_()
+    graph = with_weight(graph, weight)
+    return Problem(lambda t, x: flow(t, x, graph), flow, z, [z, weight, *flow.parameters()])
+
+
+def beltrami_in_training(dtype: torch.dtype) -> Problem:
+    """Each evaluation takes one more step of the power iteration of the spectral norms."""
+    return beltrami(dtype, training=True)
+
+
+@dataclass
+class Solved:
+    """What came of a solve.
+
+    Args:
+        times: Of the evaluations, those of the backward pass included.
+        end: The state at the end.
+        gradients: Of a sum over the end.
+        buffers: Those of the module, after the backward pass.
+        kept: Bytes that the forward pass left for the backward pass.
+    """
+
+    times: list[Tensor]
+    end: Tensor
+    gradients: list[Tensor]
+    buffers: list[Tensor]
+    kept: int
+
+
+def solve(
+    solver: Solver,
+    make: Maker,
+    *,
+    t_end: float = 1.0,
+    dtype: torch.dtype = torch.float64,
+    passes: int = 1,
+) -> Solved:
+    """Solve a new instance of the problem and differentiate, in so many backward passes."""
+    problem = make(dtype)
+    times: list[Tensor] = []
+    kept: dict[int, int] = {}
+
+    def rhs(t: Tensor, z: Tensor) -> Tensor:
+        times.append(t.detach().clone())
+        return problem.rhs(t, z)
+
+    def note(saved: Tensor) -> Tensor:
+        storage = saved.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return saved
+
+    with without_type_checks():  # of the flow: they take longer than it does
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
+            end = solver.integrate(rhs, problem.z, t_end)
+        loss = (end * random_signal(1, end.size(1), end.size(0)).to(dtype)).sum()
+        for _ in range(passes):
+            gradients = torch.autograd.grad(loss, problem.leaves, retain_graph=True)
+    buffers = [buffer.clone() for buffer in problem.module.buffers()]
+    return Solved(times, end.detach(), list(gradients), buffers, sum(kept.values()))
+
+
+def assert_identical(actual: Solved, expected: Solved) -> None:
+    """Every number to the last bit."""
+    for name in ("times", "gradients", "buffers"):
+        pairs = zip(getattr(actual, name), getattr(expected, name), strict=True)
+        assert all(torch.equal(*pair) and pair[0].dtype == pair[1].dtype for pair in pairs), name
+    assert torch.equal(actual.end, expected.end)
+
+
+def assert_close(actual: Solved, expected: Solved, tolerance: float) -> None:
+    """All numbers relative to the largest of their tensor."""
+    ours = [actual.end, *actual.gradients, *actual.buffers]
+    theirs = [expected.end, *expected.gradients, *expected.buffers]
+    for one, two in zip(ours, theirs, strict=True):
+        assert (one - two).abs().max() <= tolerance * two.abs().max()

@@ -1,0 +1,163 @@
+"""Dormand and Prince's method against torchdiffeq's and against exact solutions."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torchdiffeq._impl import rk_common
+
+from robust_diffusion.errors import TrainingError
+from robust_diffusion.integrators.adaptive import ERROR, MIDDLE, NODES, STAGES
+from robust_diffusion.solver import Solver
+from tests.backends import BACKENDS, backend
+from tests.integrators.problems import (
+    Maker,
+    assert_close,
+    beltrami,
+    beltrami_in_training,
+    driven,
+    solve,
+)
+
+ONES = torch.ones(2, 2, dtype=torch.float64)
+
+Rhs = Callable[[Tensor, Tensor], Tensor]
+
+
+def dopri5(tolerance: float, **options: object) -> Solver:
+    return Solver("dopri5", rtol=tolerance, atol=tolerance / 10, **options)
+
+
+@pytest.mark.parametrize("t_end", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-7])
+@pytest.mark.parametrize("make", [driven, beltrami, beltrami_in_training])
+def test_steps_and_numbers_are_torchdiffeqs(
+    make: Maker, tolerance: float, t_end: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # torchdiffeq differentiates through the length of the first step, and of no other.
+    first_step = torch.no_grad()(rk_common._select_initial_step)
+    monkeypatch.setattr(rk_common, "_select_initial_step", first_step)
+    own, theirs = (
+        solve(dopri5(tolerance, engine=engine), make, t_end=t_end)
+        for engine in ("own", "torchdiffeq")
+    )
+    assert len(own.times) == len(theirs.times)
+    torch.testing.assert_close(own.times, theirs.times, rtol=0, atol=1e-8)
+    assert_close(own, theirs, 1e-10)
+
+
+def test_the_first_steps_length_is_the_only_difference_in_the_derivative() -> None:
+    for tolerance in (1e-4, 1e-8):
+        own, theirs = (
+            solve(dopri5(tolerance, engine=engine), beltrami) for engine in ("own", "torchdiffeq")
+        )
+        assert_close(own, theirs, tolerance)
+
+
+@pytest.mark.parametrize("make", [driven, beltrami])
+def test_single_precision(make: Maker) -> None:
+    own, theirs = (
+        solve(dopri5(1e-4, engine=engine), make, dtype=torch.float32)
+        for engine in ("own", "torchdiffeq")
+    )
+    assert own.end.dtype == own.times[0].dtype == torch.float32
+    assert len(own.times) == len(theirs.times)
+    torch.testing.assert_close(own.end, theirs.end, rtol=0, atol=1e-3)
+
+
+def harmonic(t: Tensor, z: Tensor) -> Tensor:
+    return torch.stack([z[1], -z[0]])
+
+
+EXACT: dict[str, tuple[Rhs, Callable[[float], Tensor]]] = {
+    "decay": (lambda t, z: -z, lambda t: math.exp(-t) * ONES),
+    "driven": (lambda t, z: 2 * t * z, lambda t: math.exp(t**2) * ONES),
+    "blow up": (lambda t, z: z.square() / 4, lambda t: ONES / (1 - t / 4)),
+    "harmonic": (
+        harmonic,
+        lambda t: torch.tensor(
+            [[math.cos(t) + math.sin(t)] * 2, [math.cos(t) - math.sin(t)] * 2], dtype=torch.float64
+        ),
+    ),
+    "late": (  # asleep until t = 1, so that the first steps are far too long
+        lambda t, z: 50 * torch.exp(-50 * (t - 1).square()) * torch.ones_like(z),
+        lambda t: (
+            ONES * (1 + (math.erf(50**0.5 * (t - 1)) + math.erf(50**0.5)) * (12.5 * math.pi) ** 0.5)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", EXACT)
+@pytest.mark.parametrize("t_end", [0.1, 1.7])
+def test_exact_solutions_to_the_tolerance(problem: str, t_end: float) -> None:
+    rhs, exact = EXACT[problem]
+    expected = exact(t_end)
+    for tolerance in (1e-3, 1e-6, 1e-9):
+        end = dopri5(tolerance, engine="own").integrate(rhs, ONES, t_end)
+        assert (end - expected).abs().max() < 50 * tolerance * expected.abs().max()
+
+
+def test_coefficients_make_a_method_of_order_five() -> None:
+    rows = [(), *STAGES]
+    nodes = [0.0, *NODES]
+    for row, node in zip(rows, nodes, strict=True):
+        assert sum(row) == pytest.approx(node, abs=1e-14)
+    for weights, order, total in (((*STAGES[-1], 0.0), 5, 1.0), (MIDDLE, 4, 0.5)):
+        for power in range(order):
+            moment = sum(w * c**power for w, c in zip(weights, nodes, strict=True))
+            assert moment == pytest.approx(total ** (power + 1) / (power + 1), abs=1e-12)
+    for power in range(4):  # the error is that of order 4
+        assert sum(w * c**power for w, c in zip(ERROR, nodes, strict=True)) == pytest.approx(
+            0, abs=1e-12
+        )
+    assert abs(sum(w * c**4 for w, c in zip(ERROR, nodes, strict=True))) > 1e-4
+
+
+def smooth_until(end: float, beyond: float) -> Rhs:
+    return lambda t, z: torch.where(t < end, z, beyond)
+
+
+STUCK: dict[str, tuple[Rhs, Tensor]] = {
+    "blows up": (lambda t, z: z.square(), ONES),
+    "not a number": (lambda t, z: -z, ONES * math.nan),
+    "not a number later": (smooth_until(0.5, math.nan), ONES),
+    "infinite slope later": (smooth_until(0.5, math.inf), ONES),
+    "infinite state": (lambda t, z: -z, ONES * math.inf),
+    "infinite state, finite slope": (lambda t, z: torch.ones_like(z), ONES * math.inf),
+    "infinite slope": (lambda t, z: z * math.inf, ONES),
+    "overflow": (lambda t, z: z * 1e30, ONES.float()),
+    "singular": (lambda t, z: 1 / (1 - t) ** 2 * z, ONES),
+}
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("problem", STUCK)
+def test_a_solve_that_is_stuck_is_an_error(problem: str, checkpoint: bool) -> None:
+    rhs, z = STUCK[problem]
+    z = z.clone().requires_grad_()
+    with pytest.raises(TrainingError, match=r"solver=dopri5: .*not finite.*; loosen solver\.rtol"):
+        dopri5(1e-3, engine="own", checkpoint=checkpoint).integrate(rhs, z, 2.0)
+
+
+def test_nothing_moves() -> None:
+    end = dopri5(1e-3, engine="own").integrate(lambda t, z: 0 * z, ONES, 3.0)
+    assert torch.equal(end, ONES)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("make", [driven, beltrami, beltrami_in_training])
+def test_a_checkpointed_solve_has_the_same_gradients_and_keeps_less(make: Maker, name: str) -> None:
+    with backend(name):
+        plain, lean, repeated = (
+            solve(dopri5(1e-7, checkpoint=on), make, passes=passes)
+            for on, passes in ((False, 1), (True, 1), (True, 2))
+        )
+    assert torch.equal(lean.end, plain.end)
+    for other in (lean, repeated):
+        assert_close(other, plain, 0.0 if make is not beltrami_in_training else 1e-13)
+        for kept, expected in zip(other.buffers, plain.buffers, strict=True):
+            assert torch.equal(kept, expected)
+    assert lean.kept < plain.kept / 3

@@ -1,0 +1,148 @@
+"""Loops of equal steps against torchdiffeq, bit for bit."""
+
+import math
+
+import pytest
+import torch
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.integrators import METHODS, solve_fixed_step
+from robust_diffusion.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver
+from tests.backends import BACKENDS, backend
+from tests.graphs import without_type_checks
+from tests.integrators.problems import (
+    Maker,
+    assert_close,
+    assert_identical,
+    beltrami,
+    beltrami_in_training,
+    driven,
+    solve,
+)
+
+ADAMS = ["explicit_adams", "implicit_adams", "fixed_adams"]
+
+
+@pytest.mark.parametrize(("t_end", "dtype"), [(1.0, torch.float64), (0.3, torch.float32)])
+@pytest.mark.parametrize(
+    ("method", "num_steps"),
+    [
+        *[(method, num_steps) for method in sorted(METHODS) for num_steps in (1, 2, 3, 7)],
+        *[(method, num_steps) for method in ADAMS for num_steps in (1, 2)],
+    ],
+)
+@pytest.mark.parametrize("make", [driven, beltrami_in_training])
+def test_every_bit_is_torchdiffeqs(
+    make: Maker, method: str, num_steps: int, t_end: float, dtype: torch.dtype
+) -> None:
+    own, theirs = (
+        solve(Solver(method, num_steps=num_steps, engine=engine), make, t_end=t_end, dtype=dtype)
+        for engine in ("own", "torchdiffeq")
+    )
+    assert_identical(own, theirs)
+
+
+def test_auto_takes_the_own_loop_where_there_is_one() -> None:
+    for method in FIXED_STEP_METHODS:
+        adams = method in ADAMS
+        assert Solver(method, num_steps=2).own_loop
+        assert Solver(method, num_steps=3).own_loop != adams
+        assert not Solver(method, num_steps=2, engine="torchdiffeq").own_loop
+        assert not Solver(method, num_steps=2, adjoint=True).own_loop
+    for method in ADAPTIVE_METHODS - {"scipy_solver"}:
+        assert Solver(method, rtol=1e-3, atol=1e-3).own_loop == (method == "dopri5")
+
+
+def test_a_checkpointed_solve_in_inference_mode() -> None:
+    problem = beltrami(torch.float64)
+    solver = Solver("rk4", num_steps=3, engine="own", checkpoint=True)
+    end = solver.integrate(problem.rhs, problem.z, 1.0)
+    with torch.inference_mode():
+        inferred = solver.integrate(problem.rhs, problem.z.detach(), 1.0)
+    assert torch.equal(end, inferred)
+    assert not inferred.requires_grad
+
+
+def test_nothing_is_integrated_over_no_steps_in_time() -> None:
+    # The function itself, whose caller leaves t_end = 0 out.
+    problem = driven(torch.float64)
+    end = solve_fixed_step(problem.rhs, problem.z, 0.0, METHODS["rk4"], 2)
+    assert torch.equal(end, problem.z)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("make", [driven, beltrami, beltrami_in_training])
+@pytest.mark.parametrize(("method", "num_steps"), [("euler", 12), ("rk4", 4), ("fixed_adams", 2)])
+def test_a_checkpointed_solve_has_the_same_gradients_and_keeps_states_alone(
+    method: str, num_steps: int, make: Maker, name: str
+) -> None:
+    with backend(name):
+        plain, lean, repeated = (
+            solve(Solver(method, num_steps=num_steps, checkpoint=on), make, passes=passes)
+            for on, passes in ((False, 1), (True, 1), (True, 3))
+        )
+    assert torch.equal(lean.end, plain.end)
+    # The backward pass reads the norms of the matrices off the vectors that it finds, which may
+    # round otherwise; the vectors themselves stay as they are, however often it runs.
+    for other in (lean, repeated):
+        assert_close(other, plain, 0.0 if make is not beltrami_in_training else 1e-14)
+        for kept, expected in zip(other.buffers, plain.buffers, strict=True):
+            assert torch.equal(kept, expected)
+    assert len(lean.times) == 2 * len(plain.times)
+    assert len(repeated.times) == 4 * len(plain.times)
+    state, times = plain.end.nbytes, 8 * len(plain.times)
+    assert lean.kept == num_steps * state + times
+    assert lean.kept < plain.kept / 4 * (1 if make is not driven else 2)
+
+
+@pytest.mark.parametrize("engine", ["own", "torchdiffeq"])
+def test_vectors_of_the_spectral_norm_move_on_by_the_evaluations(engine: str) -> None:
+    solver = Solver("rk4", num_steps=2, engine=engine, checkpoint=engine == "own")
+    solved, other = solve(solver, beltrami_in_training), beltrami_in_training(torch.float64)
+    for _ in range(8):
+        other.module.attention.key.weight, other.module.attention.query.weight  # noqa: B018
+    torch.testing.assert_close(solved.buffers, list(other.module.buffers()))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *[{"method": method, "num_steps": 3} for method in ADAMS],
+        {"method": "rk4", "num_steps": 2, "adjoint": True},
+        {"method": "dopri8", "rtol": 1e-3, "atol": 1e-3},
+        {"method": "dopri5", "rtol": 1e-3, "atol": 1e-3, "adjoint": True},
+        {"method": "scipy_solver", "rtol": 1e-3, "atol": 1e-3, "adjoint": True},
+    ],
+    ids=str,
+)
+def test_what_needs_an_own_loop_is_refused_where_there_is_none(options: dict[str, object]) -> None:
+    who = f"{options['method']}{' and the adjoint' if options.get('adjoint') else ''}"
+    with pytest.raises(ConfigError, match=rf"solver\.engine=own: .*{who}; use auto or torchdiffeq"):
+        Solver(**options, engine="own")
+    for engine in ("auto", "torchdiffeq"):
+        Solver(**options, engine=engine)
+        with pytest.raises(ConfigError, match=rf"solver\.checkpoint=true: .*{who} here.*; drop it"):
+            Solver(**options, engine=engine, checkpoint=True)
+
+
+def test_torchdiffeq_cannot_checkpoint() -> None:
+    with pytest.raises(ConfigError, match=r"solver\.checkpoint=true: .*engine=auto"):
+        Solver("rk4", num_steps=2, engine="torchdiffeq", checkpoint=True)
+
+
+@pytest.mark.parametrize("engine", ["fast", None])
+def test_an_unknown_engine_names_the_known_ones(engine: str | None) -> None:
+    message = rf"solver\.engine={engine}: unknown; use one of auto, own, torchdiffeq"
+    with without_type_checks(), pytest.raises(ConfigError, match=message):
+        Solver("rk4", num_steps=2, engine=engine)
+
+
+def test_a_single_step_of_each_method_by_hand() -> None:
+    # dz/dt = t + z from z(0) = 1 by one step of length 1, from the methods' tableaus.
+    ends = {"euler": 2.0, "midpoint": 3.0, "heun2": 3.0, "heun3": 10 / 3, "rk4": 41 / 12}
+    assert ends.keys() == METHODS.keys()
+    one = torch.ones(1, 1, dtype=torch.float64)
+    for method, expected in ends.items():
+        end = Solver(method, num_steps=1).integrate(lambda t, z: t + z, one, 1.0)
+        assert end.item() == pytest.approx(expected, rel=1e-14)
+    assert 2 * math.e - 2 == pytest.approx(ends["rk4"], abs=0.03)

@@ -1,0 +1,237 @@
+"""Which backend is taken, and how the compiled one is built."""
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.operators import current_backend, kernels_for, set_backend
+from robust_diffusion.operators.kernels import build, compiled, selection
+from tests.backends import backend, has_compiler
+from tests.graphs import without_type_checks
+
+needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+
+ONES = torch.ones(2, 3)
+
+
+@pytest.fixture(autouse=True)
+def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has chosen nothing and loaded nothing, with a cache of its own."""
+    monkeypatch.setenv("ROBUST_DIFFUSION_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(selection._Setting, "asked", "auto")
+    monkeypatch.setattr(selection._Setting, "effective", None)
+    monkeypatch.setattr(selection, "_compiled", cache(compiled.CompiledKernels))
+    monkeypatch.setattr(compiled, "load_library", cache(build.load_library.__wrapped__))
+
+
+@pytest.fixture
+def without_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+
+
+def script(path: Path, *lines: str) -> str:
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def quick_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """The compiler without its optimisation; returns how often it has compiled so far."""
+    calls, real = tmp_path / "calls", build._compiler()
+    monkeypatch.setenv(
+        "CXX", script(tmp_path / "cxx", f'echo "$@" >> {calls}', f'exec {real} "$@" -O0')
+    )
+
+    def count() -> int:
+        lines = calls.read_text().splitlines() if calls.exists() else []
+        return sum("-DREAL=" in line for line in lines)
+
+    return count
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.usefixtures("without_compiler")
+def test_auto_without_a_compiler_is_torch_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for _ in range(2):  # as in the cells of a sweep
+        assert set_backend("auto") == "torch"
+        kernels = kernels_for(ONES)
+        assert kernels is not None
+        assert kernels.name == current_backend() == "torch"
+    (warning,) = warnings_of(caplog)
+    assert warning.startswith("backend=auto: no compiled kernels, so torch")
+    assert "no C++ compiler found (c++, g++, clang++, or one named by CXX)" in warning
+    assert "\n" not in warning
+
+
+@pytest.mark.usefixtures("without_compiler")
+def test_compiled_without_a_compiler_is_an_error_that_changes_nothing() -> None:
+    set_backend("reference")
+    message = (
+        r"backend=compiled: no C\+\+ compiler found .*; install a C\+\+ compiler or use backend"
+    )
+    with pytest.raises(ConfigError, match=message):
+        set_backend("compiled")
+    assert current_backend() == "reference"
+
+
+@pytest.mark.parametrize("name", ["nonsense", "", "Torch", None])
+def test_an_unknown_backend_is_an_error_that_names_the_known_ones(name: Any) -> None:
+    message = rf"backend={name}: unknown; use one of auto, compiled, reference, torch"
+    with without_type_checks(), pytest.raises(ConfigError, match=message):
+        set_backend(name)
+
+
+@pytest.mark.parametrize("name", ["torch", "reference"])
+def test_a_backend_that_is_asked_for_is_taken(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert set_backend(name) == current_backend() == name
+    assert (kernels_for(ONES) is None) == (name == "reference")
+    assert not caplog.records
+    assert not (Path(os.environ["ROBUST_DIFFUSION_CACHE"])).exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (["echo 'cc1plus: warning: odd' >&2", "echo 'x.h:1: error: bad' >&2"], "x.h:1: error: bad"),
+        (["echo nothing useful"], "failed"),
+    ],
+)
+def test_a_broken_compiler_is_one_line(
+    body: list[str],
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = script(tmp_path / "broken", *body, "exit 1")
+    monkeypatch.setenv("CXX", path)
+    with pytest.raises(ConfigError) as raised:
+        set_backend("compiled")
+    assert str(raised.value).startswith(f"backend=compiled: {path}: {reason}; ")
+    assert "\n" not in str(raised.value)
+    assert set_backend("auto") == "torch"
+    assert warnings_of(caplog)[0].endswith(f"{path}: {reason}")
+
+
+def test_a_compiler_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", script(tmp_path / "hangs", "exec sleep 60"))
+    monkeypatch.setattr(build, "TIMEOUT", 0.1)
+    with pytest.raises(ConfigError, match=r"hangs: .*timed out"):
+        set_backend("compiled")
+
+
+@needs_compiler
+def test_a_library_is_built_once_and_kept(
+    quick_compiler: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert set_backend("compiled") == "compiled"
+    assert quick_compiler() == 1
+    kernels = kernels_for(ONES)
+    assert kernels is not None
+    assert kernels.name == "compiled"
+    folder = Path(os.environ["ROBUST_DIFFUSION_CACHE"])
+    (library,) = folder.glob("*.so")
+    assert library.name.startswith("kernels-float-")
+    # Another process, as it were; and in a folder that nobody can write to.
+    monkeypatch.setattr(compiled, "load_library", cache(build.load_library.__wrapped__))
+    monkeypatch.setattr(build, "FileLock", None)
+    with without_type_checks():
+        compiled.CompiledKernels()
+    assert quick_compiler() == 1
+    assert [path for path in folder.iterdir() if path.suffix != ".lock"] == [library]
+
+
+@needs_compiler
+def test_other_sources_flags_and_compilers_make_another_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = build._compiler()
+    names = [build._identity(compiler)]
+    assert build._identity(compiler) == names[0]
+    monkeypatch.setattr(build, "ARITHMETIC", (*build.ARITHMETIC, "-fwrapv"))
+    names.append(build._identity(compiler))
+    changed = tmp_path / "native"
+    shutil.copytree(build.SOURCES, changed)
+    with (changed / "edges.h").open("a") as header:
+        header.write("// more\n")
+    monkeypatch.setattr(build, "SOURCES", changed)
+    names.append(build._identity(compiler))
+    other = script(tmp_path / "other", f'exec {compiler} -DANOTHER_VERSION "$@"')
+    names.append(build._identity(other))
+    assert len(set(names)) == 4
+
+
+@needs_compiler
+@pytest.mark.parametrize("obstacle", ["file", "no locks", "not a library"])
+def test_a_cache_that_cannot_be_used_falls_back(
+    obstacle: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = tmp_path / "cache"
+    if obstacle == "file":  # as root, no folder is ever read-only
+        folder.write_text("")
+    elif obstacle == "no locks":
+
+        def refuse(path: str) -> None:
+            raise NotImplementedError("FileSystem does not appear to support flock")
+
+        monkeypatch.setattr(build, "FileLock", refuse)
+    else:
+        folder.mkdir()
+        (folder / f"kernels-float-{build._identity(build._compiler())}.so").write_text("half of it")
+    assert set_backend("auto") == "torch"
+    (warning,) = warnings_of(caplog)
+    assert str(folder) in warning
+    assert "\n" not in warning
+    with pytest.raises(ConfigError, match=rf"backend=compiled: {folder}"):
+        set_backend("compiled")
+
+
+@needs_compiler
+def test_two_processes_at_once_build_it_once(quick_compiler: Callable[[], int]) -> None:
+    # The module alone: it needs none of what the package imports.
+    code = f"import runpy; runpy.run_path({build.__file__!r})['load_library']('float')"
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for process in both:
+        assert process.communicate(timeout=100)[1] == ""
+        assert process.returncode == 0
+    assert quick_compiler() == 1
+
+
+def test_the_helper_of_the_tests_puts_back_what_was_set() -> None:
+    with backend("torch"):
+        assert current_backend() == "torch"
+        with backend("reference"):
+            assert kernels_for(ONES) is None
+        assert current_backend() == "torch"
+    assert selection._Setting.effective is None
+
+
+def test_the_command_line_refuses_an_unknown_backend_in_one_line(cli: Callable[..., Any]) -> None:
+    with backend("torch"), without_type_checks():
+        outcome = cli("backend=nonsense", "flow=heat", "trainer=cpu")
+    assert outcome.status == 1
+    assert outcome.err.splitlines() == [outcome.error]
+    assert outcome.error.startswith("error: backend=nonsense: unknown; use one of auto, compiled")

@@ -1,0 +1,694 @@
+"""The fast backends against the equations as they are written, which `reference` evaluates."""
+
+import itertools
+from collections.abc import Callable
+from contextlib import nullcontext
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from robust_diffusion.flows import (
+    Beltrami,
+    Flow,
+    Grand,
+    Heat,
+    HeatPlus,
+    MeanCurvature,
+    PLaplacian,
+)
+from robust_diffusion.operators import (
+    Graph,
+    HeadWeights,
+    Modulation,
+    edge_attention,
+    edge_dot,
+    edge_softmax,
+    edge_squared_distance,
+    kernels_for,
+    modulated_diffusion,
+    spmm,
+)
+from tests.backends import BACKENDS, FAST, backend
+from tests.graphs import MODULATED_FLOWS, without_type_checks
+
+TIME = torch.tensor(0.0)
+NODES = 70  # more than the rows that the C++ code takes at a time
+HEADS = [1, 2, 3, 4, 8]  # of 3 there is no compiled kernel
+WIDTHS = [7, 16, 65, 100]  # one part of the channels, whole and not; several, of all sizes
+GRAPHS = ["weighted", "unweighted", "bare"]
+TINY_GRAPHS = ["loops", "one", "none"]
+
+FLOWS: list[tuple[type[Flow], dict[str, Any]]] = [
+    (Beltrami, {}),
+    (MeanCurvature, {}),
+    *[(PLaplacian, {"p": p}) for p in (1.0, 3.0, 4.0)],
+]
+# Reached by some nodes and channels, not by others.
+FLOORS = {"edges": 0.05, "residual": 0.002}
+CEILINGS = {"edges": 1.3, "residual": 0.02}
+VARIANTS = [
+    (
+        cls,
+        options
+        | {
+            "gradient_norm": norm,
+            "gradient_floor": FLOORS[norm],
+            "gradient_ceiling": CEILINGS[norm] if bounded else None,
+            "attention": attention,
+            "spectral_norm": spectral_norm,
+        },
+    )
+    for (cls, options), norm, bounded, attention, spectral_norm in itertools.product(
+        FLOWS, CEILINGS, [False, True], ["trained", "resampled"], [False, True]
+    )
+]
+CASES = [  # each variant with other heads, widths and graphs
+    pytest.param(*variant, HEADS[i % 5], WIDTHS[(i + i // 16) % 4], GRAPHS[i // 4 % 3])
+    for i, variant in enumerate(VARIANTS)
+]
+
+EXACT = 1e-12
+ROUNDED = 2e-6
+SMALLEST_SCALE = 1e-2
+"""Of a tensor that would be all zeros without rounding, the size that errors are compared with."""
+
+
+def irregular_edges() -> tuple[Tensor, Tensor]:
+    """A hub of many edges, node 1 alone, edges listed twice, and weights, some of them 0."""
+    generator = torch.Generator().manual_seed(0)
+    hub = torch.stack([torch.arange(2, NODES), torch.zeros(NODES - 2, dtype=torch.long)])
+    edges = torch.randint(2, NODES, (2, 120), generator=generator)
+    edge_index = torch.cat([edges, hub, hub.flip(0), edges[:, :9], torch.ones(2, 1).long()], 1)
+    weight = 0.1 + torch.rand(edge_index.size(1), generator=generator, dtype=torch.float64)
+    weight[::6] = 0.0
+    weight[edge_index[1] == 5] = 0.0  # but for its loop
+    weight[-1] = 0.0  # the loop of node 1
+    return edge_index, weight
+
+
+def inputs_of(kind: str, dtype: torch.dtype) -> tuple[Graph, Tensor | None]:
+    """A graph, and the weights as the caller knows them."""
+    if kind in GRAPHS:
+        (edge_index, weight), nodes = irregular_edges(), NODES
+    else:
+        edge_index, weight = torch.zeros(2, 0, dtype=torch.long), torch.zeros(0)
+        nodes = {"loops": 5, "one": 1, "none": 3}[kind]
+    if kind == "unweighted":
+        return Graph.from_edge_index(edge_index, num_nodes=nodes, dtype=dtype), None
+    leaf = weight.to(dtype).requires_grad_()
+    self_loops = kind not in ("bare", "none")
+    return Graph.from_edge_index(edge_index, leaf, num_nodes=nodes, self_loops=self_loops), leaf
+
+
+def signal(nodes: int, channels: int) -> Tensor:
+    """Features of about unit length, the same numbers in both precisions."""
+    generator = torch.Generator().manual_seed(1)
+    return (torch.randn(nodes, channels, generator=generator) / channels**0.5).double()
+
+
+def small_flow(cls: type[Flow], channels: int, **options: Any) -> Flow:
+    torch.manual_seed(2)
+    if not issubclass(cls, Heat):
+        options = {"attention_channels": 24} | options
+    return cls(channels, **options).eval()
+
+
+def evaluate(flow: Flow, kind: str, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The derivative of the state, and the gradients of a sum over it, all in float64."""
+    flow = deepcopy(flow).to(dtype)
+    graph, weight = inputs_of(kind, dtype)
+    z = signal(graph.num_nodes, flow.channels).to(dtype).requires_grad_()
+    out = flow(TIME, z, flow.prepare(z, graph))
+    (out * signal(*out.T.shape).T.to(dtype)).sum().backward()
+    values = {"out": out.detach(), "d_z": z.grad, **gradient_of_weights(weight)}
+    values |= {f"d_{key}": parameter.grad for key, parameter in flow.named_parameters()}
+    return {name: value.double() for name, value in values.items()}
+
+
+def gradient_of_weights(weight: Tensor | None) -> dict[str, Tensor]:
+    """Of edges of weight 0 the logarithm, or so: they may have e^50 times the say of others."""
+    if weight is None or weight.grad is None:
+        return {}
+    there = weight.detach() > 0
+    return {"d_weight": weight.grad[there], "d_absent": weight.grad[~there].double().asinh()}
+
+
+def distance(actual: Tensor, expected: Tensor) -> float:
+    """Largest difference, relative to the largest entry."""
+    if expected.numel() == 0:
+        return 0.0
+    scale = expected.abs().max().clamp_min(SMALLEST_SCALE)
+    return ((actual - expected).abs().max() / scale).item()
+
+
+def assert_backend_right(
+    name: str, compute: Callable[[torch.dtype], dict[str, Tensor]], *, rounded: float = ROUNDED
+) -> None:
+    """What `reference` computes: in float64 to rounding, in float32 about as near the truth."""
+    # Checking shapes takes longer than what is checked, so it is left to one of the four.
+    with backend("reference"), without_type_checks():
+        truth, single = compute(torch.float64), compute(torch.float32)
+    for dtype, checks in (
+        (torch.float64, nullcontext()),
+        (torch.float32, without_type_checks()),
+    ):
+        with backend(name), checks:
+            actual = compute(dtype)
+        assert actual.keys() == truth.keys()
+        for key, expected in truth.items():
+            error, own = (distance(values[key], expected) for values in (actual, single))
+            allowed = EXACT if dtype == torch.float64 else max(rounded, 8 * own)
+            assert error <= allowed, f"{key}, {dtype}: {error:.1e}, allowed {allowed:.1e}"
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize(("cls", "options", "heads", "width", "kind"), CASES)
+def test_modulated_flows(
+    cls: type[Flow],
+    options: dict[str, Any],
+    heads: int,
+    width: int,
+    kind: str,
+    name: str,
+) -> None:
+    flow = small_flow(cls, width, heads=heads, **options)
+    assert_backend_right(name, lambda dtype: evaluate(flow, kind, dtype))
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("heads", HEADS)
+def test_every_number_of_heads_and_channels(heads: int, width: int, name: str) -> None:
+    channels = 8 * heads if heads != 2 else 14 * heads  # of all heads 8, 28, 24, 32 or 64
+    flow = small_flow(Beltrami, width, heads=heads, attention_channels=channels)
+    assert_backend_right(name, lambda dtype: evaluate(flow, "weighted", dtype))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize(("cls", "options"), VARIANTS, ids=range(len(VARIANTS)))
+def test_every_combination(cls: type[Flow], options: dict[str, Any], name: str) -> None:
+    for i, (heads, width) in enumerate(itertools.product(HEADS, WIDTHS)):
+        flow = small_flow(cls, width, heads=heads, **options)
+        kind = GRAPHS[i % 3]
+        assert_backend_right(name, lambda dtype: evaluate(flow, kind, dtype))  # noqa: B023
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("kind", TINY_GRAPHS)
+@pytest.mark.parametrize(
+    ("cls", "options"), [*FLOWS, (Beltrami, {"gradient_norm": "residual"}), (Grand, {}), (Heat, {})]
+)
+def test_graphs_of_almost_nothing(
+    cls: type[Flow], options: dict[str, Any], kind: str, name: str
+) -> None:
+    flow = small_flow(cls, 7, **options)
+    assert_backend_right(name, lambda dtype: evaluate(flow, kind, dtype))
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("kind", GRAPHS)
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        *[
+            (Grand, {"attention": kind, "heads": h})
+            for kind in ("trained", "resampled")
+            for h in HEADS
+        ],
+        *[
+            (cls, {"weights": w})
+            for cls in (Heat, HeatPlus)
+            for w in ("uniform", "frozen_attention")
+        ],
+        (PLaplacian, {"modulation": "power"}),
+    ],
+    ids=str,
+)
+def test_flows_of_several_operators(
+    cls: type[Flow], options: dict[str, Any], kind: str, name: str
+) -> None:
+    flow = small_flow(cls, 16, **options)
+    assert_backend_right(name, lambda dtype: evaluate(flow, kind, dtype))
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("heads", HEADS)
+def test_the_backend_is_the_one_that_computes(
+    name: str, heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    with backend(name):
+        kernels = kernels_for(signal(3, 4), heads=heads)
+        assert kernels is not None
+        assert kernels.name == ("torch" if heads == 3 else name)
+        diffuse = kernels.diffuse
+
+        def note(*arguments: Any) -> Any:
+            calls.append(kernels.name)
+            return diffuse(*arguments)
+
+        monkeypatch.setattr(kernels, "diffuse", note)
+        evaluate(small_flow(Beltrami, 7, heads=heads), "weighted", torch.float64)
+    assert calls == [kernels.name]
+
+
+@pytest.mark.parametrize("norm", ["edges", "residual"])
+def test_ceilings_are_reached_and_not_by_all(norm: Any) -> None:
+    graph, _ = inputs_of("weighted", torch.float64)
+    for width in WIDTHS:
+        flow = small_flow(Beltrami, width, gradient_norm=norm, gradient_floor=0.002).double()
+        z = signal(NODES, width)
+        attention = flow.attention(z, graph)
+        squared = flow.norm(z, attention, graph).square()
+        if norm == "residual":
+            squared = (spmm(attention, z, graph) - z).square()
+        share = (squared > CEILINGS[norm]).double().mean()
+        assert 0.05 < share < 0.95
+        assert norm == "edges" or (squared < FLOORS[norm]).any()
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("ceiling", [1.0, 1.3, 2.1, 5.2, 5.7])
+def test_no_gradient_passes_a_ceiling_whatever_its_last_bit(ceiling: float, name: str) -> None:
+    # In float32 the root of a ceiling is not always that of the rounded ceiling.
+    flow = small_flow(MeanCurvature, 7, gradient_ceiling=ceiling)
+    graph, _ = inputs_of("unweighted", torch.float32)
+    gradients = []
+    for name_now in ("reference", name):
+        z = (5 * signal(NODES, 7)).float().requires_grad_()
+        with backend(name_now):
+            flow(TIME, z, graph).square().sum().backward()
+        assert z.grad is not None
+        gradients.append(z.grad)
+    assert distance(gradients[1], gradients[0]) < 1e-5
+
+
+def tiny_inputs(key_bias: bool) -> tuple[tuple[Tensor, ...], Graph]:
+    """Features, matrices of 2 heads, a bias and weights, of 4 nodes and 8 edges, one twice."""
+    edge_index = torch.tensor([[0, 1, 2, 0, 0, 1, 2, 3], [1, 2, 0, 1, 0, 1, 2, 3]])
+    graph = Graph.from_edge_index(edge_index, num_nodes=4, self_loops=False, dtype=torch.float64)
+    torch.manual_seed(3)
+    tensors = [torch.randn(4, 3), torch.randn(1 if key_bias else 2, 2, 2, 3), torch.rand(8) + 0.2]
+    if key_bias:
+        tensors.append(torch.randn(2, 2))
+    return tuple(tensor.double().requires_grad_() for tensor in tensors), graph
+
+
+def tiny_diffusion(
+    modulation: Modulation, graph: Graph
+) -> Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]:
+    def diffuse(z: Tensor, matrix: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        kernels = kernels_for(z, heads=2)
+        assert kernels is not None
+        weights = HeadWeights(matrix, bias)
+        weighted = Graph(graph.src, graph.dst, weight, graph.num_nodes)
+        return modulated_diffusion(z, weights, weighted, modulation, kernels)
+
+    return diffuse
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("exponents", [(-1.0, -1.0), (0.0, -1.0), (0.0, 1.0), (0.0, 2.0)])
+@pytest.mark.parametrize("residual", [False, True])
+def test_gradcheck_of_the_diffusion(
+    residual: bool, exponents: tuple[float, float], name: str
+) -> None:
+    tensors, graph = tiny_inputs(key_bias=residual)
+    modulation = Modulation(*exponents, residual, 0.05, 2.0)
+    with backend(name):
+        assert gradcheck(tiny_diffusion(modulation, graph), tensors, fast_mode=True)
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("key_bias", [False, True])
+def test_gradcheck_of_the_attention(key_bias: bool, name: str) -> None:
+    tensors, graph = tiny_inputs(key_bias)
+
+    def attend(z: Tensor, matrix: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        weighted = Graph(graph.src, graph.dst, weight, graph.num_nodes)
+        return edge_attention(z, HeadWeights(matrix, bias), weighted)
+
+    with backend(name):
+        assert gradcheck(attend, tensors, fast_mode=True)
+
+
+def twice(function: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    (gradient,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
+    gradient.square().sum().backward()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_second_derivative_is_refused_by_every_function(name: str) -> None:
+    (z, matrix, weight), graph = tiny_inputs(key_bias=False)
+    matrix, weight = matrix.detach(), weight.detach()
+    scores = torch.randn(8, 2, dtype=torch.float64, requires_grad=True)
+    modulation = Modulation(-1.0, -1.0, False, 0.05, 2.0)  # noqa: FBT003
+    functions: list[tuple[Callable[[Tensor], Tensor], Tensor]] = [
+        (lambda z: edge_attention(z, HeadWeights(matrix), graph), z),
+        (lambda z: edge_dot(z[:, None], z[:, None], graph), z),
+        (lambda z: edge_squared_distance(z, graph), z),
+        (lambda z: spmm(weight, z, graph), z),
+        (lambda scores: edge_softmax(scores, graph), scores),
+    ]
+    if name != "reference":
+        diffusion = tiny_diffusion(modulation, graph)
+        functions.append((lambda z: diffusion(z, matrix, weight), z))
+    with backend(name):
+        for function, x in functions:
+            with pytest.raises(RuntimeError, match="once_differentiable"):
+                twice(function, x)
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_extreme_scores_of_a_softmax(kind: str, name: str) -> None:
+    def compute(dtype: torch.dtype) -> dict[str, Tensor]:
+        graph, weight = inputs_of(kind, dtype)
+        scores = (200 * signal(graph.num_edges, 2)).to(dtype).requires_grad_()
+        assert scores.abs().max() > 200
+        softmax = edge_softmax(scores, graph)
+        (softmax * signal(*softmax.shape).to(dtype)).sum().backward()
+        assert scores.grad is not None
+        values = {"softmax": softmax.detach(), "d_scores": scores.grad}
+        values |= gradient_of_weights(weight)
+        return {name: value.double() for name, value in values.items()}
+
+    assert_backend_right(name, compute)
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("kind", GRAPHS)
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        (Beltrami, {"gradient_floor": 1e-4}),
+        (MeanCurvature, {"gradient_floor": 1e-4, "gradient_norm": "residual"}),
+        (PLaplacian, {"p": 4.0, "spectral_norm": False}),
+    ],
+)
+def test_extreme_scores_of_attention_and_modulation(
+    cls: type[Flow], options: dict[str, Any], kind: str, name: str
+) -> None:
+    flow = small_flow(cls, 16, heads=4, **options)
+    with torch.no_grad():
+        for parameter in flow.parameters():
+            parameter.mul_(1.0 if options.get("spectral_norm", True) else 100.0)
+
+    def compute(dtype: torch.dtype) -> dict[str, Tensor]:
+        values = evaluate(flow, kind, dtype)
+        assert all(value.isfinite().all() for value in values.values())
+        return values
+
+    assert_backend_right(name, compute, rounded=200 * torch.finfo(torch.float32).eps)
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize(
+    ("scores", "weights"),
+    [
+        ([-15.0, 45.0], [1.0, 0.0]),  # an absent edge of a score far above the others
+        ([-59.0, -59.0], [1e-25, 2e-25]),  # sums that would be 0, and
+        ([59.0, 59.0], [1e25, 2e25]),  # infinite, had the scores not their peak taken off
+    ],
+)
+def test_weights_of_any_size(scores: list[float], weights: list[float], name: str) -> None:
+    edge_index = torch.tensor([[0, 1], [0, 0]])
+
+    def compute(dtype: torch.dtype) -> dict[str, Tensor]:
+        weight = torch.tensor(weights, dtype=dtype, requires_grad=True)
+        graph = Graph.from_edge_index(edge_index, weight, num_nodes=2, self_loops=False)
+        softmax = edge_softmax(torch.tensor([scores, scores], dtype=dtype).T, graph)
+        softmax[0].sum().backward()
+        assert weight.grad is not None
+        gradient = weight.grad.double()
+        return {"softmax": softmax.detach().double(), "d_weight": gradient / gradient.abs().max()}
+
+    assert_backend_right(name, compute)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_edges_of_weight_zero_at_nodes_of_their_own_have_no_gradient(name: str) -> None:
+    # Each node sees itself alone, so nothing flows, whatever the edges that are not there say:
+    # at p = 4 up to e^50 times what the loops do.
+    nodes = torch.arange(40)
+    edge_index = torch.stack([torch.cat([nodes, nodes]), torch.cat([nodes, nodes.roll(1)])])
+    weight = torch.cat([torch.ones(40), torch.zeros(40)]).requires_grad_()
+    graph = Graph.from_edge_index(edge_index, weight, num_nodes=40)
+    flow = small_flow(PLaplacian, 16, p=4.0)
+    z = (5 * signal(40, 16)).float().requires_grad_()
+    with backend(name):
+        flow(TIME, z, graph).sin().sum().backward()
+    for gradient in (weight.grad, z.grad):
+        assert gradient is not None
+        assert gradient.abs().max() == 0
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_nodes_that_attend_to_themselves_alone_pull_at_nobody(name: str) -> None:
+    # Their gradient norm is at its floor, so that what multiplies a rounding error is large.
+    options = {"attention": "resampled", "gradient_floor": 0.01, "gradient_ceiling": 1.1}
+    flow = small_flow(MeanCurvature, 3, heads=1, **options)
+    graph, _ = inputs_of("unweighted", torch.float64)
+    gradients = []
+    for name_now in ("reference", name):
+        z = (1e3 * signal(NODES, 3)).requires_grad_()
+        with backend(name_now):
+            flow.double()(TIME, z, graph).square().sum().backward()
+        assert z.grad is not None
+        gradients.append(z.grad)
+    assert distance(gradients[1], gradients[0]) < EXACT
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_nan_reaches_the_same_nodes(weighted: bool, name: str) -> None:
+    along = torch.arange(19)
+    edge_index = torch.stack([torch.cat([along, along + 1]), torch.cat([along + 1, along])])
+    weight = torch.rand(38) if weighted else None
+    graph = Graph.from_edge_index(edge_index, weight, num_nodes=20)
+    flow, z = small_flow(Beltrami, 7), signal(20, 7).float()
+    z[9, 3] = torch.nan
+    finite = []
+    for name_now in ("reference", name):
+        with backend(name_now), torch.no_grad():
+            finite.append(flow(TIME, z, graph).isfinite().all(1))
+    assert finite[1].tolist() == finite[0].tolist()
+    assert (~finite[0]).nonzero().flatten().tolist() == [7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("width", [7, 16])
+def test_strided_inputs_and_gradients_count_as_if_copied(width: int, name: str) -> None:
+    flow = small_flow(Beltrami, width).double()
+    graph, _ = inputs_of("weighted", torch.float64)
+    z, probe = signal(NODES, width), signal(NODES, width)
+    weight = graph.weight.detach()
+    results = []
+    for strided in (False, True):
+        leaves = [x.T.contiguous().T if strided else x for x in (z, probe)]
+        both = torch.stack([weight, -weight], 1)[:, 0] if strided else weight.clone()
+        assert leaves[0].is_contiguous() != strided
+        assert both.is_contiguous() != strided
+        leaf, both = leaves[0].clone().requires_grad_(), both.requires_grad_()
+        assert leaf.is_contiguous() != strided
+        with backend(name):
+            out = flow(TIME, leaf, Graph(graph.src, graph.dst, both, NODES))
+            results.append(torch.autograd.grad(out, (leaf, both), leaves[1]))
+    for expected, actual in zip(*results, strict=True):
+        assert distance(actual, expected) < EXACT
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("kind", ["weighted", "unweighted"])
+def test_training_after_inference_mode(kind: str, name: str) -> None:
+    flow = small_flow(Beltrami, 7).double()
+    with backend(name):
+        expected = evaluate(flow, kind, torch.float64)
+        edge_index, weight = irregular_edges()
+        z, probe = signal(NODES, 7), signal(7, NODES).T
+        given = None if kind == "unweighted" else weight
+
+        def build() -> Graph:
+            return Graph.from_edge_index(edge_index, given, num_nodes=NODES, dtype=z.dtype)
+
+        outside = build()
+        with torch.inference_mode():
+            for graph in (outside, build()):
+                assert distance(flow(TIME, z, graph), expected["out"]) < EXACT
+        for graph in (outside, build()):
+            leaf = z.clone().requires_grad_()
+            (flow(TIME, leaf, graph) * probe).sum().backward()
+            assert leaf.grad is not None
+            assert distance(leaf.grad, expected["d_z"]) < EXACT
+
+
+def large_graph() -> Graph:
+    generator = torch.Generator().manual_seed(4)
+    edge_index = torch.randint(1500, (2, 9000), generator=generator)
+    weight = torch.rand(9000, generator=generator)
+    weight[::9] = 0.0
+    return Graph.from_edge_index(edge_index, weight, num_nodes=1500)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_compiled_results_do_not_depend_on_the_number_of_threads(residual: bool) -> None:
+    # The kernels alone: products of matrices do depend on it.
+    graph, z = large_graph(), signal(1500, 32).float()
+    projected = signal(1500, 2 * 6 * 4).float().view(1500, 2, 6, 4)
+    modulation = Modulation(-1.0, -1.0, residual, 0.002, 0.02 if residual else 1.3)
+    results = []
+    with backend("compiled"):
+        kernels = kernels_for(z, heads=4)
+        assert kernels is not None
+        for threads in (1, 2, 2, 3):
+            torch.set_num_threads(threads)
+            try:
+                out, diffused = kernels.diffuse(z, projected, graph.weight, graph, modulation)
+                gradients = kernels.diffuse_backward(
+                    out, z, projected, graph.weight, graph, modulation, diffused, with_weight=True
+                )
+            finally:
+                torch.set_num_threads(1)
+            results.append([out, *gradients])
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("norm", ["edges", "residual"])
+def test_more_edges_than_are_held_at_once(norm: str, name: str) -> None:
+    flow, graph = small_flow(Beltrami, 20, gradient_norm=norm), large_graph()
+    ends = []
+    for name_now in ("reference", name):
+        z, weight = signal(1500, 20).float(), graph.weight.clone()
+        leaves = z.requires_grad_(), weight.requires_grad_()
+        with backend(name_now):
+            out = flow(TIME, z, Graph(graph.src, graph.dst, weight, 1500))
+            ends.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    for expected, actual in zip(*ends, strict=True):
+        assert distance(actual, expected) < 1e-5
+
+
+def noting(backward: Callable[..., Any], asked: list[bool]) -> Callable[..., Any]:
+    def note(*arguments: Any, with_weight: bool) -> Any:
+        asked.append(with_weight)
+        gradients = backward(*arguments, with_weight=with_weight)
+        assert (gradients[-1] is not None) == with_weight
+        return gradients
+
+    return note
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("wanted", [False, True])
+def test_gradients_of_the_weights_are_computed_only_if_wanted(
+    wanted: bool, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    graph, _ = inputs_of("weighted", torch.float64)
+    graph = Graph(graph.src, graph.dst, graph.weight.detach().requires_grad_(wanted), NODES)
+    z = signal(NODES, 7)
+    with backend(name):
+        kernels = kernels_for(z, heads=2)
+        for function in ("attend_backward", "diffuse_backward"):
+            monkeypatch.setattr(kernels, function, noting(getattr(kernels, function), asked))
+        for cls in (Beltrami, Grand):
+            flow = small_flow(cls, 7, heads=2).double()
+            flow(TIME, z, graph).sum().backward()
+            assert all(parameter.grad is not None for parameter in flow.parameters())
+    assert set(asked) == {wanted}
+
+
+def saved_bytes(function: Callable[[], Tensor]) -> int:
+    """Bytes of the distinct tensors that are kept for the backward pass."""
+    kept: dict[int, int] = {}
+
+    def note(saved: Tensor) -> Tensor:
+        kept[saved.data_ptr()] = saved.untyped_storage().nbytes()
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
+        out = function()
+    assert out is not None
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("cls", [Beltrami, MeanCurvature, PLaplacian, Grand])
+def test_nothing_of_edges_times_channels_is_kept(cls: type[Flow], name: str) -> None:
+    torch.manual_seed(5)
+    nodes, edges, channels, heads = 50, 4000, 64, 4
+    edge_index, weight = torch.randint(nodes, (2, edges)), torch.rand(edges, requires_grad=True)
+    graph = Graph.from_edge_index(edge_index, weight, num_nodes=nodes)
+    z = signal(nodes, channels).float().requires_grad_()
+    flow = small_flow(cls, channels, heads=heads, attention_channels=channels)
+    with backend(name):
+        kept = saved_bytes(lambda: flow(TIME, z, graph))
+        with torch.no_grad():
+            assert saved_bytes(lambda: flow(TIME, z, graph)) == 0
+    by_node, by_edge = 8 * nodes * channels, 2 * graph.num_edges * heads
+    parameters = 4 * channels * channels
+    assert 4 * graph.num_edges < kept < 4 * (by_node + by_edge + parameters)
+    assert kept < 4 * graph.num_edges * channels / 3
+
+
+def test_there_are_no_kernels_for_other_numbers() -> None:
+    z = signal(3, 4)
+    with backend("torch"):
+        assert kernels_for(z) is not None
+        assert kernels_for(z.float(), z.float()) is not None
+        for other in (z.bfloat16(), z.half()):
+            assert kernels_for(other) is None
+        assert kernels_for(z, z.float()) is None
+        with torch.autocast("cpu", torch.bfloat16):
+            assert kernels_for(z) is None
+    with backend("reference"):
+        assert kernels_for(z) is None
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_half_precision_takes_the_equations(autocast: bool, name: str) -> None:
+    dtype = torch.float32 if autocast else torch.bfloat16
+    flow = small_flow(Beltrami, 16).to(dtype)
+    graph, _ = inputs_of("unweighted", dtype)
+    ends = []
+    for name_now in ("reference", name):
+        z = signal(NODES, 16).to(dtype).requires_grad_()
+        with backend(name_now):
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                out = flow(TIME, z, graph)
+            out.float().square().sum().backward()
+        assert z.grad is not None
+        ends += [out, z.grad]
+    assert torch.equal(ends[0], ends[2])
+    # The backward pass runs outside of autocast, where parts of it find kernels.
+    assert distance(ends[1], ends[3]) < (1e-5 if autocast else 1e-30)
+
+
+TWICE = pytest.mark.xfail(strict=True, reason="reads its weights, finds no kernels, starts again")
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        *[(cls, name) for cls in (Grand, *MODULATED_FLOWS) for name in FAST],
+        (Grand, "reference"),
+        *[pytest.param(cls, "reference", marks=TWICE) for cls in MODULATED_FLOWS],
+    ],
+)
+def test_an_evaluation_in_training_takes_one_step_of_the_power_iteration(
+    cls: type[Flow], name: str
+) -> None:
+    flow, other = (small_flow(cls, 7).double().train() for _ in range(2))
+    graph, _ = inputs_of("weighted", torch.float64)
+    with backend(name):
+        flow(TIME, signal(NODES, 7), graph)
+    assert other.attention.key.weight is not None  # torch's own step
+    vectors = [each.attention.key.parametrizations.weight[0]._u for each in (flow, other)]
+    torch.testing.assert_close(*vectors)
