@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from robust_diffusion import report_command
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.report_command import run_report_command
 from tests.report.records import finished, seeds
@@ -58,7 +59,10 @@ def test_records_that_were_named_have_to_be_there() -> None:
         run_report_command(["--records", "nowhere.jsonl"])
 
 
-def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_command, "render_page", lambda *_, **__: "<html>")
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"--out .*page\.html: cannot be written \("):
         run_report_command(["--out", str(tmp_path / "file" / "page.html")])

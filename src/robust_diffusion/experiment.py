@@ -63,7 +63,7 @@ def run_and_record(cfg: DictConfig) -> Record:
     """
     torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
     set_backend(cfg.backend)
-    record = _header(cfg)
+    record = _header(cfg) | {"backend": current_backend()}
     check_writable(cfg.paths.records)
     _check_used(cfg, record)
     _check_keys(cfg)
@@ -241,7 +241,7 @@ def _header(cfg: DictConfig) -> Record:
             if not key.startswith("paths.") and key != "force"
         },
         "versions": versions(),
-        "backend": current_backend(),
+        "backend": cfg.backend,
         "revision": revision(),
         # Relative to the records, so that a folder of results can be moved as a whole.
         "directory": os.path.relpath(cfg.paths.output_dir, Path(cfg.paths.records).parent),

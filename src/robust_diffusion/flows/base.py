@@ -202,10 +202,12 @@ class ModulatedFlow(AttentionFlow):
         self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
     ) -> Float[Tensor, "n d"]:
         """Diffuse along A * B, which conserves a constant signal exactly."""
-        if self.modulation_exponents is not None:
+        # Only then are the weights read: in training that moves the power iteration on.
+        if self.modulation_exponents is not None and (
+            kernels := kernels_for(z, graph.weight, heads=self.attention.heads)
+        ):
             heads = self.attention.weights()
-            if kernels := kernels_for(z, heads.matrix, graph.weight, heads=heads.count):
-                return modulated_diffusion(z, heads, graph, self._modulation(), kernels)
+            return modulated_diffusion(z, heads, graph, self._modulation(), kernels)
         weights = self.edge_weights(z, graph)
         return spmm(weights, z, graph) - segment_sum(weights, graph)[:, None] * z
 
