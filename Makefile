@@ -21,10 +21,6 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## Train three flows on the built-in graph, attack them, print the table
 	$(BIN)/python -m robust_diffusion.run -m experiment=demo flow=heat,mean_curvature,beltrami seed=0,1
 
-cora-flows: $(STAMP) ## Table flows of the paper on the real Cora, three seeds (FIDELITY=paper|released)
-	$(BIN)/python -m robust_diffusion.run -m dataset=cora flow=heat,grand,beltrami seed=0,1,2 \
-		fidelity=$(or $(FIDELITY),paper)
-
 data-list: $(STAMP) ## Which datasets are there
 	$(BIN)/python -m robust_diffusion.run data list
 
@@ -59,10 +55,16 @@ figure-lipschitz: $(STAMP) ## t-SNE of Beltrami without and with the Lipschitz c
 	$(RUN) figure lipschitz scale=$(SCALE) $(if $(FIDELITY),fidelity=$(FIDELITY)) $(ARGS)
 
 claims: $(STAMP) ## What the paper claims in words, judged on the records
-	$(RUN) claims $(if $(FIDELITY),--fidelity $(FIDELITY))
+	$(RUN) claims $(if $(FIDELITY),--fidelity $(FIDELITY)) $(addprefix --records ,$(SHOWN))
+
+# In a fresh clone, where nothing has been run, the published records.
+SHOWN = $(or $(RECORDS),$(wildcard outputs/records.jsonl),experiments/results/records.jsonl)
 
 report: $(STAMP) ## One HTML page: every table, chart, figure and claim
-	$(RUN) report $(VIEW)
+	$(RUN) report $(VIEW) $(addprefix --records ,$(SHOWN))
+
+publish: $(STAMP) ## Add RECORDS to experiments/results/, and rebuild its tables and pages
+	$(BIN)/python experiments/publish.py $(RECORDS)
 
 dashboard: $(STAMP) ## W&B views of each table's runs (TABLE=3, ARGS=--dry-run to look first)
 	$(RUN) dashboard $(VIEW) $(if $(TABLE),--table $(TABLE)) $(ARGS)
@@ -96,5 +98,5 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
-.PHONY: help setup demo cora-flows data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
-	figure-lipschitz claims report dashboard wandb-sync bench bench-check test test-all check format clean
+.PHONY: help setup demo data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
+	figure-lipschitz claims report publish dashboard wandb-sync bench bench-check test test-all check format clean

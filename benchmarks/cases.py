@@ -6,14 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from floor import floor_seconds
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
 from measure import by_turns, in_own_process, summary
 from networks import ONE_STEP, PROGRAMS, YARDSTICK, build, load, network, program
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import SPEIT, Budget
+from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.operators import set_backend
 from robust_diffusion.solver import Solver
@@ -66,7 +68,8 @@ def memory(repeat: int) -> dict[str, Any]:
 def training(repeat: int) -> dict[str, Any]:
     """550 epochs on Cora through Lightning, with its bar, metrics and checkpoints, in seconds."""
     datamodule = load("cora")
-    trainer = partial(pl.Trainer, accelerator="cpu", devices=1, log_every_n_steps=1)
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        trainer = instantiate(compose("config", ["trainer=cpu"]).trainer)
     fit = Fit(trainer, max_epochs=550, patience=550)
     seconds = {}
     for backend in BACKENDS:

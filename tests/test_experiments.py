@@ -1,32 +1,79 @@
-"""The published tables are views over the published records."""
+"""What is published is made of the published records."""
 
+import importlib.util
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from robust_diffusion.evaluation import read_records
-from robust_diffusion.report import summarize
+from robust_diffusion.evaluation.records import Record
+from tests.report.records import failed, finished, reference
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = sorted((ROOT / "experiments" / "results").rglob("*.jsonl"))
+RESULTS = ROOT / "experiments" / "results"
 
 
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_the_readme_shows_what_the_records_say(path: Path) -> None:
-    table = summarize(read_records(path))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert table.title in readme
-    shown = {tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in readme.splitlines()}
-    for row in table.cells.itertuples(index=False):
-        assert tuple(str(cell) for cell in row) in shown
+@cache
+def publish() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("publish", ROOT / "experiments" / "publish.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_published_records_are_whole_and_clean(path: Path) -> None:
-    records = read_records(path)
-    assert records
+@pytest.fixture(scope="module")
+def records() -> list[Record]:
+    return read_records(RESULTS / "records.jsonl")
+
+
+@pytest.mark.parametrize("fidelity", ["paper", "released"])
+def test_the_readme_shows_a_published_table(fidelity: str) -> None:
+    table = (RESULTS / f"table-3-{fidelity}.md").read_text(encoding="utf-8").splitlines()
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    start = next(i for i, line in enumerate(table) if line.startswith("| Cora"))
+    rows = [line for line in table[start : start + 9] if "| difference |" not in line]
+    assert len(rows) == 6
+    assert set(rows) <= set(readme)
+
+
+def test_published_records_are_whole_and_clean(records: list[Record]) -> None:
+    finished_cells = set()
     for record in records:
+        if "reference" in record:
+            assert record["cell"] in finished_cells
+            continue
+        finished_cells.add(record["cell"])
         assert "error" not in record
         assert record["revision"]
         assert not record["revision"].endswith("-dirty")
-        assert 0 <= min(record["accuracy"].values()) <= max(record["accuracy"].values()) <= 1
+        values = record.get("accuracy", {"none": 0.5}).values()
+        assert 0 <= min(values) <= max(values) <= 1
+    assert finished_cells
+
+
+def test_published_views_are_what_the_records_say(records: list[Record]) -> None:
+    views = dict(publish().views(records))
+    assert set(views) == {*RESULTS.glob("*.md"), *RESULTS.glob("*.html")}
+    for path, text in views.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path}: run `make publish`"
+
+
+def test_what_is_published_is_each_finished_cell_once() -> None:
+    old, new = finished(0.5, cell="a"), finished(0.7, cell="a")
+    wrong = failed(cell="b")
+    asked = [reference(new, "table-1"), reference(new, "table-1"), reference(wrong, "table-1")]
+    published = list(publish().publishable([old, new, wrong, *asked]))
+    assert [(r["experiment"], r.get("reference", False)) for r in published] == [
+        ("table-3", False),
+        ("table-1", True),
+    ]
+    assert published[0]["accuracy"]["clean"] == 0.7
+
+
+def test_nothing_tells_where_a_cell_ran() -> None:
+    (published,) = publish().publishable([finished()])
+    assert published["config"]["data"]["source"]["folder"] == {"path": "cora"}

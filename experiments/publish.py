@@ -1,0 +1,94 @@
+"""Publish records and what is made of them under experiments/results/.
+
+    python experiments/publish.py outputs/records.jsonl [more.jsonl ...]
+
+Kept are the latest finished record of each cell and the lines by which experiments asked for it;
+what only tells where a cell ran on somebody's disk is left out. Tables that hold a number, claims
+and the report's page are then written from the published records alone, so that
+`make publish` rebuilds them to the letter.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from robust_diffusion.evaluation.identity import PASSING
+from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
+from robust_diffusion.report.layout import load_layout, table_numbers
+from robust_diffusion.report.page import render_page
+from robust_diffusion.report.paper_table import build_table
+from robust_diffusion.report.render_markdown import render_markdown
+
+RESULTS = Path(__file__).with_name("results")
+RECORDS = RESULTS / "records.jsonl"
+FIGURES = RESULTS / "figures"
+FIDELITIES = ("paper", "released")
+
+
+def main() -> None:
+    """Publish the records that are named, then rebuild every view."""
+    parser = argparse.ArgumentParser(description="Publish records, and what is made of them.")
+    parser.add_argument("records", nargs="*", type=Path, help="none only rebuilds the views")
+    chosen = parser.parse_args()
+    for path in chosen.records:
+        if not path.is_file():
+            parser.error(f"{path}: not found; name a file that a run has written")
+    if chosen.records:
+        published = read_records(RECORDS)
+        for path in chosen.records:
+            published += read_records(path)
+        lines = [json.dumps(record, sort_keys=True) + "\n" for record in publishable(published)]
+        RESULTS.mkdir(exist_ok=True)
+        RECORDS.write_text("".join(lines))
+    for path, text in views(read_records(RECORDS)):
+        path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path}\n")
+
+
+def publishable(records: list[Record]) -> Iterator[Record]:
+    """Each finished cell once, and each experiment's line that asks for it once.
+
+    Args:
+        records: In the order in which they were appended.
+    """
+    latest = latest_by_cell(records)
+    seen = set()
+    for record in records:
+        cell = record.get("cell")
+        if cell is None or "error" in latest.get(cell, {"error": ""}):
+            continue
+        if "reference" not in record and record is not latest[cell]:
+            continue
+        asked = (cell, record["experiment"], record.get("reference", False))
+        if asked not in seen:
+            seen.add(asked)
+            yield _without_places(record)
+
+
+def views(records: list[Record]) -> Iterable[tuple[Path, str]]:
+    """Every file that is made of the published records, with its text."""
+    for fidelity in FIDELITIES:
+        for number in table_numbers():
+            table = build_table(load_layout(number), records, fidelity=fidelity)
+            if any(entry.runs for _, _, entry in table):
+                yield RESULTS / f"table-{number}-{fidelity}.md", render_markdown(table)
+        figures = FIGURES if FIGURES.is_dir() else None
+        page = render_page(records, fidelity=fidelity, figures=figures)
+        yield RESULTS / f"report-{fidelity}.html", page
+
+
+def _without_places(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {
+            key: _without_places(value)
+            for key, value in node.items()
+            if key not in PASSING - {"_partial_", "key"}
+        }
+    return [_without_places(value) for value in node] if isinstance(node, list) else node
+
+
+if __name__ == "__main__":
+    main()
