@@ -115,7 +115,7 @@ def white_box(repeat: int) -> dict[str, Any]:
         for name, model in models.items()
         for backend in ("reference", *BACKENDS)
     }
-    seconds = by_turns(runs, repeat=max(2, repeat // 7), warm_up=0)
+    seconds = by_turns(runs, repeat=max(1, repeat // 7), warm_up=0)
     return {name: summary(values) for name, values in seconds.items()}
 
 

@@ -13,7 +13,6 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,19 +43,17 @@ def main() -> None:
     slug = re.sub(r"[^a-z0-9]+", "-", described["processor"].lower()).strip("-")
     path = RESULTS / f"{arguments.name or slug}.json"
     recorded = json.loads(path.read_text()) if path.is_file() else {}
-    measured = {name: _announced(name, CASES[name], arguments.repeat) for name in chosen}
     if arguments.check:
+        measured = {name: CASES[name](arguments.repeat) for name in chosen}
         sys.exit(_compare(recorded, measured, path))
-    results = recorded | {"machine": described} | measured
     RESULTS.mkdir(exist_ok=True)
-    path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-    path.with_suffix(".md").write_text(as_markdown(results))
-    print(as_markdown(results))
-
-
-def _announced(name: str, case: Callable[[int], Any], repeat: int) -> Any:
-    print(f"{name} ...", file=sys.stderr, flush=True)
-    return case(repeat)
+    for name in chosen:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        recorded |= {"machine": described, name: CASES[name](arguments.repeat)}
+        # After each case, so that an interrupted run keeps those that it had finished.
+        path.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
+        path.with_suffix(".md").write_text(as_markdown(recorded))
+    print(as_markdown(recorded))
 
 
 def _compare(recorded: dict[str, Any], measured: dict[str, Any], path: Path) -> int:

@@ -36,3 +36,10 @@ def test_is_printed_in_full_whatever_the_terminal(
 def test_a_table_without_rows_is_its_header(capsys: pytest.CaptureFixture[str]) -> None:
     print_table("nothing", pd.DataFrame(columns=["a", "b"]), [])
     assert "| a | b |" in capsys.readouterr().out
+
+
+def test_square_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("times", pd.DataFrame({"time [ms]": ["[speit]"]}), left=[])
+    out = capsys.readouterr().out
+    assert "time [ms]" in out
+    assert "[speit]" in out

@@ -16,11 +16,11 @@ def markdown_table(frame: pd.DataFrame, left: Collection[str]) -> Table:
         frame: Its cells.
         left: Columns that are aligned to the left; the others to the right.
     """
+    # All as Text, since Rich would read a unit such as [ms] as markup.
     table = Table(box=box.MARKDOWN)
     for column in frame.columns:
-        table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
+        table.add_column(Text(column), justify="left" if column in left else "right", no_wrap=True)
     for row in frame.itertuples(index=False):
-        # As Text, since Rich would read a value such as [speit] as markup.
         table.add_row(*(Text(str(value)) for value in row))
     return table
 
