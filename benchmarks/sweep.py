@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 
-EPOCHS = 100
+EPOCHS = 50
 
 
 def main() -> None:
