@@ -377,6 +377,8 @@ def test_a_real_ctrl_c_ends_the_program_at_once(tmp_path: Path) -> None:
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
+        # Where the tests run in the background, a shell has them ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("outputs/run/*/checkpoints/victim/*.ckpt")):

@@ -575,6 +575,8 @@ def _hang_in_writing(folder: str, mark: str) -> None:
         Path(mark).touch()
         time.sleep(600)
 
+    # Where the tests run in the background, a shell has them ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.fsync = hang
     ArtifactStore(folder).get_or_compute("graph", KEY, small)
 
