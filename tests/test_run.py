@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
 from robust_diffusion import experiment
@@ -406,6 +406,10 @@ def test_expected_errors_are_found_behind_what_wraps_them() -> None:
         (TrainingError("loss is nan\n  at epoch 3"), "loss is nan at epoch 3"),
         (OmegaConfBaseException("no such\nthing"), "no such thing"),
         (ZeroDivisionError("by\nzero"), "ZeroDivisionError: by zero"),
+        (
+            MissingConfigException("", "hydra/sweeper/optuna", ["basic", "grid"]),
+            "hydra/sweeper=optuna: not installed; pip install 'robust-diffusion[sweepers]'",
+        ),
     ],
 )
 def test_a_message_is_one_line(error: Exception, line: str) -> None:

@@ -39,18 +39,34 @@ COMMANDS = {
 }
 """First words that are no override, and what they run; imported only then."""
 
+PLUGINS = {
+    "hydra/sweeper=optuna": "sweepers",
+    "hydra/launcher=joblib": "launchers",
+    "hydra/launcher=submitit_local": "slurm",
+    "hydra/launcher=submitit_slurm": "slurm",
+}
+"""Options of Hydra's plugins, and the extra that brings each."""
+
+NO_TRIAL = "No trials are completed yet."
+"""What Optuna says at the end of a search in which every trial failed."""
+
 INTERRUPTED = 130
 """Exit status of a program that Ctrl-C ended, as shells have it."""
 
 
 @hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="config")
-def cell(cfg: DictConfig) -> None:
-    """Run one cell and record it; in a sweep a failed cell is recorded and the others go on."""
+def cell(cfg: DictConfig) -> float | None:
+    """Run one cell and record it; in a sweep a failed cell is recorded and the others go on.
+
+    Returns:
+        Its accuracy on the clean validation nodes, in 0..1, which a sweeper that searches may
+        maximise; none of a cell that failed, or that trains nothing.
+    """
     # Imported late, so that a mistyped option is answered at once.
     from robust_diffusion.experiment import record_failure, run_and_record
 
     try:
-        run_and_record(cfg)
+        accuracy: float | None = run_and_record(cfg).get("val_accuracy")
     except Exception as error:
         cause = expected_cause(error)
         message = describe(cause or error)
@@ -69,6 +85,8 @@ def cell(cfg: DictConfig) -> None:
             # Not raised, since Hydra would repeat every override above it.
             log.error("error: %s", message)  # noqa: TRY400
             sys.exit(1)
+        return None
+    return accuracy
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -93,6 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except Exception as error:
         cause = expected_cause(error)
+        if str(error) == NO_TRIAL:
+            cause = RobustDiffusionError("every trial failed; the lines above say why")
         if cause is None or traceback:
             raise
         sys.stderr.write(f"error: {describe(cause)}\n")
@@ -119,6 +139,9 @@ def describe(error: BaseException) -> str:
             return " ".join(str(error).split())
         case MissingConfigException(missing_cfg_file=str(path)):
             group, _, option = path.rpartition("/")
+            if extra := PLUGINS.get(f"{group}={option}"):
+                remedy = f"pip install 'robust-diffusion[{extra}]'"
+                return f"{group}={option}: not installed; {remedy}"
             options = error.options or sorted(f.stem for f in (CONFIG_DIR / group).glob("*.yaml"))
             return f"{group}={option}: unknown; use one of {', '.join(options)}"
         case OverrideParseException():

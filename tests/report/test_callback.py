@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import append_record
 from robust_diffusion.report.callback import PrintResults
 
@@ -104,3 +105,16 @@ def test_no_records_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     PrintResults().on_run_end(config())
     PrintResults().on_multirun_end(config())
     assert capsys.readouterr().out == ""
+
+
+def test_a_search_shows_validation_accuracy_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    add("run/1", val_accuracy=0.75, accuracy={"clean": 0.5})
+    PrintResults(shows="validation").on_run_end(config())
+    out = capsys.readouterr().out
+    assert "75.00" in out
+    assert "50.00" not in out
+
+
+def test_what_is_shown_has_to_be_known() -> None:
+    with pytest.raises(ConfigError, match=r"results.shows=loss: unknown; use one of test, val"):
+        PrintResults(shows="loss")

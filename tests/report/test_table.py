@@ -7,6 +7,7 @@ from rich.console import Console
 
 from robust_diffusion.report import summarize
 from robust_diffusion.report.markdown import markdown_table
+from robust_diffusion.report.table import rank
 from tests.report.records import timed
 
 Record = dict[str, Any]
@@ -170,3 +171,21 @@ def test_a_value_in_brackets_is_shown_as_it_is() -> None:
     text = "\n".join(printed(swept, width=200))
     assert "[speit]" in text
     assert "[tdgia]" in text
+
+
+def test_ranked_by_validation_accuracy_with_failures_last() -> None:
+    records = [
+        failed(flow="heat"),
+        record("grand", val_accuracy=0.5),
+        record("beltrami", val_accuracy=0.6),
+        record("beltrami", seed=1, val_accuracy=0.8),
+    ]
+    ranked = rank(records)
+    assert ranked.cells.to_dict("records") == [
+        {"flow": "beltrami", "seeds": 2, "validation": "70.00 ± 14.14"},
+        {"flow": "grand", "seeds": 1, "validation": "50.00"},
+        {"flow": "heat", "seeds": 0, "validation": "failed"},
+    ]
+    assert "clean validation nodes" in ranked.title
+    with pytest.raises(ValueError, match="no records"):
+        rank([])

@@ -8,6 +8,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from robust_diffusion.checks import check_choice
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 from robust_diffusion.report.layout import load_layout
 from robust_diffusion.report.loggers import log_table
@@ -15,17 +16,28 @@ from robust_diffusion.report.markdown import print_table
 from robust_diffusion.report.paper_table import build_table
 from robust_diffusion.report.render_csv import to_frame
 from robust_diffusion.report.render_markdown import render_markdown
-from robust_diffusion.report.table import summarize
+from robust_diffusion.report.table import rank, summarize
 
 
 class PrintResults(Callback):
-    """Prints the table of the cells that this run or sweep has recorded."""
+    """Prints the table of the cells that this run or sweep has recorded.
+
+    Args:
+        shows: Accuracies on the `test` graphs, or on the clean graph's `validation` nodes.
+
+    Raises:
+        ConfigError: Another value of `shows`.
+    """
+
+    def __init__(self, shows: str = "test") -> None:
+        tables = {"test": summarize, "validation": rank}
+        self._summarize = tables[check_choice("hydra.callbacks.results.shows", shows, tables)]
 
     def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the row of a single cell, unless it failed: its error speaks for it."""
         records = _records_below(config, Path(config.hydra.run.dir))
         if records and not any("error" in record for record in records):
-            _show(records)
+            self._show(records)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table of all cells, and exit non-zero if any failed."""
@@ -33,10 +45,14 @@ class PrintResults(Callback):
         if records and "table" in config:
             _show_paper_tables(config, records)
         elif records:
-            _show(records)
+            self._show(records)
         # Hydra swallows a callback's exceptions, but not an exit.
         if any("error" in record for record in records):
             sys.exit(1)
+
+    def _show(self, records: list[Record]) -> None:
+        result = self._summarize(records)
+        print_table(result.title, result.cells, result.keys, result.notes)
 
 
 def _records_below(config: DictConfig, directory: Path) -> list[Record]:
@@ -69,8 +85,3 @@ def _show_paper_tables(config: DictConfig, records: list[Record]) -> None:
                 mode=config.logger.mode,
                 tags=[fidelity, scale],
             )
-
-
-def _show(records: list[Record]) -> None:
-    result = summarize(records)
-    print_table(result.title, result.cells, result.keys, result.notes)

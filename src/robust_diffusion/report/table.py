@@ -65,6 +65,38 @@ def summarize(records: Sequence[Record]) -> ResultTable:
     return ResultTable(_title(records), pd.DataFrame(lines), keys, _notes(records))
 
 
+def rank(records: Sequence[Record]) -> ResultTable:
+    """Accuracy on the clean validation nodes of each combination that was swept, best first.
+
+    It is what hyper-parameters are chosen by; the test nodes do not come into it.
+
+    Args:
+        records: Records of one run, failed cells (those with an `error`) included.
+
+    Returns:
+        The table, its last column `validation` in %; failed cells come last.
+
+    Raises:
+        ValueError: There are no records.
+    """
+    if not records:
+        raise ValueError("no records to rank")
+    rows = [_row(record) for record in records]
+    keys = _row_keys(rows)
+    lines, means = [], []
+    for _, group in _group(rows, records, keys):
+        done = [r["val_accuracy"] for _, r in group if "error" not in r]
+        line: dict[str, Any] = {key: group[0][0].get(key, "") for key in keys}
+        line["seeds"] = len(done)
+        line["validation"] = _cell(done, failed=len(group) - len(done))
+        lines.append(line)
+        means.append(pd.Series(done, dtype=float).mean())
+    best_first = pd.Series(means).sort_values(ascending=False, kind="stable").index
+    cells = pd.DataFrame(lines).loc[best_first].reset_index(drop=True)
+    title = f"{records[0]['dataset']}: accuracy on clean validation nodes in %, best first"
+    return ResultTable(f"{title}; fidelity={records[0]['fidelity']}", cells, keys, [])
+
+
 def _notes(records: Sequence[Record]) -> list[str]:
     return list(
         dict.fromkeys(
