@@ -60,6 +60,15 @@ def test_the_nearest_setting_is_departed_from() -> None:
     assert last["change in clean"] == "−21.00"
 
 
+def test_a_setting_of_the_same_flow_is_departed_from() -> None:
+    grand = {"fidelity": "paper", "flow": "grand"}
+    switched = cells([(0.6, 0.5)], **grand, **{"fidelity.num_steps": "1"})
+    records = BASE + SWITCHED + cells([(0.8, 0.7)], **grand) + switched
+    *_, last = compare(records, EXPERIMENT).to_dict("records")
+    assert last["setting"] == "flow=grand: num_steps=1"
+    assert last["change in clean"] == "−20.00"
+
+
 def test_class_names_are_left_out() -> None:
     value = "{_target_:some.where.Rewiring,keep_ratio:0.5}"
     records = BASE + cells([(0.5, 0.4)], fidelity="paper", **{"fidelity.rewiring": value})

@@ -14,6 +14,8 @@ Overrides = Mapping[str, str]
 NOT_COMPARED = frozenset(["experiment", "scale", "seed", "logger", "hydra", "threads", "backend"])
 """Parts of an override that do not make another setting."""
 
+KINDS = ("dataset", "model", "flow")
+"""Overrides by which two settings are of different things rather than of different options."""
 
 BASELINE = "(baseline)"
 """Name of the setting that has nothing of its own."""
@@ -36,7 +38,8 @@ def compare(records: Sequence[Record], experiment: str, *, scale: str = "full") 
     """Accuracy of each setting in %, and its difference to the setting that it departs from.
 
     A setting departs from the one with the most of its overrides and none of its own: that with
-    `fidelity=paper` and nothing else, for example, from which `fidelity.num_steps=1` departs.
+    `fidelity=paper` and nothing else, for example, from which `fidelity.num_steps=1` departs. One
+    of the same dataset, model and flow comes first.
     Differences are taken seed by seed, since settings of one seed share split, initial weights
     where their shapes agree, and attacked graphs. They are tested by Student's t-test of these
     differences, Holm-corrected over the table.
@@ -108,7 +111,12 @@ def _told_apart(settings: list[Setting]) -> list[Setting]:
 def _base(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
     own = setting.overrides.items()
     found = [other for other in settings if other.overrides.items() < own]
-    return max(found, key=lambda other: len(other.overrides), default=None)
+
+    def nearness(other: Setting) -> tuple[int, int]:
+        alike = [setting.overrides.get(key) == other.overrides.get(key) for key in KINDS]
+        return sum(alike), len(other.overrides)
+
+    return max(found, key=nearness, default=None)
 
 
 def _change(values: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
