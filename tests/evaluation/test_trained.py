@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,20 @@ def test_what_was_trained_before_makes_no_difference(make_trainer: Make, make_fi
     fresh("victim", gcn, fit, {"model": "a"}, description="a")
     after = fresh("victim", gcn, fit, {"model": "c"}, description="c")
     assert same_weights(alone.model, after.model)
+
+
+def test_the_code_hash_covers_whatever_a_training_or_an_attack_imports() -> None:
+    program = (
+        "import sys\n"
+        "import robust_diffusion.attacks, robust_diffusion.models, robust_diffusion.training\n"
+        "print(*(m.split('.')[1] for m in sys.modules if m.startswith('robust_diffusion.')))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    shaping = {part.removesuffix(".py") for part in trained.SHAPING}
+    # What says that something is wrong, or keeps what was computed, shapes nothing.
+    assert set(done.stdout.split()) - {"checks", "errors", "store"} == shaping
 
 
 def test_the_code_hash_is_stable_and_short() -> None:

@@ -1,3 +1,4 @@
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -51,7 +52,10 @@ def test_an_entry_is_mean_and_sample_deviation_in_percent() -> None:
     assert [run.value for run in found.runs] == pytest.approx([60, 62, 67])
     assert found.runs[1].record["seed"] == 1
     assert found.difference == pytest.approx(63 - 61.87)
-    assert found.deviations == pytest.approx((63 - 61.87) / 0.49)
+    assert found.std is not None
+    pooled = math.sqrt((found.std**2 + 0.49**2) / 2)
+    assert found.deviations == pytest.approx((63 - 61.87) / pooled)
+    assert not found.missed
     assert found.marks == ()
 
 
@@ -89,14 +93,25 @@ def test_a_printed_dash_has_nothing_to_compare_with() -> None:
     assert (found.printed.mean, found.difference, found.deviations, found.p) == (None,) * 4
 
 
-def test_a_printed_deviation_of_zero_measures_no_distance() -> None:
-    records = seeds([0.3, 0.31], experiment="table-1", dataset="pubmed", model="graph_sage")
+@pytest.mark.parametrize(
+    ("values", "deviations"),
+    [
+        ([0.3922, 0.3922], 0),
+        ([0.3, 0.3], -math.inf),
+        ([0.38, 0.40], pytest.approx(-0.22)),
+        ([0.3], None),
+    ],
+)
+def test_a_printed_deviation_of_zero_leaves_our_own(
+    values: list[float], deviations: float | None
+) -> None:
+    records = seeds(values, experiment="table-1", dataset="pubmed", model="graph_sage")
     found = entry(
         build_table(load_layout(1), records), dataset="pubmed", attack="speit", model="graph_sage"
     )
     assert found.printed.std == 0
-    assert found.deviations is None
-    assert found.p is not None
+    assert found.deviations == deviations
+    assert found.missed == (deviations == -math.inf)
 
 
 def test_a_reference_fills_an_entry() -> None:

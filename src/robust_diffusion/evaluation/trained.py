@@ -22,7 +22,16 @@ SOURCE = Path(__file__).parents[1]
 
 LANGUAGES = (".py", ".cpp", ".h")
 
-SHAPING = ("attacks", "data", "flows", "models", "operators", "solver.py", "training")
+SHAPING = (
+    "attacks",
+    "data",
+    "flows",
+    "integrators",
+    "models",
+    "operators",
+    "solver.py",
+    "training",
+)
 """What of the package shapes a trained model or a perturbed graph."""
 
 

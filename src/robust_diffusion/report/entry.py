@@ -1,5 +1,6 @@
 """One entry of a table: its seeds, its number or why there is none, and its marks."""
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from robust_diffusion.report.printed import PrintedNumber
 State = Literal["measured", "failed", "no data", "not run"]
 Test = Literal["welch", "one sample"]
 MarkKind = Literal["warning", "failed", "no data", "seeds", "code", "settings", "budget"]
+
+BAND = 2.0
+"""Pooled standard deviations beyond which an entry misses the printed mean."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +119,21 @@ class Entry:
 
     @property
     def deviations(self) -> float | None:
-        """The difference in printed standard deviations; `None` where none above 0 is printed."""
-        if self.difference is None or not self.printed.std:
+        """The difference in pooled standard deviations, ours and the printed one.
+
+        Infinite where neither has any spread; `None` with one seed, or where none is printed.
+        """
+        if self.difference is None or self.std is None or self.printed.std is None:
             return None
-        return self.difference / self.printed.std
+        pooled = math.sqrt((self.std**2 + self.printed.std**2) / 2)
+        if pooled > 0:
+            return self.difference / pooled
+        return math.copysign(math.inf, self.difference) if self.difference else 0.0
+
+    @property
+    def missed(self) -> bool:
+        """Whether it lies further from the printed mean than `BAND` pooled deviations."""
+        return self.deviations is not None and abs(self.deviations) > BAND
 
     @property
     def reason(self) -> str | None:

@@ -157,7 +157,7 @@ def test_a_deviation_leads_to_its_cell(opened: Any) -> None:
     # The cell takes the focus once the link was followed.
     opened.execute_async_script("setTimeout(arguments[0], 50)")
     assert f"#{opened.switch_to.active_element.get_attribute('id')}" == link
-    assert "in printed sd" in (tip(opened) or "")
+    assert "in pooled sd" in (tip(opened) or "")
 
 
 @pytest.mark.browser

@@ -9,13 +9,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.report.layout import load_layout, table_numbers
+from robust_diffusion.report.misses import compare
 from robust_diffusion.report.page.charts.bars import LEGEND, flow_bars
 from robust_diffusion.report.page.charts.curves import budget_curves
 from robust_diffusion.report.page.charts.frame import ChartGroup
 from robust_diffusion.report.page.charts.period import period_curves
 from robust_diffusion.report.page.charts.scatter import evaluation_scatter, time_scatter
+from robust_diffusion.report.page.embed import cell_id, table_id
 from robust_diffusion.report.page.facts import gather
-from robust_diffusion.report.page.misses import compare
 from robust_diffusion.report.page.overview import sections
 from robust_diffusion.report.page.pictures import load_pictures
 from robust_diffusion.report.page.verdicts import judge_all
@@ -46,6 +47,7 @@ def render_page(
         for number in table_numbers()
     }
     shown = sections(list(tables.values()))
+    comparison = compare(list(tables.values()))
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         # What records say is foreign text, wherever it ends up.
@@ -66,7 +68,11 @@ def render_page(
         facts=gather(records, scale=scale, fidelity=fidelity),
         sections=shown,
         anchors={section.number: section.id for section in shown},
-        comparison=compare(list(tables.values())),
+        comparison=comparison,
+        links={
+            (miss.table, miss.place): cell_id(table_id(tables[miss.table]), miss.place)
+            for miss in comparison.missed
+        },
         charts=_charts(tables, records, scale, fidelity),
         # Smoke runs say nothing about the paper, so there is nothing to judge.
         verdicts=None if scale == "smoke" else judge_all(records, fidelity=fidelity),
@@ -121,7 +127,7 @@ def _charts(
             id="chart-t-end",
             title="Accuracy against robustness",
             about="Each curve follows the end T of the integration period: less diffusion and "
-            "more. Upper right is best.",
+            "more. The MLP sees no edge, so no injected node can hurt it. Upper right is best.",
             panels=tuple(period_curves(records, scale=scale, fidelity=fidelity)),
         ),
     ]

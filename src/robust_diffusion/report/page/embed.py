@@ -3,17 +3,8 @@
 import re
 from html import escape
 
-from robust_diffusion.report.entry import Entry
 from robust_diffusion.report.paper_table import PaperTable
 from robust_diffusion.report.render_html import render_html
-
-BAND = 2.0
-"""Printed standard deviations beyond which an entry misses the printed mean."""
-
-
-def misses(entry: Entry) -> bool:
-    """Whether an entry lies further from the printed mean than is due to chance."""
-    return entry.deviations is not None and abs(entry.deviations) > BAND
 
 
 def table_id(table: PaperTable) -> str:
@@ -47,7 +38,7 @@ def embed(table: PaperTable) -> str:
     identity = table_id(table)
     linked = [pieces[0]]
     for place, (entry, piece) in enumerate(zip(entries, pieces[1:], strict=True)):
-        side = ("above " if (entry.deviations or 0) > 0 else "below ") if misses(entry) else ""
+        side = ("above " if (entry.deviations or 0) > 0 else "below ") if entry.missed else ""
         kind = f"miss {side}" if side else ""
         linked.append(f'<td id="{cell_id(identity, place)}" class="{kind}{piece}')
     name = escape(f"Table {table.layout.number}, scrolls sideways")

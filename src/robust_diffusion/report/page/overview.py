@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from robust_diffusion.report.page.embed import embed, misses, table_id
+from robust_diffusion.report.page.embed import embed, table_id
 from robust_diffusion.report.paper_table import PaperTable
 
 WITHOUT_LAYOUT = {
@@ -68,6 +68,6 @@ def _section(table: PaperTable) -> Section:
         caption=table.layout.caption,
         fragment=embed(table),
         states=tuple(table.header.states.items()),
-        missed=0 if budgets else sum(misses(entry) for _, _, entry in table),
+        missed=0 if budgets else sum(entry.missed for _, _, entry in table),
         budgets=budgets,
     )

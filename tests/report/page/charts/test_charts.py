@@ -111,6 +111,13 @@ def test_solvers_are_told_apart_by_their_evaluations() -> None:
         assert name in named
 
 
+def test_a_network_without_a_period_is_a_point_beside_the_curves() -> None:
+    options = {"model": "mlp", "flow": None, "experiment": "t-end", "attacks": ("speit",)}
+    mlp = [finished(0.60, 0.59, seed=seed, **options) for seed in (0, 1)]
+    (chart,) = period_curves([*RECORDS, *mlp], scale="full", fidelity="paper")
+    assert "MLP: 60.0 / 59.0" in chart.svg
+
+
 def test_the_period_runs_from_short_to_long() -> None:
     (chart,) = period_curves(RECORDS, scale="full", fidelity="paper")
     assert chart.title == "Cora, SPEIT"

@@ -24,13 +24,17 @@ from robust_diffusion.report.page.charts.svg import add, marker, points, text
 
 EXPERIMENT = "t-end"
 RIGHT = WIDTH - 14
+CONTROLS = {"mlp": "MLP", "gcn": "GCN"}
+"""Labels of networks that the paper's tables do not show."""
 
-Curves = dict[str, dict[float, list[tuple[float, float]]]]
-"""Flow -> end of the period -> per seed the clean and the attacked accuracy in %."""
+Curves = dict[str, dict[float | None, list[tuple[float, float]]]]
+"""Label -> end of the period, if it has one -> per seed clean and attacked accuracy in %."""
 
 
 def period_curves(records: Sequence[Record], *, scale: str, fidelity: str) -> list[Panel]:
-    """A chart per dataset and attack, a curve per flow; none without records of `t-end`.
+    """A chart per dataset and attack; none without records of `t-end`.
+
+    Each flow is a curve, and a network that has no period, such as the MLP, a point beside them.
 
     Args:
         records: In the order in which they were appended.
@@ -39,24 +43,25 @@ def period_curves(records: Sequence[Record], *, scale: str, fidelity: str) -> li
     """
     charts: dict[tuple[str, str], Curves] = {}
     for cell in cells_of(records, experiment=EXPERIMENT, scale=scale, fidelity=fidelity):
-        t_end = value_at(cell.record, "config.model.flow.t_end")
-        if not cell.finished or is_timing(cell.record) or not isinstance(t_end, int | float):
+        if not cell.finished or is_timing(cell.record):
             continue
+        t_end = value_at(cell.record, "config.model.flow.t_end")
+        period = float(t_end) if isinstance(t_end, int | float) else None
+        label = _label(str(cell.record["flow"] or cell.record["model"]))
         accuracy = cell.record["accuracy"]
         for attack in accuracy.keys() - {CLEAN}:
-            flows = charts.setdefault((str(cell.record["dataset"]), attack), {})
-            periods = flows.setdefault(str(cell.record["flow"]), {})
+            curves = charts.setdefault((str(cell.record["dataset"]), attack), {})
             pair = (100 * accuracy[CLEAN], 100 * accuracy[attack])
-            periods.setdefault(float(t_end), []).append(pair)
-    return [_chart(dataset, attack, flows) for (dataset, attack), flows in sorted(charts.items())]
+            curves.setdefault(label, {}).setdefault(period, []).append(pair)
+    return [_chart(dataset, attack, curves) for (dataset, attack), curves in sorted(charts.items())]
 
 
-def _chart(dataset: str, attack: str, flows: Curves) -> Panel:
+def _chart(dataset: str, attack: str, accuracies: Curves) -> Panel:
     title = f"{DATASETS.get(dataset, dataset)}, {GRAPHS.get(attack, attack)}"
-    curves = {flow: _means(periods) for flow, periods in sorted(flows.items())}
+    curves = {label: _means(periods) for label, periods in sorted(accuracies.items())}
     described = "; ".join(
-        f"{_name(flow)}: " + ", ".join(f"T={t:g} {c:.1f} / {a:.1f}" for t, c, a, _ in curve)
-        for flow, curve in curves.items()
+        f"{label}: " + ", ".join(f"{_at(t)}{c:.1f} / {a:.1f}" for t, c, a, _ in curve)
+        for label, curve in curves.items()
     )
     root = new_chart(
         f"t-end-{dataset}-{attack}",
@@ -72,25 +77,26 @@ def _chart(dataset: str, attack: str, flows: Curves) -> Panel:
     labels = Labels(LEFT + 2, RIGHT + 12, TOP - 6, bottom)
     for _, clean, attacked, _ in every:
         labels.occupy(x(clean) - 5, y(attacked) - 5, 10, 10)
-    for series, (flow, curve) in enumerate(curves.items()):
+    for series, (name, curve) in enumerate(curves.items()):
         group = add(root, "g", class_=f"s{series % 8} line")
         places = [(x(clean), y(attacked)) for _, clean, attacked, _ in curve]
         add(group, "polyline", points=points(places), class_="path")
         for k, ((t_end, clean, attacked, seeds), place) in enumerate(
             zip(curve, places, strict=True)
         ):
-            details = f"{_name(flow)}, T={t_end:g}\nclean: {clean:.2f}\nattacked: {attacked:.2f}"
+            shown = name if t_end is None else f"{name}, T={t_end:g}"
+            details = f"{shown}\nclean: {clean:.2f}\nattacked: {attacked:.2f}"
             mark = add(group, "g", class_="mark", data_details=f"{details}\nseeds: {seeds}")
             marker(mark, series, *place)
-            label = f"{_name(flow)}, T={t_end:g}" if k == len(curve) - 1 else f"{t_end:g}"
+            label = shown if k == len(curve) - 1 else f"{t_end:g}"
             label_x, label_y, _ = labels.place(label, *place)
             text(mark, label_x, label_y, label, class_="label")
     return finish(root, title)
 
 
 def _means(
-    periods: dict[float, list[tuple[float, float]]],
-) -> list[tuple[float, float, float, int]]:
+    periods: dict[float | None, list[tuple[float, float]]],
+) -> list[tuple[float | None, float, float, int]]:
     return [
         (
             t_end,
@@ -98,9 +104,13 @@ def _means(
             statistics.fmean(attacked for _, attacked in pairs),
             len(pairs),
         )
-        for t_end, pairs in sorted(periods.items())
+        for t_end, pairs in sorted(periods.items(), key=lambda item: (item[0] is None, item[0]))
     ]
 
 
-def _name(flow: str) -> str:
-    return MODELS[flow][0] if flow in MODELS else flow
+def _at(t_end: float | None) -> str:
+    return "" if t_end is None else f"T={t_end:g} "
+
+
+def _label(name: str) -> str:
+    return MODELS[name][0] if name in MODELS else CONTROLS.get(name, name)

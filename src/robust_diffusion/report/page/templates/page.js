@@ -109,7 +109,7 @@
       const about = [`${cell.dataset.row}, ${cell.dataset.column}`, cell.title];
       const away = Number(cell.dataset.deviations);
       if (cell.dataset.deviations !== undefined && Number.isFinite(away)) {
-        about.push(`in printed sd: ${away > 0 ? "+" : ""}${away.toFixed(1)}`.replace("-", "\u2212"));
+        about.push(`in pooled sd: ${away > 0 ? "+" : ""}${away.toFixed(1)}`.replace("-", "\u2212"));
       }
       cell.dataset.details = about.join("\n");
       cell.removeAttribute("title");

@@ -1,0 +1,122 @@
+"""Entries that lie further from the printed mean than the spread over seeds explains."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from robust_diffusion.report.entry import BAND
+from robust_diffusion.report.paper_table import PaperTable
+from robust_diffusion.report.wording import difference, ours, p_value, theirs
+
+
+@dataclass(frozen=True)
+class Miss:
+    """One entry, in words.
+
+    Args:
+        table: Number of its table.
+        place: Its place in the table, row by row, from 0.
+        row: Its row.
+        column: Its column.
+        ours: What was measured.
+        theirs: What is printed.
+        difference: Ours less theirs.
+        deviations: The same in pooled standard deviations.
+        p: Corrected p-value.
+    """
+
+    table: int
+    place: int
+    row: str
+    column: str
+    ours: str
+    theirs: str
+    difference: str
+    deviations: float
+    p: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the entries of tables compare with the paper.
+
+    Args:
+        missed: Those beyond two pooled standard deviations, the furthest first.
+        agreeing: Per number of a table with entries that can be compared, those within.
+        undecided: Number of measured entries of one seed, or whose printed number has no deviation.
+    """
+
+    missed: tuple[Miss, ...]
+    agreeing: dict[int, int]
+    undecided: int
+
+    @property
+    def within(self) -> int:
+        """Number of entries within two pooled standard deviations."""
+        return sum(self.agreeing.values())
+
+
+def compare(tables: Sequence[PaperTable]) -> Comparison:
+    """Find the entries that miss the paper's value.
+
+    Args:
+        tables: Of one reading.
+    """
+    missed: list[Miss] = []
+    agreeing: dict[int, int] = {}
+    undecided = 0
+    for table in tables:
+        number = table.layout.number
+        for place, (row, column, entry) in enumerate(table):
+            if table.layout.kind == "budgets" or entry.difference is None:
+                continue
+            if entry.deviations is None:
+                undecided += 1
+                continue
+            agreeing[number] = agreeing.get(number, 0) + (not entry.missed)
+            if entry.missed:
+                missed.append(
+                    Miss(
+                        table=number,
+                        place=place,
+                        row=row.label,
+                        column=column.label,
+                        ours=ours(entry, table.decimals),
+                        theirs=theirs(entry, table.decimals),
+                        difference=difference(entry, table.decimals),
+                        deviations=entry.deviations,
+                        p="-" if entry.p_holm is None else p_value(entry.p_holm),
+                    )
+                )
+    missed.sort(key=lambda miss: -abs(miss.deviations))
+    return Comparison(tuple(missed), agreeing, undecided)
+
+
+def render_misses(tables: Sequence[PaperTable]) -> str:
+    """In Markdown: per table how many entries agree with the paper, and each that does not.
+
+    Args:
+        tables: Of one reading.
+    """
+    found = compare(tables)
+    readings = ", ".join(dict.fromkeys(table.fidelity for table in tables))
+    lines = [
+        f"**Agreement with the paper, fidelity={readings}.** An entry agrees if its mean lies "
+        f"within {BAND:g} pooled standard deviations, sqrt((s_here² + s_paper²) / 2), of the "
+        "printed one.",
+        "",
+        "| Table | Agree | Of |",
+        "| ----- | ----: | -: |",
+    ]
+    misses = {n: [miss for miss in found.missed if miss.table == n] for n in found.agreeing}
+    for number, within in found.agreeing.items():
+        lines.append(f"| {number} | {within} | {within + len(misses[number])} |")
+    lines += ["", "| Table | Entry | Here | Paper | Difference | In pooled sd |"]
+    lines += ["| ----- | ----- | ---: | ----: | ---------: | -----------: |"]
+    for number, entries in misses.items():
+        for miss in entries:
+            away = f"{miss.deviations:+.1f}".replace("-", "−").replace("inf", "∞")
+            shown = [miss.ours, miss.theirs, miss.difference, away]
+            lines.append(f"| {number} | {miss.row}, {miss.column} | {' | '.join(shown)} |")
+    if found.undecided:
+        lines += ["", f"{found.undecided} more have one seed or no printed deviation."]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,33 @@
+from robust_diffusion.report.layout import load_layout
+from robust_diffusion.report.misses import compare, render_misses
+from robust_diffusion.report.paper_table import build_table
+from tests.report.records import finished
+
+# Printed for Cora: clean 75.93 and 1.46, SPEIT 61.87 and 0.49, TDGIA 62.84 and 1.17.
+RECORDS = [
+    finished(0.75, 0.4, seed=0),
+    finished(0.77, 0.4, seed=1),
+    finished(0.70, 0.4, flow="heat"),
+]
+
+
+def test_entries_beyond_two_pooled_deviations_are_missed_the_furthest_first() -> None:
+    found = compare([build_table(load_layout(3), RECORDS)])
+    assert [(miss.row, miss.column) for miss in found.missed] == [
+        ("Cora SPEIT", "Beltrami"),
+        ("Cora TDGIA", "Beltrami"),
+    ]
+    speit, tdgia = found.missed
+    # Ours do not spread, so the pooled deviation is the printed one over the root of 2.
+    assert abs(speit.deviations - (40 - 61.87) / (0.49 / 2**0.5)) < 1e-9
+    assert abs(tdgia.deviations - (40 - 62.84) / (1.17 / 2**0.5)) < 1e-9
+    assert (found.agreeing, found.within, found.undecided) == ({3: 1}, 1, 3)
+
+
+def test_in_markdown_each_table_says_how_many_agree() -> None:
+    text = render_misses([build_table(load_layout(n), RECORDS) for n in (1, 3)])
+    assert "fidelity=paper.**" in text
+    assert "| 3 | 1 | 3 |" in text
+    assert "\n| 1 |" not in text
+    assert "| 3 | Cora SPEIT, Beltrami | 40.00 ± 0.00 | 61.87 ± 0.49 | −21.87 | −63.1 |" in text
+    assert text.endswith("3 more have one seed or no printed deviation.\n")
