@@ -15,17 +15,29 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from robust_diffusion.evaluation.identity import PASSING
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
+from robust_diffusion.report.comparison import compare
 from robust_diffusion.report.layout import load_layout, table_numbers
+from robust_diffusion.report.misses import render_misses
 from robust_diffusion.report.page import render_page
 from robust_diffusion.report.paper_table import build_table
-from robust_diffusion.report.render_markdown import render_markdown
+from robust_diffusion.report.render_markdown import aligned, render_markdown
+from robust_diffusion.report.table import rank
 
 RESULTS = Path(__file__).with_name("results")
 RECORDS = RESULTS / "records.jsonl"
 FIGURES = RESULTS / "figures"
 FIDELITIES = ("paper", "released")
+
+SEARCH = "tune"
+COMPARED = {"readings": "test", "t-end": "test", "tune-check": "validation"}
+"""Experiments whose settings are compared with each other, and on which nodes."""
+
+ON = {"test": "on the test graphs", "validation": "on clean validation nodes"}
+CHANGES = "changes are means of the differences seed by seed, p of a paired t-test, Holm-corrected."
 
 
 def main() -> None:
@@ -70,14 +82,30 @@ def publishable(records: list[Record]) -> Iterator[Record]:
 
 def views(records: list[Record]) -> Iterable[tuple[Path, str]]:
     """Every file that is made of the published records, with its text."""
+    for experiment, on in COMPARED.items():
+        frame = compare(records, experiment, on=on)
+        if not frame.empty:
+            title = f"**experiment={experiment}.** Accuracy in %, {ON[on]}; {CHANGES}"
+            yield RESULTS / f"{experiment}.md", _in_markdown(title, frame, left=1)
+    if trials := [record for record in records if record["experiment"] == SEARCH]:
+        ranked = rank(trials)
+        title = f"**experiment={SEARCH}.** {ranked.title}."
+        yield RESULTS / f"{SEARCH}.md", _in_markdown(title, ranked.cells, left=0)
     for fidelity in FIDELITIES:
-        for number in table_numbers():
-            table = build_table(load_layout(number), records, fidelity=fidelity)
+        tables = [build_table(load_layout(n), records, fidelity=fidelity) for n in table_numbers()]
+        for table in tables:
             if any(entry.runs for _, _, entry in table):
-                yield RESULTS / f"table-{number}-{fidelity}.md", render_markdown(table)
+                name = f"table-{table.layout.number}-{fidelity}.md"
+                yield RESULTS / name, render_markdown(table)
+        yield RESULTS / f"agreement-{fidelity}.md", render_misses(tables)
         figures = FIGURES if FIGURES.is_dir() else None
         page = render_page(records, fidelity=fidelity, figures=figures)
         yield RESULTS / f"report-{fidelity}.html", page
+
+
+def _in_markdown(title: str, frame: pd.DataFrame, *, left: int) -> str:
+    body = [list(map(str, row)) for row in frame.to_numpy()]
+    return "\n".join([title, "", *aligned(list(frame.columns), body, left=left)]) + "\n"
 
 
 def _without_places(node: Any) -> Any:

@@ -22,13 +22,31 @@ def records(tmp_path: Path) -> str:
 def test_each_setting_is_a_row(records: str, capsys: pytest.CaptureFixture[str]) -> None:
     run_compare_command(["t-end", "--records", records, "--format", "csv"])
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.startswith("setting,seeds,clean,change in clean,speit")
+    assert head == "setting,seeds,clean,speit,tdgia"
     assert [row.split(",")[:3] for row in rows] == [
         ["t_end=0", "1", "70.00"],
         ["t_end=1", "1", "70.00"],
     ]
     run_compare_command(["t-end", "--records", records])
     assert "| t_end=0 |     1 | 70.00 |" in capsys.readouterr().out
+
+
+def test_settings_are_compared_on_validation_nodes_where_that_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = [
+        finished(experiment="tune-check", overrides=o, cell=repr(o), val_accuracy=v)
+        for o, v in (({}, 0.7), ({"flow.heads": "2"}, 0.75))
+    ]
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in own))
+    options = ["--records", str(path), "--on", "validation", "--format", "csv"]
+    run_compare_command(["tune-check", *options])
+    assert capsys.readouterr().out.splitlines() == [
+        "setting,seeds,validation,change in validation",
+        "(baseline),1,70.00,",
+        "heads=2,1,75.00,+5.00",
+    ]
 
 
 def test_an_unknown_experiment_is_one_line(records: str) -> None:

@@ -32,7 +32,7 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         if not path.is_file():
             raise DataError(f"--records {path}: not found; name a file that a run has written")
     records = [record for path in paths for record in read_records(path)]
-    frame = compare(records, chosen.experiment, scale=chosen.scale)
+    frame = compare(records, chosen.experiment, scale=chosen.scale, on=chosen.on)
     if frame.empty:
         known = sorted({str(r["experiment"]) for r in records if r.get("experiment")})
         raise DataError(
@@ -57,6 +57,12 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         metavar="FILE",
         help=f"records, as often as there are files (default: {DEFAULT_RECORDS})",
+    )
+    parser.add_argument(
+        "--on",
+        choices=["test", "validation"],
+        default="test",
+        help="accuracy on the test graphs, or on the clean validation nodes (default: test)",
     )
     parser.add_argument("--format", choices=["markdown", "csv"], default="markdown")
     parser.add_argument(

@@ -34,7 +34,9 @@ class Setting:
     accuracy: dict[str, dict[int, float]] = field(default_factory=dict)
 
 
-def compare(records: Sequence[Record], experiment: str, *, scale: str = "full") -> pd.DataFrame:
+def compare(
+    records: Sequence[Record], experiment: str, *, scale: str = "full", on: str = "test"
+) -> pd.DataFrame:
     """Accuracy of each setting in %, and its difference to the setting that it departs from.
 
     A setting departs from the one with the most of its overrides and none of its own: that with
@@ -48,12 +50,14 @@ def compare(records: Sequence[Record], experiment: str, *, scale: str = "full") 
         records: In the order in which they were appended.
         experiment: Whose cells.
         scale: full or smoke.
+        on: Accuracy on the `test` graphs, or on the clean graph's `validation` nodes.
 
     Returns:
         Columns `setting`, `seeds` and, per test graph, the accuracy and `change in <graph>`; a
-        setting that departs from none has no changes. Empty without finished cells.
+        setting that departs from none has no changes, and where all are such there are no columns
+        of them. Empty without finished cells.
     """
-    settings = _settings(records, experiment, scale)
+    settings = _settings(records, experiment, scale, on)
     graphs = list(dict.fromkeys(graph for s in settings for graph in s.accuracy))
     bases = [_base(setting, settings) for setting in settings]
     changes = {
@@ -71,12 +75,15 @@ def compare(records: Sequence[Record], experiment: str, *, scale: str = "full") 
         row["seeds"] = str(max(len(values) for values in setting.accuracy.values()))
         for graph in graphs:
             row[graph] = _mean(list(setting.accuracy.get(graph, {}).values()))
-            row[f"change in {graph}"] = _shown(changes.get((i, graph)), corrected.get((i, graph)))
+            if changes:
+                row[f"change in {graph}"] = _shown(
+                    changes.get((i, graph)), corrected.get((i, graph))
+                )
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _settings(records: Sequence[Record], experiment: str, scale: str) -> list[Setting]:
+def _settings(records: Sequence[Record], experiment: str, scale: str, on: str) -> list[Setting]:
     latest, settings = latest_by_cell(records), dict[str, Setting]()
     for line in records:
         # A line may be a reference to a cell that another experiment had run before.
@@ -91,7 +98,8 @@ def _settings(records: Sequence[Record], experiment: str, scale: str) -> list[Se
             if key.split(".")[0] not in NOT_COMPARED
         }
         setting = settings.setdefault(repr(sorted(overrides.items())), Setting(overrides))
-        for graph, accuracy in record["accuracy"].items():
+        found = record["accuracy"] if on == "test" else {on: record["val_accuracy"]}
+        for graph, accuracy in found.items():
             setting.accuracy.setdefault(graph, {})[record["seed"]] = accuracy
     return _told_apart(list(settings.values()))
 

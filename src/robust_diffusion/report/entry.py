@@ -15,6 +15,9 @@ State = Literal["measured", "failed", "no data", "not run"]
 Test = Literal["welch", "one sample"]
 MarkKind = Literal["warning", "failed", "no data", "seeds", "code", "settings", "budget"]
 
+ROUNDING = 0.005
+"""Half of the last printed digit of an accuracy, in %."""
+
 BAND = 2.0
 """Pooled standard deviations beyond which an entry misses the printed mean."""
 
@@ -121,14 +124,13 @@ class Entry:
     def deviations(self) -> float | None:
         """The difference in pooled standard deviations, ours and the printed one.
 
-        Infinite where neither has any spread; `None` with one seed, or where none is printed.
+        `None` with one seed, or where no deviation is printed.
         """
         if self.difference is None or self.std is None or self.printed.std is None:
             return None
         pooled = math.sqrt((self.std**2 + self.printed.std**2) / 2)
-        if pooled > 0:
-            return self.difference / pooled
-        return math.copysign(math.inf, self.difference) if self.difference else 0.0
+        # The printed numbers are rounded, so nothing is known more exactly than that.
+        return self.difference / max(pooled, ROUNDING)
 
     @property
     def missed(self) -> bool:

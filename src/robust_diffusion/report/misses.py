@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from robust_diffusion.report.entry import BAND
 from robust_diffusion.report.paper_table import PaperTable
+from robust_diffusion.report.render_markdown import aligned
 from robust_diffusion.report.wording import difference, ours, p_value, theirs
 
 
@@ -104,19 +105,19 @@ def render_misses(tables: Sequence[PaperTable]) -> str:
         f"within {BAND:g} pooled standard deviations, sqrt((s_here² + s_paper²) / 2), of the "
         "printed one.",
         "",
-        "| Table | Agree | Of |",
-        "| ----- | ----: | -: |",
     ]
     misses = {n: [miss for miss in found.missed if miss.table == n] for n in found.agreeing}
-    for number, within in found.agreeing.items():
-        lines.append(f"| {number} | {within} | {within + len(misses[number])} |")
-    lines += ["", "| Table | Entry | Here | Paper | Difference | In pooled sd |"]
-    lines += ["| ----- | ----- | ---: | ----: | ---------: | -----------: |"]
-    for number, entries in misses.items():
-        for miss in entries:
-            away = f"{miss.deviations:+.1f}".replace("-", "−").replace("inf", "∞")
-            shown = [miss.ours, miss.theirs, miss.difference, away]
-            lines.append(f"| {number} | {miss.row}, {miss.column} | {' | '.join(shown)} |")
+    counts = [(str(n), str(k), str(k + len(misses[n]))) for n, k in found.agreeing.items()]
+    lines += aligned(["Table", "Agree", "Of"], counts, left=1)
+    headings = ["Table", "Entry", "Here", "Paper", "Difference", "In pooled sd"]
+    body = [_row(miss) for entries in misses.values() for miss in entries]
+    lines += ["", *aligned(headings, body, left=2)] if body else []
     if found.undecided:
         lines += ["", f"{found.undecided} more have one seed or no printed deviation."]
     return "\n".join(lines) + "\n"
+
+
+def _row(miss: Miss) -> list[str]:
+    away = f"{miss.deviations:+.1f}".replace("-", "−").replace("inf", "∞")
+    entry = f"{miss.row}, {miss.column}"
+    return [str(miss.table), entry, miss.ours, miss.theirs, miss.difference, away]

@@ -45,7 +45,7 @@ def _grid(table: PaperTable, notes: Notes) -> list[str]:
         body.append([*nothing, paper, *(theirs(e, table.decimals) for e in entries)])
         if any(compared(entry, table.decimals) for entry in entries):
             body.append([*nothing, comparison, *(_compared(e, table.decimals) for e in entries)])
-    return _aligned(header, body, left=len(layout.headings) + 1)
+    return aligned(header, body, left=len(layout.headings) + 1)
 
 
 def _ours(entry: Entry, table: PaperTable, notes: Notes) -> str:
@@ -69,7 +69,14 @@ def _unrepeated(labels: Sequence[str], above: Sequence[str]) -> list[str]:
     ]
 
 
-def _aligned(header: list[str], body: list[list[str]], *, left: int) -> list[str]:
+def aligned(header: Sequence[str], body: Sequence[Sequence[str]], *, left: int) -> list[str]:
+    """The lines of a Markdown table whose columns also line up as plain text.
+
+    Args:
+        header: Headings.
+        body: Rows, each as long as the header.
+        left: Number of leading columns that are aligned to the left; the others to the right.
+    """
     rows = [[cell.replace("|", "\\|") for cell in row] for row in [header, *body]]
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
     rule = ["-" * width if i < left else "-" * (width - 1) + ":" for i, width in enumerate(widths)]

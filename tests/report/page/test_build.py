@@ -173,3 +173,24 @@ def test_another_fidelity_is_another_page() -> None:
     assert "table-3-released" in released.values("id")
     assert "0 finished" not in released.text
     assert "0 finished" in Page(render_page(records)).text
+
+
+def test_switches_stand_beside_the_reading_that_they_depart_from() -> None:
+    settings = {"paper": {}, "steps": {"fidelity.num_steps": "1"}}
+    records = [
+        finished(
+            0.7 + 0.01 * seed + 0.05 * len(own),
+            experiment="readings",
+            cell=f"{name} {seed}",
+            seed=seed,
+            overrides={"fidelity": "paper", **own},
+        )
+        for name, own in settings.items()
+        for seed in (0, 1)
+    ]
+    page = render_page(records)
+    section = page[page.index('id="switches"') : page.index('id="charts"')]
+    assert '<tr class="base"><th scope="row">(baseline)</th><td>2</td>' in section
+    assert '<th scope="row">num_steps=1</th><td>2</td><td>75.50 ± 0.71</td>' in section
+    assert "<td>+5.00" in section
+    assert "no records of experiment=readings" in render_page([])

@@ -19,6 +19,7 @@ from robust_diffusion.report.page.embed import cell_id, table_id
 from robust_diffusion.report.page.facts import gather
 from robust_diffusion.report.page.overview import sections
 from robust_diffusion.report.page.pictures import load_pictures
+from robust_diffusion.report.page.switches import switches
 from robust_diffusion.report.page.verdicts import judge_all
 from robust_diffusion.report.paper_table import PaperTable, build_table
 
@@ -73,6 +74,7 @@ def render_page(
             (miss.table, miss.place): cell_id(table_id(tables[miss.table]), miss.place)
             for miss in comparison.missed
         },
+        switches=switches(records, scale=scale),
         charts=_charts(tables, records, scale, fidelity),
         # Smoke runs say nothing about the paper, so there is nothing to judge.
         verdicts=None if scale == "smoke" else judge_all(records, fidelity=fidelity),
