@@ -118,6 +118,6 @@ def render_misses(tables: Sequence[PaperTable]) -> str:
 
 
 def _row(miss: Miss) -> list[str]:
-    away = f"{miss.deviations:+.1f}".replace("-", "−").replace("inf", "∞")
+    away = f"{miss.deviations:+.1f}".replace("-", "−")
     entry = f"{miss.row}, {miss.column}"
     return [str(miss.table), entry, miss.ours, miss.theirs, miss.difference, away]
