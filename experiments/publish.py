@@ -72,12 +72,18 @@ def publishable(records: list[Record]) -> Iterator[Record]:
         cell = record.get("cell")
         if cell is None or "error" in latest.get(cell, {"error": ""}):
             continue
-        if "reference" not in record and record is not latest[cell]:
-            continue
-        asked = (cell, record["experiment"], record.get("reference", False))
-        if asked not in seen:
-            seen.add(asked)
-            yield _without_places(record)
+        # A cell's record stands where the cell is first named, so before every reference to it.
+        for line in (latest[cell], record):
+            if (cell, line["experiment"]) in seen:
+                continue
+            seen.add((cell, line["experiment"]))
+            yield _without_places(line if line is latest[cell] else _reference(line))
+
+
+def _reference(record: Record) -> Record:
+    """That an experiment asked for a cell, of which another run has left the record."""
+    kept = ("cell", "experiment", "scale", "overrides", "directory", "job", "time")
+    return {key: record[key] for key in kept if key in record} | {"reference": True}
 
 
 def views(records: list[Record]) -> Iterable[tuple[Path, str]]:

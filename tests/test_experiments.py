@@ -74,6 +74,22 @@ def test_what_is_published_is_each_finished_cell_once() -> None:
     assert published[0]["accuracy"]["clean"] == 0.7
 
 
+def test_a_record_comes_before_every_reference_to_it() -> None:
+    old, new = finished(0.5, cell="a"), finished(0.5, cell="a", revision="new")
+    published = list(publish().publishable([old, reference(old, "table-1"), new]))
+    assert [r.get("revision") for r in published] == ["new", None]
+    assert [r["experiment"] for r in published] == ["table-3", "table-1"]
+
+
+def test_a_cell_that_another_experiment_ran_again_stays_in_the_first_one() -> None:
+    old, new = finished(0.5, cell="a"), finished(0.7, cell="a", experiment="readings")
+    published = list(publish().publishable([old, new]))
+    assert [(r["experiment"], r.get("reference", False)) for r in published] == [
+        ("readings", False),
+        ("table-3", True),
+    ]
+
+
 def test_nothing_tells_where_a_cell_ran() -> None:
     (published,) = publish().publishable([finished()])
     assert published["config"]["data"]["source"]["folder"] == {"path": "cora"}
