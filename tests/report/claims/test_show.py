@@ -6,7 +6,13 @@ import pytest
 from robust_diffusion.report.claims import Claims, Judgement, RecordedEvidence, judge
 from robust_diffusion.report.claims.claim import parse_claim
 from robust_diffusion.report.claims.contrast import Moments, welch
-from robust_diffusion.report.claims.show import as_frame, as_json, describe_effect, to_json
+from robust_diffusion.report.claims.show import (
+    as_frame,
+    as_json,
+    describe_effect,
+    side_by_side,
+    to_json,
+)
 from tests.report.claims.synthetic import records_of, with_moments
 
 RULES = Claims(alpha=0.05, min_seeds=3, claims={}, elsewhere={})
@@ -55,6 +61,19 @@ def test_a_row_without_data_holds_no_number() -> None:
     assert row["verdict"] == "not enough data"
     assert row["printed"] == "supported"
     assert (row["effect [95 % CI]"], row["g"], row["p"], row["n"]) == ("-", "-", "-", "0")
+
+
+def test_readings_stand_side_by_side_where_either_decides() -> None:
+    up, down = judged(beltrami=60, gat=40, gin=40), judged(beltrami=30, gat=40, gin=40)
+    frame = side_by_side({"paper": [up, judged()], "released": [down, judged()]}, [judged(), up])
+    assert frame.to_dict("records") == [
+        {
+            "The paper's words": "a is better",
+            "paper": "✓ +20.0",
+            "released": "✗ −10.0",
+            "print": "-",
+        }
+    ]
 
 
 def test_json_holds_every_member_and_is_strict() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -38,6 +38,35 @@ def as_frame(judgements: Sequence[Judgement], printed: Sequence[Judgement]) -> p
             }
         )
     return pd.DataFrame(rows)
+
+
+def side_by_side(
+    judged: Mapping[str, Sequence[Judgement]], printed: Sequence[Judgement]
+) -> pd.DataFrame:
+    """One row per claim that any records decide: what each reading, and the print, says of it.
+
+    Args:
+        judged: Per reading of the paper the same claims, by records.
+        printed: The same claims by the paper's own tables.
+    """
+    rows = []
+    for k, own in enumerate(printed):
+        found = {reading: judgements[k] for reading, judgements in judged.items()}
+        if all(judgement.verdict == "not enough data" for judgement in found.values()):
+            continue
+        cells = {reading: _in_short(judgement) for reading, judgement in found.items()}
+        rows.append({"The paper's words": own.claim.quote} | cells | {"print": _in_short(own)})
+    return pd.DataFrame(rows)
+
+
+def _in_short(judgement: Judgement) -> str:
+    if judgement.verdict == "not enough data" or judgement.estimate is None:
+        return "-"
+    mark = "✓" if judgement.verdict == "supported" else "✗"
+    effect = _in_unit(judgement.estimate.effect, judgement.unit)
+    if judgement.unit == "factor":
+        return f"{mark} ×{effect:.2f}"
+    return f"{mark} {effect:+.1f}".replace("-", "−")
 
 
 def as_json(judgements: Sequence[Judgement], printed: Sequence[Judgement]) -> list[dict[str, Any]]:
