@@ -1,5 +1,6 @@
 """The frame of the baselines: layer after layer, each normalised before and activated after."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,7 +14,7 @@ Apply = Callable[[nn.Module, Tensor], Tensor]
 """Applies one layer to normalised features."""
 
 
-class LayerStack(nn.Module):
+class LayerStack(nn.Module, ABC):
     """LayerNorm, layer, activation, dropout, for each layer; the last one ends with itself.
 
     A subclass builds the layers, and says in `along` how one of them is applied on a graph.
@@ -49,6 +50,7 @@ class LayerStack(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.activation = activation
 
+    @abstractmethod
     def along(
         self,
         x: Float[Tensor, "n f"],
@@ -62,7 +64,6 @@ class LayerStack(nn.Module):
             edge_index: Edges.
             edge_weight: Edge weights; 1 when absent.
         """
-        raise NotImplementedError
 
     def run(self, x: Float[Tensor, "n f"], apply: Apply) -> Float[Tensor, "n c"]:
         """Take the features through all layers.
