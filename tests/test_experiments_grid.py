@@ -200,7 +200,7 @@ def test_a_smoke_run_is_cut_short_whatever_is_attacked(threat: str, model: str) 
 def test_a_smoke_run_fills_its_table(
     cli: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from robust_diffusion.table_command import run_table_command
+    from robust_diffusion.commands.table import run_table_command
 
     outcome = cli("experiment=table-14", "scale=smoke", "trainer=cpu")
     assert outcome.status == 0
@@ -218,7 +218,7 @@ def test_a_smoke_run_fills_its_table(
 def test_a_smoke_run_fills_the_table_of_times(
     cli: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from robust_diffusion.table_command import run_table_command
+    from robust_diffusion.commands.table import run_table_command
 
     outcome = cli("experiment=table-7", "scale=smoke", "trainer=cpu", "logger=none")
     assert outcome.status == 0

@@ -28,14 +28,14 @@ from robust_diffusion.errors import RobustDiffusionError
 log = logging.getLogger(__name__)
 
 COMMANDS = {
-    "audit": "robust_diffusion.audit_command:run_audit_command",
-    "claims": "robust_diffusion.claims_command:run_claims_command",
-    "dashboard": "robust_diffusion.dashboard_command:run_dashboard_command",
-    "compare": "robust_diffusion.compare_command:run_compare_command",
-    "data": "robust_diffusion.data_command:run_data_command",
-    "figure": "robust_diffusion.figure_command:run_figure_command",
-    "report": "robust_diffusion.report_command:run_report_command",
-    "table": "robust_diffusion.table_command:run_table_command",
+    "audit": "robust_diffusion.commands.audit:run_audit_command",
+    "claims": "robust_diffusion.commands.claims:run_claims_command",
+    "dashboard": "robust_diffusion.commands.dashboard:run_dashboard_command",
+    "compare": "robust_diffusion.commands.compare:run_compare_command",
+    "data": "robust_diffusion.commands.data:run_data_command",
+    "figure": "robust_diffusion.commands.figure:run_figure_command",
+    "report": "robust_diffusion.commands.report:run_report_command",
+    "table": "robust_diffusion.commands.table:run_table_command",
 }
 """First words that are no override, and what they run; imported only then."""
 

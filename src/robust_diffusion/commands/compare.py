@@ -3,14 +3,12 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from robust_diffusion.commands.records import DEFAULT_RECORDS, add_records_option, read_chosen
 from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.records import read_records
 from robust_diffusion.report.comparison import compare
 from robust_diffusion.report.markdown import print_table
 
-DEFAULT_RECORDS = "outputs/records.jsonl"
 TITLE = (
     "{experiment}: accuracy in %, and in brackets p of a paired t-test of each change over the "
     "seeds, Holm-corrected over the table"
@@ -27,16 +25,13 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         DataError: There are no records, or none of this experiment.
     """
     chosen = _parser().parse_args(arguments)
-    paths = [Path(path) for path in chosen.records or [DEFAULT_RECORDS]]
-    for path in paths:
-        if not path.is_file():
-            raise DataError(f"--records {path}: not found; name a file that a run has written")
-    records = [record for path in paths for record in read_records(path)]
+    records = read_chosen(chosen.records, required=True)
     frame = compare(records, chosen.experiment, scale=chosen.scale, on=chosen.on)
     if frame.empty:
         known = sorted({str(r["experiment"]) for r in records if r.get("experiment")})
+        files = ", ".join(chosen.records or [DEFAULT_RECORDS])
         raise DataError(
-            f"{chosen.experiment}: no finished cells in {', '.join(map(str, paths))} at "
+            f"{chosen.experiment}: no finished cells in {files} at "
             f"scale={chosen.scale}; there are {', '.join(known) or 'none of any experiment'}; "
             f"experiment={chosen.experiment} runs it"
         )
@@ -52,12 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Show what each option of a sweep changes, seed by seed; nothing is run.",
     )
     parser.add_argument("experiment", help="such as readings, or t-end")
-    parser.add_argument(
-        "--records",
-        action="append",
-        metavar="FILE",
-        help=f"records, as often as there are files (default: {DEFAULT_RECORDS})",
-    )
+    add_records_option(parser)
     parser.add_argument(
         "--on",
         choices=["test", "validation"],

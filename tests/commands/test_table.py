@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from robust_diffusion.commands.table import FORMATS, run_table_command
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.table_command import FORMATS, run_table_command
 from tests.report.records import finished, seeds
 
 RECORDS = Path("outputs/records.jsonl")
@@ -58,7 +58,8 @@ def test_every_format_is_printed_and_written(
 
 
 def test_without_records_the_table_says_how_to_run_it(capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, "5", "--records", "nowhere.jsonl")
+    Path("outputs/records.jsonl").unlink(missing_ok=True)
+    out = shown(capsys, "5")
     assert "Entries: 21 not run." in out
     assert "experiment=table-5 runs it." in out
 

@@ -11,7 +11,7 @@ import torch
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 
-from robust_diffusion.audit_command import run_audit_command
+from robust_diffusion.commands.audit import run_audit_command
 from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import DataError

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from hydra.errors import HydraException
 
-from robust_diffusion import figure_command
+from robust_diffusion.commands import figure as figure_command
+from robust_diffusion.commands.figure import run_figure_command
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.figure_command import run_figure_command
 
 SMOKE = [
     "scale=smoke",

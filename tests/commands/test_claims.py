@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.claims_command import run_claims_command
+from robust_diffusion.commands.claims import run_claims_command
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation import append_record
 from robust_diffusion.report.claims import load_claims

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from robust_diffusion.commands.records import add_records_option, read_chosen
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.records import read_records
 from robust_diffusion.report.layout import load_layout, table_numbers
 from robust_diffusion.report.paper_table import PaperTable, build_table
 from robust_diffusion.report.render_csv import render_csv
@@ -29,6 +29,7 @@ def run_table_command(arguments: Sequence[str]) -> None:
         arguments: What follows `table` on the command line.
 
     Raises:
+        DataError: A file of records that was named is not there.
         ConfigError: The file cannot be written.
     """
     parser = argparse.ArgumentParser(
@@ -37,11 +38,7 @@ def run_table_command(arguments: Sequence[str]) -> None:
         "experiment=table-<number> runs it; table 4 is `robust-diffusion data table`.",
     )
     parser.add_argument("number", type=int, choices=table_numbers(), help="number of the table")
-    parser.add_argument(
-        "--records",
-        default="outputs/records.jsonl",
-        help="file of records (default: %(default)s)",
-    )
+    add_records_option(parser)
     parser.add_argument(
         "--format", choices=list(FORMATS), default="markdown", help="default: %(default)s"
     )
@@ -58,7 +55,7 @@ def run_table_command(arguments: Sequence[str]) -> None:
     chosen = parser.parse_args(arguments)
     table = build_table(
         load_layout(chosen.number),
-        read_records(chosen.records),
+        read_chosen(chosen.records),
         scale=chosen.scale,
         fidelity=chosen.fidelity,
     )

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion import dashboard_command
-from robust_diffusion.dashboard_command import run_dashboard_command
+from robust_diffusion.commands import dashboard as dashboard_command
+from robust_diffusion.commands.dashboard import run_dashboard_command
 from robust_diffusion.errors import ConfigError
 
 

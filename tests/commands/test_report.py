@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from robust_diffusion import report_command
+from robust_diffusion.commands import report as report_command
+from robust_diffusion.commands.report import run_report_command
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.report_command import run_report_command
 from tests.report.records import finished, seeds
 
 DEFAULT = Path("outputs/report.html")

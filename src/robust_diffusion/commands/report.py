@@ -5,11 +5,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation.records import read_records
+from robust_diffusion.commands.records import add_records_option, read_chosen
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.report.page import render_page
-
-DEFAULT_RECORDS = "outputs/records.jsonl"
 
 
 def run_report_command(arguments: Sequence[str]) -> None:
@@ -23,12 +21,11 @@ def run_report_command(arguments: Sequence[str]) -> None:
         ConfigError: The page cannot be written.
     """
     chosen = _parser().parse_args(arguments)
-    for path in chosen.records or []:
-        if not path.is_file():
-            raise DataError(f"--records {path}: not found; name a file that a run has written")
-    records = [r for path in chosen.records or [DEFAULT_RECORDS] for r in read_records(path)]
     page = render_page(
-        records, scale=chosen.scale, fidelity=chosen.fidelity, figures=chosen.figures
+        read_chosen(chosen.records),
+        scale=chosen.scale,
+        fidelity=chosen.fidelity,
+        figures=chosen.figures,
     )
     try:
         chosen.out.parent.mkdir(parents=True, exist_ok=True)
@@ -45,13 +42,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Write every table of the paper as the records have it, with charts, the "
         "paper's claims and the figures, as one HTML file that loads nothing; nothing is run.",
     )
-    parser.add_argument(
-        "--records",
-        action="append",
-        type=Path,
-        metavar="FILE",
-        help=f"records, as often as there are files (default: {DEFAULT_RECORDS})",
-    )
+    add_records_option(parser)
     parser.add_argument(
         "--out",
         type=Path,

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from robust_diffusion.compare_command import run_compare_command
+from robust_diffusion.commands.compare import run_compare_command
 from robust_diffusion.errors import DataError
 from tests.report.records import finished
 

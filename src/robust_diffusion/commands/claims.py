@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from robust_diffusion.checks import check_choice
+from robust_diffusion.commands.records import add_records_option, read_chosen
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.records import Record, read_records
+from robust_diffusion.evaluation.records import Record
 from robust_diffusion.report.claims import (
     CLAIMS,
     Judgement,
@@ -20,8 +20,6 @@ from robust_diffusion.report.claims import (
 from robust_diffusion.report.claims.show import LEFT, as_frame, as_json, to_json
 from robust_diffusion.report.markdown import print_table
 from robust_diffusion.report.printed import ASSUMED_RUNS
-
-DEFAULT_RECORDS = "outputs/records.jsonl"
 
 
 def run_claims_command(arguments: Sequence[str]) -> None:
@@ -38,7 +36,7 @@ def run_claims_command(arguments: Sequence[str]) -> None:
     for name in chosen.names:
         check_choice("claim", name, claims.claims)
     wanted = [claims.claims[name] for name in chosen.names or claims.claims]
-    records = _read(chosen.records or [DEFAULT_RECORDS], required=bool(chosen.records))
+    records = read_chosen(chosen.records)
     printed = [judge(claim, PrintedEvidence(), claims) for claim in wanted]
     by_fidelity: dict[str, list[Judgement]] = {}
     for fidelity in [chosen.fidelity] if chosen.fidelity else _fidelities(records):
@@ -65,12 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         "on the paper's own means and deviations; g is Hedges' effect size.",
     )
     parser.add_argument("names", nargs="*", metavar="claim", help="claims to judge (default: all)")
-    parser.add_argument(
-        "--records",
-        action="append",
-        metavar="FILE",
-        help=f"records, as often as there are files (default: {DEFAULT_RECORDS})",
-    )
+    add_records_option(parser)
     parser.add_argument("--claims", default=CLAIMS, type=Path, help="file of claims")
     parser.add_argument(
         "--fidelity",
@@ -79,13 +72,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--format", choices=["markdown", "json"], default="markdown")
     return parser
-
-
-def _read(paths: Sequence[str], *, required: bool) -> list[Record]:
-    for path in paths:
-        if required and not Path(path).is_file():
-            raise DataError(f"--records {path}: not found; name a file that a run has written")
-    return [record for path in paths for record in read_records(path)]
 
 
 def _fidelities(records: Sequence[Record]) -> list[str]:

@@ -1,0 +1,1 @@
+"""First words of the command line that run no cell, one module each; `run.COMMANDS` names them."""
