@@ -10,6 +10,7 @@ from robust_diffusion.report.entry import Entry
 from robust_diffusion.report.layout import Layout, load_layout
 from robust_diffusion.report.paper_table import PaperTable, build_table
 from robust_diffusion.report.printed import ASSUMED_RUNS
+from robust_diffusion.report.render_markdown import render_markdown
 from tests.report.records import Record, failed, finished, reference, seeds
 
 FLOWS = ("heat", "grand", "mean_curvature", "beltrami")
@@ -303,3 +304,40 @@ def test_the_budgets_of_the_configuration_are_the_papers() -> None:
     assert all(e.state == "measured" and e.difference == 0 for _, _, e in table)
     assert entry(table, dataset="flickr", limit="max_edges_per_injected_node").mean == 5000
     assert "per injected node" in " ".join(table.lines)
+
+
+@pytest.mark.parametrize(
+    ("number", "own"), [(3, {"flow": "heat"}), (2, {"model": "beltrami_guard"})]
+)
+def test_a_stand_in_is_named_beside_what_it_stands_in_for_without_printed_numbers(
+    number: int, own: dict[str, str]
+) -> None:
+    records = seeds([0.6, 0.7], dataset="planetoid_citeseer", experiment=f"table-{number}", **own)
+    table = build_table(load_layout(number), records)
+    found = [
+        entry
+        for _, _, entry in table
+        if entry.line.keys["dataset"] == "planetoid_citeseer" and entry.mean is not None
+    ]
+    assert found
+    assert all(entry.mean == pytest.approx(65) for entry in found)
+    assert all(entry.printed.mean is entry.deviations is entry.p is None for entry in found)
+    assert "Planetoid Citeseer" in render_markdown(table)
+    assert any("which is another graph" in line for line in table.lines)
+    citeseer = [e for _, _, e in table if e.line.keys["dataset"] == "citeseer"]
+    assert {entry.state for entry in citeseer} == {"not run"}
+    assert all(entry.printed.mean is not None for entry in citeseer)
+    unchanged = build_table(load_layout(number), seeds([0.6], experiment=f"table-{number}", **own))
+    assert "Planetoid" not in render_markdown(unchanged)
+
+
+def test_a_table_of_one_dataset_becomes_one_of_the_stand_in_unless_both_were_run() -> None:
+    options = {"experiment": "table-5", "settings": {"solver": {"num_steps": 2}}}
+    records = seeds([0.6], dataset="planetoid_citeseer", **options)
+    table = build_table(load_layout(5), records)
+    assert "dataset=planetoid_citeseer as a stand-in" in table.title
+    assert {entry.printed.mean for _, _, entry in table} == {None}
+    assert any(entry.mean == pytest.approx(60) for _, _, entry in table)
+    both = build_table(load_layout(5), [*records, *seeds([0.7], dataset="citeseer", **options)])
+    assert "stand-in" not in both.title
+    assert any(entry.mean == pytest.approx(70) for _, _, entry in both)

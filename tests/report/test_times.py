@@ -127,7 +127,7 @@ def test_another_dataset_stands_in_and_is_named() -> None:
     assert table.title.endswith("; dataset=cora as a stand-in")
     assert table.lines[0] == "Cora stands in for Citeseer; the printed times are Citeseer's."
     unnamed = times([timed(dataset="planetoid_citeseer", settings=ONE_STEP)])
-    assert unnamed.lines[0].startswith("planetoid_citeseer stands in for Citeseer")
+    assert unnamed.lines[0].startswith("Planetoid Citeseer stands in for Citeseer")
 
 
 def test_nothing_stands_in_for_a_dataset_that_was_timed() -> None:

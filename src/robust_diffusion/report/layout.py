@@ -1,6 +1,6 @@
 """Layouts: the `table` section of an experiment, read into rows and columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import groupby, product
@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 from robust_diffusion.checks import check_choice, check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.report.axes import choice
-from robust_diffusion.report.printed import PrintedNumber, printed_number
+from robust_diffusion.report.axes import STAND_INS, choice
+from robust_diffusion.report.printed import NOT_PRINTED, PrintedNumber, printed_number
 
 Best = Literal["row", "column", "none"]
 Kind = Literal["accuracy", "budgets", "time"]
@@ -117,16 +117,36 @@ class Layout:
         below = self.below.on(dataset) if self.below else None
         return replace(self, fixed=self.fixed | other, below=below)
 
+    def with_stand_ins(self, datasets: Collection[str]) -> "Layout":
+        """The layout with entries of stand-ins, which have no printed numbers.
+
+        Rows and columns of a stand-in follow those of the dataset that it stands in for. Where the
+        whole table is of that dataset, it becomes one of the stand-in, unless both were run.
+
+        Args:
+            datasets: Those that were run.
+        """
+        found = {own: other for own, other in STAND_INS.items() if other in datasets}
+        own = self.fixed.keys.get("dataset")
+        fixed = self.fixed
+        if own in found and own not in datasets:
+            fixed = _of_another(fixed, found[own])
+        rows, columns = (_beside(lines, found) for lines in (self.rows, self.columns))
+        below = self.below.with_stand_ins(datasets) if self.below else None
+        return replace(self, fixed=fixed, rows=rows, columns=columns, below=below)
+
     def at(self, row: Line, column: Line) -> Line:
         """What an entry stands for."""
         return self.fixed | row | column
 
     def printed(self, row: Line, column: Line) -> PrintedNumber:
-        """The paper's entry.
+        """The paper's entry; of a stand-in it has none.
 
         Raises:
             ConfigError: The paper has none, or more than one.
         """
+        if self.at(row, column).printed.get("dataset") in STAND_INS.values():
+            return NOT_PRINTED
         return printed_number({"table": self.label, **self.at(row, column).printed})
 
 
@@ -198,6 +218,31 @@ def parse_layout(section: Mapping[str, Any]) -> Layout:
 def _experiment(path: Path) -> dict[str, Any]:
     experiment: Any = OmegaConf.to_container(OmegaConf.load(path))
     return experiment  # type: ignore[no-any-return]
+
+
+def _beside(lines: Sequence[Line], found: Mapping[str, str]) -> tuple[Line, ...]:
+    """The lines, after each block of a dataset the same of what stands in for it."""
+    blocks = groupby(lines, key=lambda line: line.keys.get("dataset", ""))
+    beside: list[Line] = []
+    for dataset, block in blocks:
+        own = list(block)
+        beside += own
+        beside += [_of_another(line, found[dataset]) for line in own if dataset in found]
+    return tuple(beside)
+
+
+def _of_another(line: Line, dataset: str) -> Line:
+    other = choice("dataset", dataset)
+    labels = tuple(
+        other.label if axis == "dataset" else label
+        for axis, label in zip(line.keys, line.labels, strict=True)
+    )
+    return Line(
+        {**line.keys, "dataset": dataset},
+        labels,
+        {**line.printed, **other.printed},
+        {**line.record, **other.record},
+    )
 
 
 def _lines(blocks: Sequence[Mapping[str, Any]]) -> tuple[Line, ...]:

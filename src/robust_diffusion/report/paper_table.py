@@ -13,7 +13,12 @@ from robust_diffusion.report.header import Header, describe
 from robust_diffusion.report.layout import Layout, Line
 from robust_diffusion.report.printed import ASSUMED_RUNS
 from robust_diffusion.report.significance import holm, one_sample_p, welch_p
-from robust_diffusion.report.times import describe_times, stand_in, with_stand_in
+from robust_diffusion.report.times import (
+    describe_stand_ins,
+    describe_times,
+    stand_in,
+    with_stand_in,
+)
 
 Grid = list[list[Entry]]
 """Rows of entries."""
@@ -60,6 +65,8 @@ class PaperTable:
         if self.layout.kind == "budgets":
             return ["Edges are counted per injected node, as GRB's attacks do."]
         lines = self.header.lines
+        if self.layout.kind == "accuracy":
+            lines += describe_stand_ins(entry.line.keys["dataset"] for _, _, entry in self)
         if self.layout.kind == "time":
             records = {id(run.record): run.record for _, _, entry in self for run in entry.runs}
             states = list(self.header.states)
@@ -75,7 +82,7 @@ class PaperTable:
     def title(self) -> str:
         """Number and label, and what the numbers are worth."""
         title = f"Table {self.layout.number} ({self.layout.label}), arXiv:2209.07754"
-        if self.layout.kind == "time" and (other := stand_in(self.layout)):
+        if other := stand_in(self.layout):
             title += f"; dataset={other} as a stand-in"
         return f"{title}; SMOKE RUN, not comparable with the paper" if self.smoke else title
 
@@ -104,6 +111,8 @@ def build_table(
     cells = cells_of(records, experiment=layout.experiment, scale=scale, fidelity=fidelity)
     if layout.kind == "time":
         layout = with_stand_in(layout, cells)
+    elif layout.kind == "accuracy":
+        layout = layout.with_stand_ins({c.record["dataset"] for c in cells if c.finished})
     grids = [_measured(part, cells, smoke=scale == "smoke") for part in layout.parts]
     grids = _marked_seeds(grids)
     if scale != "smoke" and layout.kind == "accuracy":

@@ -19,7 +19,7 @@ class PrintedNumber:
     """One entry of one of the paper's tables.
 
     Args:
-        row: Its place in the file, which tells two of them apart.
+        row: Its place in the file, which tells two of them apart; -1 of what is not printed.
         mean: In the table's unit; `None` where the paper prints "-".
         std: In the same unit; `None` where none is printed.
         budget: Injected nodes, and edges of each, where the paper says so.
@@ -29,6 +29,10 @@ class PrintedNumber:
     mean: float | None
     std: float | None
     budget: tuple[int, int] | None = None
+
+
+NOT_PRINTED = PrintedNumber(row=-1, mean=None, std=None)
+"""Of an entry that the paper does not have."""
 
 
 @cache

@@ -1,15 +1,15 @@
 """What the table of times says of itself: which machine, which graph, how often."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from robust_diffusion.evaluation.records import Record, is_timing
-from robust_diffusion.report.axes import DATASETS
+from robust_diffusion.report.axes import DATASETS, STAND_INS
 from robust_diffusion.report.cells import Cell
 from robust_diffusion.report.layout import Layout
 
-STAND_INS = ("planetoid_citeseer", "cora")
-"""Datasets for those who lack the table's own, the most alike first."""
+TIMED = ("planetoid_citeseer", "cora")
+"""Datasets to time for those who lack the table's own, the most alike first."""
 
 
 def with_stand_in(layout: Layout, cells: Sequence[Cell]) -> Layout:
@@ -26,8 +26,24 @@ def with_stand_in(layout: Layout, cells: Sequence[Cell]) -> Layout:
 
 def stand_in(layout: Layout) -> str | None:
     """The dataset that stands in for the table's own, if one does."""
-    dataset = layout.fixed.keys["dataset"]
-    return None if dataset == layout.fixed.printed["dataset"] else dataset
+    dataset = layout.fixed.keys.get("dataset")
+    own = dataset == layout.fixed.printed.get("dataset") and dataset not in STAND_INS.values()
+    return None if own else dataset
+
+
+def describe_stand_ins(datasets: Iterable[str]) -> list[str]:
+    """That nothing is printed of the stand-ins among the datasets, a sentence each.
+
+    Args:
+        datasets: Of a table's entries.
+    """
+    shown = set(datasets)
+    return [
+        f"{DATASETS[other]} stands in for the paper's {DATASETS[own]}, which is another graph; "
+        "the paper has no number of it."
+        for own, other in STAND_INS.items()
+        if other in shown
+    ]
 
 
 def describe_times(layout: Layout, records: Sequence[Record], states: Sequence[str]) -> list[str]:
@@ -40,7 +56,7 @@ def describe_times(layout: Layout, records: Sequence[Record], states: Sequence[s
     """
     own = DATASETS[layout.fixed.printed["dataset"]]
     if not records:
-        options = " or ".join(f"dataset={name}" for name in STAND_INS)
+        options = " or ".join(f"dataset={name}" for name in TIMED)
         return [f"In place of {own}, {options} can be timed."] if "no data" in states else []
     timings = [record["timing"] for record in records]
     places = Counter(_place(record) for record in records)
