@@ -66,6 +66,9 @@ report: $(STAMP) ## One HTML page: every table, chart, figure and claim
 publish: $(STAMP) ## Add RECORDS to experiments/results/, and rebuild its tables and pages
 	$(BIN)/python experiments/publish.py $(RECORDS)
 
+reproduce: $(STAMP) ## Run published cells again and compare (ARGS="--cells 3", or ids of cells)
+	$(BIN)/python experiments/reproduce.py $(ARGS)
+
 dashboard: $(STAMP) ## W&B views of each table's runs (TABLE=3, ARGS=--dry-run to look first)
 	$(RUN) dashboard $(VIEW) $(if $(TABLE),--table $(TABLE)) $(ARGS)
 
@@ -99,4 +102,4 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
 .PHONY: help setup demo data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
-	figure-lipschitz claims report publish dashboard wandb-sync bench bench-check test test-all check format clean
+	figure-lipschitz claims report publish reproduce dashboard wandb-sync bench bench-check test test-all check format clean

@@ -40,7 +40,13 @@ FIGURES = RESULTS / "figures"
 FIDELITIES = ("paper", "released")
 
 SEARCH = "tune"
-COMPARED = {"readings": "test", "t-end": "test", "tune-check": "validation"}
+COMPARED = {
+    "readings": "test",
+    "t-end": "test",
+    "seeds": "test",
+    "pgd-steps": "test",
+    "tune-check": "validation",
+}
 """Experiments whose settings are compared with each other, and on which nodes."""
 
 ON = {"test": "on the test graphs", "validation": "on clean validation nodes"}

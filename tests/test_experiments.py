@@ -1,9 +1,14 @@
 """What is published is made of the published records."""
 
 import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -88,6 +93,30 @@ def test_a_cell_that_another_experiment_ran_again_stays_in_the_first_one() -> No
         ("readings", False),
         ("table-3", True),
     ]
+
+
+def test_published_cells_are_run_again_and_compared(cli: Callable[..., Any]) -> None:
+    outcome = cli(
+        "-m", "experiment=demo", "scale=smoke", "flow=heat", "seed=1", "logger=none", "attack=speit"
+    )
+    (record,) = outcome.records
+    command = [sys.executable, str(ROOT / "experiments" / "reproduce.py"), "--cells", "1"]
+
+    def again(accuracy: float) -> subprocess.CompletedProcess[str]:
+        path = Path("published.jsonl")
+        path.write_text(json.dumps(record | {"accuracy": record["accuracy"] | {"clean": accuracy}}))
+        options = {"capture_output": True, "text": True, "check": False}
+        return subprocess.run([*command, "--records", str(path)], **options)
+
+    same = again(record["accuracy"]["clean"])
+    assert same.stdout.endswith("(demo, synthetic, heat, paper, seed 1): bit for bit\n"), (
+        same.stderr
+    )
+    assert same.returncode == 0
+    other = again(record["accuracy"]["clean"] + 0.02)
+    assert "clean -2.00, speit +0.00" in other.stdout
+    assert other.returncode == 1
+    assert "1 further than 1.5 points away" in other.stderr
 
 
 def test_nothing_tells_where_a_cell_ran() -> None:
