@@ -69,6 +69,21 @@ def test_a_setting_of_the_same_flow_is_departed_from() -> None:
     assert last["change in clean"] == "−20.00"
 
 
+def test_a_setting_stands_below_the_one_that_it_departs_from() -> None:
+    released = cells([(0.6, 0.5)], fidelity="released")
+    other = cells([(0.6, 0.5)], fidelity="released", **{"flow.heads": "2"})
+    records = [*other, *SWITCHED, *released, *BASE]
+    for job, record in enumerate(records):
+        record["job"] = job
+    named = list(compare(records, EXPERIMENT)["setting"])
+    assert named == [
+        "fidelity=released",
+        "fidelity=released: heads=2",
+        "fidelity=paper",
+        "fidelity=paper: num_steps=1",
+    ]
+
+
 def test_class_names_are_left_out() -> None:
     value = "{_target_:some.where.Rewiring,keep_ratio:0.5}"
     records = BASE + cells([(0.5, 0.4)], fidelity="paper", **{"fidelity.rewiring": value})

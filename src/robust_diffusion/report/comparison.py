@@ -53,11 +53,11 @@ def compare(
         on: Accuracy on the `test` graphs, or on the clean graph's `validation` nodes.
 
     Returns:
-        Columns `setting`, `seeds` and, per test graph, the accuracy and `change in <graph>`; a
-        setting that departs from none has no changes, and where all are such there are no columns
-        of them. Empty without finished cells.
+        One row per setting, after that from which it departs. Columns `setting`, `seeds` and, per
+        test graph, the accuracy and `change in <graph>`; a setting that departs from none has no
+        changes, and where all are such there are no columns of them. Empty without finished cells.
     """
-    settings = _settings(records, experiment, scale, on)
+    settings = _ordered(_settings(records, experiment, scale, on))
     graphs = list(dict.fromkeys(graph for s in settings for graph in s.accuracy))
     bases = [_base(setting, settings) for setting in settings]
     changes = {
@@ -85,7 +85,8 @@ def compare(
 
 def _settings(records: Sequence[Record], experiment: str, scale: str, on: str) -> list[Setting]:
     latest, settings = latest_by_cell(records), dict[str, Setting]()
-    for line in records:
+    # Cells that run side by side are recorded as they finish.
+    for line in sorted(records, key=lambda line: line.get("job", 0)):
         # A line may be a reference to a cell that another experiment had run before.
         if line.get("experiment") != experiment or line.get("scale", "full") != scale:
             continue
@@ -125,6 +126,17 @@ def _base(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
         return sum(alike), len(other.overrides)
 
     return max(found, key=nearness, default=None)
+
+
+def _ordered(settings: Sequence[Setting]) -> list[Setting]:
+    """Each setting after that from which it departs, otherwise as they were run."""
+    bases = {id(setting): _base(setting, settings) for setting in settings}
+
+    def below(base: Setting | None) -> list[Setting]:
+        own = [setting for setting in settings if bases[id(setting)] is base]
+        return [found for setting in own for found in (setting, *below(setting))]
+
+    return below(None)
 
 
 def _change(values: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
