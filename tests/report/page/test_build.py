@@ -191,6 +191,6 @@ def test_switches_stand_beside_the_reading_that_they_depart_from() -> None:
     page = render_page(records)
     section = page[page.index('id="switches"') : page.index('id="charts"')]
     assert '<tr class="base"><th scope="row">(baseline)</th><td>2</td>' in section
-    assert '<th scope="row">num_steps=1</th><td>2</td><td>75.50 ± 0.71</td>' in section
-    assert "<td>+5.00" in section
+    assert '<th scope="row">num_steps=1</th><td>2</td><td>75.50 ± 0.71' in section
+    assert "<small>+5.00" in section
     assert "no records of experiment=readings" in render_page([])

@@ -8,6 +8,7 @@ from robust_diffusion.report.axes import GRAPHS
 from robust_diffusion.report.comparison import compare
 
 EXPERIMENT = "readings"
+CHANGE = "change in "
 
 
 @dataclass(frozen=True)
@@ -15,11 +16,15 @@ class Row:
     """One setting.
 
     Args:
-        cells: As text, its name first.
+        name: What it departs from, and what is its own.
+        seeds: How many.
+        cells: Per test graph accuracy and change, as text.
         base: It departs from none, so it has no changes.
     """
 
-    cells: tuple[str, ...]
+    name: str
+    seeds: str
+    cells: tuple[tuple[str, str], ...]
     base: bool
 
 
@@ -28,7 +33,7 @@ class Switches:
     """All settings, beside those that they depart from.
 
     Args:
-        columns: Headings.
+        columns: Headings of the test graphs.
         rows: In the order in which they were run; none without records.
     """
 
@@ -44,13 +49,12 @@ def switches(records: Sequence[Record], *, scale: str) -> Switches:
         scale: full or smoke.
     """
     frame = compare(records, EXPERIMENT, scale=scale)
-    changes = [column for column in frame.columns if column.startswith("change in ")]
-    rows = tuple(
-        Row(tuple(map(str, cells)), base=not any(row[column] for column in changes))
-        for row, cells in zip(frame.to_dict("records"), frame.to_numpy(), strict=True)
-    )
-    return Switches(tuple(GRAPHS.get(c, _heading(c)) for c in frame.columns), rows)
-
-
-def _heading(column: str) -> str:
-    return "change" if column.startswith("change in ") else column
+    graphs = [
+        column for column in frame.columns if not column.startswith(("setting", "seeds", CHANGE))
+    ]
+    rows = []
+    for row in frame.to_dict("records"):
+        cells = tuple((str(row[graph]), str(row.get(CHANGE + graph, ""))) for graph in graphs)
+        base = not any(change for _, change in cells)
+        rows.append(Row(str(row["setting"]), str(row["seeds"]), cells, base=base))
+    return Switches(tuple(GRAPHS.get(graph, graph) for graph in graphs), tuple(rows))
