@@ -69,6 +69,12 @@ def test_a_setting_of_the_same_flow_is_departed_from() -> None:
     assert last["change in clean"] == "−20.00"
 
 
+def test_equal_changes_have_no_spread_to_be_tested_by() -> None:
+    shifted = cells([(0.71, 0.6), (0.73, 0.6), (0.75, 0.6)], fidelity="paper", **{"a.b": "1"})
+    _, switched = compare(BASE + shifted, EXPERIMENT).to_dict("records")
+    assert switched["change in clean"] == "+1.00"
+
+
 def test_a_setting_stands_below_the_one_that_it_departs_from() -> None:
     released = cells([(0.6, 0.5)], fidelity="released")
     other = cells([(0.6, 0.5)], fidelity="released", **{"flow.heads": "2"})

@@ -140,7 +140,9 @@ def _ordered(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def _change(values: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
-    return [100 * (values[seed] - base[seed]) for seed in sorted(values.keys() & base.keys())]
+    shared = sorted(values.keys() & base.keys())
+    # Equal differences of floats are not quite equal, and would look like a spread of 1e-14.
+    return [round(100 * (values[seed] - base[seed]), 9) for seed in shared]
 
 
 def _named(setting: Setting, base: Setting | None) -> str:
