@@ -17,8 +17,9 @@ from typing import Any
 
 import pandas as pd
 
+from robust_diffusion.commands.records import FIDELITIES, read_chosen
 from robust_diffusion.evaluation.identity import PASSING
-from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
+from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.report.claims import (
     PrintedEvidence,
     RecordedEvidence,
@@ -26,7 +27,7 @@ from robust_diffusion.report.claims import (
     load_claims,
 )
 from robust_diffusion.report.claims.show import side_by_side
-from robust_diffusion.report.comparison import compare
+from robust_diffusion.report.comparison import compare, describe_comparison
 from robust_diffusion.report.layout import load_layout, table_numbers
 from robust_diffusion.report.misses import render_misses
 from robust_diffusion.report.page import render_page
@@ -37,8 +38,6 @@ from robust_diffusion.report.table import rank
 RESULTS = Path(__file__).with_name("results")
 RECORDS = RESULTS / "records.jsonl"
 FIGURES = RESULTS / "figures"
-FIDELITIES = ("paper", "released")
-
 SEARCH = "tune"
 COMPARED = {
     "readings": "test",
@@ -49,14 +48,12 @@ COMPARED = {
 }
 """Experiments whose settings are compared with each other, and on which nodes."""
 
-ON = {"test": "on the test graphs", "validation": "on clean validation nodes"}
 VERDICTS = (
     "**Claims of the paper, by the published records of each reading and by its own printed "
     "means.** ✓ supported at 5 %, ✗ not; the mean effect in points of accuracy, or × as a factor. "
     "Claims that no published record decides are left out; `make claims` lists all, with what each "
     "rests on."
 )
-CHANGES = "changes are means of the differences seed by seed, p of a paired t-test, Holm-corrected."
 
 
 def main() -> None:
@@ -64,39 +61,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Publish records, and what is made of them.")
     parser.add_argument("records", nargs="*", type=Path, help="none only rebuilds the views")
     chosen = parser.parse_args()
-    for path in chosen.records:
-        if not path.is_file():
-            parser.error(f"{path}: not found; name a file that a run has written")
     if chosen.records:
-        published = read_records(RECORDS)
-        for path in chosen.records:
-            published += read_records(path)
+        published = read_chosen([RECORDS, *chosen.records])
         lines = [json.dumps(record, sort_keys=True) + "\n" for record in publishable(published)]
         RESULTS.mkdir(exist_ok=True)
         RECORDS.write_text("".join(lines))
-    for path, text in views(read_records(RECORDS)):
+    for path, text in views(read_chosen([RECORDS])):
         path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{path}\n")
 
 
 def publishable(records: list[Record]) -> Iterator[Record]:
-    """Each finished cell once, and each experiment's line that asks for it once.
+    """Each finished cell once, and each experiment's last line that asks for it.
+
+    The order in which they were last asked for stays, since tables go by it; a cell's record comes
+    before every reference to it.
 
     Args:
         records: In the order in which they were appended.
     """
     latest = latest_by_cell(records)
-    seen = set()
+    asks: dict[tuple[str, str], Record] = {}
     for record in records:
         cell = record.get("cell")
-        if cell is None or "error" in latest.get(cell, {"error": ""}):
-            continue
-        # A cell's record stands where the cell is first named, so before every reference to it.
-        for line in (latest[cell], record):
-            if (cell, line["experiment"]) in seen:
-                continue
-            seen.add((cell, line["experiment"]))
-            yield _without_places(line if line is latest[cell] else _reference(line))
+        if cell is not None and "error" not in latest.get(cell, {"error": ""}):
+            asked = (cell, record["experiment"])
+            asks.pop(asked, None)
+            asks[asked] = record
+    written = set()
+    for (cell, experiment), line in asks.items():
+        first = cell not in written
+        if first:
+            written.add(cell)
+            yield _without_places(latest[cell])
+        if not first or experiment != latest[cell]["experiment"]:
+            yield _without_places(_reference(line))
 
 
 def _reference(record: Record) -> Record:
@@ -110,9 +109,11 @@ def views(records: list[Record]) -> Iterable[tuple[Path, str]]:
     for experiment, on in COMPARED.items():
         frame = compare(records, experiment, on=on)
         if not frame.empty:
-            title = f"**experiment={experiment}.** Accuracy in %, {ON[on]}; {CHANGES}"
+            title = f"**experiment={experiment}.** {describe_comparison(frame, on=on)}"
             yield RESULTS / f"{experiment}.md", _in_markdown(title, frame, left=1)
-    if trials := [record for record in records if record["experiment"] == SEARCH]:
+    latest = latest_by_cell(records)
+    asked = [r["cell"] for r in records if (r["experiment"], r["scale"]) == (SEARCH, "full")]
+    if trials := [latest[cell] for cell in dict.fromkeys(asked)]:
         ranked = rank(trials)
         title = f"**experiment={SEARCH}.** {ranked.title}."
         yield RESULTS / f"{SEARCH}.md", _in_markdown(title, ranked.cells, left=0)

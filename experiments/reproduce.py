@@ -4,8 +4,8 @@
     python experiments/reproduce.py 8b206c3fe1a68c82
 
 Cells are drawn from the records, or named by their ids. Everything is computed anew in a folder of
-its own. On the machine that recorded a cell it comes out bit for bit; on another one rounding
-differs.
+its own. On the machine that recorded a cell its accuracies are the same again; on another one
+rounding differs.
 """
 
 import argparse
@@ -15,12 +15,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from robust_diffusion.evaluation.records import (
-    Record,
-    finished_record,
-    latest_by_cell,
-    read_records,
-)
+from robust_diffusion.commands.records import read_chosen
+from robust_diffusion.errors import DataError
+from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 
 RECORDS = Path(__file__).with_name("results") / "records.jsonl"
 PASSED_OVER = ("logger", "hydra", "threads")
@@ -29,12 +26,23 @@ PASSED_OVER = ("logger", "hydra", "threads")
 
 def main() -> None:
     """Reproduce cells; the exit status is 1 if one is further away than the tolerance."""
-    chosen = _parser().parse_args()
-    recorded = {c: r for c, r in latest_by_cell(read_records(chosen.records)).items() if _has(r)}
-    if unknown := sorted(set(chosen.ids) - recorded.keys()):
-        sys.exit(f"{unknown[0]}: not a cell of {chosen.records}; name one of its cells")
-    drawn = random.Random(chosen.seed).sample(sorted(recorded), min(chosen.cells, len(recorded)))  # noqa: S311
-    far = [cell for cell in chosen.ids or drawn if not _reproduces(recorded[cell], chosen)]
+    parser = _parser()
+    chosen = parser.parse_args()
+    if chosen.cells < 1:
+        parser.error(f"--cells {chosen.cells}: draw at least one")
+    try:
+        latest = latest_by_cell(read_chosen([chosen.records]))
+    except DataError as error:
+        sys.exit(str(error))
+    tested = {cell: record for cell, record in latest.items() if "accuracy" in record}
+    for cell in chosen.ids:
+        if cell not in tested:
+            what = "has no accuracy" if cell in latest else "not one of the cells"
+            sys.exit(f"{cell}: {what} in {chosen.records}; name another one")
+    if not tested:
+        sys.exit(f"{chosen.records}: no cell with an accuracy; name other records")
+    drawn = random.Random(chosen.seed).sample(sorted(tested), min(chosen.cells, len(tested)))  # noqa: S311
+    far = [cell for cell in chosen.ids or drawn if not _reproduces(tested[cell], chosen)]
     if far:
         sys.exit(f"{len(far)} further than {chosen.tolerance:g} points away: {', '.join(far)}")
 
@@ -51,18 +59,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _has(record: Record) -> bool:
-    return "accuracy" in record
-
-
 def _reproduces(record: Record, chosen: argparse.Namespace) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         outputs = Path(folder)
         found = _run(record, outputs)
     name = f"{record['cell']} ({record['experiment']}, {record['dataset']}, "
     name += f"{record['flow'] or record['model']}, {record['fidelity']}, seed {record['seed']})"
-    if found is None:
-        sys.stdout.write(f"{name}: did not run\n")
+    if found is None or "error" in found:
+        sys.stdout.write(f"{name}: {found['error'] if found else 'did not run'}\n")
+        return False
+    if found["cell"] != record["cell"]:
+        sys.stdout.write(f"{name}: its options are other ones today, which give another cell\n")
         return False
     differences = {
         graph: 100 * (found["accuracy"][graph] - accuracy)
@@ -70,8 +77,8 @@ def _reproduces(record: Record, chosen: argparse.Namespace) -> bool:
     }
     exact = found["accuracy"] == record["accuracy"]
     told = ", ".join(f"{graph} {value:+.2f}" for graph, value in differences.items())
-    sys.stdout.write(f"{name}: {'bit for bit' if exact else told}\n")
-    return max(map(abs, differences.values())) <= chosen.tolerance
+    sys.stdout.write(f"{name}: {'the same accuracies' if exact else told}\n")
+    return all(abs(value) <= float(chosen.tolerance) for value in differences.values())
 
 
 def _run(record: Record, outputs: Path) -> Record | None:
@@ -80,10 +87,12 @@ def _run(record: Record, outputs: Path) -> Record | None:
         for key, value in record["overrides"].items()
         if key.split(".")[0].split("/")[0] not in PASSED_OVER
     ]
-    command = [sys.executable, "-m", "robust_diffusion.run", "-m", *overrides]
-    command += ["logger=none", f"paths.outputs={outputs}", f"threads={record['config']['threads']}"]
+    command = [sys.executable, "-m", "robust_diffusion.run", *overrides]
+    # Its cell alone, whatever else its experiment sweeps.
+    command += ["hydra.mode=RUN", "logger=none", f"paths.outputs={outputs}"]
+    command += [f"threads={record['config']['threads']}"]
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL)  # noqa: S603
-    return finished_record(outputs / "records.jsonl", record["cell"])
+    return next(iter(read_records(outputs / "records.jsonl")), None)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ import pytest
 
 from robust_diffusion.commands.records import DEFAULT_RECORDS, add_records_option, read_chosen
 from robust_diffusion.errors import DataError
+from tests.report.records import failed, finished, reference
 
 
 def write(path: str, *seeds: int) -> str:
     Path(path).parent.mkdir(exist_ok=True)
-    Path(path).write_text("".join(json.dumps({"seed": seed}) + "\n" for seed in seeds))
+    Path(path).write_text("".join(json.dumps(finished(seed=seed)) + "\n" for seed in seeds))
     return path
 
 
@@ -38,3 +39,24 @@ def test_without_the_option_the_default_file_is_read_if_it_is_there() -> None:
 def test_a_named_file_has_to_be_there() -> None:
     with pytest.raises(DataError, match=r"--records no\.jsonl: not found; name a file"):
         read_chosen(chosen("--records", "no.jsonl"))
+
+
+@pytest.mark.parametrize("key", ["accuracy", "seed", "experiment"])
+def test_what_a_record_lacks_is_named(key: str) -> None:
+    record = finished(cell="c0ffee")
+    del record[key]
+    Path("half.jsonl").write_text(json.dumps(record))
+    with pytest.raises(DataError, match=f"half.jsonl: the record of cell c0ffee lacks {key}; drop"):
+        read_chosen(["half.jsonl"])
+
+
+def test_failures_and_references_need_no_accuracy() -> None:
+    lines = [failed(cell="a"), reference(finished(cell="b"), "table-1")]
+    Path("some.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_chosen(["some.jsonl"]) == lines
+
+
+def test_a_file_that_is_no_text_is_one_line() -> None:
+    Path("binary.jsonl").write_bytes(b"\x80\x02\xff")
+    with pytest.raises(DataError, match=r"binary\.jsonl: cannot be read as records"):
+        read_chosen(["binary.jsonl"])

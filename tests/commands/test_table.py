@@ -58,7 +58,7 @@ def test_every_format_is_printed_and_written(
 
 
 def test_without_records_the_table_says_how_to_run_it(capsys: pytest.CaptureFixture[str]) -> None:
-    RECORDS.unlink()
+    RECORDS.unlink(missing_ok=True)
     out = shown(capsys, "5")
     assert "Entries: 21 not run." in out
     assert "experiment=table-5 runs it." in out

@@ -1,5 +1,5 @@
 from robust_diffusion.report.layout import load_layout
-from robust_diffusion.report.misses import compare, render_misses
+from robust_diffusion.report.misses import agreement, render_misses
 from robust_diffusion.report.paper_table import build_table
 from tests.report.records import finished
 
@@ -12,7 +12,7 @@ RECORDS = [
 
 
 def test_entries_beyond_two_pooled_deviations_are_missed_the_furthest_first() -> None:
-    found = compare([build_table(load_layout(3), RECORDS)])
+    found = agreement([build_table(load_layout(3), RECORDS)])
     assert [(miss.row, miss.column) for miss in found.missed] == [
         ("Cora SPEIT", "Beltrami"),
         ("Cora TDGIA", "Beltrami"),

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from robust_diffusion.checks import check_choice
-from robust_diffusion.commands.records import add_records_option, read_chosen
-from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.commands.records import FIDELITIES, add_records_option, read_chosen
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.report.claims import (
     CLAIMS,
@@ -67,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--claims", default=CLAIMS, type=Path, help="file of claims")
     parser.add_argument(
         "--fidelity",
-        choices=sorted(path.stem for path in (CONFIG_DIR / "fidelity").glob("*.yaml")),
+        choices=FIDELITIES,
         help="reading of the paper that counts (default: each that was run)",
     )
     parser.add_argument("--format", choices=["markdown", "json"], default="markdown")

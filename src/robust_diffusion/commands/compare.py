@@ -4,15 +4,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from robust_diffusion.commands.records import DEFAULT_RECORDS, add_records_option, read_chosen
-from robust_diffusion.errors import DataError
-from robust_diffusion.report.comparison import compare
-from robust_diffusion.report.markdown import print_table
-
-TITLE = (
-    "{experiment}: accuracy in %, and in brackets p of a paired t-test of each change over the "
-    "seeds, Holm-corrected over the table"
+from robust_diffusion.commands.records import (
+    DEFAULT_RECORDS,
+    add_records_option,
+    add_scale_option,
+    read_chosen,
 )
+from robust_diffusion.errors import DataError
+from robust_diffusion.report.comparison import compare, describe_comparison
+from robust_diffusion.report.markdown import print_table
 
 
 def run_compare_command(arguments: Sequence[str]) -> None:
@@ -38,7 +38,8 @@ def run_compare_command(arguments: Sequence[str]) -> None:
     if chosen.format == "csv":
         sys.stdout.write(frame.to_csv(index=False))
     else:
-        print_table(TITLE.format(experiment=chosen.experiment), frame, ["setting"])
+        title = f"{chosen.experiment}: {describe_comparison(frame, on=chosen.on)}"
+        print_table(title, frame, ["setting"])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,7 +56,5 @@ def _parser() -> argparse.ArgumentParser:
         help="accuracy on the test graphs, or on the clean validation nodes (default: test)",
     )
     parser.add_argument("--format", choices=["markdown", "csv"], default="markdown")
-    parser.add_argument(
-        "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
-    )
+    add_scale_option(parser)
     return parser

@@ -11,6 +11,10 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from robust_diffusion.commands.records import (
+    add_fidelity_option,
+    add_scale_option,
+)
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.report.dashboard import Dashboard, project_dashboard, table_dashboard
@@ -56,15 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--entity", help="W&B user or team (default: that of the key)")
     project = OmegaConf.select(OmegaConf.load(CONFIG_DIR / "logger" / "wandb.yaml"), "project")
     parser.add_argument("--project", default=project, help="W&B project (default: %(default)s)")
-    parser.add_argument(
-        "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
-    )
-    parser.add_argument(
-        "--fidelity",
-        choices=["paper", "released"],
-        default="paper",
-        help="which reading of the paper (default: paper)",
-    )
+    add_scale_option(parser)
+    add_fidelity_option(parser)
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
         "--dry-run", action="store_true", help="print what the dashboards would show; no W&B"

@@ -1,11 +1,15 @@
-"""The option `--records` of every command that shows what has been recorded."""
+"""Options of every command that shows what has been recorded: which records of them."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.records import Record, read_records
+from robust_diffusion.evaluation.records import Record, is_timing, read_records
+
+FIDELITIES = tuple(sorted(path.stem for path in CONFIG_DIR.glob("fidelity/*.yaml")))
+"""The readings of the paper."""
 
 DEFAULT_RECORDS = "outputs/records.jsonl"
 
@@ -24,7 +28,32 @@ def add_records_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_chosen(named: Sequence[str] | None, *, required: bool = False) -> list[Record]:
+def add_scale_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command take the scale of the runs that count.
+
+    Args:
+        parser: Of the command.
+    """
+    parser.add_argument(
+        "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
+    )
+
+
+def add_fidelity_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command take the reading of the paper that counts.
+
+    Args:
+        parser: Of the command.
+    """
+    parser.add_argument(
+        "--fidelity",
+        choices=FIDELITIES,
+        default="paper",
+        help="which reading of the paper (default: paper)",
+    )
+
+
+def read_chosen(named: Sequence[str | Path] | None, *, required: bool = False) -> list[Record]:
     """The records of the files that were named, or of the default one.
 
     Args:
@@ -32,10 +61,23 @@ def read_chosen(named: Sequence[str] | None, *, required: bool = False) -> list[
         required: The default file has to be there, too.
 
     Raises:
-        DataError: A file is not there.
+        DataError: A file is not there, or holds what no run has written.
     """
     paths = [Path(path) for path in named or [DEFAULT_RECORDS]]
     for path in paths:
         if (named or required) and not path.is_file():
             raise DataError(f"--records {path}: not found; name a file that a run has written")
-    return [record for path in paths for record in read_records(path)]
+    return [_checked(record, path) for path in paths for record in read_records(path)]
+
+
+def _checked(record: Record, path: Path) -> Record:
+    if "cell" not in record or "reference" in record or "error" in record:
+        return record
+    needed = ["experiment", "seed", "timing" if is_timing(record) else "accuracy"]
+    for key in needed:
+        if key not in record:
+            raise DataError(
+                f"{path}: the record of cell {record.get('cell', '?')} lacks {key}; drop the line, "
+                "or run the cell again with --force"
+            )
+    return record

@@ -5,7 +5,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from robust_diffusion.commands.records import add_records_option, read_chosen
+from robust_diffusion.commands.records import (
+    add_fidelity_option,
+    add_records_option,
+    add_scale_option,
+    read_chosen,
+)
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.report.page import render_page
 
@@ -49,15 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         default=Path("outputs/report.html"),
         help="file to write to (default: %(default)s)",
     )
-    parser.add_argument(
-        "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
-    )
-    parser.add_argument(
-        "--fidelity",
-        choices=["paper", "released"],
-        default="paper",
-        help="which reading of the paper (default: paper)",
-    )
+    add_scale_option(parser)
+    add_fidelity_option(parser)
     parser.add_argument(
         "--figures",
         type=Path,

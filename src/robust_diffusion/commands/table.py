@@ -5,7 +5,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from robust_diffusion.commands.records import add_records_option, read_chosen
+from robust_diffusion.commands.records import (
+    add_fidelity_option,
+    add_records_option,
+    add_scale_option,
+    read_chosen,
+)
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.report.layout import load_layout, table_numbers
 from robust_diffusion.report.paper_table import PaperTable, build_table
@@ -42,15 +47,8 @@ def run_table_command(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--format", choices=list(FORMATS), default="markdown", help="default: %(default)s"
     )
-    parser.add_argument(
-        "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
-    )
-    parser.add_argument(
-        "--fidelity",
-        choices=["paper", "released"],
-        default="paper",
-        help="which reading of the paper (default: paper)",
-    )
+    add_scale_option(parser)
+    add_fidelity_option(parser)
     parser.add_argument("--out", type=Path, help="file to write to (default: standard output)")
     chosen = parser.parse_args(arguments)
     table = build_table(

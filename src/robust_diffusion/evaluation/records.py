@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock
 
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
 
@@ -113,12 +113,19 @@ def read_records(path: str | Path, containing: str = "") -> list[Record]:
     Args:
         path: The file.
         containing: Only lines with this text.
+
+    Raises:
+        DataError: The file cannot be read, or is no text.
     """
     path = Path(path)
     if not path.is_file():
         return []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read as records ({error})") from error
     records = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or containing not in line:
             continue
         try:

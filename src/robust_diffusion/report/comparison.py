@@ -1,21 +1,26 @@
 """What each option of a sweep changes: every setting beside the one it departs from."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
 
+from robust_diffusion.evaluation.identity import PASSING, SHOWN
 from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
 from robust_diffusion.report.significance import holm, one_sample_p
+from robust_diffusion.report.wording import p_value, signed, spread
 
 Overrides = Mapping[str, str]
 
-NOT_COMPARED = frozenset(["experiment", "scale", "seed", "logger", "hydra", "threads", "backend"])
+NOT_COMPARED = SHOWN | PASSING | {"seed", "hydra", "trainer"}
 """Parts of an override that do not make another setting."""
 
 KINDS = ("dataset", "model", "flow")
 """Overrides by which two settings are of different things rather than of different options."""
+
+CHANGE = "change in "
+"""Begin of the name of each column of changes."""
 
 BASELINE = "(baseline)"
 """Name of the setting that has nothing of its own."""
@@ -76,9 +81,7 @@ def compare(
         for graph in graphs:
             row[graph] = _mean(list(setting.accuracy.get(graph, {}).values()))
             if changes:
-                row[f"change in {graph}"] = _shown(
-                    changes.get((i, graph)), corrected.get((i, graph))
-                )
+                row[CHANGE + graph] = _shown(changes.get((i, graph)), corrected.get((i, graph)))
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -86,23 +89,42 @@ def compare(
 def _settings(records: Sequence[Record], experiment: str, scale: str, on: str) -> list[Setting]:
     latest, settings = latest_by_cell(records), dict[str, Setting]()
     # Cells that run side by side are recorded as they finish.
-    for line in sorted(records, key=lambda line: line.get("job", 0)):
+    for line in sorted(
+        _last_asked(records, experiment, scale), key=lambda line: line.get("job", 0)
+    ):
         # A line may be a reference to a cell that another experiment had run before.
-        if line.get("experiment") != experiment or line.get("scale", "full") != scale:
-            continue
-        record = latest.get(line.get("cell", ""))
-        if record is None or "error" in record or is_timing(record):
-            continue
-        overrides = {
-            key: value
-            for key, value in line["overrides"].items()
-            if key.split(".")[0] not in NOT_COMPARED
-        }
+        record = latest[line["cell"]]
+        overrides = _compared(line)
         setting = settings.setdefault(repr(sorted(overrides.items())), Setting(overrides))
         found = record["accuracy"] if on == "test" else {on: record["val_accuracy"]}
         for graph, accuracy in found.items():
             setting.accuracy.setdefault(graph, {})[record["seed"]] = accuracy
     return _told_apart(list(settings.values()))
+
+
+def _last_asked(records: Sequence[Record], experiment: str, scale: str) -> Iterable[Record]:
+    """The lines that ask for cells with results, of each setting and seed the last one.
+
+    Cells of one setting can differ in what has changed in `conf/` since; the last ones count.
+    """
+    latest = latest_by_cell(records)
+    lines: dict[tuple[str, int], Record] = {}
+    for line in records:
+        if line.get("experiment") != experiment or line.get("scale", "full") != scale:
+            continue
+        record = latest.get(line.get("cell", ""))
+        if record is not None and "error" not in record and not is_timing(record):
+            lines[repr(sorted(_compared(line).items())), record["seed"]] = line
+    return lines.values()
+
+
+def _compared(line: Record) -> dict[str, str]:
+    """Its overrides, without what makes no other setting."""
+    return {
+        key: value
+        for key, value in line.get("overrides", {}).items()
+        if key.split(".")[0].split("/")[0] not in NOT_COMPARED
+    }
 
 
 def _told_apart(settings: list[Setting]) -> list[Setting]:
@@ -126,6 +148,19 @@ def _base(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
         return sum(alike), len(other.overrides)
 
     return max(found, key=nearness, default=None)
+
+
+def describe_comparison(frame: pd.DataFrame, *, on: str = "test") -> str:
+    """What its numbers are, in a sentence.
+
+    Args:
+        frame: What `compare` gave.
+        on: As it was given to `compare`.
+    """
+    nodes = {"test": "on the test graphs", "validation": "on clean validation nodes"}[on]
+    changes = "changes are means of the differences seed by seed, p of a paired t-test, "
+    changed = any(column.startswith(CHANGE) for column in frame.columns)
+    return f"Accuracy in %, {nodes}" + (f"; {changes}Holm-corrected." if changed else ".")
 
 
 def _ordered(settings: Sequence[Setting]) -> list[Setting]:
@@ -165,11 +200,11 @@ def _mean(values: list[float]) -> str:
     if not values:
         return "-"
     series = 100 * pd.Series(values)
-    return f"{series.mean():.2f}" + (f" ± {series.std():.2f}" if len(values) > 1 else "")
+    return spread(series.mean(), series.std() if len(values) > 1 else None, 2)
 
 
 def _shown(change: list[float] | None, p: float | None) -> str:
     if not change:
         return ""
-    text = f"{sum(change) / len(change):+.2f}".replace("-", "−")
-    return text if p is None else f"{text} (p {p:.2g})"
+    text = signed(sum(change) / len(change), 2)
+    return text if p is None else f"{text} (p {p_value(p)})"

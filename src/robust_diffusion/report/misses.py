@@ -37,7 +37,7 @@ class Miss:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Agreement:
     """How the entries of tables compare with the paper.
 
     Args:
@@ -56,7 +56,7 @@ class Comparison:
         return sum(self.agreeing.values())
 
 
-def compare(tables: Sequence[PaperTable]) -> Comparison:
+def agreement(tables: Sequence[PaperTable]) -> Agreement:
     """Find the entries that miss the paper's value.
 
     Args:
@@ -89,7 +89,7 @@ def compare(tables: Sequence[PaperTable]) -> Comparison:
                     )
                 )
     missed.sort(key=lambda miss: -abs(miss.deviations))
-    return Comparison(tuple(missed), agreeing, undecided)
+    return Agreement(tuple(missed), agreeing, undecided)
 
 
 def render_misses(tables: Sequence[PaperTable]) -> str:
@@ -98,7 +98,7 @@ def render_misses(tables: Sequence[PaperTable]) -> str:
     Args:
         tables: Of one reading.
     """
-    found = compare(tables)
+    found = agreement(tables)
     readings = ", ".join(dict.fromkeys(table.fidelity for table in tables))
     lines = [
         f"**Agreement with the paper, fidelity={readings}.** An entry agrees if its mean lies "

@@ -32,7 +32,7 @@ def render_html(table: PaperTable) -> str:
     layout, notes = table.layout, Notes(table)
     captions = [f"<strong>{escape(table.title)}.</strong> {escape(layout.caption)}", "Continued"]
     lines = [
-        f'<figure class="paper-table" id="{_id(table)}" data-label="{escape(layout.label)}" '
+        f'<figure class="paper-table" id="{figure_id(table)}" data-label="{escape(layout.label)}" '
         f'data-scale="{escape(table.scale)}" data-fidelity="{escape(table.fidelity)}">',
         *(
             line
@@ -58,8 +58,8 @@ def _grid(table: PaperTable, caption: str, notes: Notes) -> Iterator[str]:
     yield "</table>"
 
 
-def _id(table: PaperTable) -> str:
-    # A page may hold several views of one table.
+def figure_id(table: PaperTable) -> str:
+    """Id of a table's figure; a page may hold several views of one table."""
     parts = [table.layout.experiment]
     parts += [table.fidelity] if table.fidelity != "paper" else []
     parts += [table.scale] if table.scale != "full" else []

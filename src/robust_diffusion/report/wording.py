@@ -102,8 +102,17 @@ def difference(entry: Entry, decimals: int) -> str:
     """
     if entry.difference is None:
         return "-"
-    # What rounds to nothing has no sign.
-    rounded = round(entry.difference, decimals)
+    return signed(entry.difference, decimals)
+
+
+def signed(value: float, decimals: int) -> str:
+    """A number with its sign, unless it rounds to nothing.
+
+    Args:
+        value: The number.
+        decimals: Digits behind the point.
+    """
+    rounded = round(value, decimals)
     return f"{rounded:+.{decimals}f}".replace("-", MINUS) if rounded else f"{0:.{decimals}f}"
 
 

@@ -9,19 +9,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.report.layout import load_layout, table_numbers
-from robust_diffusion.report.misses import compare
+from robust_diffusion.report.misses import agreement
 from robust_diffusion.report.page.charts.bars import LEGEND, flow_bars
 from robust_diffusion.report.page.charts.curves import budget_curves
 from robust_diffusion.report.page.charts.frame import ChartGroup
 from robust_diffusion.report.page.charts.period import period_curves
 from robust_diffusion.report.page.charts.scatter import evaluation_scatter, time_scatter
-from robust_diffusion.report.page.embed import cell_id, table_id
+from robust_diffusion.report.page.embed import cell_id
 from robust_diffusion.report.page.facts import gather
 from robust_diffusion.report.page.overview import sections
 from robust_diffusion.report.page.pictures import load_pictures
 from robust_diffusion.report.page.switches import switches
 from robust_diffusion.report.page.verdicts import judge_all
 from robust_diffusion.report.paper_table import PaperTable, build_table
+from robust_diffusion.report.render_html import figure_id
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -48,7 +49,7 @@ def render_page(
         for number in table_numbers()
     }
     shown = sections(list(tables.values()))
-    comparison = compare(list(tables.values()))
+    agreeing = agreement(list(tables.values()))
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         # What records say is foreign text, wherever it ends up.
@@ -69,10 +70,10 @@ def render_page(
         facts=gather(records, scale=scale, fidelity=fidelity),
         sections=shown,
         anchors={section.number: section.id for section in shown},
-        comparison=comparison,
+        agreement=agreeing,
         links={
-            (miss.table, miss.place): cell_id(table_id(tables[miss.table]), miss.place)
-            for miss in comparison.missed
+            (miss.table, miss.place): cell_id(figure_id(tables[miss.table]), miss.place)
+            for miss in agreeing.missed
         },
         switches=switches(records, scale=scale),
         charts=_charts(tables, records, scale, fidelity),

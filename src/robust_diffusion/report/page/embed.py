@@ -1,17 +1,9 @@
 """A table's fragment, made ready for a page: cells that can be linked to, room to scroll."""
 
-import re
 from html import escape
 
 from robust_diffusion.report.paper_table import PaperTable
-from robust_diffusion.report.render_html import render_html
-
-
-def table_id(table: PaperTable) -> str:
-    """Id of a table's figure."""
-    found = re.search(r'\bid="([^"]+)"', render_html(table))
-    assert found is not None
-    return found[1]
+from robust_diffusion.report.render_html import figure_id, render_html
 
 
 def cell_id(table: str, place: int) -> str:
@@ -35,7 +27,7 @@ def embed(table: PaperTable) -> str:
     entries = [entry for _, _, entry in table]
     pieces = fragment.split('<td class="')
     assert len(pieces) == len(entries) + 1
-    identity = table_id(table)
+    identity = figure_id(table)
     linked = [pieces[0]]
     for place, (entry, piece) in enumerate(zip(entries, pieces[1:], strict=True)):
         side = ("above " if (entry.deviations or 0) > 0 else "below ") if entry.missed else ""

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from robust_diffusion.report.page.embed import embed, table_id
+from robust_diffusion.report.page.embed import embed
 from robust_diffusion.report.paper_table import PaperTable
+from robust_diffusion.report.render_html import figure_id
 
 WITHOUT_LAYOUT = {
     4: ("data", "Statistics of the datasets. robust-diffusion data table shows them."),
@@ -64,7 +65,7 @@ def _section(table: PaperTable) -> Section:
     return Section(
         number=table.layout.number,
         label=table.layout.label,
-        id=table_id(table),
+        id=figure_id(table),
         caption=table.layout.caption,
         fragment=embed(table),
         states=tuple(table.header.states.items()),

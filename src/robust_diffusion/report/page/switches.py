@@ -34,7 +34,7 @@ class Switches:
 
     Args:
         columns: Headings of the test graphs.
-        rows: In the order in which they were run; none without records.
+        rows: Each after the one that it departs from; none without records.
     """
 
     columns: tuple[str, ...]

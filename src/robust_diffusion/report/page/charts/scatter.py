@@ -54,22 +54,23 @@ def time_scatter(tables: Sequence[PaperTable]) -> list[Panel]:
 
     Args:
         tables: With the axes `dataset`, `attack` and `model`, all under the datasets' own budgets;
-            a model of several tables is taken from the first.
+            a model of several tables is taken from the first that measured it.
     """
-    charts: dict[str, dict[str, list[Entry]]] = {}
+    charts: dict[str, dict[str, Point | None]] = {}
     for table in tables:
         found: dict[tuple[str, str], list[Entry]] = {}
         for _, _, entry in table:
             keys = entry.line.keys
             found.setdefault((keys["dataset"], keys["model"]), []).append(entry)
         for (dataset, model), entries in found.items():
-            charts.setdefault(dataset, {}).setdefault(model, entries)
-    panels = []
-    for dataset, models in charts.items():
-        points = [_point(MODELS[m][0], entries, _train_seconds) for m, entries in models.items()]
-        title = DATASETS[dataset]
-        panels.append(_chart(f"time-{dataset}", title, points, "training time [s], log scale"))
-    return panels
+            points = charts.setdefault(dataset, {})
+            # One after the other, so that a model keeps the place and colour of its first table.
+            points[model] = points.get(model) or _point(MODELS[model][0], entries, _train_seconds)
+    label = "training time [s], log scale"
+    return [
+        _chart(f"time-{dataset}", DATASETS[dataset], list(points.values()), label)
+        for dataset, points in charts.items()
+    ]
 
 
 def evaluation_scatter(table: PaperTable) -> list[Panel]:
