@@ -21,6 +21,9 @@ def has_compiler() -> bool:
     return True
 
 
+needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+
+
 @contextmanager
 def backend(name: str) -> Iterator[None]:
     """This backend within, the one from before afterwards."""

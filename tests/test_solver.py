@@ -1,13 +1,14 @@
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.flows import Flow
+from robust_diffusion.flows import Beltrami, Flow
 from robust_diffusion.operators import Graph
 from robust_diffusion.solver import (
     ADAPTIVE_METHODS,
@@ -327,3 +328,20 @@ def test_explicit_adams_warns_where_its_order_makes_it_unstable(
     assert not caplog.records
     Solver("explicit_adams", num_steps=21)
     assert "solver.num_steps=21" in caplog.text
+
+
+def test_a_checkpointed_step_keeps_the_bias_that_was_drawn_for_it() -> None:
+    graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+    gradients = []
+    for checkpoint in (False, True):
+        torch.manual_seed(0)
+        flow = Beltrami(4, attention="resampled").double()
+        z = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+        solver = Solver("rk4", num_steps=2, checkpoint=checkpoint)
+        total = torch.zeros((), dtype=torch.float64)
+        for _ in range(2):  # two training passes before one backward pass
+            flow.resample()
+            total = total + solver.integrate(partial(flow, graph=graph), z, 1.0).square().sum()
+        (gradient,) = torch.autograd.grad(total, z)
+        gradients.append(gradient)
+    assert torch.equal(*gradients)

@@ -12,7 +12,7 @@ from torchdiffeq import odeint, odeint_adjoint
 from robust_diffusion.checks import check_choice, check_number, check_whole
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.flows import Flow
-from robust_diffusion.flows.spectral import recompute_contexts
+from robust_diffusion.flows.replay import recompute_contexts
 from robust_diffusion.integrators import (
     METHODS,
     RightHandSide,
@@ -121,7 +121,8 @@ class Solver:
         if checkpoint and not self.own_loop:
             raise ConfigError(
                 f"solver.checkpoint=true: torchdiffeq solves {described} here, and keeps all it "
-                "computes; drop it, or use a Runge-Kutta method, engine=auto and adjoint=false"
+                "computes; drop it, or use euler, midpoint, heun2, heun3, rk4 or dopri5 with "
+                "engine=auto and adjoint=false"
             )
 
     @property

@@ -250,3 +250,19 @@ def test_bad_integration_period(cls: type[Flow], t_end: float) -> None:
 def test_bad_option_names_its_key(cls: type[Flow], key: str, value: object) -> None:
     with without_type_checks(), pytest.raises(ConfigError, match=rf"flow\.{key}={value}"):
         cls(CHANNELS, **{key: value})
+
+
+def test_a_mixin_that_changes_the_scores_makes_the_flow_forget_the_exponents() -> None:
+    class Halved:
+        def modulation_scores(self, inverse_norm: Tensor, graph: Graph) -> Tensor:
+            return 0.5 * super().modulation_scores(inverse_norm, graph)  # type: ignore[misc]
+
+    class Mine(Halved, Beltrami):  # type: ignore[misc]
+        pass
+
+    class Renamed(Mine):
+        modulation_exponents = (-1.0, -1.0)
+
+    assert Beltrami(4).modulation_exponents == (-1.0, -1.0)
+    assert Mine(4).modulation_exponents is None
+    assert Renamed(4).modulation_exponents == (-1.0, -1.0)

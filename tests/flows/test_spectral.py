@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from robust_diffusion.flows.spectral import normalized_weights, recompute_contexts
+from robust_diffusion.flows.replay import recompute_contexts
+from robust_diffusion.flows.spectral import normalized_weights
 from tests.backends import BACKENDS, FAST, backend
 
 SHAPES = [(6, 5), (5, 6), (64, 70), (1, 4), (4, 1), (1, 1)]

@@ -16,10 +16,8 @@ import torch
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.operators import current_backend, kernels_for, set_backend
 from robust_diffusion.operators.kernels import build, compiled, selection
-from tests.backends import backend, has_compiler
+from tests.backends import backend, needs_compiler
 from tests.graphs import without_type_checks
-
-needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 
 ONES = torch.ones(2, 3)
 
@@ -49,7 +47,7 @@ def script(path: Path, *lines: str) -> str:
 @pytest.fixture
 def quick_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """The compiler without its optimisation; returns how often it has compiled so far."""
-    calls, real = tmp_path / "calls", build._compiler()
+    calls, real = tmp_path / "calls", " ".join(build._compiler())
     monkeypatch.setenv(
         "CXX", script(tmp_path / "cxx", f'echo "$@" >> {calls}', f'exec {real} "$@" -O0')
     )
@@ -130,6 +128,23 @@ def test_a_broken_compiler_is_one_line(
     assert warnings_of(caplog)[0].endswith(f"{path}: {reason}")
 
 
+def test_a_compiler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-g++ -m64")
+    with pytest.raises(ConfigError, match=r"CXX=no-such-g\+\+ -m64: no such compiler"):
+        set_backend("compiled")
+
+
+@needs_compiler
+def test_the_compiler_may_come_with_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, real = tmp_path / "calls", " ".join(build._compiler())
+    path = script(tmp_path / "cxx", f'echo "$@" >> {calls}', f'exec {real} "$@"')
+    monkeypatch.setenv("CXX", f"{path} -O0 -DNEVER_READ")
+    assert set_backend("compiled") == "compiled"
+    assert "-O0 -DNEVER_READ" in calls.read_text()
+
+
 def test_a_compiler_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", script(tmp_path / "hangs", "exec sleep 60"))
     monkeypatch.setattr(build, "TIMEOUT", 0.1)
@@ -173,9 +188,10 @@ def test_other_sources_flags_and_compilers_make_another_library(
         header.write("// more\n")
     monkeypatch.setattr(build, "SOURCES", changed)
     names.append(build._identity(compiler))
-    other = script(tmp_path / "other", f'exec {compiler} -DANOTHER_VERSION "$@"')
-    names.append(build._identity(other))
-    assert len(set(names)) == 4
+    other = script(tmp_path / "other", f'exec {compiler[0]} -DANOTHER_VERSION "$@"')
+    names.append(build._identity((other,)))
+    names.append(build._identity((other, "-O0")))
+    assert len(set(names)) == 5
 
 
 @needs_compiler

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
+from robust_diffusion.errors import DataError
 from robust_diffusion.flows import (
     Beltrami,
     Flow,
@@ -32,7 +33,7 @@ from robust_diffusion.operators import (
     modulated_diffusion,
     spmm,
 )
-from tests.backends import BACKENDS, FAST, backend
+from tests.backends import BACKENDS, FAST, backend, needs_compiler
 from tests.graphs import MODULATED_FLOWS, without_type_checks
 
 TIME = torch.tensor(0.0)
@@ -685,3 +686,39 @@ def test_an_evaluation_in_training_takes_one_step_of_the_power_iteration(
     assert other.attention.key.weight is not None  # torch's own step
     vectors = [each.attention.key.parametrizations.weight[0]._u for each in (flow, other)]
     torch.testing.assert_close(*vectors)
+
+
+@needs_compiler
+def test_nodes_that_are_not_there_are_an_error_before_memory_is_read() -> None:
+    with backend("compiled"):
+        for edges in ([[0, 5], [1, 0]], [[0, 1], [1, 3]], [[0, -1], [1, 0]]):
+            graph = Graph.from_edge_index(torch.tensor(edges), num_nodes=3, self_loops=False)
+            with pytest.raises(DataError, match=r"edge_index: its nodes must lie in 0\.\.2"):
+                edge_softmax(torch.ones(2, 1), graph)
+
+
+@needs_compiler
+def test_values_of_another_graph_are_an_error_before_memory_is_read() -> None:
+    graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    flow = Beltrami(4)
+    with backend("compiled"), without_type_checks():
+        with pytest.raises(DataError, match="2 rows of values on its 3 nodes"):
+            flow(TIME, torch.ones(2, 4), graph)
+        with pytest.raises(DataError, match="4 rows of values on its 5 edges"):
+            edge_softmax(torch.ones(4, 2), graph)
+
+
+def test_weights_that_are_not_one_per_edge_are_an_error() -> None:
+    edges = torch.tensor([[0, 1], [1, 2]])
+    with without_type_checks(), pytest.raises(DataError, match="3 weights of 2 edges"):
+        Graph.from_edge_index(edges, torch.ones(3), num_nodes=3)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_one_matrix_may_be_both_keys_and_queries_without_a_bias(name: str) -> None:
+    graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+    z, matrix = torch.randn(3, 5), torch.randn(1, 2, 3, 5)
+    with backend(name):
+        one = edge_attention(z, HeadWeights(matrix), graph)
+        two = edge_attention(z, HeadWeights(matrix.expand(2, -1, -1, -1)), graph)
+    assert torch.equal(one, two)

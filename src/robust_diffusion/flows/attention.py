@@ -10,6 +10,7 @@ from torch.nn.utils import parametrizations
 
 from robust_diffusion.checks import check_choice, check_whole
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.flows.replay import remembered
 from robust_diffusion.flows.spectral import normalized_weights
 from robust_diffusion.operators import Graph, HeadWeights, edge_attention
 
@@ -136,7 +137,7 @@ class ResampledAttention(nn.Module):
     def weights(self) -> HeadWeights:
         """The matrix that is both W_K and W_Q, and the bias, as the operators take them."""
         matrix = self.weight.view(1, self.heads, -1, self.weight.size(1))
-        return HeadWeights(matrix, self.bias.view(self.heads, -1))
+        return HeadWeights(matrix, remembered(self.bias).view(self.heads, -1))
 
     def forward(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
         """Attention of each edge v -> u; sums to 1 over the edges arriving at u."""

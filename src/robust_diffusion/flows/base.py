@@ -153,10 +153,15 @@ class ModulatedFlow(AttentionFlow):
         self.gradient_ceiling = gradient_ceiling
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        """Forget the exponents where a class changes a piece of the equation and names none."""
+        """Forget the exponents where a piece of the equation is another than the one they tell."""
         super().__init_subclass__(**kwargs)
-        pieces = {"modulation_scores", "norm", "edge_weights"}
-        if pieces & vars(cls).keys() and "modulation_exponents" not in vars(cls):
+
+        def distance(name: str) -> int:
+            """How far up the classes it is defined; a mixin's is nearer than a base's."""
+            return next(i for i, found in enumerate(cls.__mro__) if name in vars(found))
+
+        pieces = ("modulation_scores", "norm", "edge_weights")
+        if min(map(distance, pieces)) < distance("modulation_exponents"):
             cls.modulation_exponents = None  # type: ignore[assignment]
 
     @abstractmethod
@@ -206,10 +211,10 @@ class ModulatedFlow(AttentionFlow):
         if self.modulation_exponents is not None and (
             kernels := kernels_for(z, graph.weight, heads=self.attention.heads)
         ):
-            heads = self.attention.weights()
-            return modulated_diffusion(z, heads, graph, self._modulation(), kernels)
-        weights = self.edge_weights(z, graph)
-        return spmm(weights, z, graph) - segment_sum(weights, graph)[:, None] * z
+            weights = self.attention.weights()
+            return modulated_diffusion(z, weights, graph, self._modulation(), kernels)
+        carried = self.edge_weights(z, graph)
+        return spmm(carried, z, graph) - segment_sum(carried, graph)[:, None] * z
 
     def _modulation(self) -> Modulation:
         assert self.modulation_exponents is not None

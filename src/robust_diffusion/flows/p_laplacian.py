@@ -16,7 +16,7 @@ from robust_diffusion.operators import (
     spmm,
 )
 
-Modulation = Literal["softmax", "power", "power_without_row_sum"]
+ModulationKind = Literal["softmax", "power", "power_without_row_sum"]
 
 
 class PLaplacian(ModulatedFlow):
@@ -55,7 +55,7 @@ class PLaplacian(ModulatedFlow):
         channels: int,
         *,
         p: float = 3.0,
-        modulation: Modulation = "softmax",
+        modulation: ModulationKind = "softmax",
         t_end: float = 1.0,
         heads: int = 4,
         attention_channels: int = 64,
@@ -77,7 +77,7 @@ class PLaplacian(ModulatedFlow):
             gradient_ceiling=gradient_ceiling,
         )
         self.p = check_number("flow.p", p, at_least=1)
-        check_choice("flow.modulation", modulation, get_args(Modulation))
+        check_choice("flow.modulation", modulation, get_args(ModulationKind))
         self.modulation = modulation
 
     def modulation_scores(

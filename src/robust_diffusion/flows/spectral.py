@@ -1,8 +1,6 @@
 """Spectral normalisation of several matrices at once, as torch's parametrisation has it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,12 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from robust_diffusion.flows.replay import RECORD, REPLAY
 from robust_diffusion.operators import Kernels, kernels_for
 
 _Vectors = tuple[Tensor, Tensor]
-
-_RECORD: ContextVar[list[_Vectors] | None] = ContextVar("record", default=None)
-_REPLAY: ContextVar[Iterator[_Vectors] | None] = ContextVar("replay", default=None)
 
 
 def normalized_weights(linears: Sequence[nn.Linear]) -> Float[Tensor, "k a d"]:
@@ -37,39 +33,15 @@ def normalized_weights(linears: Sequence[nn.Linear]) -> Float[Tensor, "k a d"]:
     return _Normalized.apply(norms, kernels, *originals)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def recompute_contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Contexts of a stretch of evaluations, and of evaluating it anew for its derivative.
-
-    Within the second one, the singular vectors are those of the first, and the power iteration
-    does not go on: otherwise the derivative would be that of another function.
-    """
-    vectors: list[_Vectors] = []
-    return _Setting(_RECORD, lambda: vectors), _Setting(_REPLAY, lambda: iter(vectors))
-
-
-class _Setting(AbstractContextManager[None]):
-    """A variable set to a value, made anew for each of the backward passes that enter it."""
-
-    def __init__(self, variable: ContextVar[Any], value: Callable[[], Any]) -> None:
-        self._variable = variable
-        self._value = value
-
-    def __enter__(self) -> None:
-        self._token = self._variable.set(self._value())
-
-    def __exit__(self, *_: object) -> None:
-        self._variable.reset(self._token)
-
-
 def _by_torch(
     linears: Sequence[nn.Linear], norms: Sequence[Any], matrices: Sequence[Tensor]
 ) -> list[Tensor]:
-    if (replay := _REPLAY.get()) is not None:
+    if (replay := REPLAY.get()) is not None:
         # The parametrisation's own steps, since what they keep must be what they kept before.
         vectors = zip(matrices, *next(replay), strict=True)
         return [matrix / torch.vdot(u, torch.mv(matrix, v)) for matrix, u, v in vectors]
     weights = [linear.weight for linear in linears]
-    if (record := _RECORD.get()) is not None:
+    if (record := RECORD.get()) is not None:
         record.append(_copied(norms))
     return weights
 
@@ -83,7 +55,7 @@ class _Normalized(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, norms: Sequence[Any], kernels: Kernels, *matrices: Tensor) -> Tensor:
         matrices = tuple(matrix.contiguous() for matrix in matrices)
-        replay, record = _REPLAY.get(), _RECORD.get()
+        replay, record = REPLAY.get(), RECORD.get()
         if replay is not None:
             left, right = next(replay)
             normalized, sigma = kernels.spectral(matrices, [*left], [*right], iterate=False)

@@ -87,7 +87,8 @@ class RobustGCN(nn.Module):
         graph, degree = graph_with_degree(edge_index, None, num_nodes=x.size(0), dtype=x.dtype)
         weights = _weights(graph, degree)
         first = self.mean[0](x)
-        mean, variance = (F.elu(part) for part in _convolve(first, first, weights, graph))
+        convolved = _convolve(first, first, weights, graph)
+        mean, variance = (self.dropout(F.elu(part)) for part in convolved)
         to_mean, to_variance = self.mean[1], self.variance[0]
         return HiddenStep(
             "aggregation",

@@ -53,7 +53,7 @@ class HeadWeights:
             z, matrix = F.pad(z, (0, missing)), F.pad(matrix, (0, missing))
         projected = F.linear(z, matrix).view(-1, *shape)
         if self.key_bias is None:
-            return projected
+            return projected.expand(-1, 2, -1, -1)
         bias = self.key_bias.T if heads_last else self.key_bias
         return torch.cat([projected[:, :1] + bias, projected[:, -1:]], 1)
 

@@ -10,6 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from robust_diffusion.errors import DataError
+
 LOOK_AHEAD = 16
 """Entries past the last edge that may be read, by kernels that fetch what comes next."""
 
@@ -160,6 +162,9 @@ class Graph:
 
         Returns:
             The sorted graph.
+
+        Raises:
+            DataError: There are not as many weights as edges.
         """
         layout = _layout(edge_index, num_nodes, self_loops=self_loops)
         if edge_weight is None:
@@ -221,6 +226,7 @@ class _Layout:
             dst = torch.cat([edge_index[1, self._given], nodes])
         else:
             src, dst = edge_index
+        self._num_given = edge_index.size(1)
         self._self_loops = self_loops
         self._loop_nodes = edge_index[0, self._loops] if self_loops else None
         self._num_nodes = num_nodes
@@ -230,6 +236,10 @@ class _Layout:
 
     def arrange(self, weight: Tensor) -> Tensor:
         """Weights in the order of the graph's edges, 1 on the self-loops that were added."""
+        if weight.size(0) != self._num_given:
+            raise DataError(
+                f"edge_weight: {weight.size(0)} weights of {self._num_given} edges; give one each"
+            )
         if self._self_loops:
             loops = weight.new_ones(self._num_nodes)
             loops = loops.index_put((self._loop_nodes,), weight[self._loops])

@@ -4,15 +4,19 @@ import ctypes
 import hashlib
 import logging
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import pooch
 from filelock import FileLock
+
+from robust_diffusion.errors import RobustDiffusionError
 
 SOURCES = Path(__file__).with_name("native")
 
@@ -26,7 +30,7 @@ TIMEOUT = 300
 log = logging.getLogger(__name__)
 
 
-class BuildError(Exception):
+class BuildError(RobustDiffusionError):
     """The kernels could not be built; the message is one line that says why."""
 
 
@@ -58,30 +62,35 @@ def cache_folder() -> Path:
     return Path(os.environ.get("ROBUST_DIFFUSION_CACHE") or pooch.os_cache("robust_diffusion"))
 
 
-def _compiler() -> str:
-    for name in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
+def _compiler() -> tuple[str, ...]:
+    """The compiler's command, with whatever options come with it in CXX."""
+    if named := shlex.split(os.environ.get("CXX", "")):
+        if shutil.which(named[0]) is None:
+            raise BuildError(f"CXX={shlex.join(named)}: no such compiler; name another or unset it")
+        return tuple(named)
+    for name in ("c++", "g++", "clang++"):
         if found := shutil.which(name):
-            return found
+            return (found,)
     raise BuildError("no C++ compiler found (c++, g++, clang++, or one named by CXX)")
 
 
-def _identity(compiler: str) -> str:
+def _identity(compiler: Sequence[str]) -> str:
     """A hash of whatever shapes the library: source, flags, compiler and instruction set."""
     # The predefined macros tell both the compiler's version and what this processor can do, so
     # that a cache shared between machines serves none of them another's instructions.
-    macros = _run(compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)
+    macros = _run(*compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.read_bytes())
-    digest.update("\0".join((*FLAGS, *ARITHMETIC, macros)).encode())
+    digest.update("\0".join((*compiler[1:], *FLAGS, *ARITHMETIC, macros)).encode())
     return digest.hexdigest()[:16]
 
 
-def _compile(compiler: str, real: str, path: Path) -> None:
+def _compile(compiler: Sequence[str], real: str, path: Path) -> None:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         built, source = Path(scratch) / path.name, str(SOURCES / "kernels.cpp")
-        _run(compiler, *FLAGS, *ARITHMETIC, f"-DREAL={real}", source, "-o", str(built))
+        _run(*compiler, *FLAGS, *ARITHMETIC, f"-DREAL={real}", source, "-o", str(built))
         built.replace(path)  # at once, so that nobody loads half a library
     log.info("kernels for %s built in %.1f s: %s", real, time.perf_counter() - start, path)
 

@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from robust_diffusion.errors import DataError
 from robust_diffusion.operators.graph import EdgeIndexes, Graph
 from robust_diffusion.operators.kernels.base import Attended, Diffused, Kernels, Modulation
 from robust_diffusion.operators.kernels.build import load_library
 
-LANES = 16
+PADDING = 16
 """Node features come in multiples of this many numbers; what is missing is filled with 0."""
 
 HEADS = frozenset([1, 2, 4, 8])
@@ -77,11 +78,13 @@ class CompiledKernels(Kernels):
     def __init__(self) -> None:
         self._libraries: dict[torch.dtype, ctypes.CDLL] = {}
         self._structures: WeakKeyDictionary[EdgeIndexes, _Edges] = WeakKeyDictionary()
-        self._library(torch.float32)  # built when this backend is chosen, not in the first epoch
+        # Built when this backend is chosen, not in the first epoch; float64 only when asked for.
+        self._library(torch.float32)
 
     def dots(self, x: Tensor, y: Tensor, graph: Graph) -> Tensor:
         """<x_u, y_v> of every edge."""
         library = self._library(x.dtype)
+        _check_sizes(graph, (x, y))
         x, y = _padded(x), _padded(y)
         out = x.new_empty(graph.num_edges)
         ends = _Projections(_at(x), _at(y), x.size(1), x.size(1), 1.0)
@@ -90,6 +93,7 @@ class CompiledKernels(Kernels):
 
     def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
         """exp(s) / sum of w exp(s) over each row."""
+        _check_sizes(graph, (), (scores, weight))
         relative = scores.clone()
         self._library(scores.dtype).softmax_forward(
             self._edges(graph), scores.size(1), _at(weight), _at(relative)
@@ -99,6 +103,7 @@ class CompiledKernels(Kernels):
     def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
         """Attention; `relative` is [e, h]."""
         library = self._library(projected.dtype)
+        _check_sizes(graph, (projected,), (weight,))
         heads = projected.size(3)
         padded = _padded(projected.flatten(2))
         projections = _projections(padded, projected.size(2))
@@ -147,6 +152,7 @@ class CompiledKernels(Kernels):
     ) -> tuple[Tensor, Diffused]:
         """Two passes over the edges: up to the gradient norms, then the rest."""
         library = self._library(z.dtype)
+        _check_sizes(graph, (z, projected), (weight,))
         channels, heads = z.size(1), projected.size(3)
         z, padded = _padded(z), _padded(projected.flatten(2))
         projections = _projections(padded, projected.size(2))
@@ -248,6 +254,7 @@ class CompiledKernels(Kernels):
         """Address of the edges as the C++ side sees them."""
         edges = self._structures.get(graph.indexes)
         if edges is None:
+            _check_nodes(graph)
             compact = graph.indexes.compact()  # kept alive by the indexes themselves
             parts = (
                 compact.rowptr,
@@ -261,6 +268,21 @@ class CompiledKernels(Kernels):
             self._structures[graph.indexes] = edges
         edges.threads = torch.get_num_threads()
         return ctypes.addressof(edges)
+
+
+def _check_nodes(graph: Graph) -> None:
+    """Refuse edges of nodes that there are not: pointers would lead out of the tensors."""
+    for nodes in (graph.src, graph.dst):
+        if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < graph.num_nodes:
+            raise DataError(f"edge_index: its nodes must lie in 0..{graph.num_nodes - 1}")
+
+
+def _check_sizes(graph: Graph, nodes: Sequence[Tensor], edges: Sequence[Tensor] = ()) -> None:
+    for values, size in ((nodes, graph.num_nodes), (edges, graph.num_edges)):
+        for value in values:
+            if value.size(0) != size:
+                what = "nodes" if values is nodes else "edges"
+                raise DataError(f"graph: {value.size(0)} rows of values on its {size} {what}")
 
 
 def _load(real: str) -> ctypes.CDLL:
@@ -300,7 +322,7 @@ def _addresses(diffused: Diffused) -> tuple[int | None, ...]:
 
 
 def _padded(x: Tensor) -> Tensor:
-    missing = -x.size(-1) % LANES
+    missing = -x.size(-1) % PADDING
     return F.pad(x, (0, missing)) if missing else x
 
 

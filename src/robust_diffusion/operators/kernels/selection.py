@@ -34,8 +34,8 @@ def set_backend(name: Backend) -> str:
 
     Args:
         name: `compiled` (C++, built with the user's compiler when first used), `torch` (PyTorch
-            alone, derivatives by hand), `reference` (every equation as it is written, through
-            autograd), or `auto`: compiled where it can be built, else torch.
+            alone, derivatives by hand), `reference` (operator by operator as the equations are
+            written), or `auto`: compiled where it can be built, else torch.
 
     Returns:
         The backend in effect.
