@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-export ROBUST_DIFFUSION_DATA ?= $(wildcard ../shared/data)
+export ROBUST_DIFFUSION_DATA ?= $(or $(wildcard ../shared/data),data)
 
 .DEFAULT_GOAL := help
 
@@ -42,11 +42,13 @@ table-7: override JOBS =
 
 # A cell without its data fails, and the table says so; the others go on.
 $(RUN_TABLES): $(STAMP)
-	-$(RUN) experiment=$@ $(OPTIONS)
+	$(RUN) experiment=$@ $(OPTIONS)
 
-tables: $(STAMP) ## Run and print every table (SCALE=smoke SEEDS=10 FIDELITY=released JOBS=2)
-	@for table in $(RUN_TABLES); do $(MAKE) --no-print-directory $$table || exit 1; done
-	@$(MAKE) --no-print-directory table-4
+tables: $(STAMP) ## Run and print every table, or one: make table-3 (SCALE=smoke SEEDS=10 FIDELITY=released JOBS=2)
+	@failed=; for table in $(RUN_TABLES); do \
+		$(MAKE) --no-print-directory $$table || failed="$$failed $$table"; done; \
+	$(MAKE) --no-print-directory table-4; \
+	if [ -n "$$failed" ]; then echo "cells failed in$$failed"; exit 1; fi
 
 figure-flows: $(STAMP) ## t-SNE of heat, mean curvature and Beltrami on Cora, with attention
 	$(RUN) figure flows scale=$(SCALE) $(if $(FIDELITY),fidelity=$(FIDELITY)) $(ARGS)

@@ -78,7 +78,7 @@ def main() -> None:
     else:
         from robust_diffusion.report.datasets import list_datasets
 
-        frame = list_datasets(os.environ.get("ROBUST_DIFFUSION_DATA", "data"))
+        frame = list_datasets(os.environ.get("ROBUST_DIFFUSION_DATA") or "data")
         present = frame.loc[frame["state"].isin(["present", "built in"]), "dataset"]
         cases = {name: [f"--dataset={name}"] for name in present}
     print("| dataset | edges | seconds | peak GiB | limit | within |")

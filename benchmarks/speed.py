@@ -57,8 +57,11 @@ def main() -> None:
 
 
 def _compare(recorded: dict[str, Any], measured: dict[str, Any], path: Path) -> int:
-    """Print each ratio beside the recorded one; 1 if any has fallen."""
+    """Print each ratio beside the recorded one; 1 if any has fallen, or none is recorded."""
     before, fallen = ratios(recorded), 0
+    if not before:
+        print(f"{path}: no figures of this machine; `make bench` records them, --name picks others")
+        return 1
     for name, ratio in ratios(measured).items():
         if name not in before:
             print(f"{name}: {ratio:.2f}x, none recorded in {path.name}")

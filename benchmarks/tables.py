@@ -114,7 +114,7 @@ def _scaling(results: dict[str, Any]) -> list[str]:
     if "scaling" not in results:
         return []
     lines = ["", "![Time and memory against edges](scaling.svg)", ""]
-    lines += ["| edges | backend | s per epoch | MB |", "|---|---|---|---|"]
+    lines += ["| edges | backend | s per step of one layer | MB |", "|---|---|---|---|"]
     for backend, points in results["scaling"]["points"].items():
         lines += [
             f"| {p['edges']:,} | {backend} | {p['seconds']:.3g} | {p['megabytes']:.3g} |"

@@ -29,7 +29,7 @@ from robust_diffusion.report.claims import (
 from robust_diffusion.report.claims.show import side_by_side
 from robust_diffusion.report.comparison import compare, describe_comparison
 from robust_diffusion.report.layout import load_layout, table_numbers
-from robust_diffusion.report.misses import render_misses
+from robust_diffusion.report.misses import render_agreement
 from robust_diffusion.report.page import render_page
 from robust_diffusion.report.paper_table import build_table
 from robust_diffusion.report.render_markdown import aligned, render_markdown
@@ -128,13 +128,16 @@ def views(records: list[Record]) -> Iterable[tuple[Path, str]]:
     printed = [judge(claim, PrintedEvidence(), claims) for claim in claims.claims.values()]
     verdicts = side_by_side(judged, printed)
     yield RESULTS / "claims.md", _in_markdown(VERDICTS, verdicts, left=len(verdicts.columns))
-    for fidelity in FIDELITIES:
-        tables = [build_table(load_layout(n), records, fidelity=fidelity) for n in table_numbers()]
+    readings = {
+        fidelity: [build_table(load_layout(n), records, fidelity=fidelity) for n in table_numbers()]
+        for fidelity in FIDELITIES
+    }
+    yield RESULTS / "agreement.md", render_agreement(readings)
+    for fidelity, tables in readings.items():
         for table in tables:
             if any(entry.runs for _, _, entry in table):
                 name = f"table-{table.layout.number}-{fidelity}.md"
                 yield RESULTS / name, render_markdown(table)
-        yield RESULTS / f"agreement-{fidelity}.md", render_misses(tables)
         figures = FIGURES if FIGURES.is_dir() else None
         page = render_page(records, fidelity=fidelity, figures=figures)
         yield RESULTS / f"report-{fidelity}.html", page

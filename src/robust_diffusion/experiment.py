@@ -70,6 +70,12 @@ def run_and_record(cfg: DictConfig) -> Record:
     # Everything is instantiated before anything is trained, so that a bad value costs no time.
     if not cfg.force and (found := finished_record(cfg.paths.records, record["cell"])):
         log.info("cell %s: done %s; --force repeats it", found["cell"], found["time"])
+        if found.get("code") != record["code"]:
+            log.warning(
+                "cell %s: recorded before the code of data, models, training or attacks changed; "
+                "--force repeats it",
+                found["cell"],
+            )
         append_record(cfg.paths.records, _reference(record))
         return found
     datamodule = instantiate(cfg.data)

@@ -50,6 +50,9 @@ PLUGINS = {
 NO_TRIAL = "No trials are completed yet."
 """What Optuna says at the end of a search in which every trial failed."""
 
+DATA = "ROBUST_DIFFUSION_DATA"
+"""Environment variable that names the data directory."""
+
 INTERRUPTED = 130
 """Exit status of a program that Ctrl-C ended, as shells have it."""
 
@@ -96,6 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     traceback = _wants_traceback()
     # Makes Hydra hand every exception on to here instead of printing it its own way.
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    # Set to nothing is as good as not set; as a folder it would be the current one.
+    if os.environ.get(DATA) == "":
+        del os.environ[DATA]
     try:
         if given and given[0] in COMMANDS:
             module, function = COMMANDS[given[0]].split(":")

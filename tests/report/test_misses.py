@@ -1,5 +1,5 @@
 from robust_diffusion.report.layout import load_layout
-from robust_diffusion.report.misses import agreement, render_misses
+from robust_diffusion.report.misses import agreement, render_agreement
 from robust_diffusion.report.paper_table import build_table
 from tests.report.records import finished
 
@@ -24,12 +24,14 @@ def test_entries_beyond_two_pooled_deviations_are_missed_the_furthest_first() ->
     assert (found.agreeing, found.within, found.undecided) == ({3: 1}, 1, 3)
 
 
-def test_in_markdown_each_table_says_how_many_agree() -> None:
-    text = render_misses([build_table(load_layout(n), RECORDS) for n in (1, 3)])
-    assert "fidelity=paper.**" in text
+def test_in_markdown_each_reading_says_how_many_agree() -> None:
+    tables = [build_table(load_layout(number), RECORDS) for number in (1, 3)]
+    nothing = [build_table(load_layout(3), [])]
+    text = render_agreement({"paper": tables, "released": nothing})
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
-    assert ["3", "1", "3"] in rows
-    assert not any(row[:1] == ["1"] for row in rows)
+    assert ["Reading", "Table 3"] in rows
+    assert ["paper", "1 of 3"] in rows
+    assert ["released", "-"] in rows
     miss = ["3", "Cora SPEIT, Beltrami", "40.00 ± 0.00", "61.87 ± 0.49", "−21.87", "−63.1"]
     assert miss in rows
-    assert text.endswith("3 more have one seed or no printed deviation.\n")
+    assert text.endswith("fidelity=paper: 3 more have one seed or no printed deviation.\n")

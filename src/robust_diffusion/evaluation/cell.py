@@ -100,8 +100,9 @@ def evaluate_cell(
         seed: In 0..2^32 - 1.
         directory: Where checkpoints of what is trained now go.
         store: Where trained models and perturbed graphs are kept.
-        shaped_by: The configuration that `model`, `training`, `threat` and each of `attacks` was
-            built from, under those names: what tells one entry of the store from another.
+        shaped_by: The configuration that `model`, `training`, `threat`, `callbacks` and each of
+            `attacks` was built from, under those names: what tells one entry of the store from
+            another.
         logger: Lightning logger of the victim's curves and test accuracies.
         callbacks: Further Lightning callbacks of the victim's training.
         description: Names the victim in progress bar and log.
@@ -121,11 +122,13 @@ def evaluate_cell(
         # Before hours of training, not after.
         budget.check_targets(targets.numel(), attack.kind)
     train = Trainer(datamodule, store, seed, directory)
+    # A callback may change the training, by averaging weights, say.
+    further = {"callbacks": shaped_by["callbacks"]} if shaped_by.get("callbacks") else {}
     victim = train(
         "victim",
         model,
         fit,
-        {"model": shaped_by["model"], "fit": shaped_by["training"]},
+        {"model": shaped_by["model"], "fit": shaped_by["training"], **further},
         description=description,
         logger=logger,
         callbacks=callbacks,

@@ -10,7 +10,6 @@ from robust_diffusion.store import canonical_json
 SHOWN = frozenset(
     [
         "backend",
-        "callbacks",
         "experiment",
         "force",
         "logger",
@@ -22,7 +21,7 @@ SHOWN = frozenset(
 )
 """Parts of a configuration that shape what is shown, where or how fast, not what results."""
 
-LATER = frozenset(["timing"])
+LATER = frozenset(["callbacks", "timing"])
 """Parts that cells of before lack: with nothing in them, a cell is the one that it was then."""
 
 PASSING = frozenset(["_partial_", "download", "key", "printed", "progress_bar", "root", "urls"])

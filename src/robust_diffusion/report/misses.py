@@ -1,12 +1,12 @@
 """Entries that lie further from the printed mean than the spread over seeds explains."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from robust_diffusion.report.entry import BAND
 from robust_diffusion.report.paper_table import PaperTable
 from robust_diffusion.report.render_markdown import aligned
-from robust_diffusion.report.wording import difference, ours, p_value, theirs
+from robust_diffusion.report.wording import MINUS, difference, ours, p_value, theirs
 
 
 @dataclass(frozen=True)
@@ -92,32 +92,41 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
     return Agreement(tuple(missed), agreeing, undecided)
 
 
-def render_misses(tables: Sequence[PaperTable]) -> str:
-    """In Markdown: per table how many entries agree with the paper, and each that does not.
+def render_agreement(readings: Mapping[str, Sequence[PaperTable]]) -> str:
+    """In Markdown: how many entries agree with the paper, and each that does not.
 
     Args:
-        tables: Of one reading.
+        readings: Per reading of the paper its tables.
     """
-    found = agreement(tables)
-    readings = ", ".join(dict.fromkeys(table.fidelity for table in tables))
+    found = {reading: agreement(tables) for reading, tables in readings.items()}
+    numbers = sorted({number for one in found.values() for number in one.agreeing})
+    counts = [[reading, *(_count(one, n) for n in numbers)] for reading, one in found.items()]
     lines = [
-        f"**Agreement with the paper, fidelity={readings}.** An entry agrees if its mean lies "
-        f"within {BAND:g} pooled standard deviations, sqrt((s_here² + s_paper²) / 2), of the "
-        "printed one.",
+        "**Agreement with the paper.** An entry agrees if its mean lies within "
+        f"{BAND:g} pooled standard deviations, sqrt((s_here² + s_paper²) / 2), of the printed one.",
         "",
+        *aligned(["Reading", *(f"Table {n}" for n in numbers)], counts, left=1),
     ]
-    misses = {n: [miss for miss in found.missed if miss.table == n] for n in found.agreeing}
-    counts = [(str(n), str(k), str(k + len(misses[n]))) for n, k in found.agreeing.items()]
-    lines += aligned(["Table", "Agree", "Of"], counts, left=1)
     headings = ["Table", "Entry", "Here", "Paper", "Difference", "In pooled sd"]
-    body = [_row(miss) for entries in misses.values() for miss in entries]
-    lines += ["", *aligned(headings, body, left=2)] if body else []
-    if found.undecided:
-        lines += ["", f"{found.undecided} more have one seed or no printed deviation."]
+    for reading, one in found.items():
+        body = [_row(miss) for miss in sorted(one.missed, key=lambda miss: miss.table)]
+        if body:
+            lines += ["", f"fidelity={reading}, what does not agree:", ""]
+            lines += aligned(headings, body, left=2)
+        if one.undecided:
+            alone = f"{one.undecided} more have one seed or no printed deviation"
+            lines += ["", f"fidelity={reading}: {alone}."]
     return "\n".join(lines) + "\n"
 
 
+def _count(found: Agreement, table: int) -> str:
+    if table not in found.agreeing:
+        return "-"
+    within = found.agreeing[table]
+    return f"{within} of {within + sum(miss.table == table for miss in found.missed)}"
+
+
 def _row(miss: Miss) -> list[str]:
-    away = f"{miss.deviations:+.1f}".replace("-", "−")
+    away = f"{miss.deviations:+.1f}".replace("-", MINUS)
     entry = f"{miss.row}, {miss.column}"
     return [str(miss.table), entry, miss.ours, miss.theirs, miss.difference, away]
