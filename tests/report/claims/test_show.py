@@ -68,7 +68,7 @@ def test_readings_stand_side_by_side_where_either_decides() -> None:
     frame = side_by_side({"paper": [up, judged()], "released": [down, judged()]}, [judged(), up])
     assert frame.to_dict("records") == [
         {
-            "The paper's words": "a is better",
+            "The paper's words": "a is better (better)",
             "paper": "✓ +20.0",
             "released": "✗ −10.0",
             "print": "-",

@@ -55,7 +55,10 @@ def side_by_side(
         if all(judgement.verdict == "not enough data" for judgement in found.values()):
             continue
         cells = {reading: _in_short(judgement) for reading, judgement in found.items()}
-        rows.append({"The paper's words": own.claim.quote} | cells | {"print": _in_short(own)})
+        # Two readings of one sentence are told apart by their names.
+        quoted = [judgement.claim.quote for judgement in printed].count(own.claim.quote)
+        words = own.claim.quote + (f" ({own.claim.name})" if quoted > 1 else "")
+        rows.append({"The paper's words": words} | cells | {"print": _in_short(own)})
     return pd.DataFrame(rows)
 
 
