@@ -13,13 +13,13 @@ from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.graph import Graph
 from robust_diffusion.operators.kernels import MAX_EXPONENT, kernels_for
+from robust_diffusion.operators.products import product_over
 from robust_diffusion.operators.segments import (
     gather_dst,
     gather_src,
     segment_max,
     segment_sum,
 )
-from robust_diffusion.operators.spmm import product_over
 
 
 def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e h"]:

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.products import product_over
 from robust_diffusion.operators.segments import gather_dst, gather_src
-from robust_diffusion.operators.spmm import product_over
 
 Gradient = Literal["exact", "straight_through", "detached"]
 

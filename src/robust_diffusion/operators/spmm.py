@@ -3,13 +3,13 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.graph import Graph
 from robust_diffusion.operators.kernels import kernels_for
+from robust_diffusion.operators.products import product_over
 from robust_diffusion.operators.segments import gather_dst, gather_src
 
 
@@ -30,17 +30,6 @@ def spmm(
         The product; 0 at a node that no edge reaches.
     """
     return _SpMM.apply(weight, z, graph)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def product_over(pointers: Tensor, columns: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    """CSR matrix (pointers, columns, weight) times z, without autograd."""
-    # embedding_bag is torch's fastest weighted sum over segments on CPU; it needs at least one
-    # entry, and on an empty graph the product is zero.
-    if columns.numel() == 0:
-        return z.new_zeros(pointers.numel() - 1, z.size(1))
-    return F.embedding_bag(
-        columns, z, pointers, mode="sum", per_sample_weights=weight, include_last_offset=True
-    )
 
 
 class _SpMM(torch.autograd.Function):

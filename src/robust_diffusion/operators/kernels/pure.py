@@ -18,6 +18,7 @@ from robust_diffusion.operators.kernels.base import (
     Kernels,
     Modulation,
 )
+from robust_diffusion.operators.products import product_over
 
 CHUNK = 4096
 """Edges whose features are held at once: what stays in cache needs no new memory pages."""
@@ -215,17 +216,10 @@ def _multiply(
     value: Tensor, x: Tensor, indexes: CompactIndexes, *, transposed: bool = False
 ) -> Tensor:
     """Sparse matrix of these values, or its transpose, times node features."""
-    # embedding_bag is torch's fastest weighted sum over segments on CPU; it needs at least one
-    # entry, and on an empty graph the product is zero.
-    if value.numel() == 0:
-        return torch.zeros_like(x)
     if transposed:
         value = value.index_select(0, indexes.order_by_source)
-    columns = indexes.dst_by_source if transposed else indexes.src
-    pointers = indexes.colptr if transposed else indexes.rowptr
-    return F.embedding_bag(
-        columns, x, pointers, mode="sum", per_sample_weights=value, include_last_offset=True
-    )
+        return product_over(indexes.colptr, indexes.dst_by_source, value, x)
+    return product_over(indexes.rowptr, indexes.src, value, x)
 
 
 def _row_sum(values: Tensor, indexes: CompactIndexes, *, transposed: bool = False) -> Tensor:
