@@ -1,8 +1,15 @@
 import torch
 from torch import Tensor, nn
 
-from robust_diffusion.models.stack import LayerStack
+from robust_diffusion.models.stack import Apply, LayerStack
 from tests.graphs import CHANNELS, random_signal
+
+
+class Plain(LayerStack):
+    """Layers that see no edges."""
+
+    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+        return lambda layer, x: layer(x)
 
 
 def build(num_layers: int, **options: object) -> LayerStack:
@@ -10,7 +17,7 @@ def build(num_layers: int, **options: object) -> LayerStack:
     widths = [CHANNELS] * num_layers
     layers = [nn.Linear(CHANNELS, CHANNELS) for _ in widths]
     arguments = {"layer_norm": False, "dropout": 0.0, **options}
-    return LayerStack(layers, widths, **arguments).double()
+    return Plain(layers, widths, **arguments).double()
 
 
 def run(stack: LayerStack, x: Tensor | None = None) -> Tensor:
