@@ -64,7 +64,8 @@ def _reproduces(record: Record, chosen: argparse.Namespace) -> bool:
         outputs = Path(folder)
         found = _run(record, outputs)
     name = f"{record['cell']} ({record['experiment']}, {record['dataset']}, "
-    name += f"{record['flow'] or record['model']}, {record['fidelity']}, seed {record['seed']})"
+    network = record["flow"] if record["model"] == "graph_pde" else record["model"]
+    name += f"{network}, {record['fidelity']}, seed {record['seed']})"
     if found is None or "error" in found:
         sys.stdout.write(f"{name}: {found['error'] if found else 'did not run'}\n")
         return False
