@@ -13,6 +13,9 @@ CONFIG: dict[str, Any] = {
     "dataset": {"name": "cora", "source": {"folder": {"root": "/data", "path": "grb-cora"}}},
     "paths": {"outputs": "outputs"},
     "threads": 1,
+    "model": {"num_layers": 3},
+    "surrogates": {"appnp": {"num_layers": 3}},
+    "fidelity": {"num_steps": 2},
 }
 
 
@@ -60,6 +63,25 @@ def test_a_part_that_came_later_makes_no_other_cell_until_there_is_something_in_
     assert cell_id(CONFIG | {"timing": {}}) == cell_id(CONFIG)
     here, there = (CONFIG | {"timing": {"on": {"cpu": cpu}}} for cpu in ("here", "there"))
     assert len({cell_id(CONFIG), cell_id(here), cell_id(there)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "as_before"),
+    [
+        ("model.variant", "original"),
+        ("surrogates.appnp.variant", "original"),
+        ("fidelity.appnp", "original"),
+        ("fidelity.appnp", "grb"),
+    ],
+)
+def test_a_key_that_came_later_makes_no_other_cell_at_its_old_value(
+    path: str, as_before: str
+) -> None:
+    assert cell_id(changed(path, as_before)) == cell_id(CONFIG)
+
+
+def test_the_variant_of_a_model_makes_another_cell() -> None:
+    assert cell_id(changed("model.variant", "grb")) != cell_id(CONFIG)
 
 
 def test_the_order_of_keys_does_not_matter() -> None:

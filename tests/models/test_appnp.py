@@ -1,7 +1,10 @@
+import inspect
+
 import pytest
 import torch
 from torch import Tensor
 
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.models import APPNP, MLP, appnp
 from robust_diffusion.operators import Graph, spmm
 from tests import oracles
@@ -35,6 +38,54 @@ def test_many_steps_reach_the_stationary_solution() -> None:
     local = dense_stack(model, random_signal(), lambda w, x: x @ w.weight.T + w.bias)
     inverse = torch.linalg.inv(torch.eye(NODES, dtype=torch.float64) - 0.9 * dense)
     torch.testing.assert_close(model(random_signal(), edge_index, weight), 0.1 * inverse @ local)
+
+
+@pytest.mark.parametrize("teleport", [0.01, 0.3])
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_grbs_variant_walks_lazily_from_what_the_logits_leave(steps: int, teleport: float) -> None:
+    edge_index, weight = random_edges()
+    model = build_model(APPNP, num_iterations=steps, teleport=teleport, variant="grb")
+    local = dense_stack(model, random_signal(), lambda w, x: x @ w.weight.T + w.bias)
+    dense = oracles.normalized_adjacency(edge_index, weight, NODES)
+    lazy = (1 - teleport) * dense + teleport * torch.eye(NODES, dtype=torch.float64)
+    expected = torch.linalg.matrix_power(lazy, steps) @ local.relu()
+    torch.testing.assert_close(model(random_signal(), edge_index, weight), expected)
+
+
+def test_an_edge_that_grbs_variant_drops_stays_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor] = []
+
+    def watched(weight: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        seen.append(weight)
+        return spmm(weight, z, graph)
+
+    monkeypatch.setattr(appnp, "spmm", watched)
+    given = (random_signal(), edges()[0])
+    model = build_model(APPNP, edge_dropout=0.3, variant="grb")
+    model(*given)
+    model.train()(*given)
+    whole, dropped = seen[0], seen[3:]
+    assert all(torch.equal(weight, whole) for weight in seen[:3])
+    before = whole
+    for weight in dropped:
+        assert ((weight == before) | (weight == 0)).all()
+        assert int((weight == 0).sum()) > int((before == 0).sum())
+        before = weight
+
+
+def test_grbs_variant_drops_logits_in_training() -> None:
+    model = build_model(APPNP, num_iterations=0, variant="grb", dropout=0.9).train()
+    given = (random_signal(), edges()[0])
+    kept = torch.cat([model(*given).flatten() for _ in range(20)])
+    assert (kept >= 0).all()
+    assert (kept == 0).double().mean() > 0.8
+
+
+def test_an_unknown_variant_is_refused() -> None:
+    # Past the type checker of the tests, as it is in use.
+    init = inspect.unwrap(APPNP.__init__)
+    with pytest.raises(ConfigError, match=r"model.variant=pagerank: .* grb, original"):
+        init(APPNP.__new__(APPNP), 5, 4, 3, variant="pagerank")
 
 
 def test_edges_are_dropped_anew_in_each_step_of_training_only(

@@ -21,8 +21,14 @@ SHOWN = frozenset(
 )
 """Parts of a configuration that shape what is shown, where or how fast, not what results."""
 
-LATER = frozenset(["callbacks", "timing"])
-"""Parts that cells of before lack: with nothing in them, a cell is the one that it was then."""
+LATER: Mapping[str, tuple[Any, ...]] = {
+    "callbacks": ({}, None),
+    "timing": ({}, None),
+    "model.variant": ("original",),
+    "surrogates.appnp.variant": ("original",),
+    "fidelity.appnp": ("original", "grb"),  # the models that read it hold it, too
+}
+"""Keys that cells of before lack: with these values, a cell is the one that it was then."""
 
 PASSING = frozenset(["_partial_", "download", "key", "printed", "progress_bar", "root", "urls"])
 """Keys at any depth that do not shape a result either."""
@@ -30,11 +36,7 @@ PASSING = frozenset(["_partial_", "download", "key", "printed", "progress_bar", 
 
 def shaping(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a resolved configuration that shapes a cell's result."""
-    return {
-        key: _shaping(value)
-        for key, value in config.items()
-        if key not in SHOWN and (value or key not in LATER)
-    }
+    return _shaping({key: value for key, value in config.items() if key not in SHOWN})  # type: ignore[no-any-return]
 
 
 def cell_id(config: Mapping[str, Any]) -> str:
@@ -57,9 +59,14 @@ def _content(path: Path) -> dict[str, str]:
     return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in found if f.is_file()}
 
 
-def _shaping(value: Any) -> Any:
+def _shaping(value: Any, path: str = "") -> Any:
     if isinstance(value, Mapping):
-        return {key: _shaping(child) for key, child in value.items() if key not in PASSING}
+        at = {key: f"{path}.{key}" if path else str(key) for key in value}
+        return {
+            key: _shaping(child, at[key])
+            for key, child in value.items()
+            if key not in PASSING and child not in LATER.get(at[key], ())
+        }
     if isinstance(value, list):
-        return [_shaping(child) for child in value]
+        return [_shaping(child, path) for child in value]
     return value

@@ -1,12 +1,14 @@
 """APPNP."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal, get_args
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import check_choice, check_number, check_whole
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.mlp import linear_layers
 from robust_diffusion.models.normalization import graph_with_degree, symmetric_weights
@@ -14,9 +16,16 @@ from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph, spmm
 
+Variant = Literal["original", "grb"]
+"""`original` is the model of its paper. `grb` is GRB's code: the walk restarts at its own state,
+logits pass ReLU and dropout before it, and edges that are dropped stay so, without scaling."""
+
 
 class APPNP(LayerStack):
     """MLP, then personalised PageRank of its predictions: Z <- (1 - alpha) A Z + alpha H.
+
+    With `variant="grb"` alpha Z takes the place of alpha H, which starts at dropout(ReLU(H)): no
+    restart, but a lazy walk.
 
     Reference: Gasteiger et al. 2019, arXiv:1810.05997; as GRB configures it.
 
@@ -30,6 +39,7 @@ class APPNP(LayerStack):
         edge_dropout: Probability of dropping an edge in a training step of propagation, in [0, 1).
         layer_norm: Normalise the features at the entry of each layer.
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+        variant: Its own paper's, or GRB's; see `Variant`.
     """
 
     normalizes_by_degree = True
@@ -46,12 +56,15 @@ class APPNP(LayerStack):
         edge_dropout: float = 0.1,
         layer_norm: bool = True,
         dropout: float = 0.5,
+        variant: Variant = "original",
     ) -> None:
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         super().__init__(linear_layers(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
         self.num_iterations = check_whole("model.num_iterations", num_iterations, at_least=0)
         self.teleport = check_number("model.teleport", teleport, at_least=0, at_most=1)
         self.edge_dropout = check_number("model.edge_dropout", edge_dropout, at_least=0, below=1)
+        check_choice("model.variant", variant, get_args(Variant))
+        self.variant = variant
 
     def forward(
         self,
@@ -65,10 +78,10 @@ class APPNP(LayerStack):
             edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, degree=degree
         )
         weights = symmetric_weights(graph, degree)
-        local = self.run(x, self.along(x, edge_index))
-        z = local
-        for _ in range(self.num_iterations):
-            kept = F.dropout(weights, self.edge_dropout, training=self.training)
+        z = local = self.run(x, self.along(x, edge_index))
+        if self.variant == "grb":
+            z = self.dropout(self.activation(z))
+        for kept in self._edges_kept(weights):
             z = self._propagated(z, local, kept, graph)
         return z
 
@@ -91,5 +104,16 @@ class APPNP(LayerStack):
             "aggregation", state.size(1), lambda: self._propagated(state, state, weights, graph)
         )
 
+    def _edges_kept(self, weights: Tensor) -> Iterator[Tensor]:
+        """The weights of each step of the propagation."""
+        for _ in range(self.num_iterations):
+            if self.variant == "original":
+                yield F.dropout(weights, self.edge_dropout, training=self.training)
+                continue
+            if self.training:
+                weights = weights * (torch.rand_like(weights) >= self.edge_dropout)
+            yield weights
+
     def _propagated(self, z: Tensor, local: Tensor, weights: Tensor, graph: Graph) -> Tensor:
-        return (1 - self.teleport) * spmm(weights, z, graph) + self.teleport * local
+        restart = local if self.variant == "original" else z
+        return (1 - self.teleport) * spmm(weights, z, graph) + self.teleport * restart
