@@ -1,5 +1,6 @@
 """What is measured: each case returns plain numbers for the record."""
 
+import copy
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +12,7 @@ from floor import floor_seconds
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from measure import by_turns, in_own_process, summary
-from networks import ONE_STEP, PROGRAMS, YARDSTICK, build, load, network, program
+from networks import ONE_STEP, PROGRAMS, YARDSTICK, build, epoch_of, load, network, program
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import SPEIT, Budget
@@ -20,8 +21,10 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.operators import set_backend
 from robust_diffusion.solver import Solver
 from robust_diffusion.training import Fit
+from robust_diffusion.training.sparse_input import sparse_input
 
 DATASETS = ("cora", "amazon_computer")
+BAGS_OF_WORDS = ("planetoid_citeseer", "coauthor")
 BACKENDS = ("torch", "compiled")
 
 
@@ -37,6 +40,25 @@ def _epoch(dataset: str, repeat: int) -> dict[str, Any]:
     seconds = by_turns(runs, repeat=repeat)
     measured: dict[str, Any] = {name: summary(values) for name, values in seconds.items()}
     return measured | {"floor": {"median_ms": 1e3 * floor_seconds(datamodule)}}
+
+
+def words(repeat: int) -> dict[str, Any]:
+    """One training epoch on bags of words, features as `Fit` prepares them and plain."""
+    return {name: _words(name, max(3, repeat // 3)) for name in BAGS_OF_WORDS}
+
+
+def _words(dataset: str, repeat: int) -> dict[str, Any]:
+    datamodule = load(dataset)
+    plain = [datamodule.view("train"), datamodule.view("val")]
+    prepared = [copy.copy(view) for view in plain]
+    for view in prepared:
+        view.x = sparse_input(view.x)
+    set_backend("auto")
+    runs = {
+        "prepared": epoch_of(network(datamodule, ONE_STEP), *prepared),
+        "plain": epoch_of(network(datamodule, ONE_STEP), *plain),
+    }
+    return {name: summary(values) for name, values in by_turns(runs, repeat=repeat).items()}
 
 
 def _check_same(datamodule: GraphDataModule) -> None:
@@ -130,5 +152,6 @@ def scaling(repeat: int) -> dict[str, Any]:
 
 
 CASES: dict[str, Callable[[int], Any]] = {
-    case.__name__: case for case in (epoch, memory, training, dopri5, white_box, seeds, scaling)
+    case.__name__: case
+    for case in (epoch, words, memory, training, dopri5, white_box, seeds, scaling)
 }

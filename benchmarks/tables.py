@@ -3,7 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-NAMES = {"cora": "Cora", "amazon_computer": "Amazon"}
+NAMES = {
+    "cora": "Cora",
+    "amazon_computer": "Amazon",
+    "coauthor": "Coauthor",
+    "planetoid_citeseer": "Planetoid's Citeseer",
+}
 TARGETS = {
     "epoch, Cora, torch": 2.0,
     "epoch, Cora, compiled": 3.0,
@@ -38,6 +43,11 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
                 f"epoch, {NAMES[dataset]}, {backend}",
                 yardstick / programs[backend]["median_ms"],
             )
+    for dataset, features in results.get("words", {}).items():
+        yield (
+            f"epoch, {NAMES[dataset]}, features as prepared / plain",
+            features["plain"]["median_ms"] / features["prepared"]["median_ms"],
+        )
     for backend in ("torch", "compiled"):
         if "dopri5" in results:
             loops = results["dopri5"]

@@ -23,6 +23,7 @@ from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.flows import Flow
 from robust_diffusion.operators import Graph
 from robust_diffusion.training import NodeClassification
+from robust_diffusion.training.sparse_input import sparse_input
 from tests import oracles
 from tests.graphs import CHANNELS, CLUSTERS, clustered_edges, random_signal
 from tests.models.watch import WithoutWaiting, elsewhere
@@ -184,6 +185,25 @@ def test_inputs_stay_as_they_are(case: Case, x: Tensor, edge_index: Tensor, weig
 @every_case
 def test_single_precision_is_kept(case: Case, x: Tensor, edge_index: Tensor) -> None:
     assert build(case).float()(x.float(), edge_index).dtype == torch.float32
+
+
+@every_case
+def test_features_that_are_mostly_one_value_change_nothing_but_time(
+    case: Case, edge_index: Tensor
+) -> None:
+    words = torch.full((NODES, CHANNELS), -0.2, dtype=torch.float64)
+    words[::3, 1] = torch.linspace(0.1, 0.9, len(words[::3]), dtype=torch.float64)
+    prepared = sparse_input(words, max_share=0.5)
+    assert type(prepared) is not Tensor
+    found = []
+    for features in (prepared, words):
+        model = build(case).train()
+        torch.manual_seed(4)
+        F.cross_entropy(model(features, edge_index), LABELS).backward()
+        gradients = [p.grad for p in model.parameters()]
+        found.append([model.eval()(features, edge_index), *gradients])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
 
 
 @every_case

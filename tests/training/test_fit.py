@@ -12,7 +12,9 @@ import torch
 from pytorch_lightning.loggers import CSVLogger
 
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.training import Fit, NodeClassification, ctrl_c_passes
+from robust_diffusion.models import MLP
+from robust_diffusion.training import Fit, NodeClassification, ctrl_c_passes, module
+from robust_diffusion.training.sparse_input import MAX_SHARE, sparse_input
 from tests.training.toys import Constant, Linear, Overflowing, Scripted
 
 Make = Callable[..., Any]
@@ -184,3 +186,36 @@ def test_ctrl_c_reaches_the_caller(
 def test_an_exit_that_is_no_ctrl_c_stays_an_exit() -> None:
     with pytest.raises(SystemExit, match="3"), ctrl_c_passes():
         raise SystemExit(3)
+
+
+def test_a_bag_of_words_trains_as_its_plain_features(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[type] = []
+    norm_forward = torch.nn.LayerNorm.forward
+
+    def watched(self: torch.nn.LayerNorm, x: torch.Tensor) -> torch.Tensor:
+        seen.append(type(x))
+        return norm_forward(self, x)
+
+    monkeypatch.setattr(torch.nn.LayerNorm, "forward", watched)
+    losses = []
+    for share in (MAX_SHARE, 0.0):
+        monkeypatch.setattr(module, "sparse_input", partial(sparse_input, max_share=share))
+        datamodule = make_datamodule()
+        for stage in ("train", "val"):
+            x = datamodule.view(stage).x
+            x[:] = torch.where(torch.arange(x.numel()).view_as(x) % 29 == 0, x, -0.1)
+        torch.manual_seed(0)
+        model = MLP(16, 8, 7)
+        logger = CSVLogger(tmp_path, version=str(share))
+        result = make_fit(max_epochs=20)(model, datamodule, directory=tmp_path, logger=logger)
+        assert result.module._prepared == {}
+        with Path(logger.log_dir, "metrics.csv").open() as file:
+            losses.append(
+                [float(row["val_loss"]) for row in csv.DictReader(file) if row["val_loss"]]
+            )
+    half = len(seen) // 2
+    assert torch.Tensor not in seen[:half:3]  # the first of three layers
+    assert set(seen[half:]) == {torch.Tensor}
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -21,6 +21,7 @@ from robust_diffusion.operators.kernels import (
 )
 from robust_diffusion.operators.low_rank import LowRank, low_rank_product, truncated_svd
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
+from robust_diffusion.operators.sparse_matrix import SparseMatrix
 from robust_diffusion.operators.spmm import spmm
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Kernels",
     "LowRank",
     "Modulation",
+    "SparseMatrix",
     "current_backend",
     "edge_attention",
     "edge_dot",

@@ -11,7 +11,9 @@ from torch_geometric.data import Data
 from torchmetrics.functional.classification import multiclass_accuracy
 
 from robust_diffusion.checks import check_number
+from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
+from robust_diffusion.training.sparse_input import sparse_input
 
 
 class NodeClassification(pl.LightningModule):
@@ -48,11 +50,24 @@ class NodeClassification(pl.LightningModule):
         self.weight_decay = weight_decay
         self.test_names = list(test_names)
         self.key = key
+        self._prepared: dict[int, Tensor] = {}
+
+    def on_fit_start(self) -> None:
+        """Prepare the features of both views, which are the same in every epoch."""
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if isinstance(datamodule, GraphDataModule) and self.device.type == "cpu":
+            views = [datamodule.view("train").x, datamodule.view("val").x]
+            self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
+
+    def on_fit_end(self) -> None:
+        """Let go of the prepared features."""
+        self._prepared = {}
 
     def forward(self, data: Data) -> Tensor:
         """Logits of every node of a view, n x C."""
         foreign = {"degree": data.degree} if self._takes_degree(data) else {}
-        return self.model(data.x, data.edge_index, **foreign)  # type: ignore[no-any-return]
+        x = self._prepared.get(id(data.x), data.x)
+        return self.model(x, data.edge_index, **foreign)  # type: ignore[no-any-return]
 
     def _takes_degree(self, data: Data) -> bool:
         return "degree" in data and bool(getattr(self.model, "normalizes_by_degree", False))

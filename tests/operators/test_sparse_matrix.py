@@ -1,0 +1,48 @@
+import pytest
+import torch
+from torch import Tensor
+
+from robust_diffusion.operators import SparseMatrix
+
+
+def dense_matrix(rows: int = 7, columns: int = 5) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    matrix = torch.randn(rows, columns, dtype=torch.float64, generator=generator)
+    matrix[torch.rand(rows, columns, generator=generator) < 0.6] = 0
+    matrix[2], matrix[:, 1] = 0, 0  # a row and a column without entries
+    return matrix
+
+
+def test_the_product_is_the_dense_one() -> None:
+    dense, other = dense_matrix(), torch.randn(5, 3, dtype=torch.float64)
+    torch.testing.assert_close(SparseMatrix.from_dense(dense) @ other, dense @ other)
+
+
+def test_the_gradient_is_that_of_the_dense_product() -> None:
+    matrix = SparseMatrix.from_dense(dense_matrix())
+    other = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda z: matrix @ z, other)
+
+
+def test_a_transposed_factor_is_read_as_it_is() -> None:
+    dense, other = dense_matrix(), torch.randn(3, 5, dtype=torch.float64)
+    torch.testing.assert_close(SparseMatrix.from_dense(dense) @ other.t(), dense @ other.t())
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (3, 2)])
+def test_a_matrix_without_entries_gives_zeros(shape: tuple[int, int]) -> None:
+    matrix = SparseMatrix.from_dense(torch.zeros(shape))
+    other = torch.ones(shape[1], 2, requires_grad=True)
+    out = matrix @ other
+    out.sum().backward()
+    assert torch.equal(out, torch.zeros(shape[0], 2))
+    assert torch.equal(other.grad, torch.zeros_like(other))  # type: ignore[arg-type]
+
+
+def test_rows_are_summed_scaled_and_squared() -> None:
+    dense = dense_matrix()
+    matrix, scale = SparseMatrix.from_dense(dense), torch.rand(7, 1, dtype=torch.float64)
+    eye = torch.eye(5, dtype=torch.float64)
+    torch.testing.assert_close(matrix.row_sums(), dense.sum(1, keepdim=True))
+    torch.testing.assert_close(matrix.with_rows_times(scale) @ eye, dense * scale)
+    torch.testing.assert_close(matrix.squared() @ eye, dense.square())

@@ -1,0 +1,158 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from robust_diffusion.operators import Graph, spmm
+from robust_diffusion.training.sparse_input import sparse_input
+
+NODES, FEATURES = 40, 60
+
+
+def bag_of_words(share: float = 0.03, common: float = -0.25) -> Tensor:
+    """One value nearly everywhere; the first node has no other."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.full((NODES, FEATURES), common, dtype=torch.float64)
+    other = torch.rand(NODES, FEATURES, generator=generator) < share
+    other[0] = False
+    x[other] = torch.rand(int(other.sum()), dtype=torch.float64, generator=generator)
+    return x
+
+
+def layers(*, affine: bool = True, bias: bool = True) -> tuple[nn.LayerNorm, nn.Linear]:
+    torch.manual_seed(2)
+    norm = nn.LayerNorm(FEATURES, elementwise_affine=affine).double()
+    linear = nn.Linear(FEATURES, 4, bias=bias).double()
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    return norm, linear
+
+
+def outcome(x: Tensor, forward: Callable[[Tensor], Tensor], *modules: nn.Module) -> list[Tensor]:
+    """The values, and the gradient of every parameter."""
+    parameters = [p for module in modules for p in module.parameters()]
+    out = forward(x)
+    weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+    gradients = torch.autograd.grad((out * weights).sum(), parameters, allow_unused=True)
+    assert type(out) is Tensor
+    return [out, *(g for g in gradients if g is not None)]
+
+
+def assert_same(forward: Callable[[Tensor], Tensor], *modules: nn.Module) -> None:
+    x = bag_of_words()
+    prepared = sparse_input(x)
+    assert type(prepared) is not Tensor
+    sparse, dense = (outcome(given, forward, *modules) for given in (prepared, x))
+    assert len(sparse) == len(dense) > 1
+    for ours, theirs in zip(sparse, dense, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+def test_norm_and_linear_are_the_dense_ones(*, affine: bool, bias: bool) -> None:
+    norm, linear = layers(affine=affine, bias=bias)
+    assert_same(lambda x: linear(norm(x)), norm, linear)
+
+
+def test_a_linear_without_a_norm_is_the_dense_one() -> None:
+    _, linear = layers()
+    assert_same(linear, linear)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_rows_of_unit_length_are_the_dense_ones(*, affine: bool) -> None:
+    norm, linear = layers(affine=affine)
+    assert_same(lambda x: linear(F.normalize(norm(x), dim=1, eps=1e-6)), norm, linear)
+
+
+def test_unit_rows_without_a_norm_are_the_dense_ones() -> None:
+    _, linear = layers()
+    assert_same(lambda x: linear(F.normalize(x, dim=1)), linear)
+
+
+def test_a_row_of_length_zero_has_a_gradient() -> None:
+    norm, linear = nn.LayerNorm(FEATURES).double(), layers()[1]  # a node without words ends at 0
+    assert_same(lambda x: linear(F.normalize(norm(x), dim=1, eps=1e-6)), norm, linear)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: x.relu().square(),
+        lambda x: torch.cat([x, 2 * x]),
+        lambda x: (1 + x) @ x.t(),
+        lambda x: F.normalize(x, p=1, dim=1),
+        lambda x: F.normalize(x, dim=0),
+        lambda x: x[3:5, :2],
+        lambda x: F.layer_norm(x, (FEATURES,)),
+    ],
+)
+def test_any_other_operation_sees_the_plain_features(operation: Callable[[Tensor], Tensor]) -> None:
+    norm, _ = layers()
+    assert_same(lambda x: operation(norm(x)), norm)
+    x = bag_of_words()
+    assert_equal_plain(operation(sparse_input(x)), operation(x))
+
+
+def assert_equal_plain(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours[:], theirs)
+
+
+def test_what_was_looked_at_without_gradients_still_has_them_after() -> None:
+    norm, _ = layers()
+
+    def forward(x: Tensor) -> Tensor:
+        z = norm(x)
+        with torch.no_grad():
+            judged = z.sum()
+        return z * judged
+
+    assert_same(forward, norm)
+
+
+def test_a_function_of_its_own_derivative_has_that_of_the_plain_features() -> None:
+    norm, linear = layers()
+    graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 2]]), num_nodes=NODES)
+    weight = graph.weight.double()
+    assert_same(lambda x: linear(spmm(weight, norm(x), graph) + norm(x)), norm, linear)
+    assert_same(lambda x: spmm(weight, F.normalize(norm(x), dim=1), graph), norm)
+
+
+def test_its_shape_is_known_without_its_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, (norm, _) = sparse_input(bag_of_words()), layers()
+    z = norm(x)
+    monkeypatch.setattr(F, "layer_norm", None)
+    assert z.shape == (NODES, FEATURES)
+    assert (z.size(0), z.dim(), z.dtype, z.device) == (NODES, 2, torch.float64, x.device)
+
+
+def test_a_move_to_where_it_is_leaves_it_as_it_is() -> None:
+    x = sparse_input(bag_of_words())
+    assert x.to("cpu") is x
+    assert type(x.to(torch.float32)) is Tensor
+
+
+def test_single_precision_is_as_close_as_the_dense_one() -> None:
+    norm, linear = layers()
+    exact = linear(norm(bag_of_words()))
+    norm, linear = norm.float(), linear.float()
+    x = bag_of_words().float()
+    errors = [(linear(norm(given)) - exact).abs().max() for given in (sparse_input(x), x)]
+    assert errors[0] < 3 * errors[1]
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.randn(30, 20),
+        bag_of_words(share=0.2),
+        torch.zeros(0, 5),
+        torch.zeros(5, 3, requires_grad=True),
+    ],
+    ids=["dense", "too many", "empty", "attacked"],
+)
+def test_other_features_stay_plain(x: Tensor) -> None:
+    assert sparse_input(x) is x
