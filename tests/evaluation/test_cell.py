@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning.loggers import CSVLogger
-from torch import nn
+from torch import Tensor, nn
 
 from robust_diffusion.attacks import (
     SPEIT,
@@ -105,6 +105,29 @@ def test_spends_no_more_than_declared(run: Run) -> None:
         assert spent["max_edges_per_injected_node"] <= 2
         low, high = spent["feature_range"]
         assert -0.5 <= low <= high <= 0.5
+
+
+class AfraidOfCrowds(nn.Module):
+    """Its logits are no numbers on a graph of more nodes than the clean one."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_channels, out_channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        logits = self.linear(x)
+        return logits / 0 if x.size(0) > 200 else logits
+
+
+def test_logits_that_are_not_finite_are_reported(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = run(model=AfraidOfCrowds)
+    for attack in ("speit", "tdgia"):
+        said = "the victim's logits are not finite at 20 of 20 target nodes"
+        assert said in result.warnings[attack]
+        assert f"{attack}: {said}" in caplog.text
+    assert not any("not finite" in line for found in run().warnings.values() for line in found)
 
 
 def test_without_attacks_no_surrogate_is_trained(run: Run, make_fit: Make) -> None:

@@ -69,6 +69,7 @@ def test_a_part_that_came_later_makes_no_other_cell_until_there_is_something_in_
     ("path", "as_before"),
     [
         ("model.variant", "original"),
+        ("model.negative_degree", "zero"),
         ("surrogates.appnp.variant", "original"),
         ("fidelity.appnp", "original"),
         ("fidelity.appnp", "grb"),

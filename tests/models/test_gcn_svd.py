@@ -46,6 +46,17 @@ def test_rows_of_a_sum_below_zero_are_left_out() -> None:
         assert gradient.isfinite().all()
 
 
+def test_in_grbs_code_one_such_row_leaves_no_logit_a_number() -> None:
+    edge_index = torch.tensor([[2, 3, 0, 3, 1], [0, 1, 2, 2, 3]])
+    weight = torch.tensor([100.0, 1.0, 100.0, 100.0, 100.0], dtype=torch.float64)
+    model = build_model(GCNSVD, rank=2, negative_degree="grb")
+    assert model(random_signal(), edge_index, weight).isnan().all()
+    fine = random_edges(symmetric=True)
+    expected = build_model(GCNSVD, rank=NODES)(random_signal(), *fine)
+    model = build_model(GCNSVD, rank=NODES, negative_degree="grb")
+    assert torch.equal(model(random_signal(), *fine), expected)
+
+
 @pytest.fixture
 def decomposed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Ranks of the decompositions made so far."""

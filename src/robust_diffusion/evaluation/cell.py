@@ -138,9 +138,9 @@ def evaluate_cell(
     attacks_made = _attack(threat, attacks, shaped_by, victim, train, budget, device)
     nfe = _evaluations(victim, datamodule, device)
     start = time.perf_counter()
-    measured = fit.test(victim.model, datamodule, trainer)
+    tested = fit.test(victim.model, datamodule, trainer)
     seconds = {"test": time.perf_counter() - start}
-    exact = {name: _exact(value, targets.numel()) for name, value in measured.items()}
+    exact = {name: _exact(value, targets.numel()) for name, value in tested.accuracy.items()}
     members = {"clean": ["clean"], **attacks_made.graphs}
     return CellResult(
         accuracy={name: min(exact[graph] for graph in of) for name, of in members.items()},
@@ -160,7 +160,7 @@ def evaluate_cell(
             for name, attack in attacks.items()
             if attack.unbounded
         },
-        warnings=attacks_made.warnings,
+        warnings=_warnings(attacks_made, tested.not_finite, targets.numel()),
         reused=(["victim"] if victim.reused else []) + attacks_made.reused,
         files={"victim": victim.path.name} | attacks_made.files,
     )
@@ -195,6 +195,17 @@ class _AttacksMade:
     warnings: dict[str, list[str]] = field(default_factory=dict)
     reused: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
+
+
+def _warnings(made: _AttacksMade, not_finite: dict[str, int], targets: int) -> dict[str, list[str]]:
+    """What is wrong with the attacks, and with the victim's predictions on their graphs."""
+    warnings = {name: list(found) for name, found in made.warnings.items()}
+    for name, graphs in made.graphs.items():
+        if broken := max(not_finite.get(graph, 0) for graph in graphs):
+            found = f"the victim's logits are not finite at {broken} of {targets} target nodes"
+            log.warning("%s: %s", name, found)
+            warnings.setdefault(name, []).append(found)
+    return warnings
 
 
 def _attack(

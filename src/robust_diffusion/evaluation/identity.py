@@ -25,6 +25,8 @@ LATER: Mapping[str, tuple[Any, ...]] = {
     "callbacks": ({}, None),
     "timing": ({}, None),
     "model.variant": ("original",),
+    "model.negative_degree": ("zero",),
+    "surrogates.gcn_svd.negative_degree": ("zero",),
     "surrogates.appnp.variant": ("original",),
     "fidelity.appnp": ("original", "grb"),  # the models that read it hold it, too
 }

@@ -1,7 +1,7 @@
 """GCN-SVD."""
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,10 @@ from robust_diffusion.models.mlp import linear_layers
 from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph, LowRank, low_rank_product, truncated_svd
+
+NegativeDegree = Literal["zero", "grb"]
+"""What becomes of a row of the truncated matrix that sums up to less than 0, which has no square
+root: `zero` cuts the node off; `grb` is GRB's code, where one such row leaves no logit a number."""
 
 # Factors of unweighted graphs by rank, kept as long as the graph's edges are.
 _FACTORS: Any = WeakIdKeyDictionary()
@@ -36,6 +40,8 @@ class GCNSVD(LayerStack):
         rank: Number of singular values k that are kept, at least 1.
         gradient: With respect to the edge weights: `exact`, that of the truncated matrix;
             `straight_through`, as if nothing had been truncated; `detached`, none, as in GRB.
+        negative_degree: Of rows that sum up to less than 0: `zero`, or `grb`; see
+            `NegativeDegree`.
         layer_norm: Normalise the features at the entry of each layer.
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
 
@@ -52,6 +58,7 @@ class GCNSVD(LayerStack):
         num_layers: int = 3,
         rank: int = 50,
         gradient: Gradient = "exact",
+        negative_degree: NegativeDegree = "zero",
         layer_norm: bool = True,
         dropout: float = 0.5,
     ) -> None:
@@ -60,6 +67,8 @@ class GCNSVD(LayerStack):
         check_choice("model.gradient", gradient, get_args(Gradient))
         self.rank = check_whole("model.rank", rank, at_least=1)
         self.gradient: Gradient = gradient
+        check_choice("model.negative_degree", negative_degree, get_args(NegativeDegree))
+        self.negative_degree = negative_degree
 
     def forward(
         self,
@@ -84,9 +93,10 @@ class GCNSVD(LayerStack):
             return low_rank_product(z, factors, graph, gradient=self.gradient) + z
 
         degree = neighbours(x.new_ones(x.size(0), 1))
-        # A truncated matrix can have rows of a sum below 0, which have no square root.
         positive = degree > 0
         scale = torch.where(positive, torch.where(positive, degree, 1.0).rsqrt(), 0.0)
+        if self.negative_degree == "grb":
+            scale = scale.masked_fill(degree < 0, torch.nan)
         return lambda linear, x: scale * neighbours(scale * linear(x))
 
     def _factors(self, graph: Graph, *, unweighted: bool) -> LowRank:

@@ -44,6 +44,20 @@ class FitResult:
     checkpoint: Path
 
 
+@dataclass(frozen=True)
+class Tested:
+    """What a test finds.
+
+    Args:
+        accuracy: Of each test graph, in 0..1.
+        not_finite: Target nodes whose logits are not finite, of the graphs that have any. Their
+            prediction is the first class that is not a number.
+    """
+
+    accuracy: dict[str, float]
+    not_finite: dict[str, int]
+
+
 class Fit:
     """GRB's protocol: Adam, cross-entropy, early stop on validation loss, best accuracy kept.
 
@@ -177,10 +191,8 @@ class Fit:
                 logger=logger, callbacks=[], enable_progress_bar=False, enable_checkpointing=False
             )
 
-    def test(
-        self, model: nn.Module, datamodule: GraphDataModule, trainer: pl.Trainer
-    ) -> dict[str, float]:
-        """Accuracy of a trained model at the target nodes of every test graph, in 0..1.
+    def test(self, model: nn.Module, datamodule: GraphDataModule, trainer: pl.Trainer) -> Tested:
+        """A trained model at the target nodes of every test graph.
 
         Args:
             model: The model.
@@ -192,11 +204,12 @@ class Fit:
         )
         with quiet_lightning(), ctrl_c_passes():
             results = trainer.test(module, datamodule, verbose=False)
-        return {
+        accuracy = {
             name.removeprefix("test/"): value
             for result in results
             for name, value in result.items()
         }
+        return Tested(accuracy, module.not_finite)
 
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
         try:

@@ -50,6 +50,8 @@ class NodeClassification(pl.LightningModule):
         self.weight_decay = weight_decay
         self.test_names = list(test_names)
         self.key = key
+        self.not_finite: dict[str, int] = {}
+        """Scored nodes of each test graph whose logits are not finite, where there are any."""
         self._prepared: dict[int, Tensor] = {}
 
     def on_fit_start(self) -> None:
@@ -74,7 +76,7 @@ class NodeClassification(pl.LightningModule):
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Loss on the scored nodes of the train view."""
-        loss, accuracy = self._score(batch)
+        _, loss, accuracy = self._score(batch)
         if not torch.isfinite(loss):
             raise TrainingError(
                 f"loss is {loss.item()} at epoch {self.current_epoch}: "
@@ -86,12 +88,15 @@ class NodeClassification(pl.LightningModule):
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         """Loss and accuracy on the validation nodes."""
-        self._log("val", *self._score(batch))
+        _, loss, accuracy = self._score(batch)
+        self._log("val", loss, accuracy)
 
     def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Accuracy on the target nodes of one test graph."""
-        _, accuracy = self._score(batch)
         name = self.test_names[dataloader_idx]
+        logits, _, accuracy = self._score(batch)
+        if broken := int((~torch.isfinite(logits)).any(1).sum()):
+            self.not_finite[name] = broken
         self.log(f"test/{name}", accuracy, batch_size=1, add_dataloader_idx=False)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -100,13 +105,14 @@ class NodeClassification(pl.LightningModule):
             self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
         )
 
-    def _score(self, data: Data) -> tuple[Tensor, Tensor]:
+    def _score(self, data: Data) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of the scored nodes, loss and accuracy."""
         logits, labels = self(data)[data.mask], data.y[data.mask]
         loss = F.cross_entropy(logits, labels)
         accuracy = multiclass_accuracy(
             logits.detach(), labels, num_classes=self.num_classes, average="micro"
         )
-        return loss, accuracy
+        return logits, loss, accuracy
 
     def _log(self, stage: str, loss: Tensor, accuracy: Tensor) -> None:
         values = {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy}
