@@ -73,6 +73,7 @@ def test_a_part_that_came_later_makes_no_other_cell_until_there_is_something_in_
         ("surrogates.appnp.variant", "original"),
         ("fidelity.appnp", "original"),
         ("fidelity.appnp", "grb"),
+        ("fidelity.pgd_steps", 5),
     ],
 )
 def test_a_key_that_came_later_makes_no_other_cell_at_its_old_value(

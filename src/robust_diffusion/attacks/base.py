@@ -16,7 +16,7 @@ from robust_diffusion.errors import AttackError, RobustDiffusionError
 
 Kind = Literal["injection", "modification"]
 Need = Literal["predictions", "feature_gradient", "edge_gradient"]
-Waivable = Literal["epsilon"]
+Waivable = Literal["epsilon", "edge_ratio"]
 """Limits of a budget that a published reading of some attack does not keep."""
 
 

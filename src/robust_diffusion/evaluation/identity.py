@@ -28,7 +28,8 @@ LATER: Mapping[str, tuple[Any, ...]] = {
     "model.negative_degree": ("zero",),
     "surrogates.gcn_svd.negative_degree": ("zero",),
     "surrogates.appnp.variant": ("original",),
-    "fidelity.appnp": ("original", "grb"),  # the models that read it hold it, too
+    "fidelity.appnp": ("original", "grb"),  # what reads these holds them, too
+    "fidelity.pgd_steps": (100, 5),
 }
 """Keys that cells of before lack: with these values, a cell is the one that it was then."""
 

@@ -14,6 +14,7 @@ from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
     edges_at,
     flip,
+    membership,
     shuffled,
 )
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
@@ -36,14 +37,13 @@ class PGDModification(ModificationAttack):
         step_size: Change of each feature in one step of `ball`, positive, in normalised units.
         num_steps: Gradient steps on the features, at least 0.
         variant: `ball` keeps each feature within epsilon of the clean one, as the paper reads.
-            `step` is GRB's code: epsilon is the length of each step, and nothing but the feature
-            limits bounds the sum of all steps; `unbounded` says so.
+            `step` is GRB's code, and `unbounded` says so: epsilon is the length of each step, and
+            nothing but the feature limits bounds the sum of all steps; nodes are drawn with
+            replacement, so that fewer change than the budget allows; an edge between two targets
+            is listed twice, removed and put back; and the edge ratio is of all edges of the graph.
 
     Raises:
         ConfigError: A number out of range or an unknown variant.
-
-    Deviation: GRB lists an edge between two targets twice, so that it may remove it and put it
-    back; it draws the nodes with replacement, and takes the edge ratio of all edges of the graph.
     """
 
     name = "pgd_modification"
@@ -60,23 +60,31 @@ class PGDModification(ModificationAttack):
 
     @property
     def unbounded(self) -> Mapping[Waivable, str]:
-        """Epsilon, in the reading that takes it for the length of a step."""
-        return {"epsilon": "step reading"} if self.variant == "step" else {}
+        """What GRB's code reads in another way than the paper."""
+        if self.variant == "ball":
+            return {}
+        return {"epsilon": "length of a step", "edge_ratio": "share of all edges"}
 
     def modify(
         self, problem: Problem, budget: Budget, generator: torch.Generator
     ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
         """Remove the edges, then fit the features."""
         edge_index, n = problem.edge_index, problem.x.size(0)
-        there = edges_at(problem.targets, edge_index, n)
-        removed = _removable(
-            shuffled(there, generator),
-            degree(edge_index[0], n, dtype=torch.long),
-            budget.max_flipped_edges(there.size(1)),
+        listed = edges_at(problem.targets, edge_index, n)
+        most = budget.max_flipped_edges(listed.size(1))
+        if self.variant == "step":
+            listed = edge_index[:, membership(problem.targets, n)[edge_index[0]]]
+            most = budget.max_flipped_edges(edge_index.size(1) // 2)
+        removed = _removed_in_turn(
+            shuffled(listed, generator), degree(edge_index[0], n, dtype=torch.long), most
         )
         edge_index = flip(edge_index, removed, n)
         t = problem.targets.numel()
-        drawn = torch.randperm(t, generator=generator)[: budget.max_changed_nodes(t)]
+        most = budget.max_changed_nodes(t)
+        if self.variant == "step":
+            drawn = torch.unique(torch.randint(t, (most,), generator=generator))
+        else:
+            drawn = torch.randperm(t, generator=generator)[:most]
         nodes = problem.targets[drawn.to(problem.targets.device)]
         return self._fit_features(problem, edge_index, nodes, budget), edge_index
 
@@ -101,18 +109,30 @@ class PGDModification(ModificationAttack):
         return problem.x.index_copy(0, nodes, new)
 
 
-def _removable(
-    candidates: Int[Tensor, "2 u"], degrees: Int[Tensor, " n"], most: int
+def _removed_in_turn(
+    listed: Int[Tensor, "2 u"], degrees: Int[Tensor, " n"], most: int
 ) -> Int[Tensor, "2 r"]:
-    """The first of the candidates that can go one after the other without isolating a node."""
-    left = degrees.tolist()
-    removed: list[int] = []
+    """The edges that are gone once each listed one has been flipped, if that isolates no node.
+
+    Args:
+        listed: Edges; one that is listed again is put back.
+        degrees: Of each node.
+        most: Flips, at least 0.
+    """
+    left, flips = degrees.tolist(), 0
+    gone: dict[tuple[int, int], None] = {}
     # One by one: whether an edge can go depends on those that went before.
-    for position, (u, v) in enumerate(candidates.T.tolist()):
-        if len(removed) == most:
+    for u, v in listed.T.tolist():
+        if flips == most:
             break
-        if left[u] > 1 and left[v] > 1:
-            left[u] -= 1
-            left[v] -= 1
-            removed.append(position)
-    return candidates[:, removed]
+        pair = (min(u, v), max(u, v))
+        if pair in gone:
+            del gone[pair]
+            change = 1
+        elif left[u] > 1 and left[v] > 1:
+            gone[pair] = None
+            change = -1
+        else:
+            continue
+        left[u], left[v], flips = left[u] + change, left[v] + change, flips + 1
+    return listed.new_tensor(list(gone)).view(-1, 2).T
