@@ -44,6 +44,8 @@ COMPARED = {
     "t-end": "test",
     "seeds": "test",
     "pgd-steps": "test",
+    "gcn-svd": "test",
+    "degree-leak": "test",
     "tune-check": "validation",
 }
 """Experiments whose settings are compared with each other, and on which nodes."""

@@ -57,7 +57,8 @@ class NodeClassification(pl.LightningModule):
     def on_fit_start(self) -> None:
         """Prepare the features of both views, which are the same in every epoch."""
         datamodule = getattr(self.trainer, "datamodule", None)
-        if isinstance(datamodule, GraphDataModule) and self.device.type == "cpu":
+        on_cpu = self.trainer.strategy.root_device.type == "cpu"
+        if isinstance(datamodule, GraphDataModule) and on_cpu:
             views = [datamodule.view("train").x, datamodule.view("val").x]
             self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
 
