@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from robust_diffusion.operators import SelectiveTensor
+
 
 class FixedRows:
     """Rows that stay, and what a model's first layers make of them, computed once.
@@ -46,8 +48,8 @@ class FixedRows:
         return self._known[key][1]
 
 
-class _Rows(Tensor):
-    """The tensor that `FixedRows.followed_by` gives: any operation but two sees a plain one."""
+class _Rows(SelectiveTensor):
+    """The tensor that `FixedRows.followed_by` gives."""
 
     fixed: FixedRows
     free: Tensor
@@ -58,34 +60,20 @@ class _Rows(Tensor):
         rows.fixed, rows.free = fixed, free
         return rows
 
-    @classmethod
-    def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
+    def plain(self) -> Tensor:
+        return self.as_subclass(Tensor)
+
+    def shortcut(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        kwargs = kwargs or {}
-        if func in (F.linear, F.layer_norm) and isinstance(args[0], cls):
-            rows, others = args[0], (*args[1:], *kwargs.values())
-            # A weight that is being trained has a gradient of its own, from every row.
-            if not any(isinstance(o, Tensor) and o.requires_grad for o in others):
-                fixed = rows.fixed.under(
-                    lambda x: func(x, *args[1:], **kwargs), func, *map(_hashable, others)
-                )
-                return cls.of(fixed, func(rows.free, *args[1:], **kwargs))
-        with torch._C.DisableTorchFunctionSubclass():
-            plain = [_plain(item) for item in args]
-            return func(*plain, **{key: _plain(item) for key, item in kwargs.items()})
-
-
-def _plain(item: Any) -> Any:
-    if isinstance(item, _Rows):
-        return item.as_subclass(Tensor)
-    if isinstance(item, list | tuple):
-        return type(item)(_plain(part) for part in item)
-    return item
+        others = (*args, *kwargs.values())
+        # A weight that is being trained has a gradient of its own, from every row.
+        if func not in (F.linear, F.layer_norm) or any(
+            isinstance(o, Tensor) and o.requires_grad for o in others
+        ):
+            return None
+        fixed = self.fixed.under(lambda x: func(x, *args, **kwargs), func, *map(_hashable, others))
+        return self.of(fixed, func(self.free, *args, **kwargs))
 
 
 def _hashable(item: Any) -> Any:

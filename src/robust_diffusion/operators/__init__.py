@@ -21,6 +21,7 @@ from robust_diffusion.operators.kernels import (
 )
 from robust_diffusion.operators.low_rank import LowRank, low_rank_product, truncated_svd
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
+from robust_diffusion.operators.selective import SelectiveTensor
 from robust_diffusion.operators.sparse_matrix import SparseMatrix
 from robust_diffusion.operators.spmm import spmm
 
@@ -32,6 +33,7 @@ __all__ = [
     "Kernels",
     "LowRank",
     "Modulation",
+    "SelectiveTensor",
     "SparseMatrix",
     "current_backend",
     "edge_attention",

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from robust_diffusion.operators import SparseMatrix
+from robust_diffusion.operators import SelectiveTensor, SparseMatrix
 
 MAX_SHARE = 0.05
 """Share of entries other than the common value up to which a sparse product is the faster one."""
@@ -126,18 +126,18 @@ class _Affine:
         return replace(self, scale=scale)
 
 
-class _SparseInput(Tensor):
-    """A tensor that knows its few entries; what it does not know of sees the plain one."""
+class _SparseInput(SelectiveTensor):
+    """A tensor that knows its few entries."""
 
     affine: _Affine
     make: Callable[[], Tensor]
-    plain: Callable[[], Tensor]
+    made: dict[bool, Tensor]
     standardized: dict[float, _Affine]
 
     @classmethod
     def of(cls, affine: _Affine, like: Tensor, make: Callable[[], Tensor]) -> "_SparseInput":
         out = like.as_subclass(cls)
-        out.affine, out.make, out.plain, out.standardized = affine, make, _once(make), {}
+        out.affine, out.make, out.made, out.standardized = affine, make, {}, {}
         return out
 
     @classmethod
@@ -147,6 +147,20 @@ class _SparseInput(Tensor):
         shape = (affine.shift.size(0), affine.width)
         like: Tensor = _Pending.apply(make, affine.shift, shape, *trained)  # type: ignore[no-untyped-call]
         return cls.of(affine, like, make)
+
+    def plain(self) -> Tensor:
+        with_gradient = torch.is_grad_enabled()  # made without them, it could not be trained on
+        if with_gradient not in self.made:
+            self.made[with_gradient] = self.make()
+        return self.made[with_gradient]
+
+    def shortcut(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        if func in ABOUT:
+            return func(self, *args, **kwargs)
+        known = _KNOWN.get(func)
+        return None if known is None else known(self, *args, **kwargs)
 
     def layer_norm(
         self,
@@ -179,32 +193,6 @@ class _SparseInput(Tensor):
             self.affine.normalized(eps), lambda: F.normalize(self.make(), dim=1, eps=eps)
         )
 
-    @classmethod
-    def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        known = _KNOWN.get(func)
-        if known is not None and args and isinstance(args[0], cls):
-            others = (*args[1:], *kwargs.values())
-            if not any(isinstance(other, cls) for other in others):
-                with torch._C.DisableTorchFunctionSubclass():
-                    result = known(args[0], *args[1:], **kwargs)
-                if result is not None:
-                    return result
-        with torch._C.DisableTorchFunctionSubclass():
-            if func in ABOUT:
-                return func(*args, **kwargs)
-            result = func(*_plain(args), **{key: _plain(item) for key, item in kwargs.items()})
-        # What changes nothing, such as a move to the device where it is, leaves it as it is.
-        if args and isinstance(args[0], cls) and result is args[0].plain():
-            return args[0]
-        return result
-
 
 class _Pending(torch.autograd.Function):
     """Stands for entries in the graph of gradients: `Function.apply` asks no `Tensor` subclass."""
@@ -230,24 +218,3 @@ _KNOWN: Mapping[Callable[..., Any], Callable[..., Tensor | None]] = {
     F.linear: _SparseInput.linear,
     F.normalize: _SparseInput.normalize,
 }
-
-
-def _plain(item: Any) -> Any:
-    if isinstance(item, _SparseInput):
-        return item.plain()
-    if isinstance(item, list | tuple):
-        return type(item)(_plain(part) for part in item)
-    return item
-
-
-def _once(make: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """`make`, called once; once more where gradients are followed, if it was not so before."""
-    made: dict[bool, Tensor] = {}
-
-    def get() -> Tensor:
-        with_gradient = torch.is_grad_enabled()
-        if with_gradient not in made:
-            made[with_gradient] = make()
-        return made[with_gradient]
-
-    return get
