@@ -46,6 +46,7 @@ COMPARED = {
     "pgd-steps": "test",
     "gcn-svd": "test",
     "degree-leak": "test",
+    "guard-gradient": "test",
     "tune-check": "validation",
 }
 """Experiments whose settings are compared with each other, and on which nodes."""

@@ -100,12 +100,14 @@ def render_agreement(readings: Mapping[str, Sequence[PaperTable]]) -> str:
     """
     found = {reading: agreement(tables) for reading, tables in readings.items()}
     numbers = sorted({number for one in found.values() for number in one.agreeing})
-    counts = [[reading, *(_count(one, n) for n in numbers)] for reading, one in found.items()]
+    counts = [
+        [reading, *(_count(one, n) for n in numbers), _total(one)] for reading, one in found.items()
+    ]
     lines = [
         "**Agreement with the paper.** An entry agrees if its mean lies within "
         f"{BAND:g} pooled standard deviations, sqrt((s_here² + s_paper²) / 2), of the printed one.",
         "",
-        *aligned(["Reading", *(f"Table {n}" for n in numbers)], counts, left=1),
+        *aligned(["Reading", *(f"Table {n}" for n in numbers), "All"], counts, left=1),
     ]
     headings = ["Table", "Entry", "Here", "Paper", "Difference", "In pooled sd"]
     for reading, one in found.items():
@@ -124,6 +126,10 @@ def _count(found: Agreement, table: int) -> str:
         return "-"
     within = found.agreeing[table]
     return f"{within} of {within + sum(miss.table == table for miss in found.missed)}"
+
+
+def _total(found: Agreement) -> str:
+    return f"{found.within} of {found.within + len(found.missed)}" if found.agreeing else "-"
 
 
 def _row(miss: Miss) -> list[str]:
