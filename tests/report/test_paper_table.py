@@ -156,6 +156,19 @@ def test_fewer_seeds_than_elsewhere_are_marked() -> None:
     assert entry(table, dataset="cora", attack="clean", model="beltrami").marks == ()
 
 
+def test_warnings_that_differ_in_numbers_share_a_mark() -> None:
+    records = seeds([0.6, 0.61, 0.62, 0.63])
+    for seed, share in enumerate((16.79, 21.6, 16.79, 22)):
+        records[seed]["warnings"] = {"speit": [f"weaker than chance: 35.8 % against {share} %"]}
+    records[3]["warnings"]["speit"].append("adds 1 edge")
+    marks = entry(flows(records), dataset="cora", attack="speit", model="beltrami").marks
+    assert [mark.text for mark in marks] == [
+        "speit: weaker than chance: 35.8 % against 16.79 % "
+        "(seeds 0, 2; with other numbers seeds 1, 3)",
+        "speit: adds 1 edge (seed 3)",
+    ]
+
+
 def test_a_warning_of_an_attack_is_marked_where_it_matters() -> None:
     records = seeds([0.6, 0.61, 0.62])
     for record in records[:2]:

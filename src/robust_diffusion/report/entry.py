@@ -1,6 +1,7 @@
 """One entry of a table: its seeds, its number or why there is none, and its marks."""
 
 import math
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ ROUNDING = 0.005
 
 BAND = 2.0
 """Pooled standard deviations beyond which an entry misses the printed mean."""
+
+
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
+"""What two warnings of one kind may differ in."""
 
 
 @dataclass(frozen=True)
@@ -219,12 +224,7 @@ def _marks(
     # What failed comes first, since it says more than data that are not there.
     for (kind, error), seeds in sorted(failures.items(), key=lambda item: item[0][0]):
         yield Mark(kind, f"{kind}: {error}" + (f" ({_named(seeds)})" if runs else ""))
-    warned: dict[str, list[int]] = {}
-    for run in runs:
-        for line in run.record.get("warnings", {}).get(graph, []):
-            warned.setdefault(line, []).append(run.seed)
-    for line, seeds in warned.items():
-        yield Mark("warning", f"{graph}: {line} ({_named(seeds)})")
+    yield from _warnings(runs, graph)
     codes = sorted({str(run.record.get("code")) for run in runs})
     if len(codes) > 1:
         yield Mark("code", f"seeds of {len(codes)} versions of the code: {', '.join(codes)}")
@@ -235,6 +235,22 @@ def _marks(
         for own in sorted({_declared(run.record) for run in runs} - {budget}):
             text = "budget {} x {}, printed {} x {}".format(*own, *budget)
             yield Mark("budget", text)
+
+
+def _warnings(runs: Sequence[Run], graph: str) -> Iterator[Mark]:
+    warned: dict[str, dict[str, list[int]]] = {}
+    for run in runs:
+        for line in run.record.get("warnings", {}).get(graph, []):
+            kind_of_line = warned.setdefault(NUMBER.sub("", line), {})
+            kind_of_line.setdefault(line, []).append(run.seed)
+    for lines in warned.values():
+        (line, seeds), *others = lines.items()
+        said = _named(seeds)
+        if others:
+            said += (
+                f"; with other numbers {_named([seed for _, seeds in others for seed in seeds])}"
+            )
+        yield Mark("warning", f"{graph}: {line} ({said})")
 
 
 def _declared(record: Record) -> tuple[int, int]:
