@@ -121,6 +121,18 @@ def test_a_function_of_its_own_derivative_has_that_of_the_plain_features() -> No
     assert_same(lambda x: spmm(weight, F.normalize(norm(x), dim=1), graph), norm)
 
 
+def test_a_norm_of_which_a_part_is_frozen_trains_the_other() -> None:
+    norm, _ = layers()
+    norm.weight.requires_grad_(requires_grad=False)
+    graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_nodes=NODES)
+    weight = graph.weight.double()
+    (ours,), (theirs,) = (
+        torch.autograd.grad(spmm(weight, norm(x), graph).square().sum(), [norm.bias])
+        for x in (sparse_input(bag_of_words()), bag_of_words())
+    )
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_its_shape_is_known_without_its_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     x, (norm, _) = sparse_input(bag_of_words()), layers()
     z = norm(x)

@@ -210,7 +210,10 @@ class _Pending(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         with torch.enable_grad():
             made = ctx.make()  # anew: what was made before is in a graph that may be gone
-        return None, None, None, *torch.autograd.grad(made, ctx.saved_tensors, grad)
+        trained = [part for part in ctx.saved_tensors if part.requires_grad]
+        found = iter(torch.autograd.grad(made, trained, grad))
+        parts = (next(found) if part.requires_grad else None for part in ctx.saved_tensors)
+        return None, None, None, *parts
 
 
 _KNOWN: Mapping[Callable[..., Any], Callable[..., Tensor | None]] = {
