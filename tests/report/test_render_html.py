@@ -5,6 +5,7 @@ import pytest
 from robust_diffusion.report.layout import load_layout, table_numbers
 from robust_diffusion.report.paper_table import PaperTable, build_table
 from robust_diffusion.report.render_html import render_html
+from tests.report.records import finished
 from tests.report.tables import ODD, everything
 
 VOID = {"br"}
@@ -103,6 +104,13 @@ def test_ranks_are_more_than_a_colour() -> None:
     assert '<em class="ours">76.00 ± 1.58</em>' in html
     classes = [attributes["class"] for attributes, _ in cells(everything())]
     assert classes[:4] == ["failed", "measured second", "measured", "measured best"]
+
+
+def test_several_notes_of_an_entry_are_kept_apart() -> None:
+    record = finished(0.7, 0.4, seed=0)
+    record["warnings"] = {"speit": ["adds an edge", "weaker than chance"]}
+    html = render_html(build_table(load_layout(3), [record]))
+    assert "<sup>1, 2</sup>" in html
 
 
 def test_whatever_an_error_says_stays_text() -> None:

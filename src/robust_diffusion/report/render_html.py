@@ -122,7 +122,8 @@ def _cell(row: Line, column: Line, entry: Entry, table: PaperTable, notes: Notes
     )
     rank, element = RANKS.get(entry.rank or 0, ("", "span"))
     classes = f"{entry.state.replace(' ', '-')} {rank}".rstrip()
-    marks = "".join(f"<sup>{number}</sup>" for number in notes.numbers(entry))
+    numbers = ", ".join(map(str, notes.numbers(entry)))
+    marks = f"<sup>{numbers}</sup>" if numbers else ""
     return (
         f'<td class="{classes}" tabindex="0" title="{escape(_details(entry, table))}"{attributes}>'
         f'<{element} class="ours">{escape(ours(entry, table.decimals))}</{element}>{marks}'
