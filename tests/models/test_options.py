@@ -50,7 +50,7 @@ EVERYWHERE = [
     ("layer_norm", "other"),
 ]
 OWN = {
-    "appnp": [("num_iterations", 4), ("teleport", 0.2)],
+    "appnp": [("num_iterations", 4), ("teleport", 0.2), ("variant", "grb")],
     "beltrami_guard": [
         ("threshold", 0.7),
         ("reweight", False),
@@ -74,10 +74,11 @@ BAD = {
         ("num_iterations", 2.0),
         ("teleport", 1.1),
         ("edge_dropout", 1.0),
+        ("variant", "pagerank"),
     ],
     "beltrami_guard": [("threshold", 2.0), ("gradient", "true")],
     "gat": [("heads", 0), ("heads", 1.5)],
-    "gcn_svd": [("rank", 0), ("rank", None), ("gradient", "true")],
+    "gcn_svd": [("rank", 0), ("rank", None), ("gradient", "true"), ("negative_degree", "nan")],
     "gnn_guard": [("threshold", -2.0), ("gradient", "true")],
 }
 BAD_EVERYWHERE = [
@@ -136,6 +137,8 @@ def test_every_argument_is_tried(model: str) -> None:
     tried |= {key for name, key, _ in table(IN_TRAINING, [("dropout", 0)]) if name == model}
     if model in SWITCHED:  # whose own tests compare the gradients
         tried.add("gradient")
+    if model == "gcn_svd":  # whose own tests have a graph on which it matters
+        tried.add("negative_degree")
     assert tried == arguments(model)
 
 
