@@ -82,6 +82,10 @@ def test_a_key_that_came_later_makes_no_other_cell_at_its_old_value(
     assert cell_id(changed(path, as_before)) == cell_id(CONFIG)
 
 
+def test_a_part_counts_by_its_name_whatever_keys_are_passed_over_within_it() -> None:
+    assert shaping(CONFIG | {"download": True})["download"] is True
+
+
 def test_the_variant_of_a_model_makes_another_cell() -> None:
     assert cell_id(changed("model.variant", "grb")) != cell_id(CONFIG)
 

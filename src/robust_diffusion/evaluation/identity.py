@@ -39,7 +39,11 @@ PASSING = frozenset(["_partial_", "download", "key", "printed", "progress_bar", 
 
 def shaping(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a resolved configuration that shapes a cell's result."""
-    return _shaping({key: value for key, value in config.items() if key not in SHOWN})  # type: ignore[no-any-return]
+    return {
+        key: _shaping(value, key)
+        for key, value in config.items()
+        if key not in SHOWN and value not in LATER.get(key, ())
+    }
 
 
 def cell_id(config: Mapping[str, Any]) -> str:
