@@ -52,7 +52,9 @@ def test_grbs_variant_walks_lazily_from_what_the_logits_leave(steps: int, telepo
     torch.testing.assert_close(model(random_signal(), edge_index, weight), expected)
 
 
-def test_an_edge_that_grbs_variant_drops_stays_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """The edge weights of every step of propagation so far."""
     seen: list[Tensor] = []
 
     def watched(weight: Tensor, z: Tensor, graph: Graph) -> Tensor:
@@ -60,6 +62,10 @@ def test_an_edge_that_grbs_variant_drops_stays_dropped(monkeypatch: pytest.Monke
         return spmm(weight, z, graph)
 
     monkeypatch.setattr(appnp, "spmm", watched)
+    return seen
+
+
+def test_an_edge_that_grbs_variant_drops_stays_dropped(seen: list[Tensor]) -> None:
     given = (random_signal(), edges()[0])
     model = build_model(APPNP, edge_dropout=0.3, variant="grb")
     model(*given)
@@ -88,16 +94,7 @@ def test_an_unknown_variant_is_refused() -> None:
         init(APPNP.__new__(APPNP), 5, 4, 3, variant="pagerank")
 
 
-def test_edges_are_dropped_anew_in_each_step_of_training_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: list[Tensor] = []
-
-    def watched(weight: Tensor, z: Tensor, graph: Graph) -> Tensor:
-        seen.append(weight)
-        return spmm(weight, z, graph)
-
-    monkeypatch.setattr(appnp, "spmm", watched)
+def test_edges_are_dropped_anew_in_each_step_of_training_only(seen: list[Tensor]) -> None:
     given = (random_signal(), edges()[0])
     model = build_model(APPNP, edge_dropout=0.5)
     model(*given)
