@@ -60,7 +60,7 @@ claims: $(STAMP) ## What the paper claims in words, judged on the records
 	$(RUN) claims $(if $(FIDELITY),--fidelity $(FIDELITY)) $(addprefix --records ,$(SHOWN))
 
 # In a fresh clone, where nothing has been run, the published records.
-SHOWN = $(or $(RECORDS),$(wildcard outputs/records.jsonl),experiments/results/records.jsonl)
+SHOWN = $(or $(RECORDS),$(wildcard outputs/records.jsonl),experiments/results/records.jsonl.gz)
 
 report: $(STAMP) ## One HTML page: every table, chart, figure and claim
 	$(RUN) report $(VIEW) $(addprefix --records ,$(SHOWN))

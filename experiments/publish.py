@@ -9,6 +9,7 @@ and the report's page are then written from the published records alone, so that
 """
 
 import argparse
+import gzip
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -36,7 +37,7 @@ from robust_diffusion.report.render_markdown import aligned, render_markdown
 from robust_diffusion.report.table import rank
 
 RESULTS = Path(__file__).with_name("results")
-RECORDS = RESULTS / "records.jsonl"
+RECORDS = RESULTS / "records.jsonl.gz"
 FIGURES = RESULTS / "figures"
 SEARCH = "tune"
 COMPARED = {
@@ -68,7 +69,8 @@ def main() -> None:
         published = read_chosen([RECORDS, *chosen.records])
         lines = [json.dumps(record, sort_keys=True) + "\n" for record in publishable(published)]
         RESULTS.mkdir(exist_ok=True)
-        RECORDS.write_text("".join(lines))
+        # Without the time of compression, so that the same records are the same file.
+        RECORDS.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
     for path, text in views(read_chosen([RECORDS])):
         path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{path}\n")

@@ -19,7 +19,7 @@ from robust_diffusion.commands.records import read_chosen
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 
-RECORDS = Path(__file__).with_name("results") / "records.jsonl"
+RECORDS = Path(__file__).with_name("results") / "records.jsonl.gz"
 PASSED_OVER = ("logger", "hydra", "threads")
 """Parts of an override that do not shape a result."""
 

@@ -34,7 +34,7 @@ def publish() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def records() -> list[Record]:
-    return read_records(RESULTS / "records.jsonl")
+    return read_records(RESULTS / "records.jsonl.gz")
 
 
 @pytest.mark.parametrize(

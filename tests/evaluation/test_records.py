@@ -1,3 +1,4 @@
+import gzip
 import json
 import logging
 import math
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation import append_record, read_records
 from robust_diffusion.evaluation.records import check_writable
 
@@ -69,6 +70,25 @@ def test_a_line_that_is_no_object_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text('[1]\n\n"text"\n{"seed": 0}\n')
     assert read_records(path) == [{"seed": 0}]
+
+
+def test_compressed_records_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"seed": 0}\n{"seed": 1}\n'))
+    assert read_records(path) == [{"seed": 0}, {"seed": 1}]
+
+
+@pytest.mark.parametrize("content", [b"text", gzip.compress(b'{"seed": 0}\n')[:-9]])
+def test_what_cannot_be_decompressed_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "records.jsonl.gz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"records\.jsonl\.gz: cannot be read as records"):
+        read_records(path)
+
+
+def test_nothing_is_appended_to_compressed_records(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="leave out .gz"):
+        check_writable(tmp_path / "records.jsonl.gz")
 
 
 def _append_many(path: Path, writer: int) -> None:

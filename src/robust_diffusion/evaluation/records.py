@@ -1,8 +1,10 @@
 """Records: one JSON line per cell, the ground truth of every table."""
 
+import gzip
 import json
 import logging
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,8 +52,10 @@ def check_writable(path: str | Path) -> None:
         path: The file; it and its folder are made if need be.
 
     Raises:
-        ConfigError: The file cannot be written.
+        ConfigError: The file cannot be written, or is a compressed one, to which no line is added.
     """
+    if Path(path).suffix == ".gz":
+        raise ConfigError(f"paths.records={path}: lines are added to plain text; leave out .gz")
     with _open(Path(path)):
         pass
 
@@ -105,7 +109,7 @@ def is_timing(record: Record) -> bool:
 
 
 def read_records(path: str | Path, containing: str = "") -> list[Record]:
-    """Read every whole record of a JSON-lines file; none if there is no file.
+    """Read every whole record of a JSON-lines file, gzipped (`.gz`) or not; none if there is none.
 
     A line that is not a JSON object, which a killed process can leave, is passed over with a
     warning that names it.
@@ -121,8 +125,9 @@ def read_records(path: str | Path, containing: str = "") -> list[Record]:
     if not path.is_file():
         return []
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as records ({error})") from error
     records = []
     for number, line in enumerate(text.splitlines(), start=1):
