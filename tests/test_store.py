@@ -1,12 +1,9 @@
 import errno
-import importlib.util
-import json
 import logging
 import multiprocessing
 import os
 import resource
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,20 +14,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from robust_diffusion import store as store_module
-from robust_diffusion.attacks import SPEIT
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.store import (
-    Artifact,
-    ArtifactStore,
-    canonical_json,
-    read_artifact,
-    source_hash,
-    state_hash,
-    tensor_hash,
-)
+from robust_diffusion.store import Artifact, ArtifactStore, read_artifact
 
 KEY = {"attack": "speit", "seed": 0, "budget": {"nodes": 50, "limits": [-0.94, 0.94]}}
 fork = multiprocessing.get_context("fork")
@@ -198,25 +186,6 @@ def test_kinds_are_kept_apart(tmp_path: Path) -> None:
     store = ArtifactStore(tmp_path)
     names = {store.path(kind, KEY).stem.partition("-")[2] for kind in ("graph", "weights")}
     assert len(names) == 2
-
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(json_values)
-def test_canonical_json_loses_nothing(value: Any) -> None:
-    text = canonical_json(value, "key")
-    assert json.loads(text) == value
-    assert text.isascii()
-    assert canonical_json(json.loads(text), "key") == text
 
 
 @pytest.mark.parametrize(
@@ -618,106 +587,3 @@ def test_a_killed_process_holds_nobody_up(
 
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     assert killed_at(_hang_in_writing, tmp_path / "store", signal.SIGINT) == []
-
-
-# Hashes
-
-
-def test_tensor_hash_tells_values_types_and_shapes_apart() -> None:
-    x = torch.arange(6)
-    tensors: list[tuple[Tensor, ...]] = [
-        (x,),
-        (x.reshape(2, 3),),
-        (x.reshape(3, 2),),
-        (x.double(),),
-        (x.int(),),
-        (x.bool(),),
-        (x.flip(0),),
-        (x, x),
-        (x[:3], x[3:]),
-        (x[:2], x[2:]),
-        (x[:0],),
-        (x[:0].reshape(0, 3),),
-        (torch.tensor(0),),
-        (torch.tensor(0.0),),
-        (torch.tensor(-0.0),),
-        (),
-    ]
-    assert len({tensor_hash(*group) for group in tensors}) == len(tensors)
-
-
-def test_tensor_hash_is_of_what_is_seen() -> None:
-    x = torch.arange(12.0).reshape(3, 4)
-    assert tensor_hash(x.T) == tensor_hash(x.T.contiguous())
-    assert tensor_hash(x[:, ::2]) == tensor_hash(x[:, ::2].clone().requires_grad_())
-    assert tensor_hash(x.to(torch.bfloat16)) != tensor_hash(x)
-
-
-def test_state_hash_follows_the_weights() -> None:
-    module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-    state = module.state_dict()
-    before = state_hash(state)
-    assert state_hash(dict(reversed(state.items()))) == before
-    with torch.no_grad():
-        module[0].bias[1] += 1e-3
-    after = state_hash(module.state_dict())
-    assert after != before
-    renamed = {name.replace("weight", "w"): tensor for name, tensor in module.state_dict().items()}
-    assert state_hash(renamed) != after
-
-
-def load_module(path: Path, name: str, source: str) -> Any:
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_source_hash_follows_the_code_of_class_and_bases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("robust_diffusion.made_up_base", "robust_diffusion.made_up", "elsewhere"):
-        monkeypatch.setitem(sys.modules, name, sys)  # so that they are taken out again
-
-    def classes(base: str = "", own: str = "", foreign: str = "") -> tuple[str, str]:
-        load_module(tmp_path / "foreign.py", "elsewhere", f"class Mixin:\n    pass\n{foreign}")
-        load_module(
-            tmp_path / "base.py", "robust_diffusion.made_up_base", f"class Base:\n    pass\n{base}"
-        )
-        made = load_module(
-            tmp_path / "own.py",
-            "robust_diffusion.made_up",
-            "from elsewhere import Mixin\nfrom robust_diffusion.made_up_base import Base\n"
-            f"class Own(Base, Mixin):\n    pass\n{own}",
-        )
-        return source_hash(made.Own), source_hash(made.Base)
-
-    plain = classes()
-    assert classes() == plain
-    assert plain[0] != plain[1]
-    with_base = classes(base="# changed\n")
-    assert with_base[0] != plain[0]
-    assert with_base[1] != plain[1]
-    with_own = classes(own="# changed\n")
-    assert with_own[0] != plain[0]
-    assert with_own[1] == plain[1]
-    assert classes(foreign="# changed\n") == plain
-
-
-def test_source_hash_of_a_users_own_class_follows_it() -> None:
-    class Mine(SPEIT):
-        name = "mine"
-
-    assert source_hash(Mine) != source_hash(SPEIT)
-    assert len(source_hash(Mine)) == 16
-
-
-def test_source_hash_of_a_class_without_a_file_is_refused() -> None:
-    module: dict[str, Any] = {"__name__": "builtins"}
-    exec("class Typed:\n    pass\n", module)
-    with pytest.raises(ConfigError, match="Typed: the source of builtins cannot be read"):
-        source_hash(module["Typed"])

@@ -6,14 +6,11 @@ the metadata and a checksum of the whole file. Nothing in it is ever run.
 
 import errno
 import hashlib
-import inspect
 import json
 import logging
-import math
 import os
 import re
 import struct
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,6 +24,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.hashes import canonical_json
 
 log = logging.getLogger(__name__)
 
@@ -174,40 +172,8 @@ def read_artifact(path: str | Path) -> Artifact:
     return _checked(payload, path)[0]
 
 
-def canonical_json(value: Any, where: str) -> str:
-    """The one JSON text of a value: keys sorted, no spaces, ASCII, floats by `repr`.
-
-    Args:
-        value: None, truth values, whole numbers, finite floats, strings; lists, tuples and
-            string-keyed mappings of them.
-        where: Its name in messages.
-
-    Raises:
-        ConfigError: Anything else, named by its place.
-    """
-    return json.dumps(_plain(value, where), sort_keys=True, separators=(",", ":"))
-
-
 def _shaped_by(kind: str, key: Mapping[str, Any]) -> str:
     return canonical_json({"kind": kind, "key": key}, "store")
-
-
-def _plain(value: Any, where: str) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{where}={value}: is not finite, so it identifies nothing; use a number")
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        for name in value:
-            if not isinstance(name, str):
-                raise ConfigError(f"{where}: has the key {name!r}; use strings")
-        return {name: _plain(item, f"{where}.{name}") for name, item in value.items()}
-    raise ConfigError(
-        f"{where}: a {type(value).__name__} cannot be kept as JSON; use numbers, strings, lists "
-        "and dictionaries"
-    )
 
 
 def _encode(artifact: Artifact, shaped_by: dict[str, Any]) -> bytes:
@@ -275,46 +241,3 @@ def _set_aside(path: Path) -> Path:
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
     return path.replace(aside)
-
-
-def source_hash(cls: type) -> str:
-    """A short hash of the code of a class: it changes when the class or a base of it is edited.
-
-    Args:
-        cls: The class. The files of its own and its bases' modules count, as far as they belong
-            to this package or to that of the class.
-
-    Raises:
-        ConfigError: A module has no file, such as one typed into a shell.
-    """
-    homes = {__name__.partition(".")[0], cls.__module__.partition(".")[0]}
-    modules = {base.__module__ for base in cls.__mro__}
-    digest = hashlib.sha256()
-    for name in sorted(name for name in modules if name.partition(".")[0] in homes):
-        try:
-            source = Path(inspect.getsourcefile(sys.modules[name]) or "").read_bytes()
-        except (OSError, TypeError) as error:
-            raise ConfigError(
-                f"{cls.__qualname__}: the source of {name} cannot be read, so a result of it "
-                "cannot be told from that of other code; define it in a file"
-            ) from error
-        digest.update(f"{name} {len(source)}\n".encode() + source)
-    return digest.hexdigest()[:16]
-
-
-def tensor_hash(*tensors: Tensor) -> str:
-    """A hash of the tensors' types, shapes and values, wherever they lie."""
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype} {list(tensor.shape)}\n".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def state_hash(state: Mapping[str, Tensor]) -> str:
-    """A hash of a module's `state_dict()`, in whatever order its entries come."""
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        digest.update(f"{name} {tensor_hash(state[name])}\n".encode())
-    return digest.hexdigest()

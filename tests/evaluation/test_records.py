@@ -87,7 +87,7 @@ def test_what_cannot_be_decompressed_is_one_clear_error(tmp_path: Path, content:
 
 
 def test_nothing_is_appended_to_compressed_records(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="leave out .gz"):
+    with pytest.raises(ConfigError, match=r"leave out \.gz"):
         check_writable(tmp_path / "records.jsonl.gz")
 
 

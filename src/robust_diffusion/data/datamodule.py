@@ -16,7 +16,7 @@ from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.split import split_hash
 from robust_diffusion.data.views import induced_view
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.store import tensor_hash
+from robust_diffusion.hashes import tensor_hash
 
 Difficulty = Literal["easy", "medium", "hard", "full"]
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from robust_diffusion.store import canonical_json
+from robust_diffusion.hashes import canonical_json
 
 SHOWN = frozenset(
     [

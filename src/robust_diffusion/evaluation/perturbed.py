@@ -24,7 +24,8 @@ from robust_diffusion.attacks import (
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.evaluation.threat import AttackedModel
 from robust_diffusion.evaluation.trained import code_hash
-from robust_diffusion.store import Artifact, ArtifactStore, tensor_hash
+from robust_diffusion.hashes import tensor_hash
+from robust_diffusion.store import Artifact, ArtifactStore
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from pytorch_lightning.loggers import Logger
 from torch import nn
 
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.store import Artifact, ArtifactStore, state_hash
+from robust_diffusion.hashes import state_hash
+from robust_diffusion.store import Artifact, ArtifactStore
 from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)

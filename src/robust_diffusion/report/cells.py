@@ -7,8 +7,8 @@ from typing import Any
 
 from robust_diffusion.evaluation.identity import shaping
 from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
+from robust_diffusion.hashes import canonical_json
 from robust_diffusion.report.layout import Line
-from robust_diffusion.store import canonical_json
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,62 @@
+"""What identifies a value: the one JSON text of a configuration, and hashes of tensors."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robust_diffusion.errors import ConfigError
+
+
+def canonical_json(value: Any, where: str) -> str:
+    """The one JSON text of a value: keys sorted, no spaces, ASCII, floats by `repr`.
+
+    Args:
+        value: None, truth values, whole numbers, finite floats, strings; lists, tuples and
+            string-keyed mappings of them.
+        where: Its name in messages.
+
+    Raises:
+        ConfigError: Anything else, named by its place.
+    """
+    return json.dumps(_plain(value, where), sort_keys=True, separators=(",", ":"))
+
+
+def _plain(value: Any, where: str) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where}={value}: is not finite, so it identifies nothing; use a number")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise ConfigError(f"{where}: has the key {name!r}; use strings")
+        return {name: _plain(item, f"{where}.{name}") for name, item in value.items()}
+    raise ConfigError(
+        f"{where}: a {type(value).__name__} cannot be kept as JSON; use numbers, strings, lists "
+        "and dictionaries"
+    )
+
+
+def tensor_hash(*tensors: Tensor) -> str:
+    """A hash of the tensors' types, shapes and values, wherever they lie."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype} {list(tensor.shape)}\n".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def state_hash(state: Mapping[str, Tensor]) -> str:
+    """A hash of a module's `state_dict()`, in whatever order its entries come."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        digest.update(f"{name} {tensor_hash(state[name])}\n".encode())
+    return digest.hexdigest()
