@@ -13,60 +13,20 @@ from torch import Tensor
 from robust_diffusion.errors import DataError
 from robust_diffusion.operators.graph import EdgeIndexes, Graph
 from robust_diffusion.operators.kernels.base import Attended, Diffused, Kernels, Modulation
-from robust_diffusion.operators.kernels.build import load_library
+from robust_diffusion.operators.kernels.calls import (
+    Edges,
+    Options,
+    Projections,
+    address,
+    load_kernels,
+    pointers,
+)
 
 PADDING = 16
 """Node features come in multiples of this many numbers; what is missing is filled with 0."""
 
 HEADS = frozenset([1, 2, 4, 8])
 """Numbers of heads that there are kernels for."""
-
-_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
-_REALS = {torch.float32: "float", torch.float64: "double"}
-_ARGUMENTS = {  # of each function in native/kernels.cpp: p for a pointer, i for an integer
-    "scores": "pipp",
-    "softmax_forward": "pipp",
-    "attention_forward": "pipppp",
-    "attention_backward": "pipppp" + "ppip",
-    "modulated_forward": "pippppi" + "pppppp",
-    "modulated_backward": "pippppi" + "pppppp" + "pppip",
-    "spectral_forward": "iiii" + "ppppp",
-    "spectral_backward": "iii" + "pppppp",
-}
-
-
-class _Edges(ctypes.Structure):
-    _fields_ = (
-        ("nodes", _INT),
-        ("rowptr", _POINTER),
-        ("source", _POINTER),
-        ("destination", _POINTER),
-        ("colptr", _POINTER),
-        ("target", _POINTER),
-        ("order", _POINTER),
-        ("threads", _INT),
-    )
-
-
-class _Projections(ctypes.Structure):
-    _fields_ = (
-        ("key", _POINTER),
-        ("query", _POINTER),
-        ("stride", _INT),
-        ("channels", _INT),
-        ("scale", ctypes.c_double),
-    )
-
-
-class _Options(ctypes.Structure):
-    _fields_ = (
-        ("left", ctypes.c_double),
-        ("right", ctypes.c_double),
-        ("floor", ctypes.c_double),
-        ("ceiling", ctypes.c_double),
-        ("residual", _INT),
-        ("channels", _INT),
-    )
 
 
 class CompiledKernels(Kernels):
@@ -77,7 +37,7 @@ class CompiledKernels(Kernels):
 
     def __init__(self) -> None:
         self._libraries: dict[torch.dtype, ctypes.CDLL] = {}
-        self._structures: WeakKeyDictionary[EdgeIndexes, _Edges] = WeakKeyDictionary()
+        self._structures: WeakKeyDictionary[EdgeIndexes, Edges] = WeakKeyDictionary()
         # Built when this backend is chosen, not in the first epoch; float64 only when asked for.
         self._library(torch.float32)
 
@@ -87,8 +47,8 @@ class CompiledKernels(Kernels):
         _check_sizes(graph, (x, y))
         x, y = _padded(x), _padded(y)
         out = x.new_empty(graph.num_edges)
-        ends = _Projections(_at(x), _at(y), x.size(1), x.size(1), 1.0)
-        library.scores(self._edges(graph), 1, ctypes.addressof(ends), _at(out))
+        ends = Projections(address(x), address(y), x.size(1), x.size(1), 1.0)
+        library.scores(self._edges(graph), 1, ctypes.addressof(ends), address(out))
         return out
 
     def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
@@ -96,7 +56,7 @@ class CompiledKernels(Kernels):
         _check_sizes(graph, (), (scores, weight))
         relative = scores.clone()
         self._library(scores.dtype).softmax_forward(
-            self._edges(graph), scores.size(1), _at(weight), _at(relative)
+            self._edges(graph), scores.size(1), address(weight), address(relative)
         )
         return relative
 
@@ -113,9 +73,9 @@ class CompiledKernels(Kernels):
             self._edges(graph),
             heads,
             ctypes.addressof(projections),
-            _at(weight),
-            _at(relative),
-            _at(attention),
+            address(weight),
+            address(relative),
+            address(attention),
         )
         return Attended(attention, relative)
 
@@ -139,11 +99,11 @@ class CompiledKernels(Kernels):
             self._edges(graph),
             projected.size(3),
             ctypes.addressof(projections),
-            _at(weight),
-            _at(attended.relative),
-            _at(grad),
+            address(weight),
+            address(attended.relative),
+            address(grad),
             *_sides(d_padded),
-            _at(d_weight),
+            address(d_weight),
         )
         return _without_padding(d_padded, projected), d_weight
 
@@ -167,11 +127,11 @@ class CompiledKernels(Kernels):
             heads,
             ctypes.addressof(projections),
             ctypes.addressof(options),
-            _at(weight),
-            _at(z),
+            address(weight),
+            address(z),
             z.size(1),
             *_addresses(diffused),
-            _at(out),
+            address(out),
         )
         return out[:, :channels], diffused
 
@@ -200,14 +160,14 @@ class CompiledKernels(Kernels):
             projected.size(3),
             ctypes.addressof(projections),
             ctypes.addressof(options),
-            _at(weight),
-            _at(z),
+            address(weight),
+            address(z),
             z.size(1),
             *_addresses(diffused),
-            _at(grad),
-            _at(d_z),
+            address(grad),
+            address(d_z),
             *_sides(d_padded),
-            _at(d_weight),
+            address(d_weight),
         )
         return d_z[:, :channels], _without_padding(d_padded, projected), d_weight
 
@@ -226,11 +186,11 @@ class CompiledKernels(Kernels):
         library.spectral_forward(
             *normalized.shape,
             iterate,
-            _pointers(matrices),
-            _pointers(left),
-            _pointers(right),
-            _at(normalized),
-            _at(sigma),
+            pointers(matrices),
+            pointers(left),
+            pointers(right),
+            address(normalized),
+            address(sigma),
         )
         return normalized, sigma
 
@@ -241,13 +201,13 @@ class CompiledKernels(Kernels):
         gradient = torch.empty_like(normalized)
         self._library(grad.dtype).spectral_backward(
             *normalized.shape,
-            *map(_at, (grad, normalized, left, right, sigma, gradient)),
+            *map(address, (grad, normalized, left, right, sigma, gradient)),
         )
         return gradient
 
     def _library(self, dtype: torch.dtype) -> ctypes.CDLL:
         if dtype not in self._libraries:
-            self._libraries[dtype] = _load(_REALS[dtype])
+            self._libraries[dtype] = load_kernels(dtype)
         return self._libraries[dtype]
 
     def _edges(self, graph: Graph) -> int:
@@ -264,7 +224,7 @@ class CompiledKernels(Kernels):
                 compact.dst_by_source,
                 compact.order_by_source,
             )
-            edges = _Edges(graph.num_nodes, *map(_at, parts))
+            edges = Edges(graph.num_nodes, *map(address, parts))
             self._structures[graph.indexes] = edges
         edges.threads = torch.get_num_threads()
         return ctypes.addressof(edges)
@@ -285,23 +245,13 @@ def _check_sizes(graph: Graph, nodes: Sequence[Tensor], edges: Sequence[Tensor] 
                 raise DataError(f"graph: {value.size(0)} rows of values on its {size} {what}")
 
 
-def _load(real: str) -> ctypes.CDLL:
-    library = load_library(real)
-    kinds = {"p": _POINTER, "i": _INT}
-    for function, arguments in _ARGUMENTS.items():
-        symbol = getattr(library, function)
-        symbol.argtypes = [kinds[kind] for kind in arguments]
-        symbol.restype = None
-    return library
-
-
-def _projections(padded: Tensor, width: int) -> _Projections:
-    return _Projections(*_sides(padded), padded.size(2), 1 / math.sqrt(width))
+def _projections(padded: Tensor, width: int) -> Projections:
+    return Projections(*_sides(padded), padded.size(2), 1 / math.sqrt(width))
 
 
 @lru_cache
-def _options(modulation: Modulation, channels: int) -> _Options:
-    return _Options(
+def _options(modulation: Modulation, channels: int) -> Options:
+    return Options(
         modulation.left,
         modulation.right,
         modulation.floor,
@@ -313,11 +263,11 @@ def _options(modulation: Modulation, channels: int) -> _Options:
 
 def _addresses(diffused: Diffused) -> tuple[int | None, ...]:
     return (
-        _at(diffused.attended.relative),
-        _at(diffused.attended.attention),
-        _at(diffused.difference),
-        _at(diffused.norm),
-        _at(diffused.relative),
+        address(diffused.attended.relative),
+        address(diffused.attended.attention),
+        address(diffused.difference),
+        address(diffused.norm),
+        address(diffused.relative),
     )
 
 
@@ -336,11 +286,3 @@ def _sides(padded: Tensor) -> tuple[int, int, int]:
     """Addresses of keys and queries, and the distance from one node's to the next's."""
     key, channels = padded.data_ptr(), padded.size(2)
     return key, key + channels * padded.element_size(), 2 * channels
-
-
-def _pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    return (_POINTER * len(tensors))(*map(_at, tensors))
-
-
-def _at(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()

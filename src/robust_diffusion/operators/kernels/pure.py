@@ -1,13 +1,9 @@
 """Kernels in PyTorch alone, over edges sorted by destination."""
 
 import math
-import warnings
 from collections.abc import Sequence
-from functools import cache
-from weakref import WeakKeyDictionary
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from robust_diffusion.operators.graph import CompactIndexes, Graph
@@ -18,16 +14,16 @@ from robust_diffusion.operators.kernels.base import (
     Kernels,
     Modulation,
 )
-from robust_diffusion.operators.products import product_over
-
-CHUNK = 4096
-"""Edges whose features are held at once: what stays in cache needs no new memory pages."""
+from robust_diffusion.operators.kernels.sums import (
+    dots,
+    multiply,
+    row_max,
+    row_sum,
+    squared_distances,
+)
 
 SMALLEST_LENGTH = 1e-12
 """What a vector is divided by at least, as in `torch.nn.functional.normalize`."""
-
-# A sparse matrix of each structure, its entries 0, by type of number.
-_PATTERNS: WeakKeyDictionary[CompactIndexes, dict[torch.dtype, Tensor]] = WeakKeyDictionary()
 
 
 class TorchKernels(Kernels):
@@ -42,7 +38,7 @@ class TorchKernels(Kernels):
 
     def dots(self, x: Tensor, y: Tensor, graph: Graph) -> Tensor:
         """<x_u, y_v> of every edge."""
-        return _dots(x, y, graph.indexes.compact())
+        return dots(x, y, graph.indexes.compact())
 
     def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
         """exp(s) / sum of w exp(s) over each row."""
@@ -54,7 +50,7 @@ class TorchKernels(Kernels):
         heads, width = projected.shape[2:]
         indexes = graph.indexes.compact(heads)
         keys, queries = _by_head(projected)
-        scores = _dots(keys, queries, indexes, scale=1 / math.sqrt(width))
+        scores = dots(keys, queries, indexes, scale=1 / math.sqrt(width))
         relative = _normalize(scores, _repeated(weight, heads, graph), indexes)
         attention = relative.view(heads, -1).mean(0)
         return Attended(attention if graph.unweighted else attention.mul_(weight), relative)
@@ -81,8 +77,8 @@ class TorchKernels(Kernels):
         d_projected = torch.empty_like(projected)
         for side, gradient in enumerate(
             (
-                _multiply(d_scores, queries, indexes),
-                _multiply(d_scores, keys, indexes, transposed=True),
+                multiply(d_scores, queries, indexes),
+                multiply(d_scores, keys, indexes, transposed=True),
             )
         ):
             d_projected[:, side] = gradient.view(heads, -1, width).transpose(0, 1)
@@ -97,17 +93,17 @@ class TorchKernels(Kernels):
         attended = self.attend(projected, weight, graph)
         attention = attended.attention
         if modulation.residual:
-            difference = _multiply(attention, z, indexes).sub_(z)
+            difference = multiply(attention, z, indexes).sub_(z)
             squared = difference.square().clamp_(modulation.floor, modulation.ceiling).sum(1)
         else:
-            difference = _squared_distances(z, indexes)
-            squared = _row_sum(attention * difference, indexes)
+            difference = squared_distances(z, indexes)
+            squared = row_sum(attention * difference, indexes)
             squared = squared.add_(modulation.floor).clamp_max_(modulation.ceiling)
         norm = squared.sqrt_()
         relative = _normalize(_modulation_scores(norm, modulation, indexes), weights, indexes)
         flow = _weighted(attention * relative, weights)
-        out = _multiply(flow, z, indexes)
-        out.addcmul_(_row_sum(flow, indexes)[:, None], z, value=-1)
+        out = multiply(flow, z, indexes)
+        out.addcmul_(row_sum(flow, indexes)[:, None], z, value=-1)
         return out, Diffused(attended, difference, norm, relative)
 
     def diffuse_backward(
@@ -129,13 +125,13 @@ class TorchKernels(Kernels):
         softmax = _weighted(diffused.relative, weights)
         flow = attention * softmax
         # Through the diffusion.
-        d_flow = _dots(grad, z, indexes).sub_((grad * z).sum(1).index_select(0, indexes.dst))
+        d_flow = dots(grad, z, indexes).sub_((grad * z).sum(1).index_select(0, indexes.dst))
         # Along a loop nothing flows. Rounding would leave more than 0, and what multiplies that can
         # be huge: e^50 for the weight of an edge of weight 0.
         is_loop = indexes.src == indexes.dst
         d_flow.masked_fill_(is_loop, 0.0)
-        d_z = _multiply(flow, grad, indexes, transposed=True)
-        d_z.addcmul_(_row_sum(flow, indexes)[:, None], grad, value=-1)
+        d_z = multiply(flow, grad, indexes, transposed=True)
+        d_z.addcmul_(row_sum(flow, indexes)[:, None], grad, value=-1)
         d_attention = d_flow * softmax
         # Through the softmax of B, the powers of g, and its square root: d_squared is twice the
         # gradient by g^2.
@@ -147,8 +143,8 @@ class TorchKernels(Kernels):
             squared = diffused.difference.square()
             inside = squared == squared.clamp(modulation.floor, modulation.ceiling)
             d_residual = diffused.difference * inside * d_squared[:, None]
-            d_attention += _dots(d_residual, z, indexes)
-            d_z += _multiply(attention, d_residual, indexes, transposed=True).sub_(d_residual)
+            d_attention += dots(d_residual, z, indexes)
+            d_z += multiply(attention, d_residual, indexes, transposed=True).sub_(d_residual)
         else:
             highest = norm.new_full((), modulation.ceiling).sqrt_()  # rounded like the norm
             d_squared.masked_fill_(norm >= highest, 0.0)
@@ -212,88 +208,11 @@ def _weighted(values: Tensor, weight: Tensor | None) -> Tensor:
     return values if weight is None else values * weight
 
 
-def _multiply(
-    value: Tensor, x: Tensor, indexes: CompactIndexes, *, transposed: bool = False
-) -> Tensor:
-    """Sparse matrix of these values, or its transpose, times node features."""
-    if transposed:
-        value = value.index_select(0, indexes.order_by_source)
-        return product_over(indexes.colptr, indexes.dst_by_source, value, x)
-    return product_over(indexes.rowptr, indexes.src, value, x)
-
-
-def _row_sum(values: Tensor, indexes: CompactIndexes, *, transposed: bool = False) -> Tensor:
-    """Sum over the edges that arrive at each node, or over those that leave it."""
-    if transposed:
-        values = values.index_select(0, indexes.order_by_source)
-    pointers = indexes.colptr if transposed else indexes.rowptr
-    return torch.segment_reduce(values, "sum", offsets=pointers, unsafe=True)
-
-
-def _dots(x: Tensor, y: Tensor, indexes: CompactIndexes, *, scale: float = 1.0) -> Tensor:
-    if x.device.type != "cpu":
-        product = x.index_select(0, indexes.dst).mul_(y.index_select(0, indexes.src))
-        return product.sum(1).mul_(scale)
-    # On narrow features that are not a multiple of 8, sampled_addmm is several times slower.
-    if padding := -x.size(1) % 8:
-        x, y = F.pad(x, (0, padding)), F.pad(y, (0, padding))
-    pattern = _pattern(indexes, x.dtype)
-    products: Tensor = torch.sparse.sampled_addmm(pattern, x, y.T, beta=0.0, alpha=scale).values()
-    return products
-
-
-def _pattern(indexes: CompactIndexes, dtype: torch.dtype) -> Tensor:
-    known = _PATTERNS.setdefault(indexes, {})
-    if dtype not in known:
-        n = indexes.rowptr.numel() - 1
-        with torch.inference_mode(mode=False), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse")  # in beta, and unchecked
-            known[dtype] = torch.sparse_csr_tensor(
-                indexes.rowptr,
-                indexes.src,
-                torch.zeros(indexes.src.numel(), dtype=dtype, device=indexes.src.device),
-                (n, n),
-                check_invariants=False,
-            )
-    return known[dtype]
-
-
-def _squared_distances(z: Tensor, indexes: CompactIndexes) -> Tensor:
-    """|z_v - z_u|^2, from the differences: expanding the square would cancel where z is smooth."""
-    if z.device.type != "cpu":
-        difference = z.index_select(0, indexes.src).sub_(z.index_select(0, indexes.dst))
-        return difference.square_().sum(1)
-    # z_v - z_u as a sum over two entries, of weights 1 and -1: one operator instead of three, in
-    # stretches that stay in the cache.
-    pointers, signs = _pairs(z.dtype, z.device)
-    distances = z.new_empty(indexes.src.numel())
-    for first in range(0, distances.numel(), CHUNK):
-        out = distances[first : first + CHUNK]
-        ends = indexes.ends[2 * first : 2 * (first + CHUNK)]
-        difference = F.embedding_bag(
-            ends,
-            z,
-            pointers[: out.numel() + 1],
-            mode="sum",
-            per_sample_weights=signs[: ends.numel()],
-            include_last_offset=True,
-        )
-        torch.sum(difference.square_(), 1, out=out)
-    return distances
-
-
-@cache
-def _pairs(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    with torch.inference_mode(mode=False):
-        pointers = torch.arange(0, 2 * CHUNK + 1, 2, dtype=torch.int32, device=device)
-        return pointers, torch.tensor([1.0, -1.0], dtype=dtype, device=device).repeat(CHUNK)
-
-
 def _distance_gradient(grad: Tensor, z: Tensor, indexes: CompactIndexes) -> Tensor:
     """Half the gradient by z of the sum of grad |z_v - z_u|^2."""
-    degree = _row_sum(grad, indexes) + _row_sum(grad, indexes, transposed=True)
-    neighbours = _multiply(grad, z, indexes)
-    neighbours += _multiply(grad, z, indexes, transposed=True)
+    degree = row_sum(grad, indexes) + row_sum(grad, indexes, transposed=True)
+    neighbours = multiply(grad, z, indexes)
+    neighbours += multiply(grad, z, indexes, transposed=True)
     return neighbours.neg_().addcmul_(degree[:, None], z)
 
 
@@ -301,20 +220,14 @@ def _normalize(scores: Tensor, weight: Tensor | None, indexes: CompactIndexes) -
     """Turn scores in place into exp(s) / sum of w exp(s)."""
     if weight is None:
         if not _harmless(scores):
-            scores.sub_(_row_max(scores, indexes).index_select(0, indexes.dst))
-        scale = _row_sum(scores.exp_(), indexes).reciprocal_()
+            scores.sub_(row_max(scores, indexes).index_select(0, indexes.dst))
+        scale = row_sum(scores.exp_(), indexes).reciprocal_()
     else:
-        peak = _row_max(scores.masked_fill(weight == 0, -torch.inf), indexes)
+        peak = row_max(scores.masked_fill(weight == 0, -torch.inf), indexes)
         scores.sub_(peak.index_select(0, indexes.dst)).clamp_max_(MAX_EXPONENT).exp_()
-        total = _row_sum(weight * scores, indexes)
+        total = row_sum(weight * scores, indexes)
         scale = (total != 0) / total.clamp_min_(torch.finfo(scores.dtype).tiny)
     return scores.mul_(scale.index_select(0, indexes.dst))
-
-
-def _row_max(values: Tensor, indexes: CompactIndexes) -> Tensor:
-    return torch.segment_reduce(
-        values, "max", offsets=indexes.rowptr, initial=-torch.inf, unsafe=True
-    )
 
 
 def _harmless(scores: Tensor) -> bool:
@@ -332,7 +245,7 @@ def _centred(
     relative: Tensor, along: Tensor, weight: Tensor | None, indexes: CompactIndexes
 ) -> Tensor:
     """Gradient of a softmax by its scores, over w; `along` is relative times its own gradient."""
-    mean = _row_sum(_weighted(along, weight), indexes)
+    mean = row_sum(_weighted(along, weight), indexes)
     return torch.addcmul(along, relative, mean.index_select(0, indexes.dst), value=-1)
 
 
@@ -348,9 +261,9 @@ def _norm_gradient(
 ) -> Tensor:
     """Gradient by g of scores g_u^left g_v^right."""
     left, right = norm.pow(modulation.left), norm.pow(modulation.right)
-    by_right = _row_sum(d_scores * left.index_select(0, indexes.dst), indexes, transposed=True)
+    by_right = row_sum(d_scores * left.index_select(0, indexes.dst), indexes, transposed=True)
     d_norm = by_right.mul_(right).mul_(modulation.right)
     if modulation.left != 0:
-        by_left = _row_sum(d_scores * right.index_select(0, indexes.src), indexes)
+        by_left = row_sum(d_scores * right.index_select(0, indexes.src), indexes)
         d_norm.add_(by_left.mul_(left), alpha=modulation.left)
     return d_norm.div_(norm)
