@@ -14,10 +14,13 @@ from hydra.utils import instantiate
 from measure import by_turns, in_own_process, summary
 from networks import ONE_STEP, PROGRAMS, YARDSTICK, build, epoch_of, load, network, program
 from torch_geometric.data import Data
+from yardstick.gin import sums_first
 
 from robust_diffusion.attacks import SPEIT, Budget
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.models import GIN
+from robust_diffusion.models.convs import GINConv
 from robust_diffusion.operators import set_backend
 from robust_diffusion.solver import Solver
 from robust_diffusion.training import Fit
@@ -58,6 +61,27 @@ def _words(dataset: str, repeat: int) -> dict[str, Any]:
         "prepared": epoch_of(network(datamodule, ONE_STEP), *prepared),
         "plain": epoch_of(network(datamodule, ONE_STEP), *plain),
     }
+    return {name: summary(values) for name, values in by_turns(runs, repeat=repeat).items()}
+
+
+def gin(repeat: int) -> dict[str, Any]:
+    """One training epoch of GIN, its neighbours summed after the first Linear and before it."""
+    return {name: _gin(name, max(3, repeat // 3)) for name in (*DATASETS, *BAGS_OF_WORDS)}
+
+
+def _gin(dataset: str, repeat: int) -> dict[str, Any]:
+    datamodule = load(dataset)
+    views = [copy.copy(datamodule.view(role)) for role in ("train", "val")]
+    for view in views:
+        view.x = sparse_input(view.x)
+    set_backend("auto")
+    torch.manual_seed(0)
+    after = GIN(datamodule.num_features, 64, datamodule.num_classes)
+    before = copy.deepcopy(after)
+    for layer in before.layers:
+        if isinstance(layer, GINConv):
+            layer.forward = partial(sums_first, layer)
+    runs = {"after": epoch_of(after, *views), "before": epoch_of(before, *views)}
     return {name: summary(values) for name, values in by_turns(runs, repeat=repeat).items()}
 
 
@@ -153,5 +177,5 @@ def scaling(repeat: int) -> dict[str, Any]:
 
 CASES: dict[str, Callable[[int], Any]] = {
     case.__name__: case
-    for case in (epoch, words, memory, training, dopri5, white_box, seeds, scaling)
+    for case in (epoch, words, gin, memory, training, dopri5, white_box, seeds, scaling)
 }

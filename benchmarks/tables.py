@@ -48,6 +48,11 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
             f"epoch, {NAMES[dataset]}, features as prepared / plain",
             features["plain"]["median_ms"] / features["prepared"]["median_ms"],
         )
+    for dataset, programs in results.get("gin", {}).items():
+        yield (
+            f"epoch of GIN, {NAMES[dataset]}, sums after projecting / before",
+            programs["before"]["median_ms"] / programs["after"]["median_ms"],
+        )
     for backend in ("torch", "compiled"):
         if "dopri5" in results:
             loops = results["dopri5"]
@@ -109,7 +114,9 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
 def _epochs(results: dict[str, Any]) -> list[str]:
     if "epoch" not in results:
         return []
-    lines = ["", "| one epoch with validation, ms (quartiles) | Cora | Amazon |", "|---|---|---|"]
+    graphs = [NAMES[dataset] for dataset in results["epoch"]]
+    head = " | ".join(["one epoch with validation, ms (quartiles)", *graphs])
+    lines = ["", f"| {head} |", "|---" * (1 + len(graphs)) + "|"]
     for name in ("straightforward", "reference", "torch", "compiled"):
         cells = [
             f"{p[name]['median_ms']:.1f} ({p[name]['q1_ms']:.1f}-{p[name]['q3_ms']:.1f})"

@@ -11,7 +11,14 @@ from tests.models.small import build_model, dense_of, dense_stack, edges
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"batch_norm": False}, {"layer_norm": False}, {"num_layers": 1}, {"num_layers": 4}],
+    [
+        {},
+        {"batch_norm": False},
+        {"layer_norm": False},
+        {"num_layers": 1},
+        {"num_layers": 4},
+        {"hidden_channels": 3},  # narrower than the features, so that they are projected first
+    ],
     ids=str,
 )
 def test_equals_the_dense_one(options: dict[str, object], weighted: bool) -> None:

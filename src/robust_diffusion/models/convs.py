@@ -64,8 +64,19 @@ class SAGEConv(pyg.SAGEConv):  # type: ignore[misc]
 
 
 class GINConv(pyg.GINConv):  # type: ignore[misc]
-    """MLP of (1 + eps) x plus the weighted sum over incoming edges."""
+    """MLP of (1 + eps) x plus the weighted sum over incoming edges.
+
+    The MLP begins with a Linear. Where that narrows the features, as in the first layer, it is
+    taken before the sum, which then is one of fewer channels: both are linear.
+    """
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
         """Features of every node and its neighbourhood; the graph has no self-loops."""
-        return self.nn((1 + self.eps) * x + spmm(graph.weight, x, graph))  # type: ignore[no-any-return]
+        first = self.nn[0]
+        if first.in_features <= first.out_features:
+            return self.nn(self._summed(x, graph))  # type: ignore[no-any-return]
+        summed = self._summed(F.linear(x, first.weight), graph) + first.bias
+        return self.nn[1:](summed)  # type: ignore[no-any-return]
+
+    def _summed(self, x: Tensor, graph: Graph) -> Tensor:
+        return (1 + self.eps) * x + spmm(graph.weight, x, graph)  # type: ignore[no-any-return]

@@ -1,0 +1,11 @@
+"""GIN's layer as its equation is written: the sum over neighbours first, then the MLP."""
+
+from torch import Tensor
+
+from robust_diffusion.models.convs import GINConv
+from robust_diffusion.operators import Graph, spmm
+
+
+def sums_first(conv: GINConv, x: Tensor, graph: Graph) -> Tensor:
+    """MLP of (1 + eps) x plus the weighted sum over incoming edges."""
+    return conv.nn((1 + conv.eps) * x + spmm(graph.weight, x, graph))
