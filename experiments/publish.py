@@ -21,6 +21,7 @@ import pandas as pd
 from robust_diffusion.commands.records import FIDELITIES, read_chosen
 from robust_diffusion.evaluation.identity import PASSING
 from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.files import write_whole
 from robust_diffusion.report.claims import (
     PrintedEvidence,
     RecordedEvidence,
@@ -68,12 +69,10 @@ def main() -> None:
     if chosen.records:
         published = read_chosen([RECORDS, *chosen.records])
         lines = [json.dumps(record, sort_keys=True) + "\n" for record in publishable(published)]
-        RESULTS.mkdir(exist_ok=True)
         # Without the time of compression, so that the same records are the same file.
-        RECORDS.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+        write_whole(RECORDS, gzip.compress("".join(lines).encode(), mtime=0), option="publish:")
     for path, text in views(read_chosen([RECORDS])):
-        path.write_text(text, encoding="utf-8")
-        sys.stdout.write(f"{path}\n")
+        sys.stdout.write(f"{write_whole(path, text, option='publish:')}\n")
 
 
 def publishable(records: list[Record]) -> Iterator[Record]:

@@ -53,7 +53,7 @@ def test_every_format_is_printed_and_written(
     start = {"markdown": "**", "latex": "% Needs", "csv": "table,label,", "html": "<figure "}[name]
     assert out.startswith(start)
     path = tmp_path / "deep" / "table"
-    assert shown(capsys, "3", "--format", name, "--out", str(path)) == ""
+    assert shown(capsys, "3", "--format", name, "--out", str(path)) == f"{path}\n"
     assert path.read_text(encoding="utf-8") == out
 
 

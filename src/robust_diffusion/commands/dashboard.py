@@ -17,6 +17,7 @@ from robust_diffusion.commands.records import (
 )
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.files import write_whole
 from robust_diffusion.report.dashboard import Dashboard, project_dashboard, table_dashboard
 from robust_diffusion.report.layout import load_layout, table_numbers
 from robust_diffusion.report.loggers import has_key
@@ -84,14 +85,8 @@ def _show(dashboards: Sequence[Dashboard], path: Path | None) -> None:
     text = json.dumps([asdict(dashboard) for dashboard in dashboards], indent=2) + "\n"
     if path is None:
         sys.stdout.write(text)
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(f"--json {path}: cannot be written ({reason})") from error
-    sys.stdout.write(f"{path}\n")
+    else:
+        sys.stdout.write(f"{write_whole(path, text, option='--json')}\n")
 
 
 def _check_ready() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.files import write_whole
 from robust_diffusion.report.figures.layer_diagram import layer_diagram
 from robust_diffusion.report.markdown import print_table
 
@@ -72,12 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _draw_layer(directory: Path) -> None:
-    path = directory / "gode_layer.svg"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        path.write_text(layer_diagram(), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--directory {directory}: cannot be written ({error})") from error
+    path = write_whole(directory / "gode_layer.svg", layer_diagram(), option="--directory")
     sys.stdout.write(f"{path}\n")
 
 

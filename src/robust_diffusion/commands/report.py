@@ -11,7 +11,7 @@ from robust_diffusion.commands.records import (
     add_scale_option,
     read_chosen,
 )
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.files import write_whole
 from robust_diffusion.report.page import render_page
 
 
@@ -32,13 +32,7 @@ def run_report_command(arguments: Sequence[str]) -> None:
         fidelity=chosen.fidelity,
         figures=chosen.figures,
     )
-    try:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(page, encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(f"--out {chosen.out}: cannot be written ({reason})") from error
-    sys.stdout.write(f"{chosen.out}\n")
+    sys.stdout.write(f"{write_whole(chosen.out, page, option='--out')}\n")
 
 
 def _parser() -> argparse.ArgumentParser:

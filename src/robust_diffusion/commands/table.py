@@ -11,7 +11,7 @@ from robust_diffusion.commands.records import (
     add_scale_option,
     read_chosen,
 )
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.files import write_whole
 from robust_diffusion.report.layout import load_layout, table_numbers
 from robust_diffusion.report.paper_table import PaperTable, build_table
 from robust_diffusion.report.render_csv import render_csv
@@ -60,10 +60,5 @@ def run_table_command(arguments: Sequence[str]) -> None:
     text = FORMATS[chosen.format](table)
     if chosen.out is None:
         sys.stdout.write(text)
-        return
-    try:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(f"--out {chosen.out}: cannot be written ({reason})") from error
+    else:
+        sys.stdout.write(f"{write_whole(chosen.out, text, option='--out')}\n")

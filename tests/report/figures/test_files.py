@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.report.figures.files import write_figure, write_whole
+from robust_diffusion.report.figures.files import write_figure
 
 STARTS = {"pdf": b"%PDF", "png": b"\x89PNG", "svg": b"<?xml", "json": b"{"}
 
@@ -24,14 +24,7 @@ def test_every_format_is_written_beside_what_shaped_it(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"--directory .*file.* cannot be written"):
-        write_whole(tmp_path / "file" / "a.svg", b"")
-
-
-def test_what_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "a.svg").mkdir()
-    with pytest.raises(ConfigError, match=r"a\.svg cannot be written"):
-        write_whole(tmp_path / "a.svg", b"text")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
+        write_figure(Figure(), tmp_path / "file", "flows", {})
 
 
 def test_a_number_that_is_not_finite_is_no_json(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.files import write_whole
 from robust_diffusion.report.figures.draw import STYLE
 
 FORMATS: Mapping[str, dict[str, Any]] = {
@@ -43,7 +42,10 @@ def write_figure(
     about = {**description, "files": {form: f"{stem}.{form}" for form in FORMATS}}
     text = json.dumps(about, indent=2, sort_keys=True, allow_nan=False)
     contents[f"{stem}.json"] = f"{text}\n".encode()
-    return [write_whole(directory / name, content) for name, content in contents.items()]
+    return [
+        write_whole(directory / name, content, option="--directory")
+        for name, content in contents.items()
+    ]
 
 
 def render(figure: Figure, form: str) -> bytes:
@@ -57,29 +59,3 @@ def render(figure: Figure, form: str) -> bytes:
     with rc_context(STYLE):
         figure.savefig(buffer, format=form, **FORMATS[form])
     return buffer.getvalue()
-
-
-def write_whole(path: Path, content: bytes) -> Path:
-    """Write a file whole or not at all.
-
-    Args:
-        path: The file; its folder is made if need be.
-        content: Its bytes.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_bytes(content)
-            return part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(
-            f"--directory {path.parent}: {path.name} cannot be written ({reason}); name a folder "
-            "that can"
-        ) from error
