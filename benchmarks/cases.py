@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -175,7 +176,24 @@ def scaling(repeat: int) -> dict[str, Any]:
     return in_own_process("scaling.py")
 
 
+def loading(repeat: int) -> dict[str, Any]:
+    """Loading, normalising and splitting a graph: median seconds and the peak of the process."""
+    arguments = {name: [f"--dataset={name}"] for name in ("amazon_computer", "coauthor")}
+    arguments["generated"] = ["--nodes=1000000", "--edges=10000000"]
+    return {name: _loading(given, max(1, repeat // 5)) for name, given in arguments.items()}
+
+
+def _loading(arguments: list[str], repeat: int) -> dict[str, float]:
+    # The first reads the files from the disk and does not count.
+    _, *runs = [in_own_process("loading.py", *arguments) for _ in range(1 + repeat)]
+    return {
+        "seconds": median(run["seconds"] for run in runs),
+        "peak_gib": max(run["peak_gib"] for run in runs),
+        "edges": runs[0]["edges"],
+    }
+
+
 CASES: dict[str, Callable[[int], Any]] = {
     case.__name__: case
-    for case in (epoch, words, gin, memory, training, dopri5, white_box, seeds, scaling)
+    for case in (epoch, words, gin, memory, training, dopri5, white_box, seeds, loading, scaling)
 }
