@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from floor import floor_seconds
@@ -18,9 +19,10 @@ from torch_geometric.data import Data
 from yardstick.gin import sums_first
 
 from robust_diffusion.attacks import SPEIT, Budget
+from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.models import GIN
+from robust_diffusion.models import GCN, GIN
 from robust_diffusion.models.convs import GINConv
 from robust_diffusion.operators import set_backend
 from robust_diffusion.solver import Solver
@@ -166,6 +168,30 @@ def white_box(repeat: int) -> dict[str, Any]:
     return {name: summary(values) for name, values in seconds.items()}
 
 
+def rows(repeat: int) -> dict[str, Any]:
+    """SPEIT on Coauthor, 20 steps: rows that stay kept apart, and all put together in each step."""
+    datamodule = load("coauthor")
+    graph, targets = datamodule.graph, datamodule.target_nodes
+    known = Data(x=graph.x, edge_index=graph.edge_index)
+    budget, attack = Budget(100, 200, (-0.04, 1.0)), SPEIT(num_steps=20)
+    torch.manual_seed(0)
+    model = GCN(datamodule.num_features, 64, datamodule.num_classes).eval()
+
+    def run() -> None:
+        attack(model, known, targets, budget, torch.Generator().manual_seed(0))
+
+    def put_together() -> None:
+        def followed_by(fixed: FixedRows, free: torch.Tensor) -> torch.Tensor:
+            return torch.cat([fixed.x, free])
+
+        with patch.object(FixedRows, "followed_by", followed_by):
+            run()
+
+    runs = {"apart": run, "together": put_together}
+    seconds = by_turns(runs, repeat=max(1, repeat // 5), warm_up=1)
+    return {name: summary(values) for name, values in seconds.items()}
+
+
 def seeds(repeat: int) -> dict[str, Any]:
     """Seconds of a sweep over seeds, one after the other and in two processes."""
     return {str(count): in_own_process("sweep.py", str(count)) for count in (5,)}
@@ -193,7 +219,5 @@ def _loading(arguments: list[str], repeat: int) -> dict[str, float]:
     }
 
 
-CASES: dict[str, Callable[[int], Any]] = {
-    case.__name__: case
-    for case in (epoch, words, gin, memory, training, dopri5, white_box, seeds, loading, scaling)
-}
+_ALL = (epoch, words, gin, memory, training, dopri5, white_box, rows, seeds, loading, scaling)
+CASES: dict[str, Callable[[int], Any]] = {case.__name__: case for case in _ALL}

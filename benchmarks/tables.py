@@ -60,6 +60,9 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
             f"epoch of GIN, {NAMES[dataset]}, sums after projecting / before",
             programs["before"]["median_ms"] / programs["after"]["median_ms"],
         )
+    if "rows" in results:
+        apart, together = (results["rows"][name]["median_ms"] for name in ("apart", "together"))
+        yield "SPEIT, Coauthor, rows that stay apart / put together", together / apart
     for backend in ("torch", "compiled"):
         if "dopri5" in results:
             loops = results["dopri5"]

@@ -74,6 +74,18 @@ def test_what_a_layer_makes_of_the_fixed_rows_is_computed_once(
     assert heights == [OLD]
 
 
+def test_rows_are_put_together_only_when_looked_at(
+    x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = nn.Sequential(nn.LayerNorm(FEATURES), nn.Linear(FEATURES, 4))
+    new, together = torch.rand(NEW, FEATURES), []
+    monkeypatch.setattr(torch, "cat", lambda parts: together.append(len(parts)))
+    out = layers.requires_grad_(requires_grad=False)(FixedRows(x).followed_by(new))
+    assert out.shape == (OLD + NEW, 4)
+    assert out.dtype == x.dtype
+    assert together == []
+
+
 def test_a_weight_that_changes_is_not_taken_for_the_old_one(x: Tensor) -> None:
     layer, old = nn.Linear(FEATURES, 4).requires_grad_(requires_grad=False), FixedRows(x)
     new = torch.rand(NEW, FEATURES)

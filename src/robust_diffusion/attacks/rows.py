@@ -30,7 +30,7 @@ class FixedRows:
 
     def followed_by(self, free: Float[Tensor, "k f"]) -> Float[Tensor, "m f"]:
         """These rows, then `free`, as one tensor; gradients flow to `free`."""
-        return _Rows.of(self, free)
+        return _Rows.together(self, free)
 
     def under(self, layer: Callable[[Tensor], Tensor], *identity: Any) -> "FixedRows":
         """What a layer makes of these rows.
@@ -49,19 +49,22 @@ class FixedRows:
 
 
 class _Rows(SelectiveTensor):
-    """The tensor that `FixedRows.followed_by` gives."""
+    """The tensor that `FixedRows.followed_by` gives, put together when looked at.
+
+    Of a graph with many wide features, to do that in each step would take most of its time.
+    """
 
     fixed: FixedRows
     free: Tensor
 
     @classmethod
-    def of(cls, fixed: FixedRows, free: Tensor) -> Tensor:
-        rows = torch.cat([fixed.x, free]).as_subclass(cls)
+    def together(cls, fixed: FixedRows, free: Tensor) -> Tensor:
+        shape = (fixed.x.size(0) + free.size(0), *free.shape[1:])
+        rows = cls.standing_for(
+            lambda: torch.cat([fixed.x, free]), shape, like=free, sources=[free]
+        )
         rows.fixed, rows.free = fixed, free
         return rows
-
-    def plain(self) -> Tensor:
-        return self.as_subclass(Tensor)
 
     def shortcut(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -73,7 +76,7 @@ class _Rows(SelectiveTensor):
         ):
             return None
         fixed = self.fixed.under(lambda x: func(x, *args, **kwargs), func, *map(_hashable, others))
-        return self.of(fixed, func(self.free, *args, **kwargs))
+        return self.together(fixed, func(self.free, *args, **kwargs))
 
 
 def _hashable(item: Any) -> Any:

@@ -2,10 +2,29 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+ABOUT = frozenset(
+    [
+        Tensor.size,
+        Tensor.dim,
+        Tensor.numel,
+        Tensor.shape.__get__,  # type: ignore[attr-defined]
+        Tensor.ndim.__get__,  # type: ignore[attr-defined]
+        Tensor.dtype.__get__,  # type: ignore[attr-defined]
+        Tensor.device.__get__,
+        Tensor.is_cuda.__get__,  # type: ignore[attr-defined]
+        Tensor.requires_grad.__get__,  # type: ignore[attr-defined]
+    ]
+)
+"""What is asked of a tensor without looking at its entries."""
+
+
+_Own = TypeVar("_Own", bound="SelectiveTensor")
 
 
 class SelectiveTensor(Tensor):
@@ -13,12 +32,46 @@ class SelectiveTensor(Tensor):
 
     Networks are written for tensors, and need not know of it. `torch.autograd.Function.apply` asks
     no subclass: a tensor whose storage does not hold its entries must be in the graph of gradients
-    by itself.
+    by itself, as one that `standing_for` makes is.
     """
 
-    @abstractmethod
+    make: Callable[[], Tensor]
+    made: dict[bool, Tensor]
+
+    @classmethod
+    def of(cls: type[_Own], x: Tensor) -> _Own:
+        """A tensor that holds its entries."""
+        out = x.as_subclass(cls)
+        out.make, out.made = lambda: x, {}
+        return out
+
+    @classmethod
+    def standing_for(
+        cls: type[_Own],
+        make: Callable[[], Tensor],
+        shape: Sequence[int],
+        *,
+        like: Tensor,
+        sources: Sequence[Tensor],
+    ) -> _Own:
+        """One whose entries are made when first looked at; NaN to whom looks past them.
+
+        Args:
+            make: Makes the entries.
+            shape: Of what it makes.
+            like: Of the same type and place.
+            sources: What `make` makes them of, as far as gradients flow there.
+        """
+        out = cls.of(_StandIn.apply(make, like, shape, *sources))  # type: ignore[no-untyped-call]
+        out.make = make
+        return out
+
     def plain(self) -> Tensor:
         """The same entries, as a tensor like any other."""
+        with_gradient = torch.is_grad_enabled()  # made without them, it could not be trained on
+        if with_gradient not in self.made:
+            self.made[with_gradient] = self.make()
+        return self.made[with_gradient]
 
     @abstractmethod
     def shortcut(
@@ -43,6 +96,8 @@ class SelectiveTensor(Tensor):
         """Called by PyTorch in place of `func`."""
         kwargs = kwargs or {}
         with torch._C.DisableTorchFunctionSubclass():
+            if func in ABOUT:
+                return func(*args, **kwargs)
             if args and isinstance(args[0], cls):
                 others = (*args[1:], *kwargs.values())
                 if not any(isinstance(other, cls) for other in others):
@@ -61,3 +116,25 @@ def _plain(item: Any) -> Any:
     if isinstance(item, list | tuple):
         return type(item)(_plain(part) for part in item)
     return item
+
+
+class _StandIn(torch.autograd.Function):
+    """Has the shape of entries, and passes their gradient on to what they are made of."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, make: Callable[[], Tensor], like: Tensor, shape: Sequence[int], *sources: Tensor
+    ) -> Tensor:
+        ctx.make = make
+        ctx.save_for_backward(*sources)
+        return like.new_full([1] * len(shape), torch.nan).expand(*shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.enable_grad():
+            made = ctx.make()  # anew: what was made before is in a graph that may be gone
+        sources = [source for source in ctx.saved_tensors if source.requires_grad]
+        found = iter(torch.autograd.grad(made, sources, grad))
+        parts = (next(found) if source.requires_grad else None for source in ctx.saved_tensors)
+        return None, None, None, *parts

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators import SelectiveTensor, SparseMatrix
 
@@ -17,20 +16,6 @@ MAX_SHARE = 0.05
 
 SAMPLE = 10_001
 """Entries among which the common value is looked for."""
-
-ABOUT = frozenset(
-    [
-        Tensor.size,
-        Tensor.dim,
-        Tensor.numel,
-        Tensor.shape.__get__,  # type: ignore[attr-defined]
-        Tensor.ndim.__get__,  # type: ignore[attr-defined]
-        Tensor.dtype.__get__,  # type: ignore[attr-defined]
-        Tensor.device.__get__,
-        Tensor.is_cuda.__get__,  # type: ignore[attr-defined]
-    ]
-)
-"""What is asked of a tensor without looking at its entries."""
 
 
 def sparse_input(x: Float[Tensor, "n f"], *, max_share: float = MAX_SHARE) -> Float[Tensor, "n f"]:
@@ -58,7 +43,7 @@ def sparse_input(x: Float[Tensor, "n f"], *, max_share: float = MAX_SHARE) -> Fl
     if int(differs.count_nonzero()) > max_share * x.numel():
         return x
     affine = _Affine(SparseMatrix.from_dense(differs), common.expand(x.size(0), 1), x.size(1))
-    return _SparseInput.of(affine, x, lambda: x)
+    return _SparseInput.knowing(affine, x)
 
 
 @dataclass(frozen=True)
@@ -130,35 +115,26 @@ class _SparseInput(SelectiveTensor):
     """A tensor that knows its few entries."""
 
     affine: _Affine
-    make: Callable[[], Tensor]
-    made: dict[bool, Tensor]
     standardized: dict[float, _Affine]
 
     @classmethod
-    def of(cls, affine: _Affine, like: Tensor, make: Callable[[], Tensor]) -> "_SparseInput":
-        out = like.as_subclass(cls)
-        out.affine, out.make, out.made, out.standardized = affine, make, {}, {}
+    def knowing(cls, affine: _Affine, x: Tensor) -> "_SparseInput":
+        out = cls.of(x)
+        out.affine, out.standardized = affine, {}
         return out
 
     @classmethod
     def pending(cls, affine: _Affine, make: Callable[[], Tensor]) -> "_SparseInput":
-        """Of entries that are made when first looked at; NaN to whom looks past them."""
+        """Of entries that are made when first looked at."""
         trained = [part for part in (affine.gain, affine.offset) if part is not None]
         shape = (affine.shift.size(0), affine.width)
-        like: Tensor = _Pending.apply(make, affine.shift, shape, *trained)  # type: ignore[no-untyped-call]
-        return cls.of(affine, like, make)
-
-    def plain(self) -> Tensor:
-        with_gradient = torch.is_grad_enabled()  # made without them, it could not be trained on
-        if with_gradient not in self.made:
-            self.made[with_gradient] = self.make()
-        return self.made[with_gradient]
+        out = cls.standing_for(make, shape, like=affine.shift, sources=trained)
+        out.affine, out.standardized = affine, {}
+        return out
 
     def shortcut(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        if func in ABOUT:
-            return func(self, *args, **kwargs)
         known = _KNOWN.get(func)
         return None if known is None else known(self, *args, **kwargs)
 
@@ -192,28 +168,6 @@ class _SparseInput(SelectiveTensor):
         return self.pending(
             self.affine.normalized(eps), lambda: F.normalize(self.make(), dim=1, eps=eps)
         )
-
-
-class _Pending(torch.autograd.Function):
-    """Stands for entries in the graph of gradients: `Function.apply` asks no `Tensor` subclass."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, make: Callable[[], Tensor], like: Tensor, shape: Sequence[int], *trained: Tensor
-    ) -> Tensor:
-        ctx.make = make
-        ctx.save_for_backward(*trained)
-        return like.new_full((1, 1), torch.nan).expand(*shape)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        with torch.enable_grad():
-            made = ctx.make()  # anew: what was made before is in a graph that may be gone
-        trained = [part for part in ctx.saved_tensors if part.requires_grad]
-        found = iter(torch.autograd.grad(made, trained, grad))
-        parts = (next(found) if part.requires_grad else None for part in ctx.saved_tensors)
-        return None, None, None, *parts
 
 
 _KNOWN: Mapping[Callable[..., Any], Callable[..., Tensor | None]] = {
