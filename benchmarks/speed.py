@@ -51,7 +51,9 @@ def main() -> None:
         print(f"{name} ...", file=sys.stderr, flush=True)
         recorded |= {"machine": described, name: CASES[name](arguments.repeat)}
         # After each case, so that an interrupted run keeps those that it had finished.
-        path.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
+        text = json.dumps(recorded, indent=1, sort_keys=True) + "\n"
+        path.write_text(text)
+        recorded = json.loads(text)  # in the order in which it will be read again
         path.with_suffix(".md").write_text(as_markdown(recorded))
     print(as_markdown(recorded))
 
