@@ -5,14 +5,15 @@
 Kept are the latest finished record of each cell and the lines by which experiments asked for it;
 what only tells where a cell ran on somebody's disk is left out. Tables that hold a number, claims
 and the report's page are then written from the published records alone, so that
-`make publish` rebuilds them to the letter.
+`make publish` rebuilds them to the letter. The tables that the README shows are put in anew.
 """
 
 import argparse
 import gzip
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from robust_diffusion.report.paper_table import build_table
 from robust_diffusion.report.render_markdown import aligned, render_markdown
 from robust_diffusion.report.table import rank
 
+README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).with_name("results")
 RECORDS = RESULTS / "records.jsonl.gz"
 FIGURES = RESULTS / "figures"
@@ -52,6 +54,9 @@ COMPARED = {
     "tune-check": "validation",
 }
 """Experiments whose settings are compared with each other, and on which nodes."""
+
+IN_README = {"table-3-released": "Cora", "agreement": None, "claims": None}
+"""What the README shows of the views: their first tables, or the rows of one dataset."""
 
 VERDICTS = (
     "**Claims of the paper, by the published records of each reading and by its own printed "
@@ -71,7 +76,9 @@ def main() -> None:
         lines = [json.dumps(record, sort_keys=True) + "\n" for record in publishable(published)]
         # Without the time of compression, so that the same records are the same file.
         write_whole(RECORDS, gzip.compress("".join(lines).encode(), mtime=0), option="publish:")
-    for path, text in views(read_chosen([RECORDS])):
+    made = dict(views(read_chosen([RECORDS])))
+    made[README] = shown_in(README.read_text(encoding="utf-8"), made)
+    for path, text in made.items():
         sys.stdout.write(f"{write_whole(path, text, option='publish:')}\n")
 
 
@@ -145,6 +152,49 @@ def views(records: list[Record]) -> Iterable[tuple[Path, str]]:
         figures = FIGURES if FIGURES.is_dir() else None
         page = render_page(records, fidelity=fidelity, figures=figures)
         yield RESULTS / f"report-{fidelity}.html", page
+
+
+def shown_in(readme: str, made: Mapping[Path, str]) -> str:
+    """The README with its tables as the views have them now.
+
+    Args:
+        readme: Its text.
+        made: The views by their files.
+    """
+    lines = readme.splitlines()
+    for name, dataset in IN_README.items():
+        text = made.get(RESULTS / f"{name}.md")
+        if text is None:
+            continue
+        rows = _first_table(text.splitlines())[1]
+        if dataset is not None:
+            rows = [*rows[:2], *_of_dataset(rows[2:], dataset)]
+        start, old = _first_table(lines, _cells(rows[0]))
+        lines[start : start + len(old)] = rows
+    return "\n".join(lines) + "\n"
+
+
+def _first_table(lines: list[str], heading: list[str] | None = None) -> tuple[int, list[str]]:
+    """Where the first table begins, or the first of that heading, and its lines."""
+    start = next(
+        i
+        for i, line in enumerate(lines)
+        if line.startswith("|") and heading in (None, _cells(line))
+    )
+    return start, list(takewhile(lambda line: line.startswith("|"), lines[start:]))
+
+
+def _of_dataset(rows: list[str], dataset: str) -> Iterator[str]:
+    """Ours and the print's; a row without a dataset goes on with that of the row above."""
+    current = ""
+    for row in rows:
+        current = _cells(row)[0] or current
+        if current == dataset and "difference" not in _cells(row):
+            yield row
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip("|").split("|")]
 
 
 def _in_markdown(title: str, frame: pd.DataFrame, *, left: int) -> str:
