@@ -20,6 +20,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.commands.records import FIDELITIES, read_chosen
+from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.identity import PASSING
 from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.files import write_whole
@@ -169,19 +170,17 @@ def shown_in(readme: str, made: Mapping[Path, str]) -> str:
         rows = _first_table(text.splitlines())[1]
         if dataset is not None:
             rows = [*rows[:2], *_of_dataset(rows[2:], dataset)]
-        start, old = _first_table(lines, _cells(rows[0]))
+        start, old = _first_table(lines, _cells(rows[0])[0])
         lines[start : start + len(old)] = rows
     return "\n".join(lines) + "\n"
 
 
-def _first_table(lines: list[str], heading: list[str] | None = None) -> tuple[int, list[str]]:
-    """Where the first table begins, or the first of that heading, and its lines."""
-    start = next(
-        i
-        for i, line in enumerate(lines)
-        if line.startswith("|") and heading in (None, _cells(line))
-    )
-    return start, list(takewhile(lambda line: line.startswith("|"), lines[start:]))
+def _first_table(lines: list[str], corner: str | None = None) -> tuple[int, list[str]]:
+    """Where the first table begins, or the first with that corner, and its lines."""
+    for start, line in enumerate(lines):
+        if line.startswith("|") and corner in (None, _cells(line)[0]):
+            return start, list(takewhile(lambda line: line.startswith("|"), lines[start:]))
+    raise DataError(f"{README}: no table with {corner} in its corner; put one where it should be")
 
 
 def _of_dataset(rows: list[str], dataset: str) -> Iterator[str]:
