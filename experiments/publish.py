@@ -43,7 +43,9 @@ README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).with_name("results")
 RECORDS = RESULTS / "records.jsonl.gz"
 FIGURES = RESULTS / "figures"
-SEARCH = "tune"
+RANKED = ("tune", "mlp")
+"""Experiments whose settings are shown best first."""
+
 COMPARED = {
     "readings": "test",
     "t-end": "test",
@@ -124,11 +126,14 @@ def views(records: list[Record]) -> Iterable[tuple[Path, str]]:
             title = f"**experiment={experiment}.** {describe_comparison(frame, on=on)}"
             yield RESULTS / f"{experiment}.md", _in_markdown(title, frame, left=1)
     latest = latest_by_cell(records)
-    asked = [r["cell"] for r in records if (r["experiment"], r["scale"]) == (SEARCH, "full")]
-    if trials := [latest[cell] for cell in dict.fromkeys(asked)]:
-        ranked = rank(trials)
-        title = f"**experiment={SEARCH}.** {ranked.title}."
-        yield RESULTS / f"{SEARCH}.md", _in_markdown(title, ranked.cells, left=0)
+    for experiment in RANKED:
+        asked = [
+            r["cell"] for r in records if (r["experiment"], r["scale"]) == (experiment, "full")
+        ]
+        if cells := [latest[cell] for cell in dict.fromkeys(asked)]:
+            ranked = rank(cells)
+            title = f"**experiment={experiment}.** {ranked.title}."
+            yield RESULTS / f"{experiment}.md", _in_markdown(title, ranked.cells, left=0)
     claims = load_claims()
     judged = {
         fidelity: [
