@@ -12,7 +12,7 @@ import argparse
 import gzip
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -37,14 +37,14 @@ from robust_diffusion.report.misses import render_agreement
 from robust_diffusion.report.page import render_page
 from robust_diffusion.report.paper_table import build_table
 from robust_diffusion.report.render_markdown import aligned, render_markdown
-from robust_diffusion.report.table import rank
+from robust_diffusion.report.table import ResultTable, rank, summarize
 
 README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).with_name("results")
 RECORDS = RESULTS / "records.jsonl.gz"
 FIGURES = RESULTS / "figures"
-RANKED = ("tune", "mlp")
-"""Experiments whose settings are shown best first."""
+SHOWN: Mapping[str, Callable[[list[Record]], ResultTable]] = {"tune": rank, "mlp": summarize}
+"""Experiments of which each setting is shown: best first on validation nodes, or on test graphs."""
 
 COMPARED = {
     "readings": "test",
@@ -126,14 +126,14 @@ def views(records: list[Record]) -> Iterable[tuple[Path, str]]:
             title = f"**experiment={experiment}.** {describe_comparison(frame, on=on)}"
             yield RESULTS / f"{experiment}.md", _in_markdown(title, frame, left=1)
     latest = latest_by_cell(records)
-    for experiment in RANKED:
+    for experiment, show in SHOWN.items():
         asked = [
             r["cell"] for r in records if (r["experiment"], r["scale"]) == (experiment, "full")
         ]
         if cells := [latest[cell] for cell in dict.fromkeys(asked)]:
-            ranked = rank(cells)
-            title = f"**experiment={experiment}.** {ranked.title}."
-            yield RESULTS / f"{experiment}.md", _in_markdown(title, ranked.cells, left=0)
+            shown = show(cells)
+            title = f"**experiment={experiment}.** {shown.title}."
+            yield RESULTS / f"{experiment}.md", _in_markdown(title, shown.cells, left=0)
     claims = load_claims()
     judged = {
         fidelity: [
