@@ -17,7 +17,6 @@ ABOUT = frozenset(
         Tensor.ndim.__get__,  # type: ignore[attr-defined]
         Tensor.dtype.__get__,  # type: ignore[attr-defined]
         Tensor.device.__get__,
-        Tensor.is_cuda.__get__,  # type: ignore[attr-defined]
         Tensor.requires_grad.__get__,  # type: ignore[attr-defined]
     ]
 )
