@@ -15,6 +15,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from measure import by_turns, in_own_process, summary
 from networks import ONE_STEP, PROGRAMS, YARDSTICK, build, epoch_of, load, network, program
+from torch import nn
 from torch_geometric.data import Data
 from yardstick.gin import sums_first
 
@@ -22,7 +23,7 @@ from robust_diffusion.attacks import SPEIT, Budget
 from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.models import GCN, GIN
+from robust_diffusion.models import GCN, GIN, GNNGuard
 from robust_diffusion.models.convs import GINConv
 from robust_diffusion.operators import set_backend
 from robust_diffusion.solver import Solver
@@ -55,14 +56,32 @@ def words(repeat: int) -> dict[str, Any]:
 
 def _words(dataset: str, repeat: int) -> dict[str, Any]:
     datamodule = load(dataset)
+    return _prepared_and_plain(datamodule, network(datamodule, ONE_STEP), repeat)
+
+
+def guard(repeat: int) -> dict[str, Any]:
+    """One training epoch of GNNGuard on bags of words, prepared as `Fit` does and plain."""
+    return {name: _guard(name, max(3, repeat // 3)) for name in BAGS_OF_WORDS}
+
+
+def _guard(dataset: str, repeat: int) -> dict[str, Any]:
+    datamodule = load(dataset)
+    torch.manual_seed(0)
+    model = GNNGuard(datamodule.num_features, 64, datamodule.num_classes)
+    return _prepared_and_plain(datamodule, model, repeat)
+
+
+def _prepared_and_plain(
+    datamodule: GraphDataModule, model: nn.Module, repeat: int
+) -> dict[str, Any]:
     plain = [datamodule.view("train"), datamodule.view("val")]
     prepared = [copy.copy(view) for view in plain]
     for view in prepared:
         view.x = sparse_input(view.x)
     set_backend("auto")
     runs = {
-        "prepared": epoch_of(network(datamodule, ONE_STEP), *prepared),
-        "plain": epoch_of(network(datamodule, ONE_STEP), *plain),
+        "prepared": epoch_of(copy.deepcopy(model), *prepared),
+        "plain": epoch_of(model, *plain),
     }
     return {name: summary(values) for name, values in by_turns(runs, repeat=repeat).items()}
 
@@ -219,5 +238,18 @@ def _loading(arguments: list[str], repeat: int) -> dict[str, float]:
     }
 
 
-_ALL = (epoch, words, gin, memory, training, dopri5, white_box, rows, seeds, loading, scaling)
+_ALL = (
+    epoch,
+    words,
+    guard,
+    gin,
+    memory,
+    training,
+    dopri5,
+    white_box,
+    rows,
+    seeds,
+    loading,
+    scaling,
+)
 CASES: dict[str, Callable[[int], Any]] = {case.__name__: case for case in _ALL}

@@ -50,11 +50,12 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
                 f"epoch, {NAMES[dataset]}, {backend}",
                 yardstick / programs[backend]["median_ms"],
             )
-    for dataset, features in results.get("words", {}).items():
-        yield (
-            f"epoch, {NAMES[dataset]}, features as prepared / plain",
-            features["plain"]["median_ms"] / features["prepared"]["median_ms"],
-        )
+    for case, subject in (("words", "epoch"), ("guard", "epoch of GNNGuard")):
+        for dataset, features in results.get(case, {}).items():
+            yield (
+                f"{subject}, {NAMES[dataset]}, features as prepared / plain",
+                features["plain"]["median_ms"] / features["prepared"]["median_ms"],
+            )
     for dataset, programs in results.get("gin", {}).items():
         yield (
             f"epoch of GIN, {NAMES[dataset]}, sums after projecting / before",

@@ -2,13 +2,11 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models import Guard, guard
-from robust_diffusion.models.guard import cosine_similarity
-from robust_diffusion.operators import Graph
+from robust_diffusion.models import Guard
+from robust_diffusion.operators import Graph, edge_cosine
 from tests import oracles
 from tests.graphs import NODES, random_edges, random_graph, random_signal, without_type_checks
 
@@ -57,7 +55,7 @@ def test_a_pruned_edge_stays_pruned_however_alike_its_ends_become() -> None:
 def test_it_can_prune_only() -> None:
     graph, x = random_graph(), random_signal()
     kept, weighted = Guard(reweight=False)(x, graph)
-    stays = (graph.src == graph.dst) | (cosine_similarity(x, graph) >= 0.1)
+    stays = (graph.src == graph.dst) | (edge_cosine(x, graph) >= 0.1)
     assert not stays.all()
     assert torch.equal(weighted.weight, kept.weight)
     assert torch.equal(kept.weight, graph.weight * stays)
@@ -89,30 +87,6 @@ def test_a_negative_similarity_that_stays_counts_nothing() -> None:
     assert dense[2, 0] == pytest.approx(math.e)
     assert dense[2, 1] == 1
     assert dense[2, 2] == pytest.approx(math.exp(1 / 3))
-
-
-@pytest.mark.parametrize("channels", [1, 5, 16, 40])
-def test_similarity_equals_torchs_own_however_many_columns_are_held(
-    channels: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph, x = random_graph(), random_signal(0, channels)
-    expected = F.cosine_similarity(x[graph.dst], x[graph.src], dim=1)
-    for held in (guard.VALUES_AT_A_TIME, 1):
-        monkeypatch.setattr(guard, "VALUES_AT_A_TIME", held)
-        torch.testing.assert_close(cosine_similarity(x, graph), expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e15])
-def test_similarity_and_gradient_are_finite_at_any_scale(scale: float, dtype: torch.dtype) -> None:
-    graph, x = plain_graph(), scale * random_signal()
-    x = x.to(dtype).requires_grad_()
-    graph = Graph(graph.src, graph.dst, graph.weight.to(dtype), NODES)
-    similarity = cosine_similarity(x, graph)
-    similarity.sum().backward()
-    assert (similarity.abs() <= 1 + 1e-5).all()
-    assert x.grad is not None
-    assert x.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("reweight", [True, False])

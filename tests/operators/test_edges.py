@@ -1,13 +1,16 @@
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from torch.autograd import gradcheck
 
 from robust_diffusion.operators import (
     Graph,
+    edge_cosine,
     edge_dot,
     edge_softmax,
     edge_squared_distance,
+    edges,
     segment_sum,
 )
 from tests import oracles
@@ -117,6 +120,30 @@ def test_dot_gradcheck() -> None:
     key = random_signal(1, 6).view(NODES, 2, 3).requires_grad_()
     query = random_signal(2, 6).view(NODES, 2, 3).requires_grad_()
     assert gradcheck(lambda k, q: edge_dot(k, q, graph), (key, query))
+
+
+@pytest.mark.parametrize("channels", [1, 5, 16, 40])
+def test_cosine_equals_torchs_own_however_many_columns_are_held(
+    channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, x = random_graph(), random_signal(0, channels)
+    expected = F.cosine_similarity(x[graph.dst], x[graph.src], dim=1)
+    for held in (edges.VALUES_AT_A_TIME, 1):
+        monkeypatch.setattr(edges, "VALUES_AT_A_TIME", held)
+        torch.testing.assert_close(edge_cosine(x, graph), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e15])
+def test_cosine_and_gradient_are_finite_at_any_scale(scale: float, dtype: torch.dtype) -> None:
+    graph, x = random_graph(symmetric=True, weighted=False), scale * random_signal()
+    x = x.to(dtype).requires_grad_()
+    graph = Graph(graph.src, graph.dst, graph.weight.to(dtype), NODES)
+    cosine = edge_cosine(x, graph)
+    cosine.sum().backward()
+    assert (cosine.abs() <= 1 + 1e-5).all()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
 
 
 def test_squared_distance_equals_the_dense_one() -> None:

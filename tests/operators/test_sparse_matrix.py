@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from robust_diffusion.operators import SparseMatrix
+from robust_diffusion.operators import Graph, SparseMatrix, sparse_matrix
 
 
 def dense_matrix(rows: int = 7, columns: int = 5) -> Tensor:
@@ -46,3 +46,27 @@ def test_rows_are_summed_scaled_and_squared() -> None:
     torch.testing.assert_close(matrix.row_sums(), dense.sum(1, keepdim=True))
     torch.testing.assert_close(matrix.with_rows_times(scale) @ eye, dense * scale)
     torch.testing.assert_close(matrix.squared() @ eye, dense.square())
+
+
+def test_products_along_edges_are_those_of_the_dense_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = dense_matrix()
+    edge_index = torch.tensor([[0, 1, 2, 6, 3], [1, 0, 4, 4, 3]])
+    graph = Graph.from_edge_index(edge_index, num_nodes=7)
+    eye = torch.eye(5, dtype=torch.float64)
+    expected = dense[graph.dst] * dense[graph.src]
+    for held in (sparse_matrix.ENTRIES_AT_A_TIME, 1):
+        monkeypatch.setattr(sparse_matrix, "ENTRIES_AT_A_TIME", held)
+        along = SparseMatrix.from_dense(dense).products_along(graph)
+        torch.testing.assert_close(along @ eye, expected)
+        assert (along.value != 0).all()
+
+
+def test_products_along_edges_are_found_once_per_edge_list() -> None:
+    matrix = SparseMatrix.from_dense(dense_matrix())
+    edge_index = torch.tensor([[0, 1], [1, 0]])
+    graph = Graph.from_edge_index(edge_index, num_nodes=7)
+    along = matrix.products_along(graph)
+    assert matrix.products_along(Graph.from_edge_index(edge_index, num_nodes=7)) is along
+    assert (
+        matrix.products_along(Graph.from_edge_index(edge_index.clone(), num_nodes=7)) is not along
+    )

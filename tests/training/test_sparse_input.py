@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from robust_diffusion.operators import Graph, spmm
+from robust_diffusion.operators import Graph, edge_cosine, spmm
 from robust_diffusion.training.sparse_input import sparse_input
 
 NODES, FEATURES = 40, 60
@@ -168,3 +168,34 @@ def test_single_precision_is_as_close_as_the_dense_one() -> None:
 )
 def test_other_features_stay_plain(x: Tensor) -> None:
     assert sparse_input(x) is x
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("unit", [True, False])
+def test_cosines_along_edges_are_the_dense_ones(*, affine: bool, unit: bool) -> None:
+    norm, linear = layers(affine=affine)
+    edge_index = torch.randint(NODES, (2, 90), generator=torch.Generator().manual_seed(4))
+    graph = Graph.from_edge_index(edge_index, num_nodes=NODES)
+
+    def forward(x: Tensor) -> Tensor:
+        x = F.normalize(norm(x), dim=1) if unit else norm(x)
+        return edge_cosine(x, graph)[:, None] * linear(x).sum()
+
+    assert_same(forward, norm, linear)
+
+
+def test_a_node_without_words_is_like_no_other() -> None:
+    x = bag_of_words(common=0.0)
+    graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_nodes=NODES)
+    cosine = edge_cosine(sparse_input(x), graph)
+    torch.testing.assert_close(cosine, edge_cosine(x, graph))
+    assert (cosine[graph.src == 0] == 0).all()
+
+
+def test_cosines_look_at_no_plain_features() -> None:
+    x = layers()[0](sparse_input(bag_of_words()))
+    graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_nodes=NODES)
+    edge_cosine(x, graph)
+    assert not x.made
+    x.square()
+    assert x.made

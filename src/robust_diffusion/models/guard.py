@@ -8,12 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from robust_diffusion.checks import check_choice, check_number
-from robust_diffusion.operators import Graph, edge_dot, gather_dst, segment_sum
+from robust_diffusion.operators import Graph, edge_cosine, gather_dst, segment_sum
 
 Gradient = Literal["exact", "straight_through", "detached"]
-
-VALUES_AT_A_TIME = 2**25
-"""How many features of edges' ends are held at once: 128 MB in single precision."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class Guard:
 
     def _judge(self, x: Tensor, graph: Graph) -> tuple[Graph, Graph]:
         loop = graph.src == graph.dst
-        similarity = cosine_similarity(x, graph)
+        similarity = edge_cosine(x, graph)
         stays = loop | (similarity >= self.threshold)
         kept = self._masked(graph.weight, stays)
         if not self.reweight:
@@ -87,16 +84,3 @@ class Guard:
         if self.gradient == "straight_through":
             return values + (masked - values).detach()
         return masked
-
-
-def cosine_similarity(x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, " e"]:
-    """Cosine of the angle between the features of both ends of each edge; 0 for zero features."""
-    squared = x.square().sum(1)
-    positive = squared > torch.finfo(x.dtype).tiny
-    # The inner `where` keeps the gradient of features that are all 0 finite: it is 0.
-    inverse = torch.where(positive, torch.where(positive, squared, 1.0).rsqrt(), 0.0)
-    unit = (x * inverse[:, None])[:, None]
-    # Some columns at a time: features at both ends of every edge would not fit into memory.
-    columns = max(16, VALUES_AT_A_TIME // max(1, graph.num_edges))
-    parts = [edge_dot(part, part, graph) for part in torch.split(unit, columns, dim=2)]
-    return torch.stack(parts).sum(0).squeeze(1)

@@ -9,7 +9,13 @@ from robust_diffusion.operators.calculus import (
     graph_laplacian,
 )
 from robust_diffusion.operators.diffusion import modulated_diffusion
-from robust_diffusion.operators.edges import edge_dot, edge_softmax, edge_squared_distance
+from robust_diffusion.operators.edges import (
+    edge_cosine,
+    edge_dot,
+    edge_softmax,
+    edge_squared_distance,
+    inverse_length,
+)
 from robust_diffusion.operators.graph import Graph
 from robust_diffusion.operators.kernels import (
     Backend,
@@ -37,6 +43,7 @@ __all__ = [
     "SparseMatrix",
     "current_backend",
     "edge_attention",
+    "edge_cosine",
     "edge_dot",
     "edge_softmax",
     "edge_squared_distance",
@@ -46,6 +53,7 @@ __all__ = [
     "graph_divergence",
     "graph_gradient",
     "graph_laplacian",
+    "inverse_length",
     "kernels_for",
     "low_rank_product",
     "modulated_diffusion",

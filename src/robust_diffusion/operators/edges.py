@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from robust_diffusion.operators.graph import Graph
 from robust_diffusion.operators.kernels import MAX_EXPONENT, kernels_for
@@ -20,6 +21,9 @@ from robust_diffusion.operators.segments import (
     segment_max,
     segment_sum,
 )
+
+VALUES_AT_A_TIME = 2**25
+"""How many features of edges' ends are held at once: 128 MB in single precision."""
 
 
 def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e h"]:
@@ -113,6 +117,25 @@ class _EdgeDot(torch.autograd.Function):
 
 def _head(values: Tensor, h: int) -> Tensor:
     return values[:, h].contiguous()
+
+
+def edge_cosine(z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    """Cosine of the angle between the features of both ends of each edge; 0 for zero features."""
+    if has_torch_function_unary(z):  # a tensor that knows a faster way
+        return handle_torch_function(edge_cosine, (z,), z, graph)
+    unit = (z * inverse_length(z.square().sum(1)))[:, None]
+    # Some columns at a time: features at both ends of every edge would not fit into memory.
+    columns = max(16, VALUES_AT_A_TIME // max(1, graph.num_edges))
+    parts = [edge_dot(part, part, graph) for part in torch.split(unit, columns, dim=2)]
+    return torch.stack(parts).sum(0).squeeze(1)
+
+
+def inverse_length(squared: Float[Tensor, " n"]) -> Float[Tensor, "n 1"]:
+    """1 over the length of vectors, of their squared lengths; 0 for a length of 0."""
+    positive = squared > torch.finfo(squared.dtype).tiny
+    # The inner `where` keeps the gradient of features that are all 0 finite: it is 0.
+    inverse = torch.where(positive, torch.where(positive, squared, 1.0).rsqrt(), 0.0)
+    return inverse[:, None]
 
 
 def edge_squared_distance(z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:

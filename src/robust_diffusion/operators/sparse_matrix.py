@@ -1,14 +1,22 @@
 """A constant matrix of few entries, and its product with a dense one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
+from scipy.sparse import csr_matrix, vstack
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from robust_diffusion.operators.graph import EdgeIndexes, Graph
 from robust_diffusion.operators.products import product_over
+
+ENTRIES_AT_A_TIME = 2**24
+"""How many entries of edges' ends are held at once: some 200 MB."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +43,18 @@ class SparseMatrix:
     def from_dense(cls, dense: Float[Tensor, "m n"]) -> "SparseMatrix":
         """The entries of a dense matrix that are not 0."""
         row, column = dense.nonzero(as_tuple=True)
+        return cls._sorted(row, column, dense[row, column], dense.shape)
+
+    @classmethod
+    def _sorted(
+        cls, row: Tensor, column: Tensor, value: Tensor, shape: Sequence[int]
+    ) -> "SparseMatrix":
         order = column.argsort(stable=True)
         return cls(
-            rowptr=_pointers(row, dense.size(0)),
+            rowptr=_pointers(row, shape[0]),
             column=column,
-            value=dense[row, column],
-            colptr=_pointers(column, dense.size(1)),
+            value=value,
+            colptr=_pointers(column, shape[1]),
             row_by_column=row[order],
             order_by_column=order,
         )
@@ -62,6 +76,31 @@ class SparseMatrix:
         """Each row multiplied by its number."""
         counts = self.rowptr.diff()
         return replace(self, value=self.value * scale.squeeze(1).repeat_interleave(counts))
+
+    def products_along(self, graph: Graph) -> "SparseMatrix":
+        """A row for each edge: the products of the two ends' entries, column by column.
+
+        Found once per edge list, and kept as long as that is in use.
+        """
+        if graph.indexes not in self._along:
+            with torch.inference_mode(mode=False):
+                self._along[graph.indexes] = self._products(graph.dst, graph.src)
+        return self._along[graph.indexes]
+
+    @cached_property
+    def _along(self) -> "WeakKeyDictionary[EdgeIndexes, SparseMatrix]":
+        return WeakKeyDictionary()
+
+    def _products(self, left: Tensor, right: Tensor) -> "SparseMatrix":
+        shape = self.rowptr.numel() - 1, self.colptr.numel() - 1
+        rows = csr_matrix((self.value, self.column, self.rowptr), shape)
+        at_a_time = max(1, ENTRIES_AT_A_TIME * shape[0] // max(1, rows.nnz))
+        ends = zip(torch.split(left, at_a_time), torch.split(right, at_a_time), strict=True)
+        products = vstack([rows[u.numpy()].multiply(rows[v.numpy()]) for u, v in ends], "csr")
+        rowptr = torch.from_numpy(products.indptr).long()
+        edge = torch.arange(left.numel()).repeat_interleave(rowptr.diff())
+        column = torch.from_numpy(products.indices).long()
+        return self._sorted(edge, column, torch.from_numpy(products.data), products.shape)
 
 
 class _Product(torch.autograd.Function):

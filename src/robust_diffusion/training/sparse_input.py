@@ -2,14 +2,22 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.operators import SelectiveTensor, SparseMatrix
+from robust_diffusion.operators import (
+    Graph,
+    SelectiveTensor,
+    SparseMatrix,
+    edge_cosine,
+    gather_dst,
+    gather_src,
+    inverse_length,
+)
 
 MAX_SHARE = 0.05
 """Share of entries other than the common value up to which a sparse product is the faster one."""
@@ -94,21 +102,53 @@ class _Affine:
 
     def normalized(self, eps: float) -> "_Affine":
         """Each row by its length, or by `eps` if that is more."""
+        # The bound is inside the root, whose derivative at 0 is infinite.
+        return replace(self, scale=self._squares(self._sums()).clamp_min(eps**2).rsqrt())
+
+    def edge_cosine(self, graph: Graph) -> Tensor:
+        """Cosine of the angle between the rows at both ends of each edge, whatever their scale."""
+        sums = self._sums()
+        # The sum over f of (g S_uf + g a_u + b) (g S_vf + g a_v + b), multiplied out.
+        dots = (
+            self.entries.products_along(graph) @ sums.gain_squared
+            + gather_dst(self.shift, graph) * gather_src(sums.entries, graph)
+            + gather_dst(sums.rows, graph) * gather_src(self.shift, graph)
+            + gather_dst(sums.offset, graph)
+            + gather_src(sums.offset, graph)
+            + sums.offset_squared
+        )
+        inverse = inverse_length(self._squares(sums).squeeze(1))
+        return (dots * gather_dst(inverse, graph) * gather_src(inverse, graph)).squeeze(1)
+
+    def _squares(self, sums: "_Sums") -> Tensor:
+        """Squared length of each row, its scale left out."""
+        squares = self.entries.squared() @ sums.gain_squared
+        shifted = self.shift * (sums.entries + sums.rows)
+        return squares + shifted + 2 * sums.offset + sums.offset_squared
+
+    def _sums(self) -> "_Sums":
         gain = self.shift.new_ones(self.width) if self.gain is None else self.gain
         offset = torch.zeros_like(gain) if self.offset is None else self.offset
         columns = torch.stack([gain.square(), gain * offset], 1)
-        product = self.entries @ columns
-        squared, mixed = product[:, :1], product[:, 1:]
-        all_squared, all_mixed = columns.sum(0)
-        squares = (
-            self.entries.squared() @ columns[:, :1]
-            + self.shift * (2 * squared + self.shift * all_squared)
-            + 2 * (mixed + self.shift * all_mixed)
-            + offset.square().sum()
+        of_entries = self.entries @ columns
+        of_rows = of_entries + self.shift * columns.sum(0)
+        return _Sums(
+            gain_squared=columns[:, :1],
+            entries=of_entries[:, :1],
+            rows=of_rows[:, :1],
+            offset=of_rows[:, 1:],
+            offset_squared=offset.square().sum(),
         )
-        # The bound is inside the root, whose derivative at 0 is infinite.
-        scale = squares.clamp_min(eps**2).rsqrt()
-        return replace(self, scale=scale)
+
+
+class _Sums(NamedTuple):
+    """What lengths and dot products of the rows of an `_Affine` are made of."""
+
+    gain_squared: Float[Tensor, "f 1"]
+    entries: Float[Tensor, "n 1"]  # g g S
+    rows: Float[Tensor, "n 1"]  # g g (S + a)
+    offset: Float[Tensor, "n 1"]  # g b (S + a)
+    offset_squared: Float[Tensor, ""]
 
 
 class _SparseInput(SelectiveTensor):
@@ -169,9 +209,14 @@ class _SparseInput(SelectiveTensor):
             self.affine.normalized(eps), lambda: F.normalize(self.make(), dim=1, eps=eps)
         )
 
+    def edge_cosine(self, graph: Graph) -> Tensor:
+        """`operators.edge_cosine`."""
+        return self.affine.edge_cosine(graph)
+
 
 _KNOWN: Mapping[Callable[..., Any], Callable[..., Tensor | None]] = {
     F.layer_norm: _SparseInput.layer_norm,
     F.linear: _SparseInput.linear,
     F.normalize: _SparseInput.normalize,
+    edge_cosine: _SparseInput.edge_cosine,
 }
