@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from robust_diffusion.evaluation import read_records
+from robust_diffusion.evaluation.identity import cell_id
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.report.layout import load_layout
 from robust_diffusion.report.paper_table import build_table
@@ -51,6 +52,13 @@ def test_the_readme_takes_the_rows_of_one_dataset_and_leaves_the_rest() -> None:
     made = {module.RESULTS / "table-3-released.md": "\n".join(["Title", "", *view])}
     shown = module.shown_in("\n".join(readme), made).splitlines()
     assert shown == [*readme[:4], *head, "| Cora | 1 |", "|  | 2 |", "More."]
+
+
+def test_published_configurations_have_the_ids_of_their_cells(records: list[Record]) -> None:
+    # Else who runs the same again would not find it done.
+    cells = [record for record in records if "config" in record]
+    assert cells
+    assert [cell_id(record["config"]) for record in cells] == [record["cell"] for record in cells]
 
 
 def test_published_records_are_whole_and_clean(records: list[Record]) -> None:

@@ -205,6 +205,7 @@ BAD = [
     ("seed=-1", ["seed=-1", "at least 0"]),
     ("threads=0", ["threads=0", "at least 1"]),
     ("trainer.accelerator=nope", ["trainer.accelerator=nope", "trainer=cpu"]),
+    ("+trainer.precision=64-true", ["trainer.precision=64-true", "32-true", "bf16-mixed"]),
     ("training.max_epochs=???", ["training.max_epochs"]),
     ("flow", ["flow:", "key=value"]),
     ("flow=[heat", ["flow=[heat", "key=value"]),

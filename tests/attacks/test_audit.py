@@ -499,6 +499,26 @@ def test_the_attacks_pass_and_smaller_budgets_do_not(attack: SPEIT | TDGIA) -> N
     assert found(feature_limits=limits) == {"feature_limits"}
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "allowed"),
+    [
+        (2.0, 1.9, True),
+        (2.0, 2.1, False),
+        (2.0, -0.95, False),
+        (0.5, 0.95, False),
+        (-2.0, 0.0, True),
+    ],
+)
+def test_a_modification_may_move_a_feature_from_out_of_range_no_further_out(
+    before: float, after: float, allowed: bool
+) -> None:
+    clean, perturbed = (Data(x=CLEAN.x.clone(), edge_index=CLEAN.edge_index) for _ in range(2))
+    clean.x[0, 0], perturbed.x[0, 0] = before, after
+    limits = {"feature_limits": (-0.9, 0.9), "target_nodes": torch.tensor([0])}
+    found = audit(clean, perturbed, kind="modification", **limits)
+    assert codes(found) == (set() if allowed else {"feature_limits"})
+
+
 def test_an_unknown_kind_is_refused() -> None:
     # Past the type checker of the tests, as it is in use.
     unchecked = inspect.unwrap(audit)

@@ -18,9 +18,9 @@ from robust_diffusion.attacks import (
     PGDModification,
 )
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation import BlackBox, CellResult, WhiteBox, evaluate_cell
+from robust_diffusion.evaluation import BlackBox, CellResult, WhiteBox, evaluate_cell, perturbed
 from robust_diffusion.flows import Heat
-from robust_diffusion.models import GCN, GraphPDE
+from robust_diffusion.models import GCN, GraphPDE, RobustGCN
 from robust_diffusion.solver import Solver
 from robust_diffusion.store import ArtifactStore
 
@@ -193,6 +193,21 @@ def test_what_was_computed_before_is_taken_from_the_store(
     assert again.seconds["speit"] == first.seconds["speit"]
 
 
+def sampling(in_channels: int, out_channels: int) -> nn.Module:
+    return RobustGCN(in_channels, 8, out_channels, sample_at_test=True)
+
+
+@pytest.mark.parametrize("white_box", [False, True])
+def test_a_model_that_samples_has_one_result_whatever_the_store_has(
+    run: Run, make_fit: Make, white_box: bool
+) -> None:
+    threat = WhiteBox() if white_box else BlackBox({"gcn": sampling}, make_fit())
+    first, again = (run(model=sampling, threat=threat) for _ in range(2))
+    assert first.reused == []
+    assert again.reused
+    assert (again.accuracy, again.attacked) == (first.accuracy, first.attacked)
+
+
 def test_with_several_surrogates_the_worst_and_the_mean_are_kept(
     run: Run, make_fit: Make, make_datamodule: Make
 ) -> None:
@@ -237,6 +252,57 @@ class Greedy(Idle):
 def test_an_attack_that_does_nothing_is_told(run: Run) -> None:
     result = run(attacks={"idle": Idle()})
     assert result.warnings == {"idle": ["changes no prediction of the attacked model"]}
+
+
+class Sign(nn.Module):
+    """One class where a node's neighbours sum up to more than 0, another elsewhere."""
+
+    def __init__(self, out_channels: int, above: int, below: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(out_channels))
+        self.classes = torch.tensor([below, above])
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        near = torch.zeros(x.size(0)).index_add(0, edge_index[1], x.sum(1)[edge_index[0]])
+        logits = torch.nn.functional.one_hot(self.classes[(near > 0).long()], self.scale.numel())
+        return 100 * logits + self.scale
+
+
+class Pushing(Greedy):
+    """Injects one node next to each target, of features that all have one value."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __call__(self, model, data, target_nodes, budget, generator):  # type: ignore[no-untyped-def]
+        n, t = data.x.size(0), target_nodes.numel()
+        x = torch.cat([data.x, data.x.new_full((t, data.x.size(1)), self.value)])
+        edges = torch.stack([torch.arange(n, n + t), target_nodes])
+        return PerturbedGraph(x, torch.cat([data.edge_index, edges, edges.flip(0)], 1), n)
+
+
+def test_an_attack_weaker_than_chance_is_told_and_a_stronger_one_is_not(
+    run: Run, make_datamodule: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Baseline(Pushing):
+        """What is no baseline itself is compared with one."""
+
+    datamodule = make_datamodule()
+    shares = datamodule.graph.y[datamodule.target_nodes].bincount() / 20
+    common, rare = int(shares.argmax()), int(shares.argmin())
+    low, high = 100 * shares[rare].item(), 100 * shares[common].item()
+    assert low < high
+
+    def sign(in_channels: int, out_channels: int) -> nn.Module:
+        return Sign(out_channels, above=common, below=rare)
+
+    parts = {"model": sign, "threat": WhiteBox(), "budget": Budget(20, 1, (-100.0, 100.0))}
+    weak, strong = Pushing(99.0), Pushing(-99.0)
+    monkeypatch.setitem(perturbed.BASELINES, "injection", Baseline(-99.0))
+    (told,) = run(attacks={"weak": weak}, **parts).warnings["weak"]
+    assert told == f"weaker than chance: {high:.2f} % against {low:.2f} %"
+    monkeypatch.setitem(perturbed.BASELINES, "injection", Baseline(99.0))
+    assert run(attacks={"strong": strong}, **parts).warnings == {}
 
 
 def test_an_attack_that_breaks_its_budget_is_told(run: Run) -> None:

@@ -15,6 +15,7 @@ CONFIG: dict[str, Any] = {
     "threads": 1,
     "model": {"num_layers": 3},
     "surrogates": {"appnp": {"num_layers": 3}},
+    "threat": {"surrogates": {"appnp": {"num_layers": 3}}},
     "fidelity": {"num_steps": 2},
 }
 
@@ -34,6 +35,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     [
         ("paths.outputs", "elsewhere"),
         ("threads", 2),
+        ("download", True),
+        ("download", False),
         ("training.progress_bar", False),
         ("dataset.source.folder.root", "/other"),
         ("logger", {"_target_": "x"}),
@@ -82,8 +85,12 @@ def test_a_key_that_came_later_makes_no_other_cell_at_its_old_value(
     assert cell_id(changed(path, as_before)) == cell_id(CONFIG)
 
 
-def test_a_part_counts_by_its_name_whatever_keys_are_passed_over_within_it() -> None:
-    assert shaping(CONFIG | {"download": True})["download"] is True
+def test_a_surrogates_key_that_came_later_makes_no_other_cell_either() -> None:
+    config = changed("surrogates.appnp.variant", "original")
+    config["threat"] = {"surrogates": config["surrogates"]}  # as Hydra resolves it
+    assert cell_id(config) == cell_id(CONFIG)
+    config["threat"]["surrogates"]["appnp"]["variant"] = "grb"
+    assert cell_id(config) != cell_id(CONFIG)
 
 
 def test_the_variant_of_a_model_makes_another_cell() -> None:

@@ -444,3 +444,16 @@ def test_the_other_reading_is_the_same_model(case: Case) -> None:
     assert "fidelity=paper" in case
     assert recipe(other) == recipe(case)
     assert "flow" not in recipe(case)
+
+
+@every_case
+def test_trains_in_mixed_precision(case: Case, x: Tensor, edge_index: Tensor) -> None:
+    model, x = build(case).float().train(), x.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(x, edge_index)
+        loss = F.cross_entropy(logits, LABELS)
+    loss.backward()
+    assert loss.isfinite()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    assert gradients
+    assert all(g.isfinite().all() for g in gradients)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, GNNGuard
 from robust_diffusion.models.variants import with_adjoint, with_gradient
@@ -49,6 +50,12 @@ def test_the_derivative_of_a_copy_is_switched(adjoint: bool) -> None:
     for solvers in ((layer.solver, old.solver) for layer, old in zip(variant.layers, model.layers)):  # noqa: B905
         first, second = ({**vars(s), "adjoint": None} for s in solvers)
         assert first == second
+
+
+def test_a_solver_that_needs_the_adjoint_keeps_it() -> None:
+    model = build_model(GUARDED, solver=Solver("scipy_solver", adjoint=True))
+    with pytest.raises(ConfigError, match=r"threat\.adjoint=false: .*scipy_solver"):
+        with_adjoint(model, adjoint=False)
 
 
 def test_a_model_without_a_switch_is_copied() -> None:

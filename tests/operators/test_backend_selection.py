@@ -251,3 +251,10 @@ def test_the_command_line_refuses_an_unknown_backend_in_one_line(cli: Callable[.
     assert outcome.status == 1
     assert outcome.err.splitlines() == [outcome.error]
     assert outcome.error.startswith("error: backend=nonsense: unknown; use one of auto, compiled")
+
+
+def test_the_compiled_kernels_are_in_effect_on_the_cpu_alone() -> None:
+    for name, elsewhere in (("compiled", "torch"), ("torch", "torch"), ("reference", "reference")):
+        with backend(name):
+            assert current_backend("cpu") == name
+            assert current_backend("cuda") == elsewhere

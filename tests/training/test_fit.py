@@ -162,6 +162,15 @@ def test_a_device_that_is_not_there_is_the_users_error(
         fit(Linear(), make_datamodule(), directory=tmp_path)
 
 
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
+def test_a_precision_that_weights_alone_would_have_is_refused(
+    make_datamodule: Make, tmp_path: Path, precision: str
+) -> None:
+    fit = Fit(partial(pl.Trainer, precision=precision, accelerator="cpu"), max_epochs=1)
+    with pytest.raises(ConfigError, match=rf"trainer.precision={precision}.*bf16-mixed"):
+        fit(Linear(), make_datamodule(), directory=tmp_path)
+
+
 @pytest.fixture
 def _handler() -> Any:
     handler = signal.getsignal(signal.SIGINT)

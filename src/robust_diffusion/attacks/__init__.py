@@ -19,6 +19,7 @@ from robust_diffusion.attacks.modification.dice import DICE
 from robust_diffusion.attacks.modification.pgd_modification import PGDModification
 from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD
 from robust_diffusion.attacks.modification.random_flip import RandomFlip
+from robust_diffusion.attacks.randomness import seeded
 
 __all__ = [
     "AGIA",
@@ -38,5 +39,6 @@ __all__ = [
     "RandomInjection",
     "SpentBudget",
     "attack_labels",
+    "seeded",
     "spent_budget",
 ]

@@ -12,13 +12,14 @@ import torch
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
-from robust_diffusion.attacks import Attack, Budget
+from robust_diffusion.attacks import Attack, Budget, seeded
 from robust_diffusion.checks import check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.perturbed import Attacker
 from robust_diffusion.evaluation.threat import ThreatModel
 from robust_diffusion.evaluation.trained import TrainedModel, Trainer
+from robust_diffusion.operators import current_backend
 from robust_diffusion.solver import count_evaluations
 from robust_diffusion.store import ArtifactStore
 from robust_diffusion.training import Fit
@@ -50,6 +51,7 @@ class CellResult:
         warnings: Per attack, what is wrong with it: a broken limit, no effect, weaker than chance.
         reused: What was taken from the store instead of computed.
         files: Entries of the store: the victim, and each perturbed graph.
+        backend: Of the operators, on the device where the cell ran.
     """
 
     accuracy: dict[str, float]
@@ -66,6 +68,7 @@ class CellResult:
     warnings: dict[str, list[str]]
     reused: list[str]
     files: dict[str, str]
+    backend: str
 
 
 def evaluate_cell(
@@ -87,8 +90,9 @@ def evaluate_cell(
     """Train a victim, attack as the threat model says, and test on all graphs.
 
     Evasion: the victim is trained on the clean graph and never sees an attacked one before the
-    test. The random state is set anew from `seed` for each model and each attack, so that all
-    victims of one seed face the same attacked graphs, computed once and shared through the store.
+    test. The random state is set anew from `seed` for each model, each attack and the test, so that
+    all victims of one seed face the same attacked graphs, computed once and shared through the
+    store, and a cell that finds them there has the same result.
 
     Args:
         datamodule: The graph; the attacked test graphs are added to it.
@@ -138,7 +142,8 @@ def evaluate_cell(
     attacks_made = _attack(threat, attacks, shaped_by, victim, train, budget, device)
     nfe = _evaluations(victim, datamodule, device)
     start = time.perf_counter()
-    tested = fit.test(victim.model, datamodule, trainer)
+    with seeded(seed):  # a model may sample at test time
+        tested = fit.test(victim.model, datamodule, trainer)
     seconds = {"test": time.perf_counter() - start}
     exact = {name: _exact(value, targets.numel()) for name, value in tested.accuracy.items()}
     members = {"clean": ["clean"], **attacks_made.graphs}
@@ -163,6 +168,7 @@ def evaluate_cell(
         warnings=_warnings(attacks_made, tested.not_finite, targets.numel()),
         reused=(["victim"] if victim.reused else []) + attacks_made.reused,
         files={"victim": victim.path.name} | attacks_made.files,
+        backend=current_backend(device.type),
     )
 
 

@@ -10,6 +10,7 @@ from robust_diffusion.hashes import canonical_json
 SHOWN = frozenset(
     [
         "backend",
+        "download",
         "experiment",
         "force",
         "logger",
@@ -28,6 +29,8 @@ LATER: Mapping[str, tuple[Any, ...]] = {
     "model.negative_degree": ("zero",),
     "surrogates.gcn_svd.negative_degree": ("zero",),
     "surrogates.appnp.variant": ("original",),
+    "threat.surrogates.gcn_svd.negative_degree": ("zero",),
+    "threat.surrogates.appnp.variant": ("original",),
     "fidelity.appnp": ("original", "grb"),  # what reads these holds them, too
     "fidelity.pgd_steps": (100, 5),
 }
@@ -57,7 +60,8 @@ def cell_id(config: Mapping[str, Any]) -> str:
     shaped_by = shaping(config)
     path = config.get("dataset", {}).get("source", {}).get("path")
     files = _content(Path(path)) if isinstance(path, str) and Path(path).exists() else {}
-    text = canonical_json(shaped_by | {"files": files}, "config")
+    # Ids have always counted the default of `download`, which shapes nothing.
+    text = canonical_json(shaped_by | {"download": True, "files": files}, "config")
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

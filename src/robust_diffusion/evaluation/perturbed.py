@@ -19,6 +19,7 @@ from robust_diffusion.attacks import (
     RandomFlip,
     RandomInjection,
     SpentBudget,
+    seeded,
     spent_budget,
 )
 from robust_diffusion.attacks.audit import audit
@@ -143,13 +144,14 @@ class Attacker:
         known = Data(x=self.graph.x, edge_index=self.graph.edge_index)
         if self.knows_labels:
             known.y = self.graph.y
-        perturbed = attack(
-            attacked.model.to(self.device),
-            known.to(self.device),
-            self.target_nodes.to(self.device),
-            self.budget,
-            torch.Generator().manual_seed(self.seed),
-        )
+        with seeded(self.seed):  # a model may sample by the global generator
+            perturbed = attack(
+                attacked.model.to(self.device),
+                known.to(self.device),
+                self.target_nodes.to(self.device),
+                self.budget,
+                torch.Generator().manual_seed(self.seed),
+            )
         return PerturbedGraph(
             perturbed.x.cpu(), perturbed.edge_index.cpu(), perturbed.num_original_nodes
         )
@@ -187,7 +189,7 @@ class Attacker:
         assert x is not None
         assert edges is not None
         model = attacked.model.to(self.device)
-        with torch.no_grad():
+        with torch.no_grad(), seeded(self.seed):
             logits = model(x.to(self.device), edges.to(self.device)).cpu()
         return logits.argmax(1)[self.target_nodes]  # type: ignore[no-any-return]
 

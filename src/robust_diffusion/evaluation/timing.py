@@ -139,7 +139,7 @@ def _place(device: torch.device) -> dict[str, Any]:
         "device": cpu_name() if on_cpu else torch.cuda.get_device_name(device),
         "kind": device.type,
         "threads": torch.get_num_threads(),
-        "backend": current_backend(),
+        "backend": current_backend(device.type),
     }
 
 

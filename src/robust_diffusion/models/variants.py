@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from torch import nn
 
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.gcn_svd import GCNSVD
 from robust_diffusion.models.guard import Gradient, Guard
 from robust_diffusion.solver import Solver
@@ -33,11 +34,18 @@ def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
     Args:
         model: Any model; one without a solver is copied as it is.
         adjoint: By the adjoint equation.
+
+    Raises:
+        ConfigError: The solver is differentiated by the adjoint equation only.
     """
     model = copy.deepcopy(model)
     for module in model.modules():
         solver = getattr(module, "solver", None)
         if isinstance(solver, Solver):
+            if solver.method == "scipy_solver" and not adjoint:
+                raise ConfigError(
+                    "threat.adjoint=false: solver.method=scipy_solver needs the adjoint equation"
+                )
             module.solver = Solver(  # type: ignore[assignment]
                 solver.method,
                 num_steps=solver.num_steps,

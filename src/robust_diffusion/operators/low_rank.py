@@ -114,6 +114,7 @@ class _LowRankProduct(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         (z,) = ctx.saved_tensors
         factors: LowRank = ctx.factors
+        grad = grad.to(z.dtype)  # of a lower precision if the product was taken under autocast
         grad_z = grad_weight = None
         if ctx.needs_input_grad[0]:
             u, s, v = (part.to(z.dtype) for part in (factors.u, factors.s, factors.v))

@@ -14,7 +14,7 @@ from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import check_choice, check_number, check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.training.interrupt import ctrl_c_passes
@@ -23,6 +23,9 @@ from robust_diffusion.training.progress import EpochProgressBar
 from robust_diffusion.training.warnings import quiet_lightning
 
 log = logging.getLogger(__name__)
+
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+"""Of training; graphs, attacks and tests are of single precision."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +216,7 @@ class Fit:
 
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
         try:
-            return self._trainer(**arguments)
+            trainer = self._trainer(**arguments)
         except (MisconfigurationException, ValueError) as error:
             given = getattr(self._trainer, "keywords", {})
             reason = str(error).rstrip(".!")
@@ -221,3 +224,5 @@ class Fit:
                 f"trainer.accelerator={given.get('accelerator')}, "
                 f"trainer.devices={given.get('devices')}: {reason}; trainer=cpu runs anywhere"
             ) from error
+        check_choice("trainer.precision", trainer.precision, PRECISIONS)
+        return trainer

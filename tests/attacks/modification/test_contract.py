@@ -7,6 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, spent_budget
+from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.base import edge_ids
 from tests.attacks.contract import clean, graph, make, names, run, trained
 
@@ -87,7 +88,10 @@ def test_spent_is_what_was_used(attack: Attack) -> None:
 
 def test_limits_that_the_clean_graph_exceeds_push_nothing_further_out(attack: Attack) -> None:
     narrow = Budget(0, 0, (-0.05, 0.05), node_ratio=1.0, epsilon=0.02)
-    check_within(run(attack, budget=narrow), narrow, graph().index_test)
+    perturbed, targets = run(attack, budget=narrow), graph().index_test
+    check_within(perturbed, narrow, targets)
+    limits = {"feature_limits": narrow.limits, "node_ratio": 1.0, "epsilon": 0.02}
+    assert not audit(graph(), perturbed, kind="modification", target_nodes=targets, **limits)
 
 
 def test_a_graph_without_edges_at_the_targets_keeps_its_edges(attack: Attack) -> None:

@@ -19,7 +19,6 @@ class Changes:
         nodes: Their numbers.
         before: Their features before.
         after: Their features after.
-        written: Which of these differ.
     """
 
     def __init__(self, x: Tensor, reference: Tensor) -> None:
@@ -27,7 +26,6 @@ class Changes:
         x, reference = x[:rows], reference[:rows]
         self.nodes = (x != reference).any(1).nonzero()[:, 0]
         self.before, self.after = reference[self.nodes], x[self.nodes]
-        self.written = self.after != self.before
 
 
 def form_violations(x: Tensor, reference: Tensor) -> list[Violation]:
@@ -46,7 +44,7 @@ def form_violations(x: Tensor, reference: Tensor) -> list[Violation]:
 
 
 def limit_violations(
-    x: Tensor, numbers: Tensor, limits: tuple[float, float], written: Tensor | None = None
+    x: Tensor, numbers: Tensor, limits: tuple[float, float], before: Tensor | None = None
 ) -> list[Violation]:
     """Features out of range.
 
@@ -54,14 +52,16 @@ def limit_violations(
         x: Features of some nodes.
         numbers: These nodes.
         limits: Smallest and largest value; they count as the type of `x` rounds them.
-        written: Which of the features to look at; all if absent.
+        before: What the features were; one that was out of range already may be anything up to it.
     """
     low, high = rounded_outwards(limits[0], x.dtype, -1), rounded_outwards(limits[1], x.dtype, 1)
     values = x.double()
-    beyond = torch.maximum(low - values, values - high)
+    below, above = low - values, values - high
+    if before is not None:
+        below = torch.minimum(below, before.double() - values)
+        above = torch.minimum(above, values - before.double())
+    beyond = torch.maximum(below, above)
     beyond = beyond.nan_to_num(nan=-math.inf, posinf=math.inf)
-    if written is not None:
-        beyond = beyond.masked_fill(~written, -math.inf)
     if not (count := int((beyond > 0).sum())):
         return []
     rows = (beyond > 0).any(1)

@@ -38,7 +38,7 @@ def modification_violations(
     return [
         *_changed_nodes(changes, targets, node_ratio),
         *_largest_change(changes, epsilon),
-        *limit_violations(changes.after, changes.nodes, limits, changes.written),
+        *limit_violations(changes.after, changes.nodes, limits, changes.before),
         *_flipped(edges, original, targets, edge_ratio),
     ]
 

@@ -2,8 +2,7 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -16,6 +15,7 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack, edges_at
 from robust_diffusion.attacks.modification.pairs import TargetPairs
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
+from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.checks import check_choice, check_number, check_whole
 from robust_diffusion.errors import ConfigError
 
@@ -68,7 +68,7 @@ class BlockCoordinateAttack(ModificationAttack):
         attack = self.build(LogProbabilities(problem.model))
         attack.pairs = pairs
         attack.loss = attack.metric = self._watched(attack.loss)
-        with seeded(generator):
+        with seeded(int(torch.randint(2**63 - 1, (), generator=generator).item())):
             try:
                 edges, _ = attack.attack(
                     x, edge_index, problem.all_labels, flips, idx_attack=problem.targets
@@ -78,7 +78,7 @@ class BlockCoordinateAttack(ModificationAttack):
                     raise
                 raise ConfigError(
                     f"attacks.{self.name}.block_size={self.block_size}: too few to draw {flips} "
-                    f"different pairs of {pairs.total}; use at least {2 * flips}"
+                    f"different pairs of {pairs.total}; use a larger one"
                 ) from error
         return x, edges
 
@@ -211,13 +211,5 @@ class LogProbabilities(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
         """Log-probabilities of every node."""
-        return F.log_softmax(self.model(x, edge_index, edge_weight), 1)
-
-
-@contextmanager
-def seeded(generator: torch.Generator) -> Iterator[None]:
-    """Seed torch's global generators from this one, and restore them afterwards."""
-    seed = int(torch.randint(2**63 - 1, (), generator=generator).item())
-    with torch.random.fork_rng(range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
+        # PyG keeps its weights in single precision.
+        return F.log_softmax(self.model(x, edge_index, edge_weight.to(x.dtype)), 1)

@@ -56,11 +56,16 @@ def set_backend(name: Backend) -> str:
     return current_backend()
 
 
-def current_backend() -> str:
-    """The backend in effect: compiled, torch or reference."""
+def current_backend(device: str = "cpu") -> str:
+    """The backend in effect: compiled, torch or reference.
+
+    Args:
+        device: Type of the device; the compiled kernels are the CPU's, and elsewhere torch's run.
+    """
     if _Setting.effective is None:
         _Setting.effective = _resolve(_Setting.asked)
-    return _Setting.effective
+    elsewhere = _Setting.effective == "compiled" and device != "cpu"
+    return "torch" if elsewhere else _Setting.effective
 
 
 def kernels_for(*tensors: Tensor, heads: int = 1) -> Kernels | None:
@@ -75,13 +80,13 @@ def kernels_for(*tensors: Tensor, heads: int = 1) -> Kernels | None:
         `reference`, for numbers of other than 32 or 64 bits, and for those of mixed types, which
         autocast makes of them.
     """
-    backend = current_backend()
     dtype, device = tensors[0].dtype, tensors[0].device.type
+    backend = current_backend(device)
     if backend == "reference" or dtype not in _FLOATS or any(x.dtype != dtype for x in tensors):
         return None
     if torch.is_autocast_enabled(device):
         return None
-    if backend == "compiled" and heads in HEADS and device == "cpu":
+    if backend == "compiled" and heads in HEADS:
         return _compiled()
     return _TORCH
 
