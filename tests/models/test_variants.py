@@ -53,7 +53,7 @@ def test_the_derivative_of_a_copy_is_switched(adjoint: bool) -> None:
 
 
 def test_a_solver_that_needs_the_adjoint_keeps_it() -> None:
-    model = build_model(GUARDED, solver=Solver("scipy_solver", adjoint=True))
+    model = build_model(GUARDED, solver=Solver("scipy_solver", rtol=1e-3, atol=1e-3, adjoint=True))
     with pytest.raises(ConfigError, match=r"threat\.adjoint=false: .*scipy_solver"):
         with_adjoint(model, adjoint=False)
 

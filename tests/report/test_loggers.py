@@ -1,6 +1,8 @@
 import builtins
 import csv
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,6 +119,20 @@ def test_where_a_key_is_looked_for(
         (tmp_path / "home" / ".netrc").write_text(netrc)
         (tmp_path / "home" / ".netrc").chmod(0o600)
     assert loggers.has_key() is has_key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [False, True])
+def test_what_wandb_login_writes_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    (tmp_path / "home").mkdir()
+    if named:
+        monkeypatch.setenv("NETRC", str(tmp_path / "keys"))
+    assert not loggers.has_key()
+    command = [sys.executable, "-m", "wandb", "login", "--no-verify", FAKE_KEY]
+    subprocess.run(command, check=True, capture_output=True)
+    assert loggers.has_key()
 
 
 @pytest.mark.slow

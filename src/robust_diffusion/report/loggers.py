@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
+from urllib.parse import urlsplit
 
 import pandas as pd
 import wandb
@@ -18,6 +19,9 @@ from robust_diffusion.evaluation.records import Record
 log = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
+
+FORMER_HOST = "api.wandb.ai"
+"""Of W&B's own server, under which older versions of wandb keep its key."""
 
 SUMMARY = (
     "accuracy",
@@ -176,8 +180,12 @@ def has_key() -> bool:
     """Whether there is an API key of the W&B server that is in use."""
     if os.environ.get("WANDB_API_KEY"):
         return True
-    host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("://")[-1].split("/")[0]
+    url = os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url
+    hosts = {urlsplit(url).netloc}
+    if url == wandb.Settings().base_url:
+        hosts.add(FORMER_HOST)
     try:
-        return netrc.netrc().authenticators(host) is not None
+        logins = netrc.netrc(os.environ.get("NETRC"))
     except (OSError, netrc.NetrcParseError):
         return False
+    return any(logins.authenticators(host) is not None for host in hosts)
