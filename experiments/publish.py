@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.commands.records import FIDELITIES, read_chosen
-from robust_diffusion.errors import DataError
+from robust_diffusion.errors import DataError, RobustDiffusionError
 from robust_diffusion.evaluation.identity import PASSING
 from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.files import write_whole
@@ -74,15 +74,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Publish records, and what is made of them.")
     parser.add_argument("records", nargs="*", type=Path, help="none only rebuilds the views")
     chosen = parser.parse_args()
+    try:
+        records = list(publishable(read_chosen([RECORDS, *chosen.records])))
+        shown = dict(views(records))
+    except RobustDiffusionError as error:
+        sys.exit(f"{error}; nothing is published")
+    made: dict[Path, str | bytes] = {**shown}
+    made[README] = shown_in(README.read_text(encoding="utf-8"), shown)
     if chosen.records:
-        published = read_chosen([RECORDS, *chosen.records])
-        lines = [json.dumps(record, sort_keys=True) + "\n" for record in publishable(published)]
-        # Without the time of compression, so that the same records are the same file.
-        write_whole(RECORDS, gzip.compress("".join(lines).encode(), mtime=0), option="publish:")
-    made = dict(views(read_chosen([RECORDS])))
-    made[README] = shown_in(README.read_text(encoding="utf-8"), made)
+        made[RECORDS] = _compressed(records)
+    # All are made before the first is written.
     for path, text in made.items():
         sys.stdout.write(f"{write_whole(path, text, option='publish:')}\n")
+
+
+def _compressed(records: Iterable[Record]) -> bytes:
+    lines = "".join(json.dumps(record, sort_keys=True) + "\n" for record in records)
+    # Without the time of compression, so that the same records are the same file.
+    return gzip.compress(lines.encode(), mtime=0)
 
 
 def publishable(records: list[Record]) -> Iterator[Record]:
@@ -128,7 +137,9 @@ def views(records: list[Record]) -> Iterable[tuple[Path, str]]:
     latest = latest_by_cell(records)
     for experiment, show in SHOWN.items():
         asked = [
-            r["cell"] for r in records if (r["experiment"], r["scale"]) == (experiment, "full")
+            r["cell"]
+            for r in records
+            if (r["experiment"], r.get("scale", "full")) == (experiment, "full")
         ]
         if cells := [latest[cell] for cell in dict.fromkeys(asked)]:
             shown = show(cells)

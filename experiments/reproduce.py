@@ -42,9 +42,12 @@ def main() -> None:
     if not tested:
         sys.exit(f"{chosen.records}: no cell with an accuracy; name other records")
     drawn = random.Random(chosen.seed).sample(sorted(tested), min(chosen.cells, len(tested)))  # noqa: S311
-    far = [cell for cell in chosen.ids or drawn if not _reproduces(tested[cell], chosen)]
-    if far:
-        sys.exit(f"{len(far)} further than {chosen.tolerance:g} points away: {', '.join(far)}")
+    missed: dict[str, list[str]] = {}
+    for cell in chosen.ids or drawn:
+        if (miss := _reproduce(tested[cell], chosen.tolerance)) is not None:
+            missed.setdefault(miss, []).append(cell)
+    if missed:
+        sys.exit("; ".join(f"{len(ids)} {miss}: {', '.join(ids)}" for miss, ids in missed.items()))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,7 +62,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _reproduces(record: Record, chosen: argparse.Namespace) -> bool:
+def _reproduce(record: Record, tolerance: float) -> str | None:
+    """Run a cell again, and say how it compares; what is missing, if anything is.
+
+    Args:
+        record: Of the cell.
+        tolerance: In points of accuracy.
+    """
     with tempfile.TemporaryDirectory() as folder:
         outputs = Path(folder)
         found = _run(record, outputs)
@@ -67,11 +76,11 @@ def _reproduces(record: Record, chosen: argparse.Namespace) -> bool:
     network = record["flow"] if record["model"] == "graph_pde" else record["model"]
     name += f"{network}, {record['fidelity']}, seed {record['seed']})"
     if found is None or "error" in found:
-        sys.stdout.write(f"{name}: {found['error'] if found else 'did not run'}\n")
-        return False
+        sys.stdout.write(f"{name}: {found['error'] if found else 'left no record'}\n")
+        return "did not run"
     if found["cell"] != record["cell"]:
         sys.stdout.write(f"{name}: its options are other ones today, which give another cell\n")
-        return False
+        return "of other options today"
     differences = {
         graph: 100 * (found["accuracy"][graph] - accuracy)
         for graph, accuracy in record["accuracy"].items()
@@ -79,7 +88,8 @@ def _reproduces(record: Record, chosen: argparse.Namespace) -> bool:
     exact = found["accuracy"] == record["accuracy"]
     told = ", ".join(f"{graph} {value:+.2f}" for graph, value in differences.items())
     sys.stdout.write(f"{name}: {'the same accuracies' if exact else told}\n")
-    return all(abs(value) <= float(chosen.tolerance) for value in differences.values())
+    within = all(abs(value) <= tolerance for value in differences.values())
+    return None if within else f"further than {tolerance:g} points away"
 
 
 def _run(record: Record, outputs: Path) -> Record | None:

@@ -127,6 +127,19 @@ def test_a_cell_that_another_experiment_ran_again_stays_in_the_first_one() -> No
     ]
 
 
+def test_records_that_cannot_be_published_change_nothing(tmp_path: Path) -> None:
+    path, before = tmp_path / "odd.jsonl", (RESULTS / "records.jsonl.gz").read_bytes()
+    path.write_text(json.dumps(finished(cell="c0ffee") | {"accuracy": {"clean": None}}))
+    for named in (path, tmp_path / "missing.jsonl"):
+        command = [sys.executable, str(ROOT / "experiments" / "publish.py"), str(named)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr.endswith("; nothing is published\n")
+        assert str(named) in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert (RESULTS / "records.jsonl.gz").read_bytes() == before
+
+
 def test_published_cells_are_run_again_and_compared(cli: Callable[..., Any]) -> None:
     outcome = cli(
         "-m", "experiment=demo", "scale=smoke", "flow=heat", "seed=1", "logger=none", "attack=speit"
@@ -148,7 +161,11 @@ def test_published_cells_are_run_again_and_compared(cli: Callable[..., Any]) -> 
     other = again(record["accuracy"]["clean"] + 0.02)
     assert "clean -2.00, speit +0.00" in other.stdout
     assert other.returncode == 1
-    assert "1 further than 1.5 points away" in other.stderr
+    assert other.stderr.endswith(f"\n1 further than 1.5 points away: {record['cell']}\n")
+    record["overrides"]["training.learning_rate"] = "-1"
+    failed_again = again(0.5)
+    assert failed_again.returncode == 1
+    assert failed_again.stderr.endswith(f"\n1 did not run: {record['cell']}\n")
 
 
 def test_nothing_tells_where_a_cell_ran() -> None:

@@ -1,6 +1,8 @@
 import argparse
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,13 +43,41 @@ def test_a_named_file_has_to_be_there() -> None:
         read_chosen(chosen("--records", "no.jsonl"))
 
 
-@pytest.mark.parametrize("key", ["accuracy", "seed", "experiment"])
+@pytest.mark.parametrize(
+    "key",
+    ["accuracy", "seed", "experiment", "dataset", "fidelity", "model", "budget", "val_accuracy"],
+)
 def test_what_a_record_lacks_is_named(key: str) -> None:
     record = finished(cell="c0ffee")
     del record[key]
     Path("half.jsonl").write_text(json.dumps(record))
     with pytest.raises(DataError, match=f"half.jsonl: the record of cell c0ffee lacks {key}; drop"):
         read_chosen(["half.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("seed", "0", "a whole number"),
+        ("seed", True, "a whole number"),
+        ("dataset", 3, "a name"),
+        ("accuracy", [0.5], "numbers by test graph"),
+        ("accuracy", {"clean": None}, "numbers by test graph"),
+        ("accuracy", {"clean": math.nan}, "numbers by test graph"),
+        ("val_accuracy", "high", "a number"),
+        ("budget", {}, "what was declared"),
+        (
+            "budget",
+            {"declared": {}, "spent": {"speit": {"injected_nodes": 3}}},
+            "what was declared",
+        ),
+    ],
+)
+def test_what_no_cell_leaves_is_named(key: str, value: Any, what: str) -> None:
+    Path("odd.jsonl").write_text(json.dumps(finished(cell="c0ffee") | {key: value}))
+    match = f"odd.jsonl: the record of cell c0ffee has a {key} that is not {what}.*; drop"
+    with pytest.raises(DataError, match=match):
+        read_chosen(["odd.jsonl"])
 
 
 def test_failures_and_references_need_no_accuracy() -> None:

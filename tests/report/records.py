@@ -88,6 +88,7 @@ def finished(
         "revision": "abc",
         "accuracy": accuracy,
         "mean_accuracy": dict(accuracy),
+        "val_accuracy": 0.8,
         "warnings": {},
         "budget": {
             "declared": dict(limits),

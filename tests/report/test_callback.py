@@ -101,6 +101,32 @@ def test_a_failed_cell_of_a_sweep_ends_in_status_1_after_the_table(
     assert "failed" in capsys.readouterr().out
 
 
+def test_records_that_no_table_can_be_made_of_end_in_status_1_and_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    add("multirun/1/0", cell="c0ffee", accuracy={"clean": None})
+    for show in (PrintResults().on_run_end, PrintResults().on_multirun_end):
+        caplog.clear()
+        with pytest.raises(SystemExit, match="1"):
+            show(config())
+        (line,) = caplog.messages
+        assert line.startswith("no table: outputs/records.jsonl: the record of cell c0ffee lacks")
+
+
+def test_a_defect_of_a_table_ends_in_status_1_and_is_told_whole(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(records: Records) -> None:
+        raise KeyError("missing")
+
+    add("multirun/1/0")
+    shown = PrintResults()
+    monkeypatch.setattr(shown, "_summarize", broken)
+    with pytest.raises(SystemExit, match="1"):
+        shown.on_multirun_end(config())
+    assert "Traceback" in caplog.text
+
+
 def test_no_records_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     PrintResults().on_run_end(config())
     PrintResults().on_multirun_end(config())

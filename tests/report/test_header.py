@@ -105,6 +105,13 @@ def test_options_that_the_table_does_not_have_are_named() -> None:
     ) in said(records)
 
 
+def test_options_below_a_group_that_is_said_elsewhere_are_named() -> None:
+    own = {"fidelity": "released", "threat": "black_box", "trainer": "cpu"}
+    below = {"fidelity.attention": "trained", "threat.fit.max_epochs": "50", "surrogates.x": "1"}
+    header = flows([finished(overrides=own | below)]).header
+    assert header.options == {f"{key}={value}": 1 for key, value in below.items()}
+
+
 def test_a_cell_of_another_table_brings_no_options_that_its_entry_says() -> None:
     theirs = finished(experiment="table-1", overrides={"model": "graph_pde", "dataset": "cora"})
     assert flows([theirs, reference(theirs, "table-3")]).header.options == {}

@@ -211,6 +211,8 @@ def test_a_smoke_run_is_not_compared_with_the_paper() -> None:
     assert "SMOKE RUN" in table.title
     assert table.lines[0].startswith("Smoke run:")
     assert flows([], scale="smoke").lines[-1].endswith("experiment=table-3 scale=smoke runs it.")
+    said = flows([], fidelity="released").lines[-1]
+    assert said.endswith("experiment=table-3 fidelity=released runs it.")
 
 
 def test_smoke_cells_are_no_cells_of_the_paper() -> None:

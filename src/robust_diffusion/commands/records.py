@@ -6,7 +6,8 @@ from pathlib import Path
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.records import Record, is_timing, read_records
+from robust_diffusion.evaluation.record_shape import check_record
+from robust_diffusion.evaluation.records import Record, read_records
 
 FIDELITIES = tuple(sorted(path.stem for path in CONFIG_DIR.glob("fidelity/*.yaml")))
 """The readings of the paper."""
@@ -67,17 +68,4 @@ def read_chosen(named: Sequence[str | Path] | None, *, required: bool = False) -
     for path in paths:
         if (named or required) and not path.is_file():
             raise DataError(f"--records {path}: not found; name a file that a run has written")
-    return [_checked(record, path) for path in paths for record in read_records(path)]
-
-
-def _checked(record: Record, path: Path) -> Record:
-    if "cell" not in record or "reference" in record or "error" in record:
-        return record
-    needed = ["experiment", "seed", "timing" if is_timing(record) else "accuracy"]
-    for key in needed:
-        if key not in record:
-            raise DataError(
-                f"{path}: the record of cell {record.get('cell', '?')} lacks {key}; drop the line, "
-                "or run the cell again with --force"
-            )
-    return record
+    return [check_record(record, path) for path in paths for record in read_records(path)]

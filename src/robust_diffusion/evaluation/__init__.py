@@ -1,7 +1,15 @@
 """Evaluation: one cell's protocol, the threat model, and the records that it leaves."""
 
 from robust_diffusion.evaluation.cell import CellResult, evaluate_cell
-from robust_diffusion.evaluation.records import append_record, read_records
+from robust_diffusion.evaluation.records import append_record, latest_by_cell, read_records
 from robust_diffusion.evaluation.threat import BlackBox, WhiteBox
 
-__all__ = ["BlackBox", "CellResult", "WhiteBox", "append_record", "evaluate_cell", "read_records"]
+__all__ = [
+    "BlackBox",
+    "CellResult",
+    "WhiteBox",
+    "append_record",
+    "evaluate_cell",
+    "latest_by_cell",
+    "read_records",
+]

@@ -1,7 +1,10 @@
 """The Hydra callback that prints the result table when a run or a sweep is over."""
 
+import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from robust_diffusion.checks import check_choice
+from robust_diffusion.errors import RobustDiffusionError
+from robust_diffusion.evaluation.record_shape import check_record
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 from robust_diffusion.report.layout import load_layout
 from robust_diffusion.report.loggers import log_table
@@ -17,6 +22,8 @@ from robust_diffusion.report.paper_table import build_table
 from robust_diffusion.report.render_csv import to_frame
 from robust_diffusion.report.render_markdown import render_markdown
 from robust_diffusion.report.table import rank, summarize
+
+log = logging.getLogger(__name__)
 
 
 class PrintResults(Callback):
@@ -35,18 +42,19 @@ class PrintResults(Callback):
 
     def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the row of a single cell, unless it failed: its error speaks for it."""
-        records = _records_below(config, Path(config.hydra.run.dir))
-        if records and not any("error" in record for record in records):
-            self._show(records)
+        with _exits_on_error():
+            records = _records_below(config, Path(config.hydra.run.dir))
+            if records and not any("error" in record for record in records):
+                self._show(records)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table of all cells, and exit non-zero if any failed."""
-        records = _records_below(config, Path(config.hydra.sweep.dir))
-        if records and "table" in config:
-            _show_paper_tables(config, records)
-        elif records:
-            self._show(records)
-        # Hydra swallows a callback's exceptions, but not an exit.
+        with _exits_on_error():
+            records = _records_below(config, Path(config.hydra.sweep.dir))
+            if records and "table" in config:
+                _show_paper_tables(config, records)
+            elif records:
+                self._show(records)
         if any("error" in record for record in records):
             sys.exit(1)
 
@@ -55,8 +63,21 @@ class PrintResults(Callback):
         print_table(result.title, result.cells, result.keys, result.notes)
 
 
+@contextmanager
+def _exits_on_error() -> Iterator[None]:
+    # Hydra makes a warning of a callback's exceptions, and status 0, but lets an exit pass.
+    try:
+        yield
+    except Exception as error:
+        log.error(  # noqa: TRY400
+            "no table: %s", error, exc_info=not isinstance(error, RobustDiffusionError)
+        )
+        sys.exit(1)
+
+
 def _records_below(config: DictConfig, directory: Path) -> list[Record]:
-    records = read_records(config.paths.records)
+    path = config.paths.records
+    records = [check_record(record, path) for record in read_records(path)]
     start = Path(os.path.relpath(directory, Path(config.paths.records).parent))
     mine = [r for r in records if start in (Path(r["directory"]), *Path(r["directory"]).parents)]
     # A cell that was done before left a reference; its result is where it was first recorded.

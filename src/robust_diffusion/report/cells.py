@@ -93,7 +93,7 @@ def select(cells: Iterable[Cell], line: Line, graph: str, *, timed: bool = False
     variants: dict[str, list[Cell]] = {}
     for cell in cells:
         if is_timing(cell.record) == timed and _fits(cell, line, graph):
-            variants.setdefault(_settings(cell.record, graph), []).append(cell)
+            variants.setdefault(settings_of(cell.record, graph), []).append(cell)
     if not variants:
         return Selection({}, {}, 0)
     chosen = max(variants.values(), key=lambda v: (any(c.finished for c in v), v[-1].asked))
@@ -127,8 +127,13 @@ def _fits(cell: Cell, line: Line, graph: str) -> bool:
     return graph == CLEAN or graph in record.get("config", {}).get("attacks", {})
 
 
-def _settings(record: Record, graph: str) -> str:
-    """What has shaped the result, seed aside; and place of computation, unless that was timed."""
+def settings_of(record: Record, graph: str) -> str:
+    """What has shaped a result, seed aside; and place of computation, unless that was timed.
+
+    Args:
+        record: Of the cell.
+        graph: The test graph, clean or an attack's.
+    """
     config = shaping(record.get("config", {}))
     if is_timing(record):
         parts = ["model", "data", "trainer", "timing"]

@@ -209,7 +209,7 @@ def _options(layout: Layout, records: Sequence[Record]) -> dict[str, int]:
 
     def counts(key: str) -> bool:
         first, last = key.split(".")[0], key.split(".")[-1]
-        return key not in own and first not in SAID_ELSEWHERE | SHOWN and last not in PASSING
+        return key not in own | SAID_ELSEWHERE and first not in SHOWN and last not in PASSING
 
     return dict(
         Counter(

@@ -73,8 +73,12 @@ class PaperTable:
             place = 1 if self.smoke else 0  # behind the line that says so
             lines[place:place] = describe_times(self.layout, list(records.values()), states)
         if set(self.header.states) == {"not run"}:
-            smoke = " scale=smoke" if self.smoke else ""
-            command = f"python -m robust_diffusion.run experiment={self.layout.experiment}{smoke}"
+            options = f"experiment={self.layout.experiment}"
+            if self.header.fidelity != "paper":
+                options += f" fidelity={self.header.fidelity}"
+            if self.smoke:
+                options += " scale=smoke"
+            command = f"python -m robust_diffusion.run {options}"
             return [*lines, f"{command} runs it."]
         return lines
 

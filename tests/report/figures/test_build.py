@@ -1,12 +1,15 @@
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
 from robust_diffusion.evaluation.identity import cell_id
+from robust_diffusion.operators import current_backend, set_backend
 from robust_diffusion.report.figures import build, victims
 from robust_diffusion.report.figures.build import BuiltFigure, Options, build_figure
 from robust_diffusion.report.figures.files import render
@@ -60,7 +63,44 @@ def test_the_same_seed_is_the_same_picture_from_the_store(
     again = build_figure(LIPSCHITZ, smoke)
     assert again.description == built.description
     assert render(again.figure, "png") == render(built.figure, "png")
-    assert again.stem == "lipschitz-cora-paper-seed0-smoke"
+    assert re.fullmatch("lipschitz-cora-paper-seed0-smoke-[0-9a-f]{8}", again.stem)
+    assert again.stem == built.stem
+
+
+def test_figures_of_other_panels_or_options_have_other_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing = (None, {"statistics": {}})
+    monkeypatch.setattr(build, "_panel", lambda *_: nothing)
+    monkeypatch.setattr(build, "draw_panels", lambda *_, **__: Figure())
+    plain = ["scale=smoke", "trainer=cpu", "threads=2", "fidelity=released", "seed=1"]
+    flows = figure_spec("flows")
+
+    def stem(*more: str, **options: Any) -> str:
+        return build_figure(flows, [*plain, *more], Options(**options)).stem
+
+    usual = "flows-cora-released-seed1-smoke"
+    assert stem() == stem("flow=heat,mean_curvature,beltrami") == usual
+    others = [stem("flow=heat"), stem("training.max_epochs=3"), stem(weights="carried")]
+    assert len({usual, *others}) == 4
+    assert all(other.startswith(f"{usual}-") for other in others)
+
+
+def test_the_backend_is_the_one_asked_for(smoke: list[str]) -> None:
+    before = current_backend()
+    cell = victims.compose_cell([*smoke, "dataset=cora", "backend=reference"])
+    try:
+        victims.train_cell(cell, "slow")
+        assert current_backend() == "reference"
+    finally:
+        set_backend(before)
+
+
+def test_force_trains_again(smoke: list[str], built: BuiltFigure) -> None:
+    cell = victims.compose_cell([*smoke, "dataset=cora", "flow.spectral_norm=true"])
+    assert victims.train_cell(cell, "again")[0].reused
+    forced = victims.compose_cell([*smoke, "dataset=cora", "flow.spectral_norm=true", "force=true"])
+    assert not victims.train_cell(forced, "forced")[0].reused
 
 
 def test_a_run_of_the_same_options_has_the_same_cell_and_model(

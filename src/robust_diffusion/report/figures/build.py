@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,16 @@ from robust_diffusion.checks import check_whole
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.provenance import revision, versions
 from robust_diffusion.evaluation.trained import code_hash
+from robust_diffusion.report.cells import CLEAN, settings_of
 from robust_diffusion.report.figures.draw import Panel, draw_panels
 from robust_diffusion.report.figures.embedding import tsne
 from robust_diffusion.report.figures.observe import LAST_HIDDEN, Observation, observe
 from robust_diffusion.report.figures.spec import FigureSpec, Note, Weights, panel_overrides
 from robust_diffusion.report.figures.statistics import EdgeStatistics, edge_statistics
 from robust_diffusion.report.figures.victims import FigureCell, compose_cell, train_cell
+
+IN_NAME = frozenset(["dataset", "fidelity", "seed", "scale"])
+"""Options that the names of a figure's files tell."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +78,7 @@ def build_figure(
     """
     options = options or Options()
     # All composed first, so that a mistyped option of the last panel costs no training.
-    cells = [
-        (panel.title, compose_cell(composed))
-        for panel, composed in panel_overrides(spec, overrides)
-    ]
+    cells = _composed(spec, overrides)
     drawn = [_panel(spec, title, cell, options) for title, cell in cells]
     first = cells[0][1]
     smoke = first.choices.get("scale", "full") == "smoke"
@@ -103,7 +105,24 @@ def build_figure(
         "panels": [about for _, about in drawn],
     }
     stem = f"{spec.name}-{name}-{fidelity}-seed{seed}{'-smoke' if smoke else ''}"
+    usual = [given for given in overrides if given.split("=")[0] in IN_NAME]
+    shown, by_default = _identity(cells, options), _identity(_composed(spec, usual), Options())
+    # Else a figure of other panels or options would take its place.
+    stem += f"-{sha256(shown.encode()).hexdigest()[:8]}" if shown != by_default else ""
     return BuiltFigure(figure, stem, description)
+
+
+def _composed(spec: FigureSpec, overrides: Sequence[str]) -> list[tuple[str, FigureCell]]:
+    return [
+        (panel.title, compose_cell(composed))
+        for panel, composed in panel_overrides(spec, overrides)
+    ]
+
+
+def _identity(cells: Sequence[tuple[str, FigureCell]], options: Options) -> str:
+    """What is drawn, and how, as far as the name of the files does not say it."""
+    settings = [settings_of({"config": cell.config}, CLEAN) for _, cell in cells]
+    return repr((settings, options))
 
 
 def _panel(

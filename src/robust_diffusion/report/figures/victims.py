@@ -16,6 +16,7 @@ from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation.identity import cell_id, shaping
 from robust_diffusion.evaluation.trained import TrainedModel, Trainer
+from robust_diffusion.operators import set_backend
 from robust_diffusion.store import ArtifactStore
 
 
@@ -72,12 +73,14 @@ def train_cell(cell: FigureCell, description: str) -> tuple[TrainedModel, GraphD
     """
     cfg = cell.cfg
     torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
+    set_backend(cfg.backend)
     datamodule = instantiate(cfg.data)
     model, fit = instantiate(cfg.model), instantiate(cfg.training)
     datamodule.setup()
     shaped_by = shaping(cell.config)
     with TemporaryDirectory() as checkpoints:
-        train = Trainer(datamodule, ArtifactStore(cfg.paths.store), cfg.seed, Path(checkpoints))
+        store = ArtifactStore(cfg.paths.store, refresh=cfg.force)
+        train = Trainer(datamodule, store, cfg.seed, Path(checkpoints))
         trained = train(
             "victim",
             model,

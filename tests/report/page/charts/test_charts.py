@@ -118,6 +118,18 @@ def test_a_network_without_a_period_is_a_point_beside_the_curves() -> None:
     assert "MLP: 60.0 / 59.0" in chart.svg
 
 
+def test_a_point_is_of_one_setting_and_each_seed_counts_once() -> None:
+    short = {"training": {"max_epochs": 5}}
+    options = {"experiment": "t-end", "attacks": ("speit",)}
+    look = [finished(0.1, 0.1, seed=s, settings=short, **options) for s in range(3)]
+    runs = [finished(0.8, 0.6, seed=s, **options) for s in (0, 0, 1)]
+    guard = [finished(0.5, 0.4, model="beltrami_guard", **options)]
+    (chart,) = period_curves([*look, *runs, *guard], scale="full", fidelity="paper")
+    assert "Beltrami: 80.0 / 60.0" in chart.svg
+    assert "BeltramiGuard: 50.0 / 40.0" in chart.svg
+    assert "seeds: 2" in chart.svg
+
+
 def test_the_period_runs_from_short_to_long() -> None:
     (chart,) = period_curves(RECORDS, scale="full", fidelity="paper")
     assert chart.title == "Cora, SPEIT"

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from robust_diffusion.evaluation.records import Record, is_timing
 from robust_diffusion.report.axes import DATASETS, GRAPHS, MODELS
-from robust_diffusion.report.cells import CLEAN, cells_of, value_at
+from robust_diffusion.report.cells import CLEAN, Cell, cells_of, select, value_at
+from robust_diffusion.report.layout import Line
 from robust_diffusion.report.page.charts.axis import linear_axis
 from robust_diffusion.report.page.charts.frame import (
     BOTTOM,
@@ -41,19 +42,25 @@ def period_curves(records: Sequence[Record], *, scale: str, fidelity: str) -> li
         scale: full or smoke.
         fidelity: paper or released.
     """
-    charts: dict[tuple[str, str], Curves] = {}
+    measured: dict[tuple[str, str, str, float | None], list[Cell]] = {}
     for cell in cells_of(records, experiment=EXPERIMENT, scale=scale, fidelity=fidelity):
-        if not cell.finished or is_timing(cell.record):
-            continue
-        t_end = value_at(cell.record, "config.model.flow.t_end")
-        period = float(t_end) if isinstance(t_end, int | float) else None
-        label = _label(str(cell.record["flow"] or cell.record["model"]))
-        accuracy = cell.record["accuracy"]
-        for attack in accuracy.keys() - {CLEAN}:
-            curves = charts.setdefault((str(cell.record["dataset"]), attack), {})
-            pair = (100 * accuracy[CLEAN], 100 * accuracy[attack])
-            curves.setdefault(label, {}).setdefault(period, []).append(pair)
+        if cell.finished and not is_timing(cell.record):
+            for attack in cell.record["accuracy"].keys() - {CLEAN}:
+                key = (cell.record["dataset"], attack, _label(cell.record), _period(cell.record))
+                measured.setdefault(key, []).append(cell)
+    charts: dict[tuple[str, str], Curves] = {}
+    for (dataset, attack, label, period), cells in measured.items():
+        # One setting of each point, and each seed once.
+        chosen = select(cells, Line(), attack).finished.values()
+        shares = [cell.record["accuracy"] for cell in chosen]
+        pairs = [(100 * share[CLEAN], 100 * share[attack]) for share in shares]
+        charts.setdefault((dataset, attack), {}).setdefault(label, {})[period] = pairs
     return [_chart(dataset, attack, curves) for (dataset, attack), curves in sorted(charts.items())]
+
+
+def _period(record: Record) -> float | None:
+    t_end = value_at(record, "config.model.flow.t_end")
+    return float(t_end) if isinstance(t_end, int | float) else None
 
 
 def _chart(dataset: str, attack: str, accuracies: Curves) -> Panel:
@@ -112,5 +119,6 @@ def _at(t_end: float | None) -> str:
     return "" if t_end is None else f"T={t_end:g} "
 
 
-def _label(name: str) -> str:
+def _label(record: Record) -> str:
+    name = str(record["flow"] if record["model"] == "graph_pde" else record["model"])
     return MODELS[name][0] if name in MODELS else CONTROLS.get(name, name)
