@@ -61,6 +61,21 @@ def check_number(
     raise ConfigError(f"{key}={value}: must be a finite number {' and '.join(bounds)}".rstrip())
 
 
+def check_flag(key: str, value: object) -> bool:
+    """Return `value` if it is a truth value.
+
+    Args:
+        key: The configuration key that the message names.
+        value: The value to check.
+
+    Raises:
+        ConfigError: It is another value, such as the word `no`, which Python takes for true.
+    """
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key}={value}: must be true or false")
+    return value
+
+
 def check_choice(key: str, value: str, options: Iterable[str]) -> str:
     """Return `value` if it is one of the options.
 

@@ -16,7 +16,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
 
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import check_flag, check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
@@ -67,6 +67,7 @@ def run_and_record(cfg: DictConfig) -> Record:
     check_writable(cfg.paths.records)
     _check_used(cfg, record)
     _check_keys(cfg)
+    check_flag("force", cfg.force)
     # Everything is instantiated before anything is trained, so that a bad value costs no time.
     if not cfg.force and (found := finished_record(cfg.paths.records, record["cell"])):
         log.info("cell %s: done %s; --force repeats it", found["cell"], found["time"])
@@ -197,15 +198,18 @@ def _unused(key: str, value: str, record: Record) -> str | None:
 
 
 def _check_keys(node: DictConfig, path: str = "") -> None:
-    """Refuse a key that the node's target does not take, which it would tell only when called."""
+    """Refuse a key that the node's target does not take, and a flag that is no truth value."""
     if "_target_" in node:
         parameters = inspect.signature(get_object(node["_target_"])).parameters
         takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        for key in () if takes_any else map(str, node):
-            if not key.startswith("_") and key not in parameters:
+        for key in (str(key) for key in node if not str(key).startswith("_")):
+            if key not in parameters and not takes_any:
                 raise ConfigError(
                     f"{path}{key}={node[key]}: unknown key; use one of {', '.join(parameters)}"
                 )
+            kind = parameters[key].annotation if key in parameters else None
+            if kind is bool or (kind == bool | None and node[key] is not None):
+                check_flag(f"{path}{key}", node[key])
     for name, child in node.items():
         if isinstance(child, DictConfig):
             _check_keys(child, f"{path}{name!s}.")

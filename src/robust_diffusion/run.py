@@ -5,6 +5,7 @@ python -m robust_diffusion.run -m flow=heat,mean_curvature,beltrami
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -23,7 +24,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.errors import RobustDiffusionError
+from robust_diffusion.errors import ConfigError, RobustDiffusionError
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,9 @@ PLUGINS = {
     "hydra/launcher=submitit_slurm": "slurm",
 }
 """Options of Hydra's plugins, and the extra that brings each."""
+
+NO_NAME = re.compile(r"[-+\d.]+(e[-+]?\d+)?|true|false|null", re.IGNORECASE)
+"""What Hydra reads as a number, a truth value or nothing, and no option can be called."""
 
 NO_TRIAL = "No trials are completed yet."
 """What Optuna says at the end of a search in which every trial failed."""
@@ -107,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             module, function = COMMANDS[given[0]].split(":")
             getattr(import_module(module), function)(given[1:])
         else:
+            _check_arguments(sys.argv[1:])
             cell()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: finished cells are recorded, this one is not\n")
@@ -117,12 +122,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except Exception as error:
         cause = expected_cause(error)
+        if isinstance(error, OSError) and error.filename:
+            cause = RobustDiffusionError(
+                f"{error.filename}: {error.strerror or error}; name another folder by paths.outputs"
+            )
         if str(error) == NO_TRIAL:
             cause = RobustDiffusionError("every trial failed; the lines above say why")
         if cause is None or traceback:
             raise
         sys.stderr.write(f"error: {describe(cause)}\n")
         sys.exit(1)
+
+
+def _check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse what Hydra would answer with a traceback, or by writing to the root folder."""
+    for argument in arguments:
+        key, equals, value = argument.lstrip("+").partition("=")
+        if equals and key.startswith("paths.") and value in ("", "null", "''", '""'):
+            raise ConfigError(f"{argument}: names no folder; give one, or leave it out")
+        folder = CONFIG_DIR / key
+        if equals and key.isidentifier() and folder.is_dir():
+            options = {path.stem for path in folder.glob("*.yaml")}
+            unknown = [given for given in value.split(",") if NO_NAME.fullmatch(given)]
+            if unknown and not options & set(unknown):
+                raise ConfigError(
+                    f"{key}={value}: unknown; use one of {', '.join(sorted(options))}"
+                )
 
 
 def expected_cause(error: BaseException) -> BaseException | None:
@@ -150,8 +175,12 @@ def describe(error: BaseException) -> str:
                 return f"{group}={option}: not installed; {remedy}"
             options = error.options or sorted(f.stem for f in (CONFIG_DIR / group).glob("*.yaml"))
             return f"{group}={option}: unknown; use one of {', '.join(options)}"
-        case OverrideParseException():
-            return f"{error.override}: cannot be read; write key=value"
+        case OverrideParseException(override=str(override)):
+            key, _, value = override.partition("=")
+            said = f"{override}: cannot be read; write key=value"
+            if value:
+                return f"{said}, and quote a value of other signs: {key}='\"...\"'"
+            return f"{said}, or one of {', '.join(COMMANDS)}" if key.isidentifier() else said
         case ConfigCompositionException(
             __cause__=ConfigKeyError() | ConfigAttributeError() as cause
         ):

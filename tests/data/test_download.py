@@ -99,6 +99,8 @@ def test_the_first_hash_is_kept_and_compared(tmp_path: Path, server: Server) -> 
     data = folder(tmp_path, server.url(NAME, Answer(GOOD)))
     path = data.file(NAME)
     record = path.parent / "sha256.json"
+    assert not record.exists()  # until a graph could be made of it
+    data.keep_hashes()
     assert json.loads(record.read_text()) == {NAME: sha256(GOOD)}
     path.write_bytes(OTHER)
     message = refusal(data)
@@ -111,6 +113,7 @@ def test_the_first_hash_is_kept_and_compared(tmp_path: Path, server: Server) -> 
 def test_the_kept_hash_holds_for_a_second_download(tmp_path: Path, server: Server) -> None:
     data = folder(tmp_path, server.url(NAME, Answer(GOOD)))
     data.file(NAME).unlink()
+    data.keep_hashes()
     server.url(NAME, Answer(OTHER))
     assert f"not the file of sha256 {sha256(GOOD)}" in refusal(data)
     assert names(data.folder) == {"sha256.json"}
@@ -120,10 +123,13 @@ def test_the_kept_hash_holds_for_a_second_download(tmp_path: Path, server: Serve
 
 def test_a_file_put_there_by_hand_is_recorded_too(tmp_path: Path, no_network: None) -> None:
     path = put(tmp_path)
-    assert folder(tmp_path).file(NAME) == path
+    alone = folder(tmp_path)
+    assert alone.file(NAME) == path
+    alone.keep_hashes()
     put(tmp_path, OTHER, "features.npz")
     both = DatasetFolder(tmp_path, "grb-ring", {NAME: {}, "features.npz": {}})
     both.file("features.npz")
+    both.keep_hashes()
     recorded = json.loads((path.parent / "sha256.json").read_text())
     assert recorded == {NAME: sha256(GOOD), "features.npz": sha256(OTHER)}
 
@@ -175,7 +181,7 @@ def test_the_next_mirror_is_tried(
     data = folder(tmp_path, server.url("bad", answer), server.url(NAME, Answer(GOOD)))
     assert data.file(NAME).read_bytes() == GOOD
     assert server.requests == ["/bad", f"/{NAME}"]
-    assert names(data.folder) == {NAME, "sha256.json"}
+    assert names(data.folder) == {NAME}
 
 
 def test_all_mirrors_dead_says_each_reason_and_what_to_do(tmp_path: Path, server: Server) -> None:
@@ -367,6 +373,6 @@ def test_two_processes_at_once_download_once(tmp_path: Path, server: Server) -> 
             worker.kill()
     assert [sizes.get(), sizes.get()] == [len(GOOD)] * 2
     assert server.requests == [f"/{NAME}"]
-    assert names(tmp_path / "grb-ring") == {NAME, "sha256.json"}
+    assert names(tmp_path / "grb-ring") == {NAME}
     with zipfile.ZipFile(tmp_path / "grb-ring" / NAME) as archive:
         assert archive.testzip() is None

@@ -79,6 +79,19 @@ def test_pubmed_on_small_files(compose: Compose, cli: Cli, tmp_path: Path) -> No
     assert (folder / "sha256.json").is_file()
 
 
+def test_what_no_graph_can_be_made_of_is_not_taken_for_good(
+    compose: Compose, tmp_path: Path
+) -> None:
+    folder = write_planetoid(tmp_path / "planetoid" / "PubMed" / "raw", "pubmed")
+    whole = (folder / "ind.pubmed.allx").read_bytes()
+    (folder / "ind.pubmed.allx").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"ind\.pubmed\.allx"):
+        loaded(compose, "pubmed", tmp_path)
+    assert not (folder / "sha256.json").exists()
+    (folder / "ind.pubmed.allx").write_bytes(whole)
+    assert loaded(compose, "pubmed", tmp_path).num_nodes == 60
+
+
 @pytest.mark.parametrize("dataset", FOLDERS)
 def test_an_absent_dataset_says_what_to_fetch_and_where_to_put_it(
     compose: Compose, tmp_path: Path, dataset: str

@@ -75,7 +75,9 @@ EDGE_FREE = {"mlp"}
 def recipe(case: Case) -> DictConfig:
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG_DIR)):
-        small = [*SMALL, *OF_ONE_MODEL.get(option(case), [])]
+        own = hydra.compose("config", overrides=[*case]).model
+        small = [o for o in SMALL if not o.startswith("model.") or o[6:].split("=")[0] in own]
+        small += OF_ONE_MODEL.get(option(case), [])
         model = hydra.compose("config", overrides=[*case, *small]).model
     OmegaConf.resolve(model)
     return model

@@ -162,6 +162,34 @@ def test_a_device_that_is_not_there_is_the_users_error(
         fit(Linear(), make_datamodule(), directory=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"accelerator": "tpu"}, r"trainer\.accelerator=tpu: .*trainer=cpu"),
+        ({"max_steps": "abc"}, r"trainer\.accelerator=cpu, trainer\.max_steps=abc: "),
+        ({"devices": 2}, r"trainer\.devices=2: .*use trainer\.devices=1"),
+        ({"max_epochs": 50}, r"trainer\.max_epochs=50: .*set training\.max_epochs"),
+        ({"logger": True}, r"trainer\.logger=True: .*drop it$"),
+        ({"limit_val_batches": 0}, r"trainer\.limit_val_batches: .*drop them"),
+    ],
+)
+def test_options_of_the_trainer_that_cannot_be_are_refused(
+    make_datamodule: Make, tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    fit = Fit(partial(pl.Trainer, **({"accelerator": "cpu"} | options)), max_epochs=1)
+    with pytest.raises(ConfigError, match=words):
+        fit(Linear(), make_datamodule(), directory=tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"max_steps": 0}, {"check_val_every_n_epoch": 5}])
+def test_without_a_validated_epoch_there_is_no_model(
+    make_datamodule: Make, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    fit = Fit(partial(pl.Trainer, accelerator="cpu", **options), max_epochs=2)
+    with pytest.raises(TrainingError, match="no epoch was trained and validated"):
+        fit(Linear(), make_datamodule(), directory=tmp_path)
+
+
 @pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
 def test_a_precision_that_weights_alone_would_have_is_refused(
     make_datamodule: Make, tmp_path: Path, precision: str

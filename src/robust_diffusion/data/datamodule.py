@@ -15,7 +15,7 @@ from robust_diffusion.checks import check_choice
 from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.split import split_hash
 from robust_diffusion.data.views import induced_view
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.hashes import tensor_hash
 
 Difficulty = Literal["easy", "medium", "hard", "full"]
@@ -59,7 +59,10 @@ class GraphDataModule(pl.LightningDataModule):
         if self._graph is not None:
             return
         graph = copy.copy(self._source())  # the source may hand out one graph twice
-        graph.x = arctan_normalize(graph.x)
+        try:
+            graph.x = arctan_normalize(graph.x)
+        except DataError as error:
+            raise DataError(f"dataset={self.name}: {error}") from error
         every_node = torch.arange(graph.num_nodes)
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
         scored = {

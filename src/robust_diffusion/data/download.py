@@ -58,6 +58,9 @@ class Folder(Protocol):
             DataError: It is not, and cannot be had.
         """
 
+    def keep_hashes(self) -> None:
+        """Told when a graph was made of the files that were asked for."""
+
 
 @dataclass(frozen=True)
 class LocalFolder:
@@ -80,12 +83,15 @@ class LocalFolder:
             raise DataError(f"{path}: not found; put the file there or correct the path")
         return path
 
+    def keep_hashes(self) -> None:
+        """None is kept."""
+
 
 class DatasetFolder:
     """A folder of named files, each with mirrors and, where known, a hash.
 
-    Where no hash is known, that of the first good copy is recorded in `sha256.json` beside the
-    files, and compared from then on.
+    Where no hash is known, that of the first copy of which a graph could be made is recorded in
+    `sha256.json` beside the files (`keep_hashes`), and compared from then on.
 
     Args:
         root: The data directory.
@@ -107,6 +113,7 @@ class DatasetFolder:
         self._relative = path
         self._files = {name: dict(options) for name, options in files.items()}
         self._download_missing = download
+        self._unrecorded: dict[str, str] = {}
 
     @property
     def names(self) -> list[str]:
@@ -169,18 +176,21 @@ class DatasetFolder:
         if expected is None:
             if problem := _unusable(path):
                 raise DataError(f"{path}: cannot be read ({problem}); delete it to fetch it again")
-            self._record(name, found)
+            self._unrecorded[name] = found
         elif found != expected:
             source = "its configuration" if self._files[name].get("sha256") else HASHES
             raise DataError(
                 f"{path}: has sha256 {found}, but {source} says {expected}; delete the file to "
-                "fetch it again, or correct the hash"
+                "fetch it again, or correct the hash there"
             )
 
-    def _record(self, name: str, found: str) -> None:
+    def keep_hashes(self) -> None:
+        """Record the hashes of the files asked for, which have turned out to be good."""
+        if not self._unrecorded:
+            return
         # A folder that cannot be written, such as a shared one, keeps no hashes of its own.
         with contextlib.suppress(OSError), FileLock(self.folder / LOCK):
-            recorded = self._recorded() | {name: found}
+            recorded = self._recorded() | self._unrecorded
             part = self.folder / f".{HASHES}.part"
             part.write_text(json.dumps(recorded, indent=2, sort_keys=True), encoding="utf-8")
             part.replace(self.folder / HASHES)

@@ -259,6 +259,11 @@ def read_torch(path: Path) -> Any:
     require(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise DataError(
+            f"{path}: cannot be read (it is damaged, or holds an object, such as a whole Data, and "
+            "not tensors alone); write it with torch.save(data.to_dict(), path)"
+        ) from error
     except Exception as error:  # torch's unpickler lets whatever damaged bytes cause through
         raise damaged(path, error) from error
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from robust_diffusion.checks import check_whole
 from robust_diffusion.errors import DataError
 
 FEWEST_NODES = 20
@@ -33,7 +34,9 @@ def degree_split(
 
     Raises:
         DataError: The graph is too small to be split.
+        ConfigError: The seed is no whole number of at least 0.
     """
+    check_whole("dataset.source.split_seed", seed, at_least=0)
     if degree.size < FEWEST_NODES:
         raise DataError(
             f"{where}: has {degree.size} nodes, too few to split by degree; it takes at least "

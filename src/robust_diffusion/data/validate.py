@@ -160,14 +160,20 @@ def _labels(labels: NDArray[np.generic], n: int, where: str | Path) -> torch.Ten
     broken = flat[~(np.isfinite(flat) & (flat == np.floor(flat)))]
     if broken.size:
         raise DataError(f"{where}: label {broken[0]} is not whole; number the classes 0..C-1")
+    if (unlabelled := int((flat < 0).sum())) > 0:
+        raise DataError(
+            f"{where}: label {flat.min()} is out of range, as are {unlabelled} in all; number the "
+            "classes 0..C-1, and drop or label the nodes that have none"
+        )
     present = np.sort(flat)
     different = 1 + int((present[1:] != present[:-1]).sum())
-    if present[0] < 0 or present[-1] != different - 1:
-        wrong = present[0] if present[0] < 0 else present[-1]
+    if present[-1] != different - 1:
         raise DataError(
-            f"{where}: label {wrong} is out of range; {different} different labels occur, so "
+            f"{where}: label {present[-1]} is out of range; {different} different labels occur, so "
             f"they must be 0..{different - 1}"
         )
+    if different == 1:
+        raise DataError(f"{where}: labels are all {present[0]}; there must be two classes at least")
     return torch.from_numpy(flat.astype(np.int64))
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch import nn
 
 from robust_diffusion.checks import check_choice, check_number, check_whole
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.training.interrupt import ctrl_c_passes
 from robust_diffusion.training.module import NodeClassification
 from robust_diffusion.training.progress import EpochProgressBar
@@ -24,8 +24,18 @@ from robust_diffusion.training.warnings import quiet_lightning
 
 log = logging.getLogger(__name__)
 
-PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+PRECISIONS = ("32", "32-true", "bf16-mixed", "16-mixed")
 """Of training; graphs, attacks and tests are of single precision."""
+
+OWN = frozenset(
+    ["max_epochs", "logger", "callbacks", "enable_progress_bar", "enable_checkpointing"]
+)
+"""Lightning's options that a fit sets."""
+
+SILENT = frozenset(
+    ["deterministic", "enable_model_summary", "log_every_n_steps", "num_sanity_val_steps"]
+)
+"""Options that every `conf/trainer/` sets, and no error is about."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,7 @@ class Fit:
 
         Raises:
             ConfigError: There is no device such as the trainer is to use.
-            TrainingError: The loss is not finite.
+            TrainingError: The loss is not finite, or no epoch was validated.
         """
         module = NodeClassification(
             model,
@@ -160,6 +170,11 @@ class Fit:
             start = time.perf_counter()
             trainer.fit(module, datamodule)
             seconds = time.perf_counter() - start
+        if not checkpoint.best_model_path:
+            raise TrainingError(
+                "no epoch was trained and validated, so there is no model; the options of trainer "
+                "must let at least one be"
+            )
         best = torch.load(checkpoint.best_model_path, map_location="cpu", weights_only=True)
         module.load_state_dict(best["state_dict"])
         module.eval()
@@ -215,14 +230,31 @@ class Fit:
         return Tested(accuracy, module.not_finite)
 
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
+        given: Mapping[str, Any] = getattr(self._trainer, "keywords", {})
+        for key in arguments.keys() & given.keys() & OWN:
+            raise ConfigError(
+                f"trainer.{key}={given[key]}: is what a fit sets by itself; drop it"
+                + (f", or set {self.key}.{key}" if hasattr(self, key) else "")
+            )
+        if "precision" in given:
+            check_choice("trainer.precision", str(given["precision"]), PRECISIONS)
         try:
             trainer = self._trainer(**arguments)
-        except (MisconfigurationException, ValueError) as error:
-            given = getattr(self._trainer, "keywords", {})
-            reason = str(error).rstrip(".!")
+        except (MisconfigurationException, ImportError, TypeError, ValueError) as error:
+            told = given.keys() - SILENT
+            said = ", ".join(
+                f"trainer.{key}={value}" for key, value in given.items() if key in told
+            )
+            reason = " ".join(str(error).split()).rstrip(".!")
+            raise ConfigError(f"{said}: {reason}; trainer=cpu runs anywhere") from error
+        if trainer.world_size > 1:
             raise ConfigError(
-                f"trainer.accelerator={given.get('accelerator')}, "
-                f"trainer.devices={given.get('devices')}: {reason}; trainer=cpu runs anywhere"
-            ) from error
-        check_choice("trainer.precision", trainer.precision, PRECISIONS)
+                f"trainer.devices={given.get('devices')}: a graph is trained as one batch, so on "
+                "one device; use trainer.devices=1"
+            )
+        if not trainer.limit_train_batches or not trainer.limit_val_batches:
+            raise ConfigError(
+                "trainer.limit_train_batches, trainer.limit_val_batches: every epoch trains and "
+                "validates on the one graph; drop them"
+            )
         return trainer

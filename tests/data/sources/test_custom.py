@@ -171,7 +171,7 @@ N = NUM_NODES
 BAD: dict[str, tuple[Arrays, str]] = {
     "no features": (without(plain(), "features"), "lacks the array features"),
     "no labels": (without(plain(), "labels"), "lacks the array labels"),
-    "no edges": (without(plain(), "edge_index"), "lacks the array adj_data"),
+    "no edges": (without(plain(), "edge_index"), "lacks the array edge_index"),
     "edges flat": (plain(edge_index=BOTH[0]), "it must be 2 x e"),
     "edges in rows": (plain(edge_index=BOTH.T), "it must be 2 x e"),
     "edges fractional": (plain(edge_index=BOTH * 1.0), "it must be 2 x e"),
@@ -183,6 +183,8 @@ BAD: dict[str, tuple[Arrays, str]] = {
     "features none": (plain(features=np.ones((0, 3)), edge_index=BOTH[:, :0]), "no nodes"),
     "features NaN": (plain(features=np.full((N, 2), np.nan)), "not finite"),
     "labels with a gap": (plain(labels=np.arange(N) * 2), "label 38"),
+    "labels of one class": (plain(labels=np.zeros(N)), "must be two classes at least"),
+    "labels lacking": (plain(labels=np.arange(N) % 4 - 1), "drop or label the nodes"),
     "labels one-hot": (plain(labels=np.eye(N)), "labels have shape"),
     "CSR not square": (
         without(plain(), "edge_index") | csr_parts(sp.csr_matrix((3, 4)), "adj"), "(3, 4)",

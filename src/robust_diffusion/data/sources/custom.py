@@ -44,7 +44,7 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
         raise ConfigError(
             "dataset.source.path=null: name a folder in GRB's layout, a .npz or a .pt file"
         )
-    path = Path(path)
+    path = Path(str(path))  # a file may be named 3
     if path.is_dir():
         return load_grb(LocalFolder(path))
     readers = {".npz": read_npz, ".pt": _read_tensors}
@@ -90,6 +90,11 @@ def _either(arrays: Arrays, name: str, alias: str, path: Path) -> NDArray[np.gen
 
 def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.csr_array:
     if "edge_index" not in arrays:
+        if "adj_data" not in arrays:
+            raise DataError(
+                f"{path}: has no edges: lacks the array edge_index, 2 x e node numbers, or else "
+                f"adj_data and its like; it holds {', '.join(arrays)}"
+            )
         parts = pick(
             arrays, [f"adj_{part}" for part in ("data", "indices", "indptr", "shape")], path
         )

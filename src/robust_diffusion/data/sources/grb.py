@@ -33,4 +33,6 @@ def load_grb(folder: Folder) -> Data:
     keys = [f"index_{split}" for split in SPLITS]
     index = pick(read_npz(paths["index.npz"]), keys, paths["index.npz"])
     splits = dict(zip(SPLITS, index, strict=True))
-    return build_graph(adjacency, features, labels, splits, where=folder.folder)
+    graph = build_graph(adjacency, features, labels, splits, where=folder.folder)
+    folder.keep_hashes()
+    return graph

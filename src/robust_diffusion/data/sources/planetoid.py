@@ -66,7 +66,9 @@ def load_planetoid(folder: DatasetFolder, name: str, *, split_seed: int = 0) -> 
     features[test_index], labels[test_index] = test_x, test_y
     adjacency = _adjacency(paths["graph"], n)
     splits = degree_split(np.diff(adjacency.indptr), split_seed, where=where)
-    return build_graph(adjacency, features, labels.argmax(1), splits, where=where)
+    graph = build_graph(adjacency, features, labels.argmax(1), splits, where=where)
+    folder.keep_hashes()
+    return graph
 
 
 def _features(path: Path) -> NDArray[np.float32]:

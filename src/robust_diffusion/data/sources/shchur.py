@@ -43,4 +43,6 @@ def load_shchur(folder: DatasetFolder, *, split_seed: int = 0) -> Data:
     (labels,) = pick(arrays, ["labels"], path)
     undirected = symmetrized(adjacency, where=path)
     splits = degree_split(np.diff(undirected.indptr), split_seed, where=path)
-    return build_graph(undirected, dense(attributes, path), labels, splits, where=path)
+    graph = build_graph(undirected, dense(attributes, path), labels, splits, where=path)
+    folder.keep_hashes()
+    return graph
