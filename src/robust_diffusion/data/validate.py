@@ -160,7 +160,7 @@ def _labels(labels: NDArray[np.generic], n: int, where: str | Path) -> torch.Ten
     broken = flat[~(np.isfinite(flat) & (flat == np.floor(flat)))]
     if broken.size:
         raise DataError(f"{where}: label {broken[0]} is not whole; number the classes 0..C-1")
-    if (unlabelled := int((flat < 0).sum())) > 0:
+    if unlabelled := int(np.count_nonzero(flat.astype(np.float64) < 0)):
         raise DataError(
             f"{where}: label {flat.min()} is out of range, as are {unlabelled} in all; number the "
             "classes 0..C-1, and drop or label the nodes that have none"

@@ -241,10 +241,7 @@ class Fit:
         try:
             trainer = self._trainer(**arguments)
         except (MisconfigurationException, ImportError, TypeError, ValueError) as error:
-            told = given.keys() - SILENT
-            said = ", ".join(
-                f"trainer.{key}={value}" for key, value in given.items() if key in told
-            )
+            said = ", ".join(f"trainer.{k}={v}" for k, v in given.items() if k not in SILENT)
             reason = " ".join(str(error).split()).rstrip(".!")
             raise ConfigError(f"{said}: {reason}; trainer=cpu runs anywhere") from error
         if trainer.world_size > 1:
