@@ -36,6 +36,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("paths.outputs", "elsewhere"),
         ("threads", 2),
         ("download", True),
+        ("flow.t_end", 1),
         ("download", False),
         ("training.progress_bar", False),
         ("dataset.source.folder.root", "/other"),

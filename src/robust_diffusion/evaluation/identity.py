@@ -80,4 +80,5 @@ def _shaping(value: Any, path: str = "") -> Any:
         }
     if isinstance(value, list):
         return [_shaping(child, path) for child in value]
-    return value
+    # 1 and 1.0 are one value to whatever reads it.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
