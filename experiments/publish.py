@@ -53,6 +53,7 @@ COMPARED = {
     "pgd-steps": "test",
     "gcn-svd": "test",
     "degree-leak": "test",
+    "tdgia-limits": "test",
     "guard-gradient": "test",
     "tune-check": "validation",
 }
