@@ -70,10 +70,20 @@ def _description(path: Path) -> dict[str, Any]:
         about = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         about = None
-    if isinstance(about, dict):
+    if isinstance(about, dict) and _has_panels(about):
         return about
     log.warning("%s: not a description of a figure; shown without its caption", path)
     return {}
+
+
+def _has_panels(about: dict[str, Any]) -> bool:
+    panels = about.get("panels", [])
+    return isinstance(panels, list) and all(
+        isinstance(panel, dict)
+        and isinstance(found := panel.get("statistics", {}), dict)
+        and all(isinstance(numbers, dict) for numbers in found.values())
+        for panel in panels
+    )
 
 
 def _statistics(about: dict[str, Any]) -> list[str]:
