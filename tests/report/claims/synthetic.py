@@ -31,6 +31,8 @@ def records_of(
             "fidelity": fidelity,
             "seed": seed,
             "accuracy": {graph: values[index] / 100 for graph, values in accuracy.items()},
+            "val_accuracy": 0.8,
+            "budget": {"declared": {}},
             "config": {"seed": seed},
             **more,
         }
