@@ -1,7 +1,7 @@
 """Run published cells again, and compare their accuracies with those that were recorded.
 
     python experiments/reproduce.py --cells 3
-    python experiments/reproduce.py 6c9bdb99cfe4d940
+    python experiments/reproduce.py dc8025651fa67a7d
 
 Cells are drawn from the records, or named by their ids. Everything is computed anew in a folder of
 its own. On the machine that recorded a cell its accuracies are the same again; on another one

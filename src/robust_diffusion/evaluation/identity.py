@@ -60,8 +60,7 @@ def cell_id(config: Mapping[str, Any]) -> str:
     shaped_by = shaping(config)
     path = config.get("dataset", {}).get("source", {}).get("path")
     files = _content(Path(path)) if isinstance(path, str) and Path(path).exists() else {}
-    # Ids have always counted the default of `download`, which shapes nothing.
-    text = canonical_json(shaped_by | {"download": True, "files": files}, "config")
+    text = canonical_json(shaped_by | {"files": files}, "config")
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
