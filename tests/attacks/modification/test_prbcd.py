@@ -19,9 +19,8 @@ from robust_diffusion.attacks import (
     spent_budget,
 )
 from robust_diffusion.attacks.modification.prbcd import LogProbabilities
-from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.errors import AttackError, ConfigError
-from tests.attacks.contract import clean, graph, random_states, trained
+from tests.attacks.contract import clean, graph, trained
 from tests.attacks.graphs import mean_of_neighbours
 
 Block = type[PRBCD] | type[GRBCD]
@@ -123,16 +122,6 @@ def test_log_probabilities_are_those_of_the_logits() -> None:
     weight = torch.ones(edges.size(1))
     expected = F.log_softmax(trained()(x, edges, weight), 1)
     assert torch.equal(LogProbabilities(trained())(x, edges, weight), expected)
-
-
-def test_seeded_draws_are_the_seeds_and_the_state_is_restored() -> None:
-    def draw(seed: int) -> list[float]:
-        with seeded(seed):
-            return torch.rand(3).tolist()
-
-    before = random_states()
-    assert draw(0) == draw(0) != draw(1)
-    assert random_states() == before
 
 
 @pytest.mark.slow
