@@ -18,13 +18,15 @@ from networks import ONE_STEP, PROGRAMS, YARDSTICK, build, epoch_of, load, netwo
 from torch import nn
 from torch_geometric.data import Data
 from yardstick.gin import sums_first
+from yardstick.graph_sage import pools_whole
 
 from robust_diffusion.attacks import SPEIT, Budget
 from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.models import GCN, GIN, GNNGuard
-from robust_diffusion.models.convs import GINConv
+from robust_diffusion.models import GCN, GIN, GNNGuard, GraphSAGE
+from robust_diffusion.models.convs import GINConv, SAGEConv
+from robust_diffusion.models.stack import LayerStack
 from robust_diffusion.operators import set_backend
 from robust_diffusion.solver import Solver
 from robust_diffusion.training import Fit
@@ -88,22 +90,38 @@ def _prepared_and_plain(
 
 def gin(repeat: int) -> dict[str, Any]:
     """One training epoch of GIN, its neighbours summed after the first Linear and before it."""
-    return {name: _gin(name, max(3, repeat // 3)) for name in (*DATASETS, *BAGS_OF_WORDS)}
+    runs = partial(_two_layers, GIN, GINConv, sums_first, names=("after", "before"))
+    return {name: runs(name, max(3, repeat // 3)) for name in (*DATASETS, *BAGS_OF_WORDS)}
 
 
-def _gin(dataset: str, repeat: int) -> dict[str, Any]:
+def sage(repeat: int) -> dict[str, Any]:
+    """One training epoch of GraphSAGE, its projection pooled in parts and as a whole."""
+    runs = partial(_two_layers, GraphSAGE, SAGEConv, pools_whole, names=("parts", "whole"))
+    return {name: runs(name, max(3, repeat // 3)) for name in ("amazon_computer", *BAGS_OF_WORDS)}
+
+
+def _two_layers(
+    build: type[LayerStack],
+    of: type[nn.Module],
+    written_otherwise: Callable[..., torch.Tensor],
+    dataset: str,
+    repeat: int,
+    *,
+    names: tuple[str, str],
+) -> dict[str, Any]:
+    """An epoch with the package's layers, and with the same ones computed in another way."""
     datamodule = load(dataset)
     views = [copy.copy(datamodule.view(role)) for role in ("train", "val")]
     for view in views:
         view.x = sparse_input(view.x)
     set_backend("auto")
     torch.manual_seed(0)
-    after = GIN(datamodule.num_features, 64, datamodule.num_classes)
-    before = copy.deepcopy(after)
-    for layer in before.layers:
-        if isinstance(layer, GINConv):
-            layer.forward = partial(sums_first, layer)
-    runs = {"after": epoch_of(after, *views), "before": epoch_of(before, *views)}
+    ours = build(datamodule.num_features, 64, datamodule.num_classes)
+    other = copy.deepcopy(ours)
+    for layer in other.layers:
+        if isinstance(layer, of):
+            layer.forward = partial(written_otherwise, layer)
+    runs = dict(zip(names, (epoch_of(ours, *views), epoch_of(other, *views)), strict=True))
     return {name: summary(values) for name, values in by_turns(runs, repeat=repeat).items()}
 
 
@@ -243,6 +261,7 @@ _ALL = (
     words,
     guard,
     gin,
+    sage,
     memory,
     training,
     dopri5,

@@ -61,6 +61,11 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
             f"epoch of GIN, {NAMES[dataset]}, sums after projecting / before",
             programs["before"]["median_ms"] / programs["after"]["median_ms"],
         )
+    for dataset, programs in results.get("sage", {}).items():
+        yield (
+            f"epoch of GraphSAGE, {NAMES[dataset]}, pooled in parts / whole",
+            programs["whole"]["median_ms"] / programs["parts"]["median_ms"],
+        )
     if "rows" in results:
         apart, together = (results["rows"][name]["median_ms"] for name in ("apart", "together"))
         yield "SPEIT, Coauthor, rows that stay apart / put together", together / apart

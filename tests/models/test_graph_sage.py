@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robust_diffusion.models import GraphSAGE
+from robust_diffusion.models import GraphSAGE, convs
 from robust_diffusion.models.convs import SAGEConv
 from robust_diffusion.models.normalization import graph_with_degree
 from tests import oracles
@@ -23,6 +23,15 @@ def test_equals_the_dense_one(weighted: bool) -> None:
 
     expected = dense_stack(model, random_signal(), pool)
     torch.testing.assert_close(model(random_signal(), *given), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_wide_projection_is_pooled_as_a_whole_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    conv, graph, x = SAGEConv(CHANNELS, 2).double(), random_graph(), random_signal()
+    whole = conv(x, graph)
+    monkeypatch.setattr(convs, "POOLED_AT_A_TIME", 3)  # does not divide the number of channels
+    assert CHANNELS > 3
+    torch.testing.assert_close(conv(x, graph), whole, rtol=1e-12, atol=1e-12)
 
 
 def test_pooling_lies_between_the_mean_and_the_maximum() -> None:

@@ -17,6 +17,9 @@ from robust_diffusion.operators import Graph, edge_softmax, gather_dst, gather_s
 SMALLEST_SQUARE = 1e-12
 """Keeps the gradient of a square root finite at 0."""
 
+POOLED_AT_A_TIME = 320
+"""Channels of GraphSAGE's projection: of thousands, as of bags of words, a part stays in cache."""
+
 
 class GCNConv(pyg.GCNConv):  # type: ignore[misc]
     """Weighted sum over incoming edges of x W, plus bias; the graph's weights are as they are."""
@@ -58,9 +61,18 @@ class SAGEConv(pyg.SAGEConv):  # type: ignore[misc]
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
         """Features of every node and its neighbourhood; the weights are those of a mean."""
-        squares = spmm(graph.weight, self.lin(x).relu().square(), graph)
-        pooled = torch.sqrt(squares + SMALLEST_SQUARE)
-        return self.lin_l(pooled) + self.lin_r(x)  # type: ignore[no-any-return]
+        weights, biases = (
+            part.split(POOLED_AT_A_TIME) for part in (self.lin.weight, self.lin.bias)
+        )
+        parts = [
+            self._pooled(F.linear(x, weight, bias), graph)
+            for weight, bias in zip(weights, biases, strict=True)
+        ]
+        return self.lin_l(torch.cat(parts, 1)) + self.lin_r(x)  # type: ignore[no-any-return]
+
+    def _pooled(self, projected: Tensor, graph: Graph) -> Tensor:
+        squares = spmm(graph.weight, projected.relu().square(), graph)
+        return torch.sqrt(squares + SMALLEST_SQUARE)
 
 
 class GINConv(pyg.GINConv):  # type: ignore[misc]
