@@ -51,7 +51,9 @@ def _parser() -> argparse.ArgumentParser:
         help="flows: one panel per flow (flow=a,b,c); lipschitz: Beltrami without and with "
         "spectral normalisation; layer: the diagram of a layer",
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="options of a run"
+    )
     parser.add_argument(
         "--directory", default=DEFAULT_DIRECTORY, help=f"(default: {DEFAULT_DIRECTORY})"
     )
