@@ -147,12 +147,10 @@ def views(records: list[Record]) -> Iterable[tuple[Path, str]]:
             title = f"**experiment={experiment}.** {shown.title}."
             yield RESULTS / f"{experiment}.md", _in_markdown(title, shown.cells, left=0)
     claims = load_claims()
+    recorded = {fidelity: RecordedEvidence(records, fidelity=fidelity) for fidelity in FIDELITIES}
     judged = {
-        fidelity: [
-            judge(claim, RecordedEvidence(records, fidelity=fidelity), claims)
-            for claim in claims.claims.values()
-        ]
-        for fidelity in FIDELITIES
+        fidelity: [judge(claim, evidence, claims) for claim in claims.claims.values()]
+        for fidelity, evidence in recorded.items()
     }
     printed = [judge(claim, PrintedEvidence(), claims) for claim in claims.claims.values()]
     verdicts = side_by_side(judged, printed)

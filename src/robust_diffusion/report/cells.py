@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from robust_diffusion.evaluation.identity import shaping
@@ -32,6 +33,14 @@ class Cell:
     def finished(self) -> bool:
         """It has results."""
         return "error" not in self.record
+
+    def settings(self, graph: str) -> str:
+        """As `settings_of` its record."""
+        return _settings(self._shaping, graph, timed=is_timing(self.record))
+
+    @cached_property
+    def _shaping(self) -> dict[str, Any]:
+        return shaping(self.record.get("config", {}))
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ def select(cells: Iterable[Cell], line: Line, graph: str, *, timed: bool = False
     variants: dict[str, list[Cell]] = {}
     for cell in cells:
         if is_timing(cell.record) == timed and _fits(cell, line, graph):
-            variants.setdefault(settings_of(cell.record, graph), []).append(cell)
+            variants.setdefault(cell.settings(graph), []).append(cell)
     if not variants:
         return Selection({}, {}, 0)
     chosen = max(variants.values(), key=lambda v: (any(c.finished for c in v), v[-1].asked))
@@ -134,8 +143,11 @@ def settings_of(record: Record, graph: str) -> str:
         record: Of the cell.
         graph: The test graph, clean or an attack's.
     """
-    config = shaping(record.get("config", {}))
-    if is_timing(record):
+    return _settings(shaping(record.get("config", {})), graph, timed=is_timing(record))
+
+
+def _settings(config: Mapping[str, Any], graph: str, *, timed: bool) -> str:
+    if timed:
         parts = ["model", "data", "trainer", "timing"]
         return canonical_json({part: config.get(part) for part in parts}, "config")
     parts = ["model", "training", "data"]
