@@ -90,17 +90,17 @@ def _prepared_and_plain(
 
 def gin(repeat: int) -> dict[str, Any]:
     """One training epoch of GIN, its neighbours summed after the first Linear and before it."""
-    runs = partial(_two_layers, GIN, GINConv, sums_first, names=("after", "before"))
+    runs = partial(_written_two_ways, GIN, GINConv, sums_first, names=("after", "before"))
     return {name: runs(name, max(3, repeat // 3)) for name in (*DATASETS, *BAGS_OF_WORDS)}
 
 
 def sage(repeat: int) -> dict[str, Any]:
     """One training epoch of GraphSAGE, its projection pooled in parts and as a whole."""
-    runs = partial(_two_layers, GraphSAGE, SAGEConv, pools_whole, names=("parts", "whole"))
+    runs = partial(_written_two_ways, GraphSAGE, SAGEConv, pools_whole, names=("parts", "whole"))
     return {name: runs(name, max(3, repeat // 3)) for name in ("amazon_computer", *BAGS_OF_WORDS)}
 
 
-def _two_layers(
+def _written_two_ways(
     build: type[LayerStack],
     of: type[nn.Module],
     written_otherwise: Callable[..., torch.Tensor],

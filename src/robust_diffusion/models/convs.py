@@ -18,7 +18,10 @@ SMALLEST_SQUARE = 1e-12
 """Keeps the gradient of a square root finite at 0."""
 
 POOLED_AT_A_TIME = 320
-"""Channels of GraphSAGE's projection: of thousands, as of bags of words, a part stays in cache."""
+"""Channels of GraphSAGE's projection: of thousands, as of bags of words, a part stays in cache.
+
+Features of GRB's Cora, 302, are one part, so that its published cells keep their bits.
+"""
 
 
 class GCNConv(pyg.GCNConv):  # type: ignore[misc]
