@@ -87,9 +87,16 @@ def _reproduce(record: Record, tolerance: float) -> str | None:
     }
     exact = found["accuracy"] == record["accuracy"]
     told = ", ".join(f"{graph} {value:+.2f}" for graph, value in differences.items())
+    told += _elsewhere(record, found)
     sys.stdout.write(f"{name}: {'the same accuracies' if exact else told}\n")
     within = all(abs(value) <= tolerance for value in differences.values())
     return None if within else f"further than {tolerance:g} points away"
+
+
+def _elsewhere(record: Record, found: Record) -> str:
+    """On which processors it was recorded and run again, where they differ."""
+    before, now = (of.get("processor", "one that is not recorded") for of in (record, found))
+    return "" if before == now else f"; recorded on {before}, now on {now}"
 
 
 def _run(record: Record, outputs: Path) -> Record | None:

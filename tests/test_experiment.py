@@ -33,6 +33,7 @@ FIELDS = {
     "nfe",
     "epochs",
     "seconds",
+    "processor",
     "budget",
     "config",
     "overrides",

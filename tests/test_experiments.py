@@ -159,7 +159,10 @@ def test_published_cells_are_run_again_and_compared(cli: Callable[..., Any]) -> 
     )
     assert same.returncode == 0
     other = again(record["accuracy"]["clean"] + 0.02)
-    assert "clean -2.00, speit +0.00" in other.stdout
+    assert other.stdout.endswith(": clean -2.00, speit +0.00\n")
+    here, record["processor"] = record["processor"], "an abacus"
+    elsewhere = again(record["accuracy"]["clean"] + 0.01).stdout
+    assert elsewhere.endswith(f"speit +0.00; recorded on an abacus, now on {here}\n")
     assert other.returncode == 1
     assert other.stderr.endswith(f"\n1 further than 1.5 points away: {record['cell']}\n")
     record["overrides"]["training.learning_rate"] = "-1"

@@ -110,3 +110,13 @@ def test_the_gpu_is_named_where_there_is_one(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A GPU")
     assert provenance.gpu_name() == name
+
+
+def test_what_computes_is_named_with_its_vector_instructions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX9")
+    assert provenance.processor(torch.device("cpu")) == f"{provenance.cpu_name()}, AVX9"
+    assert provenance.processor(torch.device("cuda", 1)) == "GPU 1"
+    assert provenance.processor(torch.device("mps")) == provenance.cpu_name()

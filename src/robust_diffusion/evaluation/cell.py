@@ -17,6 +17,7 @@ from robust_diffusion.checks import check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.perturbed import Attacker
+from robust_diffusion.evaluation.provenance import processor
 from robust_diffusion.evaluation.threat import ThreatModel
 from robust_diffusion.evaluation.trained import TrainedModel, Trainer
 from robust_diffusion.operators import current_backend
@@ -52,6 +53,7 @@ class CellResult:
         reused: What was taken from the store instead of computed.
         files: Entries of the store: the victim, and each perturbed graph.
         backend: Of the operators, on the device where the cell ran.
+        processor: Where it ran; with what is `reused`, another one may have trained or attacked.
     """
 
     accuracy: dict[str, float]
@@ -69,6 +71,7 @@ class CellResult:
     reused: list[str]
     files: dict[str, str]
     backend: str
+    processor: str
 
 
 def evaluate_cell(
@@ -169,6 +172,7 @@ def evaluate_cell(
         reused=(["victim"] if victim.reused else []) + attacks_made.reused,
         files={"victim": victim.path.name} | attacks_made.files,
         backend=current_backend(device.type),
+        processor=processor(device),
     )
 
 

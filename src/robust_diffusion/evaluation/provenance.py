@@ -48,6 +48,20 @@ def gpu_name() -> str | None:
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
+def processor(device: torch.device) -> str:
+    """What computes: the GPU's model, or the CPU's with the vector instructions in use.
+
+    Sums round by both, so that they say whether another machine will find the same bits.
+
+    Args:
+        device: Of the tensors.
+    """
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    name = cpu_name()
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}" if device.type == "cpu" else name
+
+
 def revision() -> str | None:
     """Git commit of this source tree, with `-dirty` if files differ; `None` outside a checkout."""
     folder = Path(__file__).parent

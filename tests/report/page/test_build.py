@@ -167,6 +167,13 @@ def test_a_smoke_page_says_that_it_is_one() -> None:
     assert "1 cell of --scale smoke --fidelity paper" in full.text
 
 
+def test_a_page_names_the_processors_and_how_many_cells_do_not() -> None:
+    named = seeds([0.6, 0.7], processor="Abacus, 13 beads")
+    records = [*named, finished(flow="heat"), timed(machine="a watch")]
+    text = Page(render_page(records)).text
+    assert "Processor Abacus, 13 beads (2 cells); not recorded (1 cell); a watch (1 cell)" in text
+
+
 def test_another_fidelity_is_another_page() -> None:
     records = seeds([0.6, 0.7], fidelity="released")
     released = Page(render_page(records, fidelity="released"))

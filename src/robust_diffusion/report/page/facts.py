@@ -18,6 +18,8 @@ class Facts:
         others: Cells that other pages show: options -> number of cells.
         codes: Version of the code that shapes results -> number of cells.
         revisions: Git commit -> number of cells.
+        processors: GPU, or CPU with its vector instructions -> number of cells; also how many of
+            them do not name it.
         packages: Name and version of what they ran with.
         newest: Date of the newest record of the page's cells, as the record says it.
     """
@@ -28,6 +30,7 @@ class Facts:
     others: Mapping[str, int]
     codes: Mapping[str, int]
     revisions: Mapping[str, int]
+    processors: Mapping[str, int]
     packages: tuple[str, ...]
     newest: str | None
 
@@ -63,6 +66,7 @@ def gather(records: Sequence[Record], *, scale: str, fidelity: str) -> Facts:
         others=dict(sorted(others.items())),
         codes=_counted(shown, "code"),
         revisions=_counted(shown, "revision"),
+        processors=dict(Counter(map(_processor, shown)).most_common()),
         packages=tuple(sorted(versions)),
         newest=max(times, default=None),
     )
@@ -70,3 +74,8 @@ def gather(records: Sequence[Record], *, scale: str, fidelity: str) -> Facts:
 
 def _counted(records: Sequence[Record], key: str) -> dict[str, int]:
     return dict(Counter(str(r[key]) for r in records if r.get(key) is not None).most_common())
+
+
+def _processor(record: Record) -> str:
+    timing = record.get("timing") or {}
+    return str(record.get("processor") or timing.get("device") or "not recorded")
