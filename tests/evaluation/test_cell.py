@@ -75,6 +75,18 @@ def never(*_: Any, **__: Any) -> Any:
     raise AssertionError("nothing may be trained")
 
 
+def test_a_threat_that_cannot_see_the_victim_is_refused_before_training(
+    run: Run, store: ArtifactStore
+) -> None:
+    def scipy(in_channels: int, out_channels: int) -> nn.Module:
+        solver = Solver("scipy_solver", rtol=1e-3, atol=1e-3, adjoint=True)
+        return GraphPDE(in_channels, 8, out_channels, flow=Heat, solver=solver)
+
+    with pytest.raises(ConfigError, match=r"threat\.adjoint=false: .*scipy_solver"):
+        run(model=scipy, threat=WhiteBox(adjoint=False))
+    assert not list(store.directory.rglob("model-*"))
+
+
 def test_tests_the_clean_graph_first_then_each_attack_in_order(run: Run) -> None:
     result = run()
     assert list(result.accuracy) == ["clean", "speit", "tdgia"]

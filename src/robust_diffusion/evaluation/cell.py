@@ -118,7 +118,7 @@ def evaluate_cell(
         Accuracies, counts and times.
 
     Raises:
-        ConfigError: The seed or the budget does not fit.
+        ConfigError: The seed, the budget or the threat does not fit.
         TrainingError: A loss is not finite.
         AttackError: An attack's gradient is not finite.
     """
@@ -129,6 +129,7 @@ def evaluate_cell(
         # Before hours of training, not after.
         budget.check_targets(targets.numel(), attack.kind)
     train = Trainer(datamodule, store, seed, directory)
+    threat.check(train.untrained(model))
     # A callback may change the training, by averaging weights, say.
     further = {"callbacks": shaped_by["callbacks"]} if shaped_by.get("callbacks") else {}
     victim = train(

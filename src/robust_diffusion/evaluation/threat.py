@@ -44,6 +44,16 @@ class ThreatModel(Protocol):
     name: str
     labels: Labels
 
+    def check(self, model: nn.Module) -> None:
+        """Look at a victim before it is trained.
+
+        Args:
+            model: The victim, untrained.
+
+        Raises:
+            ConfigError: The attacker cannot see it as it is configured to.
+        """
+
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
@@ -88,6 +98,9 @@ class BlackBox:
         self._surrogates = surrogates
         self._fit = fit
 
+    def check(self, model: nn.Module) -> None:
+        """Any victim will do; the attacker does not see it."""
+
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
@@ -131,13 +144,19 @@ class WhiteBox:
         self._adjoint = adjoint
         self._gradient = gradient
 
+    def check(self, model: nn.Module) -> None:
+        """Refuse a victim that does not have the derivative asked for."""
+        self._seen(model)
+
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
         """The victim itself, or a copy with another derivative."""
-        model = victim.model
+        return {"victim": AttackedModel(self._seen(victim.model), victim.state, victim.reused)}
+
+    def _seen(self, model: nn.Module) -> nn.Module:
         if self._gradient is not None:
             model = with_gradient(model, self._gradient)
         if self._adjoint is not None:
             model = with_adjoint(model, adjoint=self._adjoint)
-        return {"victim": AttackedModel(model, victim.state, victim.reused)}
+        return model

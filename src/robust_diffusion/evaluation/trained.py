@@ -75,6 +75,17 @@ class Trainer:
     seed: int
     directory: Path
 
+    def untrained(self, build: Callable[..., nn.Module]) -> nn.Module:
+        """A model as it is before its training.
+
+        Args:
+            build: Builds it from the numbers of features and classes.
+        """
+        pl.seed_everything(self.seed, workers=True, verbose=False)
+        return build(
+            in_channels=self.datamodule.num_features, out_channels=self.datamodule.num_classes
+        )
+
     def __call__(
         self,
         kind: str,
@@ -101,15 +112,9 @@ class Trainer:
             callbacks: Further Lightning callbacks of its training.
         """
 
-        def fresh() -> nn.Module:
-            pl.seed_everything(self.seed, workers=True, verbose=False)
-            return build(
-                in_channels=self.datamodule.num_features, out_channels=self.datamodule.num_classes
-            )
-
         def train() -> Artifact:
             fitted = fit(
-                fresh(),
+                self.untrained(build),
                 self.datamodule,
                 directory=self.directory / kind,
                 description=description,
@@ -134,7 +139,7 @@ class Trainer:
         artifact, reused = self.store.get_or_compute("model", key, train)
         if reused:
             log.info("%s: trained before, taken from the store", description)
-        model = fresh()
+        model = self.untrained(build)
         model.load_state_dict(artifact.tensors)
         return TrainedModel(
             model=model.eval(),
