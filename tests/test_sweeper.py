@@ -112,9 +112,36 @@ def test_typing_an_option_narrows_to_the_grids_that_know_it(
     assert plan(params={}, grids=SOLVERS, typed=[typed]) == expected
 
 
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("dataset=planetoid_citeseer", ["dataset=planetoid_citeseer k=1"]),
+        (
+            "dataset=planetoid_citeseer,pubmed",
+            ["dataset=planetoid_citeseer k=1", "dataset=pubmed k=2"],
+        ),
+        ("dataset=citeseer", ["dataset=citeseer k=1"]),
+        ("dataset=custom", ["dataset=custom k=1", "dataset=custom k=2"]),
+    ],
+)
+def test_a_stand_in_runs_where_what_it_stands_in_for_does(typed: str, expected: list[str]) -> None:
+    grids = [{"dataset": "cora,citeseer", "k": "1"}, {"dataset": "pubmed", "k": "2"}]
+    assert [" ".join(cell) for cell in plan(params={}, grids=grids, typed=[typed])] == expected
+
+
 def test_a_value_that_no_grid_knows_runs_once_for_each_of_them() -> None:
     cells = plan(params={}, grids=SOLVERS, typed=["solver=rk4"])
     assert cells == [
+        ["solver=rk4", "solver.num_steps=1"],
+        ["solver=rk4", "solver.num_steps=2"],
+        ["solver=rk4"],
+    ]
+
+
+def test_a_value_that_no_grid_knows_runs_beside_one_that_is_known() -> None:
+    cells = plan(params={}, grids=SOLVERS, typed=["solver=dopri5,rk4"])
+    assert ["solver=dopri5"] in cells
+    assert [cell for cell in cells if "solver=dopri5" not in cell] == [
         ["solver=rk4", "solver.num_steps=1"],
         ["solver=rk4", "solver.num_steps=2"],
         ["solver=rk4"],

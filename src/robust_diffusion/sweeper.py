@@ -11,6 +11,9 @@ from omegaconf import DictConfig
 Cell = dict[str, str]
 """Per option of a cell its override, in the order in which they are given to Hydra."""
 
+STAND_INS = {"citeseer": "planetoid_citeseer"}
+"""Dataset of the paper -> another graph of that name, of which it has no number."""
+
 
 def planned_cells(config: DictConfig) -> list[list[str]]:
     """The overrides of every cell that a sweep will run, in its order.
@@ -38,8 +41,9 @@ def plan(
     """Every combination of the options in `params`, with every one of each grid.
 
     The first of `params` changes slowest. An option typed on the command line takes the place of
-    its values here; where grids differ in it, only those run that know the typed value, so that a
-    solver without steps does not meet a number of steps.
+    its values here; where grids differ in it, a typed value runs in those that know it, so that a
+    solver without steps does not meet a number of steps; one that none knows runs in each. A graph
+    that stands in for a dataset runs where that one does.
 
     Args:
         params: Per option its values in Hydra's grammar, such as `1,2,10` or `range(5)`.
@@ -109,14 +113,22 @@ def _narrowed(
     kept = [dict(grid) for grid in grids]
     for key in [key for key in given if any(key in grid for grid in grids)]:
         values = given.pop(key)
-        knowing = [grid for grid in kept if set(values) & set(grid.get(key, ()))]
-        if knowing:
-            kept = knowing
-            for grid in kept:
-                grid[key] = [value for value in values if value in grid[key]]
-        else:
-            kept = [grid | {key: values} for grid in kept if key in grid]
+        having = [grid for grid in kept if key in grid]
+        strange = [
+            value for value in values if not any(_names(value) & set(grid[key]) for grid in having)
+        ]
+        kept = [
+            grid | {key: chosen}
+            for grid in having
+            if (chosen := [v for v in values if v in strange or _names(v) & set(grid[key])])
+        ]
     return kept
+
+
+def _names(override: str) -> set[str]:
+    """The overrides by which a grid may know this one: itself, and what it stands in for."""
+    instead = {f"dataset={other}": f"dataset={own}" for own, other in STAND_INS.items()}
+    return {override, instead.get(override, override)}
 
 
 def _combinations(options: Mapping[str, Sequence[str]]) -> list[tuple[int, Cell]]:

@@ -32,9 +32,6 @@ DATASETS = {
     "planetoid_citeseer": "Planetoid Citeseer",
 }
 
-STAND_INS = {"citeseer": "planetoid_citeseer"}
-"""Dataset -> another graph of that name, which the paper has no number of."""
-
 GRAPHS = {"clean": "clean", "speit": "SPEIT", "tdgia": "TDGIA", "pgd_modification": "PGD"}
 """Test graphs: the clean one, and an attack's by the name of the attack."""
 

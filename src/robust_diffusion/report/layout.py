@@ -12,8 +12,9 @@ from omegaconf import OmegaConf
 from robust_diffusion.checks import check_choice, check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.report.axes import STAND_INS, choice
+from robust_diffusion.report.axes import choice
 from robust_diffusion.report.printed import NOT_PRINTED, PrintedNumber, printed_number
+from robust_diffusion.sweeper import STAND_INS
 
 Best = Literal["row", "column", "none"]
 Kind = Literal["accuracy", "budgets", "time"]

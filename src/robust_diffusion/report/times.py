@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from robust_diffusion.evaluation.records import Record, is_timing
-from robust_diffusion.report.axes import DATASETS, STAND_INS
+from robust_diffusion.report.axes import DATASETS
 from robust_diffusion.report.cells import Cell
 from robust_diffusion.report.layout import Layout
+from robust_diffusion.sweeper import STAND_INS
 
 TIMED = ("planetoid_citeseer", "cora")
 """Datasets to time for those who lack the table's own, the most alike first."""
