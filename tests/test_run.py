@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -219,6 +220,8 @@ BAD = [
     ("model=true", ["model=true", "unknown", "graph_pde"]),
     ("flow=null", ["flow=null", "unknown", "beltrami"]),
     ("paths.outputs=", ["paths.outputs=", "names no folder"]),
+    ("hydra.job.chdir=True", ["hydra.job.chdir=True", "leave it out"]),
+    ("dataset.name=''", ["dataset.name=:", "must be text"]),
     ("paths.records=null", ["paths.records=null", "names no folder"]),
     ("paths.outputs=/proc/x", ["/proc/x", "paths.outputs"]),
     ("flow=[heat", ["flow=[heat", "key=value"]),
@@ -255,6 +258,25 @@ def test_a_value_of_the_wrong_type_is_told_too(tmp_path: Path) -> None:
         "cell 2 failed: seed=abc: must be a whole number of at least 0",
     ]
     assert done.stdout.count("failed") == 2
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_full_disk_is_one_line(
+    cli: Cli, tiny: list[str], monkeypatch: pytest.MonkeyPatch, *, wrapped: bool
+) -> None:
+    def full(_: object) -> None:
+        error = OSError(errno.ENOSPC, "No space left on device", "a.ckpt")
+        if wrapped:
+            raise RuntimeError("a checkpoint could not be saved") from error
+        raise error
+
+    monkeypatch.setattr("robust_diffusion.experiment.run_and_record", full)
+    outcome = cli(*tiny)
+    assert outcome.status == 1
+    assert outcome.err.splitlines() == [outcome.error]
+    assert outcome.error == (
+        "error: a.ckpt: No space left on device; make room, or name another folder by paths.outputs"
+    )
 
 
 def test_missing_data_files_are_named(cli: Cli, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 python -m robust_diffusion.run -m flow=heat,mean_curvature,beltrami
 """
 
+import errno
 import logging
 import os
 import re
@@ -56,6 +57,9 @@ NO_TRIAL = "No trials are completed yet."
 
 DATA = "ROBUST_DIFFUSION_DATA"
 """Environment variable that names the data directory."""
+
+ELSEWHERE = "name another folder by paths.outputs"
+"""Remedy where results cannot be written."""
 
 INTERRUPTED = 130
 """Exit status of a program that Ctrl-C ended, as shells have it."""
@@ -122,10 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except Exception as error:
         cause = expected_cause(error)
-        if isinstance(error, OSError) and error.filename:
-            cause = RobustDiffusionError(
-                f"{error.filename}: {error.strerror or error}; name another folder by paths.outputs"
-            )
+        if cause is None and isinstance(error, OSError) and error.filename:
+            remedy = "" if given and given[0] in COMMANDS else f"; {ELSEWHERE}"
+            cause = RobustDiffusionError(f"{error.filename}: {error.strerror or error}{remedy}")
         if str(error) == NO_TRIAL:
             cause = RobustDiffusionError("every trial failed; the lines above say why")
         if cause is None or traceback:
@@ -140,6 +143,8 @@ def _check_arguments(arguments: Sequence[str]) -> None:
         key, equals, value = argument.lstrip("+").partition("=")
         if equals and key.startswith("paths.") and value in ("", "null", "''", '""'):
             raise ConfigError(f"{argument}: names no folder; give one, or leave it out")
+        if (key, value.lower()) == ("hydra.job.chdir", "true"):
+            raise ConfigError(f"{argument}: results would be spread over folders; leave it out")
         folder = CONFIG_DIR / key
         if equals and key.isidentifier() and folder.is_dir():
             options = {path.stem for path in folder.glob("*.yaml")}
@@ -159,7 +164,12 @@ def expected_cause(error: BaseException) -> BaseException | None:
         for link in chain:
             if isinstance(link, kind):
                 return link
-    return None
+    return next((link for link in chain if _is_full(link)), None)
+
+
+def _is_full(error: BaseException) -> bool:
+    """The disk has no room left, or the user's share of it."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def describe(error: BaseException) -> str:
@@ -196,6 +206,12 @@ def describe(error: BaseException) -> str:
             return f"{key}: {lines[0]}"
         case HydraException() | OmegaConfBaseException():
             return " ".join(str(error).split())
+    return _unforeseen(error)
+
+
+def _unforeseen(error: BaseException) -> str:
+    if isinstance(error, OSError) and _is_full(error):
+        return f"{error.filename or 'results'}: {error.strerror}; make room, or {ELSEWHERE}"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 

@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from robust_diffusion.commands.audit import run_audit_command
 from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.sources import citation_like_graph
-from robust_diffusion.errors import DataError
+from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.store import Artifact, ArtifactStore
 from tests.conftest import TINY_DATA
 
@@ -179,6 +179,16 @@ def test_what_cannot_be_read_is_an_error(audit: Audit, tmp_path: Path) -> None:
         audit(tmp_path)
     with pytest.raises(HydraException, match=r"budget\.epsilon=0: must be a finite number"):
         audit(write_injection(tmp_path / "result"), "budget.epsilon=0")
+
+
+@pytest.mark.parametrize(
+    "stray", ["+max_injected_nodes=5", "flow=heat", "seed=1", "attacks.speit.num_steps=2"]
+)
+def test_an_option_that_it_does_not_read_is_refused(
+    audit: Audit, tmp_path: Path, stray: str
+) -> None:
+    with pytest.raises(ConfigError, match="audit does not read it; use dataset, difficulty, budg"):
+        audit(write_injection(tmp_path / "result"), stray)
 
 
 def test_nothing_is_downloaded(

@@ -80,6 +80,15 @@ def test_what_no_cell_leaves_is_named(key: str, value: Any, what: str) -> None:
         read_chosen(["odd.jsonl"])
 
 
+def test_a_cell_that_was_run_again_is_whole_again() -> None:
+    half = {key: value for key, value in finished(cell="a").items() if key != "budget"}
+    lines = [half, finished(cell="b"), finished(cell="a", seed=3)]
+    Path("mended.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [(r["cell"], r["seed"]) for r in read_chosen(["mended.jsonl"])] == [("b", 0), ("a", 3)]
+    Path("first.jsonl").write_text(json.dumps(half) + "\n")
+    assert len(read_chosen(["first.jsonl", "mended.jsonl"])) == 2
+
+
 def test_failures_and_references_need_no_accuracy() -> None:
     lines = [failed(cell="a"), reference(finished(cell="b"), "table-1")]
     Path("some.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

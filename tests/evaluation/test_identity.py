@@ -116,6 +116,35 @@ def test_the_users_own_files_count_by_their_content(tmp_path: Path, *, folder: b
     assert cell_id(config) != before
 
 
+@pytest.mark.parametrize("folder", [False, True])
+def test_where_the_users_own_files_lie_makes_no_other_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, folder: bool
+) -> None:
+    def of(path: object) -> str:
+        source = {"path": path}
+        return cell_id(changed("dataset.source", source) | {"data": {"source": dict(source)}})
+
+    monkeypatch.chdir(tmp_path)
+    old, new = Path("2024"), tmp_path / "elsewhere" / "7"
+    new.parent.mkdir()
+    if folder:
+        old.mkdir()
+    file = old / "graph.npz" if folder else old
+    file.write_bytes(b"one")
+    before = of("2024")
+    # Hydra reads a name of digits as a number.
+    assert {of(2024), of("./2024"), of(str(old.resolve()))} == {before}
+    old.rename(new)
+    assert of(str(new)) == before
+    (new / "graph.npz" if folder else new).write_bytes(b"two")
+    assert of(str(new)) != before
+
+
+def test_two_files_that_are_not_there_are_two_cells() -> None:
+    here, there = (changed("dataset.source", {"path": path}) for path in ("here", "there"))
+    assert cell_id(here) != cell_id(there)
+
+
 def test_shaping_drops_keys_at_every_depth() -> None:
     config = {"model": {"_partial_": True, "flow": {"_partial_": True, "heads": 4}}, "paths": {}}
     assert shaping(config) == {"model": {"flow": {"heads": 4}}}

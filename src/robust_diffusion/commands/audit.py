@@ -1,6 +1,7 @@
 """`robust-diffusion audit`: whether perturbed graphs in files are within their budget."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,13 +9,18 @@ from pathlib import Path
 
 import pandas as pd
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 
 from robust_diffusion.attacks import Budget
 from robust_diffusion.attacks.audit import Kind, Violation, audit, perturbed_files, read_perturbed
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.report.markdown import print_table
+
+READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")
+"""Options by which the clean graph, its target nodes and the budget are found."""
 
 
 def run_audit_command(arguments: Sequence[str]) -> None:
@@ -59,6 +65,11 @@ def run_audit_command(arguments: Sequence[str]) -> None:
 
 def _clean(overrides: Sequence[str]) -> tuple[GraphDataModule, Budget]:
     """The clean graph, and the budget for it."""
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        if re.split(r"[./]", override.get_key_element().lstrip("+~"))[0] not in READ:
+            raise ConfigError(
+                f"{override.input_line}: audit does not read it; use {', '.join(READ)}"
+            )
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         cfg = compose("config", ["download=false", *overrides])
     datamodule: GraphDataModule = instantiate(cfg.data)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.record_shape import check_record
+from robust_diffusion.evaluation.record_shape import check_records
 from robust_diffusion.evaluation.records import Record, read_records
 
 FIDELITIES = tuple(sorted(path.stem for path in CONFIG_DIR.glob("fidelity/*.yaml")))
@@ -68,4 +68,4 @@ def read_chosen(named: Sequence[str | Path] | None, *, required: bool = False) -
     for path in paths:
         if (named or required) and not path.is_file():
             raise DataError(f"--records {path}: not found; name a file that a run has written")
-    return [check_record(record, path) for path in paths for record in read_records(path)]
+    return check_records({path: read_records(path) for path in paths})

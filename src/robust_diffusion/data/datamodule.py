@@ -34,7 +34,7 @@ class GraphDataModule(pl.LightningDataModule):
             reading) instead of cutting first (strict).
 
     Raises:
-        ConfigError: An unknown difficulty.
+        ConfigError: A name that is no text, or an unknown difficulty.
     """
 
     def __init__(
@@ -46,6 +46,8 @@ class GraphDataModule(pl.LightningDataModule):
         degree_leak: bool = False,
     ) -> None:
         super().__init__()
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigError(f"dataset.name={name}: must be text, such as \"'{name or 'mine'}'\"")
         check_choice("difficulty", difficulty, get_args(Difficulty))
         self.name = name
         self.difficulty = difficulty

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from robust_diffusion.errors import DataError
@@ -53,7 +54,7 @@ def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
     try:
         check_archive(path)
         with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
+            arrays = {key: _array(file, key, path) for key in file.files}
     except UNREADABLE as error:
         raise damaged(path, error) from error
     for key, array in arrays.items():
@@ -61,6 +62,17 @@ def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
         if not isinstance(array, np.ndarray):
             raise DataError(f"{path}: cannot be read ({key} is no array); fetch the file again")
     return arrays
+
+
+def _array(file: NpzFile, key: str, path: Path) -> NDArray[np.generic]:
+    try:
+        return file[key]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise DataError(
+            f"{path}: cannot be read ({key} holds Python objects); save it as an array of numbers"
+        ) from error
 
 
 def read_sparse(path: Path) -> sp.csr_array:

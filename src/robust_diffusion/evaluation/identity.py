@@ -52,21 +52,30 @@ def shaping(config: Mapping[str, Any]) -> dict[str, Any]:
 def cell_id(config: Mapping[str, Any]) -> str:
     """Short hash of a cell's configuration; two cells of one id have one result.
 
-    The user's own data files count by their content, since their names say nothing.
+    The user's own data files count by their content, since where they lie says nothing.
 
     Args:
         config: The resolved configuration.
     """
     shaped_by = shaping(config)
     path = config.get("dataset", {}).get("source", {}).get("path")
-    files = _content(Path(path)) if isinstance(path, str) and Path(path).exists() else {}
+    files = {} if path is None else _content(Path(str(path)))  # a folder may be named 2024
+    if files:
+        for part in ("dataset", "data"):
+            shaped_by.get(part, {}).get("source", {}).pop("path", None)
     text = canonical_json(shaped_by | {"files": files}, "config")
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _content(path: Path) -> dict[str, str]:
-    found = sorted(path.iterdir()) if path.is_dir() else [path]
-    return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in found if f.is_file()}
+    """Hashes of the files of a folder by their names, or of one file by its suffix."""
+    if path.is_file():
+        return {path.suffix: _hash(path)}
+    return {f.name: _hash(f) for f in sorted(path.glob("*")) if f.is_file()}
+
+
+def _hash(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _shaping(value: Any, path: str = "") -> Any:

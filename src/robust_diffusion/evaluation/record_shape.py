@@ -1,41 +1,54 @@
 """Whether a line of a file of records is one that a cell has left."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.records import Record, is_timing
+from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
 
 Fits = Callable[[Any], bool]
 
 
-def check_record(record: Record, path: str | Path) -> Record:
-    """The record, if tables can be made of it.
+def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
+    """The records of some files, in their order, if tables can be made of them.
+
+    References, failures and lines without a cell pass. What a later record of the same cell has
+    taken the place of is left out where it is not whole.
 
     Args:
-        record: A line of a file; references, failures and lines without a cell pass.
-        path: The file, for the message.
+        found: By the file, for the message, its records.
 
     Raises:
         DataError: Something that tables need is not there, or is not what a cell leaves.
     """
+    latest = latest_by_cell(chain.from_iterable(found.values()))
+    checked = []
+    for path, records in found.items():
+        for record in records:
+            problem = _problem(record)
+            if problem is None:
+                checked.append(record)
+            elif latest[record["cell"]] is record:
+                raise DataError(
+                    f"{path}: the record of cell {record['cell']} {problem}; drop the line, or run "
+                    "the cell again with --force"
+                )
+    return checked
+
+
+def _problem(record: Record) -> str | None:
     if "cell" not in record or "reference" in record or "error" in record:
-        return record
+        return None
     needed = {**IN_ALL, **(TIMED if is_timing(record) else TESTED)}
     for key, (fits, what) in needed.items():
         if key not in record:
-            problem = f"lacks {key}"
-        elif not fits(record[key]):
-            problem = f"has a {key} that is not {what}"
-        else:
-            continue
-        raise DataError(
-            f"{path}: the record of cell {record['cell']} {problem}; drop the line, or run the "
-            "cell again with --force"
-        )
-    return record
+            return f"lacks {key}"
+        if not fits(record[key]):
+            return f"has a {key} that is not {what}"
+    return None
 
 
 def _is_text(value: Any) -> bool:

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.errors import RobustDiffusionError
-from robust_diffusion.evaluation.record_shape import check_record
+from robust_diffusion.evaluation.record_shape import check_records
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 from robust_diffusion.report.layout import load_layout
 from robust_diffusion.report.loggers import log_table
@@ -76,8 +76,8 @@ def _exits_on_error() -> Iterator[None]:
 
 
 def _records_below(config: DictConfig, directory: Path) -> list[Record]:
-    path = config.paths.records
-    records = [check_record(record, path) for record in read_records(path)]
+    path = Path(config.paths.records)
+    records = check_records({path: read_records(path)})
     start = Path(os.path.relpath(directory, Path(config.paths.records).parent))
     mine = [r for r in records if start in (Path(r["directory"]), *Path(r["directory"]).parents)]
     # A cell that was done before left a reference; its result is where it was first recorded.

@@ -91,6 +91,10 @@ LAYOUTS: dict[str, Arrays] = {
         "y": raw_graph()["labels"],
     },
     "CSR": without(plain(), "edge_index") | csr_parts(symmetric(EDGES), "adj"),
+    "edges of weight 0": plain(
+        edge_index=np.concatenate([BOTH, [[0], [9]]], 1),
+        edge_weight=np.append(np.full((BOTH.shape[1], 1), 0.3), 0),
+    ),
     "more than needed": plain(name=np.arange(3)),
 }
 
@@ -182,6 +186,11 @@ BAD: dict[str, tuple[Arrays, str]] = {
     "features flat": (plain(features=np.ones(N)), "features have shape"),
     "features none": (plain(features=np.ones((0, 3)), edge_index=BOTH[:, :0]), "no nodes"),
     "features NaN": (plain(features=np.full((N, 2), np.nan)), "not finite"),
+    "features twice": (plain(x=np.eye(N)), "both features and x; keep one"),
+    "edges twice": (plain(**csr_parts(symmetric(EDGES), "adj")), "both edge_index and adj_data"),
+    "splits twice": (plain(**indices(), **masks()), "by index and one by mask; keep one"),
+    "weights too few": (plain(edge_weight=np.ones(3)), "edge_weight has shape (3,)"),
+    "weights NaN": (plain(edge_weight=np.full(BOTH.shape[1], np.nan)), "one finite number"),
     "labels with a gap": (plain(labels=np.arange(N) * 2), "label 38"),
     "labels of one class": (plain(labels=np.zeros(N)), "must be two classes at least"),
     "labels lacking": (plain(labels=np.arange(N) % 4 - 1), "drop or label the nodes"),
@@ -205,10 +214,21 @@ BAD: dict[str, tuple[Arrays, str]] = {
     "mask in columns": (plain(**masks() | {"val_mask": np.ones((N, 2), bool)}), "true or false"),
     "mask too short": (plain(**masks() | {"val_mask": np.ones(N - 5, bool)}), "(15,)"),
     "mask too long": (plain(**masks() | {"val_mask": np.zeros(N + 1, bool)}), "(21,)"),
-    "mask empty": (plain(**masks() | {"val_mask": np.zeros(N, bool)}), "index_val has shape (0,)"),
+    "mask empty": (plain(**masks() | {"val_mask": np.zeros(N, bool)}), "val_mask has no node"),
     "masks overlap": (plain(**masks() | {"val_mask": masks()["test_mask"]}), "in both index_val"),
     "index beyond": (plain(**indices() | {"index_val": np.array([99])}), "names node 99"),
 }  # fmt: skip
+
+
+def test_weights_that_are_not_read_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    weight = np.ones(BOTH.shape[1])
+    load_custom(write(tmp_path, plain(edge_weight=weight)))
+    assert caplog.messages == []
+    load_custom(write(tmp_path, plain(edge_weight=weight / 2, edge_attr=weight)))
+    assert ["edge_attr is not read" in told for told in caplog.messages] == [True, False]
+    assert caplog.messages[1].endswith("edge_weight holds weights other than 1; they are read as 1")
 
 
 @pytest.mark.filterwarnings("error")

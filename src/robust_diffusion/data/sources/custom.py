@@ -1,5 +1,6 @@
 """A user's own graph."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from robust_diffusion.data.download import LocalFolder
-from robust_diffusion.data.files import csr, pick, read_npz, read_torch
+from robust_diffusion.data.files import NUMBERS, csr, pick, read_npz, read_torch
 from robust_diffusion.data.sources.grb import load_grb
 from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import SPLITS, build_graph, symmetrized
 from robust_diffusion.errors import ConfigError, DataError
+
+log = logging.getLogger(__name__)
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -23,11 +26,12 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     """Read a folder in GRB's layout, or one `.npz` or `.pt` file.
 
     A file holds `features` (or `x`), n x f; `labels` (or `y`), n; and the edges as `edge_index`,
-    2 x e, or as a CSR matrix in `adj_data`, `adj_indices`, `adj_indptr` and `adj_shape`. A split
-    is `index_train`, `index_val` and `index_test`, with or without `index_test_easy`,
-    `index_test_medium` and `index_test_hard`, or `train_mask`, `val_mask` and `test_mask`; without
-    one, nodes are split by degree as GRB does. A `.pt` file holds a dictionary of tensors, as
-    `torch.save(data.to_dict(), path)` writes it from a PyG `Data`.
+    2 x e, or as a CSR matrix in `adj_data`, `adj_indices`, `adj_indptr` and `adj_shape`; what has
+    the weight 0, there or in `edge_weight`, e, is no edge. A split is `index_train`, `index_val`
+    and `index_test`, with or without `index_test_easy`, `index_test_medium` and `index_test_hard`,
+    or `train_mask`, `val_mask` and `test_mask`; without one, nodes are split by degree as GRB does.
+    A `.pt` file holds a dictionary of tensors, as `torch.save(data.to_dict(), path)` writes it from
+    a PyG `Data`.
 
     Args:
         path: Folder or file; `None` is refused, with a message that says what to give.
@@ -83,12 +87,14 @@ def _read_tensors(path: Path) -> Arrays:
 
 
 def _either(arrays: Arrays, name: str, alias: str, path: Path) -> NDArray[np.generic]:
-    return (
-        arrays[alias] if alias in arrays and name not in arrays else pick(arrays, [name], path)[0]
-    )
+    if name in arrays and alias in arrays:
+        raise DataError(f"{path}: holds both {name} and {alias}; keep one of them")
+    return arrays[alias] if alias in arrays else pick(arrays, [name], path)[0]
 
 
 def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.csr_array:
+    if "edge_index" in arrays and "adj_data" in arrays:
+        raise DataError(f"{path}: holds both edge_index and adj_data; keep one of them")
     if "edge_index" not in arrays:
         if "adj_data" not in arrays:
             raise DataError(
@@ -111,8 +117,26 @@ def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.csr_array:
             f"{path}: edge_index names node {wrong}; with {num_nodes} rows of features, nodes are "
             f"0..{num_nodes - 1}"
         )
+    edges = edges[:, _weighted(arrays, path, num_edges=edges.shape[1])]
     listed = np.ones(edges.shape[1], dtype=bool), tuple(edges.astype(np.int64))
     return sp.csr_array(listed, shape=(num_nodes, num_nodes))
+
+
+def _weighted(arrays: Arrays, path: Path, *, num_edges: int) -> NDArray[np.bool_]:
+    """Which edges of the list have a weight other than 0."""
+    if "edge_attr" in arrays:
+        log.warning("%s: edge_attr is not read; weights are named edge_weight", path)
+    weight = arrays.get("edge_weight", np.ones(num_edges))
+    is_real = weight.dtype.kind in NUMBERS and bool(np.isfinite(weight).all())
+    if weight.size != num_edges or not is_real:
+        raise DataError(
+            f"{path}: edge_weight has shape {weight.shape} and type {weight.dtype}; it must be one "
+            f"finite number for each of the {num_edges} edges"
+        )
+    kept: NDArray[np.bool_] = weight.reshape(-1) != 0
+    if (weight.reshape(-1)[kept] != 1).any():
+        log.warning("%s: edge_weight holds weights other than 1; they are read as 1", path)
+    return kept
 
 
 def _splits(arrays: Arrays, path: Path, *, num_nodes: int) -> dict[str, NDArray[np.generic]]:
@@ -124,6 +148,10 @@ def _splits(arrays: Arrays, path: Path, *, num_nodes: int) -> dict[str, NDArray[
                 f"{path}: {name}_mask has shape {mask.shape} and type {mask.dtype}; it must be one "
                 f"true or false for each of the {num_nodes} nodes"
             )
+        if not mask.any():
+            raise DataError(f"{path}: {name}_mask has no node; mark some, or give no masks at all")
+    if by_index and by_mask:
+        raise DataError(f"{path}: holds a split by index and one by mask; keep one of them")
     splits = by_index or {name: np.flatnonzero(mask) for name, mask in by_mask.items()}
     missing = [name for name in ("train", "val", "test") if splits and name not in splits]
     if missing:
