@@ -29,14 +29,18 @@ def test_in_markdown_each_reading_says_how_many_agree() -> None:
     nothing = [build_table(load_layout(3), [])]
     text = render_agreement({"paper": tables, "released": nothing})
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
-    assert ["Reading", "Table 3", "All"] in rows
-    assert ["paper", "1 of 3", "1 of 3"] in rows
-    assert ["released", "-", "-"] in rows
+    assert ["Reading", "Table 3", "All", "Once each"] in rows
+    assert ["paper", "1 of 3", "1 of 3", "1 of 3"] in rows
+    assert ["released", "-", "-", "-"] in rows
     miss = ["3", "Cora SPEIT, Beltrami", "40.00 ± 0.00", "61.87 ± 0.49", "−21.87", "−63.1"]
     assert miss in rows
     assert text.endswith("fidelity=paper: 3 more have one seed or no printed deviation.\n")
 
 
-def test_all_tables_are_counted_together() -> None:
+def test_all_tables_are_counted_together_and_what_they_share_once() -> None:
     text = render_agreement({"paper": [build_table(load_layout(3), RECORDS)] * 2})
-    assert "2 of 6" in text
+    assert [cell.strip() for cell in text.splitlines()[4].split("|")[2:-1]] == [
+        "2 of 6",
+        "2 of 6",
+        "1 of 3",
+    ]

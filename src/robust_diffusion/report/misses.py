@@ -1,6 +1,6 @@
 """Entries that lie further from the printed mean than the spread over seeds explains."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from robust_diffusion.report.entry import BAND
@@ -44,11 +44,14 @@ class Agreement:
         missed: Those beyond two pooled standard deviations, the furthest first.
         agreeing: Per number of a table with entries that can be compared, those within.
         undecided: Number of measured entries of one seed, or whose printed number has no deviation.
+        different: Of the entries, each that tables share counted once: how many agree, and how
+            many there are.
     """
 
     missed: tuple[Miss, ...]
     agreeing: dict[int, int]
     undecided: int
+    different: tuple[int, int]
 
     @property
     def within(self) -> int:
@@ -65,6 +68,7 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
     missed: list[Miss] = []
     agreeing: dict[int, int] = {}
     undecided = 0
+    agrees: dict[Hashable, bool] = {}
     for table in tables:
         number = table.layout.number
         for place, (row, column, entry) in enumerate(table):
@@ -74,6 +78,8 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
                 undecided += 1
                 continue
             agreeing[number] = agreeing.get(number, 0) + (not entry.missed)
+            cells = frozenset(run.record["cell"] for run in entry.runs)
+            agrees[cells, entry.graph, entry.printed.mean] = not entry.missed
             if entry.missed:
                 missed.append(
                     Miss(
@@ -89,7 +95,8 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
                     )
                 )
     missed.sort(key=lambda miss: -abs(miss.deviations))
-    return Agreement(tuple(missed), agreeing, undecided)
+    different = sum(agrees.values()), len(agrees)
+    return Agreement(tuple(missed), agreeing, undecided, different)
 
 
 def render_agreement(readings: Mapping[str, Sequence[PaperTable]]) -> str:
@@ -101,13 +108,17 @@ def render_agreement(readings: Mapping[str, Sequence[PaperTable]]) -> str:
     found = {reading: agreement(tables) for reading, tables in readings.items()}
     numbers = sorted({number for one in found.values() for number in one.agreeing})
     counts = [
-        [reading, *(_count(one, n) for n in numbers), _total(one)] for reading, one in found.items()
+        [reading, *(_count(one, n) for n in numbers), *_totals(one)]
+        for reading, one in found.items()
     ]
     lines = [
         "**Agreement with the paper.** An entry agrees if its mean lies within "
-        f"{BAND:g} pooled standard deviations, sqrt((s_here² + s_paper²) / 2), of the printed one.",
+        f"{BAND:g} pooled standard deviations, sqrt((s_here² + s_paper²) / 2), of the printed one. "
+        "That is a band, which does not narrow with more seeds, and no test; of two samples of "
+        "five from one distribution, one pair in 75 lies further apart. What several tables share "
+        "counts in each of them, and in the last column once.",
         "",
-        *aligned(["Reading", *(f"Table {n}" for n in numbers), "All"], counts, left=1),
+        *aligned(["Reading", *(f"Table {n}" for n in numbers), "All", "Once each"], counts, left=1),
     ]
     headings = ["Table", "Entry", "Here", "Paper", "Difference", "In pooled sd"]
     for reading, one in found.items():
@@ -128,8 +139,11 @@ def _count(found: Agreement, table: int) -> str:
     return f"{within} of {within + sum(miss.table == table for miss in found.missed)}"
 
 
-def _total(found: Agreement) -> str:
-    return f"{found.within} of {found.within + len(found.missed)}" if found.agreeing else "-"
+def _totals(found: Agreement) -> list[str]:
+    if not found.agreeing:
+        return ["-", "-"]
+    within, different = found.different
+    return [f"{found.within} of {found.within + len(found.missed)}", f"{within} of {different}"]
 
 
 def _row(miss: Miss) -> list[str]:

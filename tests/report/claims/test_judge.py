@@ -121,17 +121,21 @@ def test_a_dataset_of_which_nothing_is_known_is_named_not_judged() -> None:
     assert (partly.verdict, partly.absent) == ("not enough data", ())
 
 
-def test_members_are_corrected_for_their_number() -> None:
+@pytest.mark.parametrize(("over", "verdict"), [("all", "supported"), ("average", "supported")])
+def test_members_that_all_have_to_hold_are_not_corrected_for_their_number(
+    over: str, verdict: str
+) -> None:
     models = ["gat", "gin", "appnp", "graph_sage", "robust_gcn", "gcn_svd"]
     each = {"right.model": models}
-    found = claim("greater", left={"model": "beltrami"}, right={}, each=each)
-    # Alone significant (p = 0.02 each), together not.
+    found = claim("greater", left={"model": "beltrami"}, right={}, each=each, over=over)
+    # Each significant alone (p = 0.02).
     others = [record for model in models for record in cells(model, 50)]
     judged = decide(found, cells("beltrami", 51.6), others)
-    raw = [finding.p for finding in judged.findings]
-    assert all(p is not None and p < 0.05 for p in raw)
-    assert all(f.p_holm is not None and f.p_holm > 0.05 for f in judged.findings)
-    assert judged.verdict == "not supported"
+    raw, corrected = ([getattr(f, p) for f in judged.findings] for p in ("p", "p_corrected"))
+    assert max(raw) < 0.05
+    assert (corrected == raw) is (over == "all")
+    assert (min(corrected) > 0.05) is (over == "average")
+    assert judged.verdict == verdict
 
 
 EQUIVALENT = {"left": {"attack": "speit"}, "right": {"attack": "clean"}}
@@ -165,6 +169,28 @@ def test_accuracies_of_the_same_models_are_compared_seed_by_seed() -> None:
     assert judged.verdict == "supported"
     assert judged.estimate is not None
     assert judged.estimate.freedom == pytest.approx(4)
+
+
+def test_one_trained_model_under_two_names_is_compared_with_itself() -> None:
+    # As a table's budgets are, of which each lists the same victim's accuracy.
+    clean = [50.0, 55.0, 60.0, 65.0, 70.0]
+    found = claim("greater", left=CORA | {"model": "gat"}, right=CORA | {"model": "gin"})
+    speit = [c - 1 + 0.01 * i for i, c in enumerate(clean)]
+
+    def judged(suffix: str) -> float:
+        left, right = (
+            [
+                record | {"files": {"victim": f"model-{record['seed']}{after}"}}
+                for record in records_of("table-1", {"model": model} | CORA, {"speit": values})
+            ]
+            for model, values, after in (("gat", clean, ""), ("gin", speit, suffix))
+        )
+        estimate = decide(found, left, right).estimate
+        assert estimate is not None
+        return estimate.freedom
+
+    assert judged("") == pytest.approx(4)
+    assert judged("-other") > 7
 
 
 TREND = {"levels": [{"at": at, "model": f"p_laplacian_p{at}"} for at in (3, 4)]}

@@ -64,6 +64,15 @@ def test_strata_are_never_compared_with_each_other() -> None:
     assert both.p_up < jonckheere([first]).p_up
 
 
+def test_what_belongs_together_counts_once() -> None:
+    rise = {1.0: [1.0, 2.5, 3.0], 2.0: [2.0, 4.0, 5.0]}
+    alone = jonckheere([rise])
+    for blocks in (["cora"] * 3, ["cora"] * 2 + ["pubmed"]):
+        together = jonckheere([rise] * 3, blocks=blocks)
+        assert together.concordance == alone.concordance
+        assert (together.p_up == pytest.approx(alone.p_up, abs=0.01)) is (len(set(blocks)) == 1)
+
+
 def test_no_trend_is_rarely_found() -> None:
     generator = np.random.default_rng(1)
     found = [

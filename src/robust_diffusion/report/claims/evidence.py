@@ -24,17 +24,24 @@ class Sample:
         values: By seed: accuracies in points, of other measures the logarithm.
         moments: Their moments, or printed ones; `None` of fewer than two values.
         count: Number of values.
+        models: By seed, which entry of the store was tested, as far as records say so.
     """
 
     values: Mapping[int, float] = field(default_factory=dict)
     moments: Moments | None = None
     count: int = 0
+    models: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, values: Mapping[int, float]) -> "Sample":
-        """That of some values by seed."""
+    def of(cls, values: Mapping[int, float], models: Mapping[int, str] | None = None) -> "Sample":
+        """That of some values by seed, and of the models by seed."""
         moments = Moments.of(values.values()) if len(values) > 1 else None
-        return cls(values, moments, len(values))
+        return cls(values, moments, len(values), models or {})
+
+    @property
+    def by_seed(self) -> list[float]:
+        """The values, the least seed's first."""
+        return [self.values[seed] for seed in sorted(self.values)]
 
     def spread(self) -> "Sample":
         """Distances from the median, whose mean tells how far the values spread.
@@ -44,7 +51,8 @@ class Sample:
         if not self.values:
             return Sample()
         middle = median(self.values.values())
-        return Sample.of({seed: abs(value - middle) for seed, value in self.values.items()})
+        distances = {seed: abs(value - middle) for seed, value in self.values.items()}
+        return Sample.of(distances, self.models)
 
 
 @runtime_checkable
@@ -77,7 +85,12 @@ class RecordedEvidence:
             )
         found = select(self._cells[name], group.line, group.graph, timed=group.timed).finished
         values = {seed: _value(cell.record, group) for seed, cell in found.items()}
-        return Sample.of({seed: value for seed, value in values.items() if value is not None})
+        models = {
+            seed: victim
+            for seed, cell in found.items()
+            if (victim := cell.record.get("files", {}).get("victim"))
+        }
+        return Sample.of({s: value for s, value in values.items() if value is not None}, models)
 
 
 class PrintedEvidence:

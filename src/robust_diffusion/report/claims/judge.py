@@ -47,7 +47,9 @@ class _Judge:
             confidence = 1 - (1 - CONFIDENCE) / len(known)
         estimates = [self._estimate(_terms(member), confidence) for member in known]
         p_values = [self._p([m], e) for m, e in zip(known, estimates, strict=True)]
-        corrected = holm(p_values)
+        average = self.claim.over == "average" or self.claim.test == "differ"
+        # A claim that every statement has to bear out is right by chance no more often than each.
+        corrected = holm(p_values) if average else p_values
         found = iter(zip(known, estimates, p_values, corrected, strict=True))
         findings = [
             self._absent(member) if self._missing(member) else self._finding(*next(found))
@@ -56,7 +58,6 @@ class _Judge:
         absent = _absent_datasets(findings)
         counts = [s.count for s in self.samples.values() if s.count >= self.min_seeds]
         whole, p_whole = self._whole(known, estimates)
-        average = self.claim.over == "average" or self.claim.test == "differ"
         return Judgement(
             claim=self.claim,
             verdict=self._verdict([f for f in findings if f.dataset not in absent], p_whole),
@@ -93,11 +94,11 @@ class _Judge:
         missing = tuple(self._missing(member))
         return Finding(member.label, member.dataset, missing=missing, empty=empty)
 
-    def _finding(self, member: Member, estimate: Estimate, p: float, p_holm: float) -> Finding:
-        state: State = "holds" if p_holm <= self.alpha else "undecided"
+    def _finding(self, member: Member, estimate: Estimate, p: float, corrected: float) -> Finding:
+        state: State = "holds" if corrected <= self.alpha else "undecided"
         if self._contradicted(member, estimate):
             state = "contradicted"
-        return Finding(member.label, member.dataset, state, estimate, p, p_holm)
+        return Finding(member.label, member.dataset, state, estimate, p, corrected)
 
     def _contradicted(self, member: Member, estimate: Estimate) -> bool:
         match self.claim.test:
@@ -138,7 +139,7 @@ class _Judge:
 
     def _estimate(self, terms: Terms, confidence: float) -> Estimate:
         samples: list[tuple[float, Sample]] = [(w, self.samples[g]) for w, g in terms]
-        if len({group.cells for _, group in terms}) < len(terms):
+        if self._share_models([group for _, group in terms]):
             # Accuracies of the same models on several graphs go up and down together.
             shared = set.intersection(*(set(sample.values) for _, sample in samples))
             if len(shared) >= self.min_seeds:
@@ -150,14 +151,21 @@ class _Judge:
         moments = [(w, s.moments) for w, s in samples if s.moments is not None]
         return welch(moments, confidence=confidence)
 
+    def _share_models(self, groups: Sequence[Group]) -> bool:
+        """Whether two groups are measured on the same trained models, by settings or by record."""
+        trained = [set(self.samples[group].models.items()) for group in groups]
+        return len({group.cells for group in groups}) < len(groups) or any(
+            one & other for one, other in combinations(trained, 2)
+        )
+
     def _trend(self, members: Sequence[Member], *, up: bool) -> float:
         """P-value of rising, or falling, from level to level."""
         strata = [
-            {at: list(self.samples[group].values.values()) for at, group in member.levels}
-            for member in members
+            {at: self.samples[group].by_seed for at, group in member.levels} for member in members
         ]
         if all(values for stratum in strata for values in stratum.values()):
-            trend = jonckheere(strata)
+            # Solvers and test graphs share models, or the numbers of their steps; datasets do not.
+            trend = jonckheere(strata, blocks=[member.dataset for member in members])
             return trend.p_up if up else trend.p_down
         # Of means and deviations alone: a contrast that is linear in the rank of the level.
         slope = [

@@ -19,11 +19,12 @@ class Finding:
     Args:
         label: What tells it from the others.
         dataset: What it is about, if others are about other ones.
-        state: `holds`: significant, corrected for the number of statements; `contradicted`: the
-            confidence interval lies on the other side; else `undecided`.
+        state: `holds`: significant; `contradicted`: the confidence interval lies on the other
+            side; else `undecided`.
         estimate: The effect.
         p: Of its test.
-        p_holm: Corrected by Holm's method.
+        p_corrected: What decides on the state: the same where every statement has to hold, else
+            corrected by Holm's method.
         missing: Its groups of too few seeds; more than none make it `no data`.
         empty: None of its groups has a single value.
     """
@@ -33,7 +34,7 @@ class Finding:
     state: State = "no data"
     estimate: Estimate | None = None
     p: float | None = None
-    p_holm: float | None = None
+    p_corrected: float | None = None
     missing: tuple[Group, ...] = ()
     empty: bool = False
 
@@ -46,7 +47,7 @@ class Judgement:
         claim: Which.
         verdict: `not supported` does not mean refuted; `findings` say which part is.
         estimate: The mean effect over the statements with data; of the test `differ` the largest.
-        p: Of the test that decided: the largest corrected one, of an average its own.
+        p: Of the test that decided: the largest of all statements, of an average its own.
         unit: Of effects: points of accuracy, or a factor, of which they are the logarithm.
         findings: Per statement.
         absent: Datasets without any record, about which the verdict says nothing.

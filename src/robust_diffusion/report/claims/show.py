@@ -150,7 +150,7 @@ def _member(finding: Finding, unit: Unit) -> dict[str, Any]:
         "state": finding.state,
         "effect": _plain(finding.estimate, unit),
         "p": finding.p,
-        "p_holm": finding.p_holm,
+        "p_corrected": finding.p_corrected,
         "missing": [
             {"experiment": g.experiment, "measure": g.measure, **dict(g.axes)}
             for g in finding.missing

@@ -1,10 +1,10 @@
 """Does a measure rise from level to level?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 
 ROUNDS = 9_999
@@ -29,7 +29,13 @@ class Trend:
     p_down: float
 
 
-def jonckheere(strata: Sequence[Stratum], *, rounds: int = ROUNDS, seed: int = 0) -> Trend:
+def jonckheere(
+    strata: Sequence[Stratum],
+    *,
+    blocks: Sequence[Hashable] | None = None,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+) -> Trend:
     """Jonckheere and Terpstra's test of ordered levels, by permutation within each stratum.
 
     Values of different strata, such as other datasets, are never compared.
@@ -37,22 +43,28 @@ def jonckheere(strata: Sequence[Stratum], *, rounds: int = ROUNDS, seed: int = 0
     Reference: Jonckheere 1954; Terpstra 1952.
 
     Args:
-        strata: Per stratum, the values at each level.
+        strata: Per stratum, the values at each level, by seed.
+        blocks: Per stratum its block; those of one block and size are permuted alike, so that what
+            belongs together, such as one model's accuracies on several graphs, stays together.
+            Without them, each stratum by itself.
         rounds: Number of random permutations.
         seed: Of the permutations.
     """
-    generator = np.random.default_rng(seed)
     observed, pairs = 0.0, 0
     drawn = np.zeros(rounds)
-    for stratum in strata:
+    orders: dict[Hashable, Int[ndarray, "r n"]] = {}
+    generator = np.random.default_rng(seed)
+    for block, stratum in zip(blocks or range(len(strata)), strata, strict=True):
         level = np.array([at for at, values in stratum.items() for _ in values])
         value = np.array([value for values in stratum.values() for value in values])
         rises = np.sign(level[:, None] - level[None, :])
         ordered = np.triu(np.sign(value[:, None] - value[None, :]))
         observed += float((rises * ordered).sum())
         pairs += int(np.abs(np.triu(rises)).sum())
-        order = generator.permuted(np.tile(np.arange(level.size), (rounds, 1)), axis=1)
-        drawn += _concordances(level[order], ordered)
+        if (block, level.size) not in orders:
+            unordered = np.tile(np.arange(level.size), (rounds, 1))
+            orders[block, level.size] = generator.permuted(unordered, axis=1)
+        drawn += _concordances(level[orders[block, level.size]], ordered)
     return Trend(
         concordance=observed / pairs if pairs else 0.0,
         p_up=(1 + int((drawn >= observed - 1e-9).sum())) / (rounds + 1),
