@@ -21,7 +21,6 @@ import pandas as pd
 
 from robust_diffusion.commands.records import FIDELITIES, read_chosen
 from robust_diffusion.errors import DataError, RobustDiffusionError
-from robust_diffusion.evaluation.identity import PASSING
 from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.files import write_whole
 from robust_diffusion.report.claims import (
@@ -58,6 +57,12 @@ COMPARED = {
     "tune-check": "validation",
 }
 """Experiments whose settings are compared with each other, and on which nodes."""
+
+PLACES = frozenset(["download", "printed", "progress_bar", "root", "urls"])
+"""Keys that tell where a cell ran, or what was shown."""
+
+OF_A_RESULT = frozenset(["model", "surrogates", "attacks"])
+"""Parts of a configuration of which each key shapes a result."""
 
 IN_README = {"table-3-released": "Cora", "agreement": None, "claims": None}
 """What the README shows of the views: their first tables, or the rows of one dataset."""
@@ -219,9 +224,9 @@ def _in_markdown(title: str, frame: pd.DataFrame, *, left: int) -> str:
 def _without_places(node: Any) -> Any:
     if isinstance(node, dict):
         return {
-            key: _without_places(value)
+            key: value if key in OF_A_RESULT else _without_places(value)
             for key, value in node.items()
-            if key not in PASSING - {"_partial_", "key"}
+            if key not in PLACES
         }
     return [_without_places(value) for value in node] if isinstance(node, list) else node
 

@@ -1,10 +1,12 @@
 import errno
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,6 +260,32 @@ def test_a_value_of_the_wrong_type_is_told_too(tmp_path: Path) -> None:
         "cell 2 failed: seed=abc: must be a whole number of at least 0",
     ]
     assert done.stdout.count("failed") == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_cell_leaves_nothing_in_memory(
+    cli: Cli, tiny: list[str], monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    class Ring:
+        def __init__(self) -> None:
+            self.itself = self
+
+    left: list[weakref.ref[Ring]] = []
+
+    def leaving_a_ring(_: object) -> dict[str, float]:
+        left.append(weakref.ref(Ring()))
+        if fails:
+            raise TrainingError("the loss is not finite")
+        return {"val_accuracy": 0.5}
+
+    monkeypatch.setattr("robust_diffusion.experiment.run_and_record", leaving_a_ring)
+    gc.disable()
+    try:
+        cli(*tiny)
+        remaining = [ring() for ring in left]
+    finally:
+        gc.enable()
+    assert remaining == [None]
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -25,18 +25,8 @@ log = logging.getLogger(__name__)
 
 Engine = Literal["auto", "own", "torchdiffeq"]
 
-FIXED_STEP_METHODS = frozenset(
-    [
-        "euler",
-        "midpoint",
-        "heun2",
-        "heun3",
-        "rk4",
-        "explicit_adams",
-        "implicit_adams",
-        "fixed_adams",
-    ]
-)
+ADAMS = frozenset(["explicit_adams", "implicit_adams", "fixed_adams"])
+FIXED_STEP_METHODS = ADAMS | {"euler", "midpoint", "heun2", "heun3", "rk4"}
 ADAPTIVE_METHODS = frozenset(
     ["dopri8", "dopri5", "bosh3", "fehlberg2", "adaptive_heun", "scipy_solver"]
 )
@@ -132,7 +122,9 @@ class Solver:
             return False
         if self.num_steps is None:
             return self.method == "dopri5"
-        return self.method in METHODS or self.num_steps <= RUNGE_KUTTA_STEPS
+        return self.method in METHODS or (
+            self.method in ADAMS and self.num_steps <= RUNGE_KUTTA_STEPS
+        )
 
     def integrate(
         self, rhs: RightHandSide, z: Tensor, t_end: float, parameters: Sequence[Tensor] = ()
@@ -190,7 +182,7 @@ class Solver:
     def _integrate(self, rhs: RightHandSide, z: Tensor, t_end: float) -> Tensor:
         recompute = recompute_contexts if self.checkpoint else None
         if self.num_steps is not None:
-            method = METHODS.get(self.method, METHODS["rk4"])
+            method = METHODS["rk4" if self.method in ADAMS else self.method]
             return solve_fixed_step(rhs, z, t_end, method, self.num_steps, recompute=recompute)
         assert self.rtol is not None
         assert self.atol is not None

@@ -57,6 +57,11 @@ def test_where_and_what_is_shown_make_no_other_cell(path: str, value: Any) -> No
         ("training.max_epochs", 6),
         ("dataset.name", "pubmed"),
         ("dataset.source.folder.path", "other"),
+        # Names that say nothing elsewhere.
+        ("flow.key", 1),
+        ("model.root", 1),
+        ("surrogates.appnp.download", 1),
+        ("threat.surrogates.appnp.progress_bar", 1),
     ],
 )
 def test_what_shapes_the_result_makes_another_cell(path: str, value: Any) -> None:

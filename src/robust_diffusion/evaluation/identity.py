@@ -1,6 +1,7 @@
 """What a cell is: a hash of everything in its configuration that shapes its result."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,11 @@ LATER: Mapping[str, tuple[Any, ...]] = {
 }
 """Keys that cells of before lack: with these values, a cell is the one that it was then."""
 
-PASSING = frozenset(["_partial_", "download", "key", "printed", "progress_bar", "root", "urls"])
-"""Keys at any depth that do not shape a result either."""
+PASSING = re.compile(
+    r"(.*\.)?_partial_|dataset\.printed|(training|threat\.fit)\.progress_bar|threat\.fit\.key"
+    r"|data(set)?\.source\.(.*\.)?(download|root|urls)"
+)
+"""Paths of keys that do not shape a result either; a flow's own `key` or `root` does."""
 
 
 def shaping(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +88,7 @@ def _shaping(value: Any, path: str = "") -> Any:
         return {
             key: _shaping(child, at[key])
             for key, child in value.items()
-            if key not in PASSING and child not in LATER.get(at[key], ())
+            if not PASSING.fullmatch(at[key]) and child not in LATER.get(at[key], ())
         }
     if isinstance(value, list):
         return [_shaping(child, path) for child in value]

@@ -23,6 +23,7 @@ from robust_diffusion.attacks import (
     spent_budget,
 )
 from robust_diffusion.attacks.audit import audit
+from robust_diffusion.errors import AttackError
 from robust_diffusion.evaluation.threat import AttackedModel
 from robust_diffusion.evaluation.trained import code_hash
 from robust_diffusion.hashes import tensor_hash
@@ -152,9 +153,27 @@ class Attacker:
                 self.budget,
                 torch.Generator().manual_seed(self.seed),
             )
-        return PerturbedGraph(
+        found = PerturbedGraph(
             perturbed.x.cpu(), perturbed.edge_index.cpu(), perturbed.num_original_nodes
         )
+        self._check_graph(found, type(attack).__name__)
+        return found
+
+    def _check_graph(self, perturbed: PerturbedGraph, name: str) -> None:
+        """Refuse what no model can be run on, before it is stored; the auditor tells the rest."""
+        x, edges = perturbed.x, perturbed.edge_index
+        assert self.graph.x is not None
+        n, width = self.graph.x.shape
+        if x.ndim != 2 or x.size(1) != width or x.size(0) < n:
+            raise AttackError(
+                f"{name}: returns features of shape {tuple(x.shape)}; it must keep the {n} x "
+                f"{width} of the clean graph, and may add rows"
+            )
+        if edges.numel() and (edges.min() < 0 or edges.max() >= x.size(0)):
+            wrong = int(edges.min() if edges.min() < 0 else edges.max())
+            raise AttackError(
+                f"{name}: returns an edge of node {wrong}; its nodes are 0..{x.size(0) - 1}"
+            )
 
     def _perturb(self, attack: Attack, attacked: AttackedModel) -> Artifact:
         start = time.perf_counter()

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from robust_diffusion.evaluation.identity import PASSING, SHOWN
+from robust_diffusion.evaluation.identity import SHOWN
 from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
 from robust_diffusion.report.significance import holm, one_sample_p
 from robust_diffusion.report.wording import p_value, signed, spread
 
 Overrides = Mapping[str, str]
 
-NOT_COMPARED = SHOWN | PASSING | {"seed", "hydra", "trainer"}
+NOT_COMPARED = SHOWN | {"seed", "hydra", "trainer"}
 """Parts of an override that do not make another setting."""
 
 KINDS = ("dataset", "model", "flow")

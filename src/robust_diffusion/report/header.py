@@ -208,8 +208,8 @@ def _options(layout: Layout, records: Sequence[Record]) -> dict[str, int]:
     own |= {f"model.{key}" for key in own}
 
     def counts(key: str) -> bool:
-        first, last = key.split(".")[0], key.split(".")[-1]
-        return key not in own | SAID_ELSEWHERE and first not in SHOWN and last not in PASSING
+        shapes = key.split(".")[0] not in SHOWN and not PASSING.fullmatch(key)
+        return key not in own | SAID_ELSEWHERE and shapes
 
     return dict(
         Counter(
