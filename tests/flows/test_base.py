@@ -240,7 +240,7 @@ def test_bad_integration_period(cls: type[Flow], t_end: float) -> None:
         ("gradient_floor", 0.0),
         ("gradient_floor", -1.0),
         ("gradient_floor", None),
-        ("gradient_ceiling", 0.1),  # the floor
+        ("gradient_ceiling", 0.01),  # the floor
         ("gradient_ceiling", -1.0),
         ("gradient_ceiling", float("inf")),
         ("gradient_ceiling", "high"),

@@ -130,7 +130,7 @@ def test_its_own_options_change_the_derivative(options: dict[str, object]) -> No
         ("p", float("inf")),
         ("p", "3"),
         ("modulation", "powers"),
-        ("gradient_ceiling", 0.1),
+        ("gradient_ceiling", 0.01),
     ],
 )
 def test_bad_option_names_its_key(key: str, value: object) -> None:

@@ -134,7 +134,7 @@ class ModulatedFlow(AttentionFlow):
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
         gradient_norm: GradientNorm = "edges",
-        gradient_floor: float = 0.1,
+        gradient_floor: float = 0.01,
         gradient_ceiling: float | None = None,
     ) -> None:
         super().__init__(

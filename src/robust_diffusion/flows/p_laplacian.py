@@ -62,7 +62,7 @@ class PLaplacian(ModulatedFlow):
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
         gradient_norm: GradientNorm = "edges",
-        gradient_floor: float = 0.1,
+        gradient_floor: float = 0.01,
         gradient_ceiling: float | None = None,
     ) -> None:
         super().__init__(
