@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Engine = Literal["auto", "own", "torchdiffeq"]
 
 ADAMS = frozenset(["explicit_adams", "implicit_adams", "fixed_adams"])
-FIXED_STEP_METHODS = ADAMS | {"euler", "midpoint", "heun2", "heun3", "rk4"}
+FIXED_STEP_METHODS = ADAMS | METHODS.keys()
 ADAPTIVE_METHODS = frozenset(
     ["dopri8", "dopri5", "bosh3", "fehlberg2", "adaptive_heun", "scipy_solver"]
 )
@@ -122,9 +122,7 @@ class Solver:
             return False
         if self.num_steps is None:
             return self.method == "dopri5"
-        return self.method in METHODS or (
-            self.method in ADAMS and self.num_steps <= RUNGE_KUTTA_STEPS
-        )
+        return self.method not in ADAMS or self.num_steps <= RUNGE_KUTTA_STEPS
 
     def integrate(
         self, rhs: RightHandSide, z: Tensor, t_end: float, parameters: Sequence[Tensor] = ()

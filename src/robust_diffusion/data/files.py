@@ -54,25 +54,26 @@ def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
     try:
         check_archive(path)
         with np.load(path, allow_pickle=False) as file:
-            arrays = {key: _array(file, key, path) for key in file.files}
+            return {key: _array(file, key, path) for key in file.files}
+    except DataError:
+        raise
     except UNREADABLE as error:
         raise damaged(path, error) from error
-    for key, array in arrays.items():
-        # numpy hands out what is no array as bytes.
-        if not isinstance(array, np.ndarray):
-            raise DataError(f"{path}: cannot be read ({key} is no array); fetch the file again")
-    return arrays
 
 
 def _array(file: NpzFile, key: str, path: Path) -> NDArray[np.generic]:
     try:
-        return file[key]
+        array = file[key]
     except ValueError as error:
         if "allow_pickle" not in str(error):
             raise
         raise DataError(
             f"{path}: cannot be read ({key} holds Python objects); save it as an array of numbers"
         ) from error
+    # numpy hands out what is no array as bytes.
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{path}: cannot be read ({key} is no array); fetch the file again")
+    return array
 
 
 def read_sparse(path: Path) -> sp.csr_array:
