@@ -2,6 +2,7 @@ import time
 
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from robust_diffusion.operators import Graph, LowRank, low_rank_product, spmm, truncated_svd
@@ -58,6 +59,20 @@ def test_the_factors_are_the_same_from_call_to_call_and_carry_no_gradient() -> N
     for part in ("u", "s", "v"):
         assert torch.equal(getattr(first, part), getattr(second, part))
         assert not getattr(first, part).requires_grad
+
+
+def test_the_factors_are_the_same_whatever_the_number_of_threads() -> None:
+    """Of vectors as long as these, two threads of BLAS sum in another order than one."""
+    nodes = 40_000
+    half = torch.randint(nodes, (2, nodes), generator=torch.Generator().manual_seed(0))
+    graph = Graph.from_edge_index(torch.cat([half, half.flip(0)], 1), num_nodes=nodes)
+    by_threads = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            by_threads.append(truncated_svd(graph, 6))
+    first, second = by_threads
+    for part in ("u", "s", "v"):
+        assert torch.equal(getattr(first, part), getattr(second, part))
 
 
 def test_the_product_has_the_type_of_the_features() -> None:

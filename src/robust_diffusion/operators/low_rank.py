@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from scipy.sparse import csr_matrix
 from scipy.sparse.linalg import svds
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -46,7 +47,8 @@ class LowRank:
 def truncated_svd(graph: Graph, rank: int) -> LowRank:
     """The largest singular values of the adjacency matrix A_uv = w_uv, and their vectors.
 
-    Found by ARPACK on the CPU in double precision, in O(e rank) per iteration.
+    Found by ARPACK on the CPU in double precision, in O(e rank) per iteration, on one thread: its
+    bits do not hang on how many the process has.
 
     Args:
         graph: The matrix.
@@ -63,12 +65,14 @@ def truncated_svd(graph: Graph, rank: int) -> LowRank:
     if not matrix.data.any():
         none = weight.new_zeros((graph.num_nodes, 0), dtype=torch.float64)
         return LowRank(none, none[0], none, is_cut=False)
-    if rank < graph.num_nodes - 1:
-        # A fixed start makes the result the same from call to call.
-        start = np.random.default_rng(0).standard_normal(graph.num_nodes)
-        u, s, vt = svds(matrix, k=rank, v0=start)
-    else:
-        u, s, vt = np.linalg.svd(matrix.toarray())
+    # More threads sum in another order, and on vectors as short as these are no faster.
+    with threadpool_limits(1, user_api="blas"):
+        if rank < graph.num_nodes - 1:
+            # A fixed start makes the result the same from call to call.
+            start = np.random.default_rng(0).standard_normal(graph.num_nodes)
+            u, s, vt = svds(matrix, k=rank, v0=start)
+        else:
+            u, s, vt = np.linalg.svd(matrix.toarray())
     largest = np.argsort(-s, kind="stable")[:rank]
     kept = largest[s[largest] > 1e-10 * max(s.max(initial=0.0), 1e-30)]
 
