@@ -61,6 +61,9 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """The paper's name of a model -> its label, and how its records say so."""
 
+OTHERS = {"mlp": "MLP", "gcn": "GCN"}
+"""Labels of what the paper's tables do not show."""
+
 SOLVERS = {
     "implicit_adams": "Implicit Adam",
     "explicit_adams": "Explicit Adam",
@@ -163,3 +166,14 @@ def choice(axis: str, value: str) -> Choice:
     if known is not None:
         check_choice(f"table.{axis}", value, known)
     return read(value)
+
+
+def label_of(axis: str, name: str) -> str:
+    """What tables and charts call it; what no table of the paper has goes by its own name.
+
+    Args:
+        axis: dataset, attack or model.
+        name: One of its values.
+    """
+    read, known = AXES[axis]
+    return read(name).label if name in (known or {}) else OTHERS.get(name, name)

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from robust_diffusion.checks import check_choice, check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.report.axes import choice
+from robust_diffusion.report.axes import Choice, choice
 from robust_diffusion.report.printed import NOT_PRINTED, PrintedNumber, printed_number
 from robust_diffusion.sweeper import STAND_INS
 
@@ -32,12 +32,14 @@ class Line:
         labels: What the table shows, one text per axis.
         printed: Column of `printed.csv` -> text.
         record: Dotted path in a record -> value.
+        own: The paper has no such row or column, so nothing is printed of it.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     printed: Mapping[str, str] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
+    own: bool = False
 
     def __or__(self, other: "Line") -> "Line":
         """Both; where they differ, the other counts."""
@@ -50,12 +52,33 @@ class Line:
             self.labels + other.labels,
             printed,
             {**self.record, **other.record},
+            self.own or other.own,
         )
 
     @property
     def label(self) -> str:
         """The labels in one text."""
         return " ".join(self.labels)
+
+    def at(self, axis: str, value: str, meaning: Choice) -> "Line":
+        """The same line at another value of one of its axes.
+
+        Args:
+            axis: Whose value, of those that the paper has, is exchanged.
+            value: For which.
+            meaning: What that stands for.
+        """
+        old = choice(axis, self.keys[axis])
+        named = zip(self.keys, self.labels, strict=True)
+        printed = {key: text for key, text in self.printed.items() if key not in old.printed}
+        record = {path: own for path, own in self.record.items() if path not in old.record}
+        return replace(
+            self,
+            keys={**self.keys, axis: value},
+            labels=tuple(meaning.label if key == axis else label for key, label in named),
+            printed={**printed, **meaning.printed},
+            record={**record, **meaning.record},
+        )
 
 
 @dataclass(frozen=True)
@@ -131,7 +154,7 @@ class Layout:
         own = self.fixed.keys.get("dataset")
         fixed = self.fixed
         if own in found and own not in datasets:
-            fixed = _of_another(fixed, found[own])
+            fixed = fixed.at("dataset", found[own], choice("dataset", found[own]))
         rows, columns = (_beside(lines, found) for lines in (self.rows, self.columns))
         below = self.below.with_stand_ins(datasets) if self.below else None
         return replace(self, fixed=fixed, rows=rows, columns=columns, below=below)
@@ -141,14 +164,15 @@ class Layout:
         return self.fixed | row | column
 
     def printed(self, row: Line, column: Line) -> PrintedNumber:
-        """The paper's entry; of a stand-in it has none.
+        """The paper's entry; of a stand-in, or of what it does not have, there is none.
 
         Raises:
             ConfigError: The paper has none, or more than one.
         """
-        if self.at(row, column).printed.get("dataset") in STAND_INS.values():
+        entry = self.at(row, column)
+        if entry.own or entry.printed.get("dataset") in STAND_INS.values():
             return NOT_PRINTED
-        return printed_number({"table": self.label, **self.at(row, column).printed})
+        return printed_number({"table": self.label, **entry.printed})
 
 
 def table_numbers() -> list[int]:
@@ -228,22 +252,9 @@ def _beside(lines: Sequence[Line], found: Mapping[str, str]) -> tuple[Line, ...]
     for dataset, block in blocks:
         own = list(block)
         beside += own
-        beside += [_of_another(line, found[dataset]) for line in own if dataset in found]
+        if other := found.get(dataset):
+            beside += [line.at("dataset", other, choice("dataset", other)) for line in own]
     return tuple(beside)
-
-
-def _of_another(line: Line, dataset: str) -> Line:
-    other = choice("dataset", dataset)
-    labels = tuple(
-        other.label if axis == "dataset" else label
-        for axis, label in zip(line.keys, line.labels, strict=True)
-    )
-    return Line(
-        {**line.keys, "dataset": dataset},
-        labels,
-        {**line.printed, **other.printed},
-        {**line.record, **other.record},
-    )
 
 
 def _lines(blocks: Sequence[Mapping[str, Any]]) -> tuple[Line, ...]:

@@ -11,6 +11,7 @@ from robust_diffusion.report.cells import CLEAN, Cell, cells_of, select
 from robust_diffusion.report.entry import Entry, Mark, Test, measure
 from robust_diffusion.report.header import Header, describe
 from robust_diffusion.report.layout import Layout, Line
+from robust_diffusion.report.own import with_own
 from robust_diffusion.report.printed import ASSUMED_RUNS
 from robust_diffusion.report.significance import holm, one_sample_p, welch_p
 from robust_diffusion.report.times import (
@@ -88,6 +89,9 @@ class PaperTable:
         title = f"Table {self.layout.number} ({self.layout.label}), arXiv:2209.07754"
         if other := stand_in(self.layout):
             title += f"; dataset={other} as a stand-in"
+        if self.layout.fixed.own:
+            named = (f"{axis}={value}" for axis, value in self.layout.fixed.keys.items())
+            title += f"; of {', '.join(named)}"
         return f"{title}; SMOKE RUN, not comparable with the paper" if self.smoke else title
 
     def __iter__(self) -> Iterator[tuple[Line, Line, Entry]]:
@@ -117,6 +121,7 @@ def build_table(
         layout = with_stand_in(layout, cells)
     elif layout.kind == "accuracy":
         layout = layout.with_stand_ins({c.record["dataset"] for c in cells if c.finished})
+        layout = with_own(layout, cells)
     grids = [_measured(part, cells, smoke=scale == "smoke") for part in layout.parts]
     grids = _marked_seeds(grids)
     if scale != "smoke" and layout.kind == "accuracy":

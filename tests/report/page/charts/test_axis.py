@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robust_diffusion.report.page.charts.axis import linear_axis, log_axis, spread_out
+from robust_diffusion.report.page.charts.axis import Axis, linear_axis, log_axis, spread_out
 
 NUMBERS = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-3)
 
@@ -51,3 +51,7 @@ def test_labels_keep_their_distance_and_order(wanted: list[float]) -> None:
 
 def test_labels_with_room_stay_where_they_are() -> None:
     assert spread_out([50, 10, 90], 12, 0, 100) == [50, 10, 90]
+
+
+def test_the_only_value_of_an_axis_is_in_its_middle() -> None:
+    assert Axis(50, 50, 0, 10, (50.0,))(50) == 5

@@ -14,7 +14,7 @@ class Axis:
 
     Args:
         low: Value at its start.
-        high: Value at its end, above the other.
+        high: Value at its end; where it is the other, the only value is in the middle.
         start: Place of its start.
         end: Place of its end.
         ticks: Values that are named.
@@ -31,6 +31,8 @@ class Axis:
     def __call__(self, value: float) -> float:
         """Place of a value."""
         low, high = self.low, self.high
+        if low == high:
+            return (self.start + self.end) / 2
         if self.log:
             low, high, value = math.log(low), math.log(high), math.log(value)
         return self.start + (value - low) / (high - low) * (self.end - self.start)

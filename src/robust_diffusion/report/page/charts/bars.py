@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from robust_diffusion.report.axes import DATASETS, GRAPHS, MODELS
+from robust_diffusion.report.axes import label_of
 from robust_diffusion.report.entry import Entry
 from robust_diffusion.report.page.charts.axis import Axis
 from robust_diffusion.report.page.charts.frame import (
@@ -45,13 +45,13 @@ def flow_bars(table: PaperTable) -> list[Panel]:
 
 def _chart(table: PaperTable, dataset: str, groups: dict[str, list[Entry]]) -> Panel:
     # Two tables may show the same dataset in one group of charts.
-    title = f"{DATASETS[dataset]}, table {table.layout.number}"
+    title = f"{label_of('dataset', dataset)}, table {table.layout.number}"
     known = [e for entries in groups.values() for e in entries if e.mean is not None]
     if not known:
         return Panel(title, note="not run")
     described = "; ".join(
-        f"{MODELS[model][0]}: "
-        + ", ".join(f"{GRAPHS[e.graph]} {spread(e.mean, e.std, 1)}" for e in entries)
+        f"{label_of('model', model)}: "
+        + ", ".join(f"{label_of('attack', e.graph)} {spread(e.mean, e.std, 1)}" for e in entries)
         for model, entries in groups.items()
     )
     root = new_chart(
@@ -65,12 +65,12 @@ def _chart(table: PaperTable, dataset: str, groups: dict[str, list[Entry]]) -> P
     for i, (model, entries) in enumerate(groups.items()):
         start = LEFT + i * width
         _group(root, entries, start + 0.1 * width, 0.8 * width, y, table)
-        for k, part in enumerate(_wrapped(MODELS[model][0])):
+        for k, part in enumerate(_wrapped(label_of("model", model))):
             middle = start + width / 2
             text(root, middle, y.start + 16 + 13 * k, part, anchor="middle", class_="tick")
     line(root, LEFT, y.start, RIGHT, y.start, "axis")
     missing = [
-        f"{MODELS[model][0]} {GRAPHS[e.graph]}"
+        f"{label_of('model', model)} {label_of('attack', e.graph)}"
         for model, entries in groups.items()
         for e in entries
         if e.mean is None
@@ -89,7 +89,9 @@ def _group(
     each = width / len(entries)
     for i, entry in enumerate(entries):
         left, thick = start + i * each + 1, each - 2
-        details = f"{MODELS[entry.line.keys['model']][0]}, {GRAPHS[entry.graph]}\n"
+        details = (
+            f"{label_of('model', entry.line.keys['model'])}, {label_of('attack', entry.graph)}\n"
+        )
         details += f"here: {spread(entry.mean, entry.std, 2)}\n"
         details += f"paper: {spread(entry.printed.mean, entry.printed.std, 2)}"
         if entry.difference is not None:

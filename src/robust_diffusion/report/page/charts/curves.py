@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from robust_diffusion.report.axes import DATASETS, GRAPHS, MODELS
+from robust_diffusion.report.axes import label_of
 from robust_diffusion.report.entry import Entry
 from robust_diffusion.report.page.charts.axis import Axis, linear_axis, spread_out
 from robust_diffusion.report.page.charts.frame import (
@@ -45,7 +45,7 @@ def budget_curves(table: PaperTable) -> list[Panel]:
         for value in (entry.mean - (entry.std or 0), entry.mean + (entry.std or 0))
     ]
     return [
-        _chart(table, DATASETS[dataset], GRAPHS[attack], lines, reached)
+        _chart(table, label_of("dataset", dataset), label_of("attack", attack), lines, reached)
         for (dataset, attack), lines in charts.items()
     ]
 
@@ -62,11 +62,12 @@ def _chart(
         model: sorted((e for e in entries if e.mean is not None), key=_budget)
         for model, entries in lines.items()
     }
-    missing = [MODELS[model][0] for model, entries in known.items() if not entries]
+    missing = [label_of("model", model) for model, entries in known.items() if not entries]
     if len(missing) == len(known):
         return Panel(title, note="not run")
     described = "; ".join(
-        f"{MODELS[model][0]}: " + ", ".join(f"{e.mean:.1f} at {_budget(e)}" for e in entries)
+        f"{label_of('model', model)}: "
+        + ", ".join(f"{e.mean:.1f} at {_budget(e)}" for e in entries)
         for model, entries in known.items()
         if entries
     )
@@ -92,7 +93,7 @@ def _chart(
     for (series, model, (end_x, end_y)), place in zip(ends, places, strict=True):
         group = add(root, "g", class_=f"s{series}")
         line(group, end_x + 6, end_y, RIGHT + 4, place, "leader")
-        text(group, RIGHT + 8, place + 4, MODELS[model][0], class_="label")
+        text(group, RIGHT + 8, place + 4, label_of("model", model), class_="label")
     return finish(root, title, f"not run: {', '.join(missing)}" if missing else "")
 
 
@@ -110,7 +111,7 @@ def _line(
     places = [(x(_budget(entry)) + shift, y(entry.mean or 0.0)) for entry in entries]
     add(group, "polyline", points=points(places), class_="path")
     for entry, (left, top) in zip(entries, places, strict=True):
-        details = f"{MODELS[model][0]}, {_budget(entry)} nodes\n"
+        details = f"{label_of('model', model)}, {_budget(entry)} nodes\n"
         details += f"here: {spread(entry.mean, entry.std, 2)}\nseeds: {entry.n}\n"
         details += f"paper: {spread(entry.printed.mean, entry.printed.std, 2)}"
         mark = add(group, "g", class_="mark", data_details=details)

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from robust_diffusion.evaluation.records import Record, is_timing
-from robust_diffusion.report.axes import DATASETS, GRAPHS, MODELS
+from robust_diffusion.report.axes import label_of
 from robust_diffusion.report.cells import CLEAN, Cell, cells_of, select, value_at
 from robust_diffusion.report.layout import Line
 from robust_diffusion.report.page.charts.axis import linear_axis
@@ -25,8 +25,6 @@ from robust_diffusion.report.page.charts.svg import add, marker, points, text
 
 EXPERIMENT = "t-end"
 RIGHT = WIDTH - 14
-CONTROLS = {"mlp": "MLP", "gcn": "GCN"}
-"""Labels of networks that the paper's tables do not show."""
 
 Curves = dict[str, dict[float | None, list[tuple[float, float]]]]
 """Label -> end of the period, if it has one -> per seed clean and attacked accuracy in %."""
@@ -64,7 +62,7 @@ def _period(record: Record) -> float | None:
 
 
 def _chart(dataset: str, attack: str, accuracies: Curves) -> Panel:
-    title = f"{DATASETS.get(dataset, dataset)}, {GRAPHS.get(attack, attack)}"
+    title = f"{label_of('dataset', dataset)}, {label_of('attack', attack)}"
     curves = {label: _means(periods) for label, periods in sorted(accuracies.items())}
     described = "; ".join(
         f"{label}: " + ", ".join(f"{_at(t)}{c:.1f} / {a:.1f}" for t, c, a, _ in curve)
@@ -121,4 +119,4 @@ def _at(t_end: float | None) -> str:
 
 def _label(record: Record) -> str:
     name = str(record["flow"] if record["model"] == "graph_pde" else record["model"])
-    return MODELS[name][0] if name in MODELS else CONTROLS.get(name, name)
+    return label_of("model", name)

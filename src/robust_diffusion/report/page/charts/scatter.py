@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from robust_diffusion.report.axes import DATASETS, MODELS, SOLVERS
+from robust_diffusion.report.axes import SOLVERS, label_of
 from robust_diffusion.report.cells import CLEAN
 from robust_diffusion.report.entry import Entry, Run
 from robust_diffusion.report.page.charts.axis import linear_axis, log_axis
@@ -65,10 +65,12 @@ def time_scatter(tables: Sequence[PaperTable]) -> list[Panel]:
         for (dataset, model), entries in found.items():
             points = charts.setdefault(dataset, {})
             # One after the other, so that a model keeps the place and colour of its first table.
-            points[model] = points.get(model) or _point(MODELS[model][0], entries, _train_seconds)
+            points[model] = points.get(model) or _point(
+                label_of("model", model), entries, _train_seconds
+            )
     label = "training time [s], log scale"
     return [
-        _chart(f"time-{dataset}", DATASETS[dataset], list(points.values()), label)
+        _chart(f"time-{dataset}", label_of("dataset", dataset), list(points.values()), label)
         for dataset, points in charts.items()
     ]
 
@@ -87,7 +89,7 @@ def evaluation_scatter(table: PaperTable) -> list[Panel]:
     for (solver, tau), entries in groups.items():
         name = SOLVERS[solver] + ("" if tau == "-" else f" τ={tau}")
         points.append(_point(name, entries, _evaluations))
-    dataset = DATASETS[table.layout.fixed.keys["dataset"]]
+    dataset = label_of("dataset", table.layout.fixed.keys["dataset"])
     return [
         _chart(
             f"nfe-{table.layout.experiment}",
