@@ -5,10 +5,11 @@
 
 Cells are drawn from the records, or named by their ids. Everything is computed anew in a folder of
 its own. On the machine that recorded a cell its accuracies are the same again; on another one
-rounding differs.
+rounding differs, unless it was recorded with `make ... PORTABLE=1`.
 """
 
 import argparse
+import os
 import random
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from robust_diffusion.commands.records import read_chosen
 from robust_diffusion.errors import DataError
+from robust_diffusion.evaluation.provenance import PORTABLE
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 
 RECORDS = Path(__file__).with_name("results") / "records.jsonl.gz"
@@ -109,7 +111,10 @@ def _run(record: Record, outputs: Path) -> Record | None:
     # Its cell alone, whatever else its experiment sweeps.
     command += ["hydra.mode=RUN", "logger=none", f"paths.outputs={outputs}"]
     command += [f"threads={record['config']['threads']}"]
-    subprocess.run(command, check=False, stdout=subprocess.DEVNULL)  # noqa: S603
+    # The arithmetic that it was recorded with, as its processor names it.
+    held = dict(part.split("=") for part in record.get("processor", "").split(", ") if "=" in part)
+    held = {key: value for key, value in held.items() if key in PORTABLE}
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=os.environ | held)  # noqa: S603
     return next(iter(read_records(outputs / "records.jsonl")), None)
 
 

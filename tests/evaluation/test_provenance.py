@@ -117,6 +117,17 @@ def test_what_computes_is_named_with_its_vector_instructions(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX9")
+    for variable in provenance.PORTABLE:
+        monkeypatch.delenv(variable, raising=False)
     assert provenance.processor(torch.device("cpu")) == f"{provenance.cpu_name()}, AVX9"
     assert provenance.processor(torch.device("cuda", 1)) == "GPU 1"
     assert provenance.processor(torch.device("mps")) == provenance.cpu_name()
+
+
+def test_held_arithmetic_is_named_with_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in provenance.PORTABLE.items():
+        monkeypatch.setenv(key, value)
+    named = provenance.processor(torch.device("cpu"))
+    assert named.startswith(provenance.cpu_name())
+    said = "MKL_CBWR=COMPATIBLE, ATEN_CPU_CAPABILITY=avx2, OPENBLAS_CORETYPE=Haswell"
+    assert named.endswith(f", {said}")

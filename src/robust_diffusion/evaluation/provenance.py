@@ -1,5 +1,6 @@
 """Where a result came from: versions, git revision and machine."""
 
+import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +17,15 @@ PACKAGES = (
     "hydra-core",
     "numpy",
 )
+
+
+PORTABLE = {
+    "MKL_CBWR": "COMPATIBLE",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "OPENBLAS_CORETYPE": "Haswell",
+}
+"""Environment that has every x86 processor with AVX2 and FMA round alike: Intel's library of matrix
+products, PyTorch's own loops, and the library of GCNSVD's decomposition."""
 
 
 def versions() -> dict[str, str]:
@@ -51,15 +61,20 @@ def gpu_name() -> str | None:
 def processor(device: torch.device) -> str:
     """What computes: the GPU's model, or the CPU's with the vector instructions in use.
 
-    Sums round by both, so that they say whether another machine will find the same bits.
+    Sums round by all that it names, so that it says whether another machine will find the same
+    bits. What holds libraries to the instructions of another is named as well, as in
+    `MKL_CBWR=COMPATIBLE`; see `PORTABLE`.
 
     Args:
         device: Of the tensors.
     """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    name = cpu_name()
-    return f"{name}, {torch.backends.cpu.get_cpu_capability()}" if device.type == "cpu" else name
+    if device.type != "cpu":
+        return cpu_name()
+    vectors = torch.backends.cpu.get_cpu_capability()
+    held = [f"{key}={value}" for key in PORTABLE if (value := os.environ.get(key))]
+    return ", ".join([cpu_name(), vectors, *held])
 
 
 def revision() -> str | None:

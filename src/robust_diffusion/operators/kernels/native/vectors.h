@@ -62,12 +62,15 @@ inline Vector<LANES> spread(const Real* from) {
   return lanes;
 }
 
-// <x, y> of any width
+// <x, y> of any width. Lanes are summed alike whatever vectors the machine has, so that all
+// machines round alike; a reduction left to the compiler has as many sums as its vectors are wide.
 inline Real inner(const Real* x, const Real* y, int64_t width) {
-  Real total = 0;
-#pragma omp simd reduction(+ : total)
-  for (int64_t i = 0; i < width; ++i) total += x[i] * y[i];
-  return total;
+  Vector<LANES> total{};
+  int64_t i = 0;
+  for (; i + LANES <= width; i += LANES) total += load(x + i) * load(y + i);
+  Vector<LANES> rest{};
+  for (int64_t k = 0; i + k < width; ++k) rest[k] = x[i + k] * y[i + k];
+  return sum(total + rest);
 }
 
 // y += factor x of any width
