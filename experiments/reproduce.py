@@ -16,9 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from robust_diffusion.arithmetic import PORTABLE
 from robust_diffusion.commands.records import read_chosen
 from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.provenance import PORTABLE
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 
 RECORDS = Path(__file__).with_name("results") / "records.jsonl.gz"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from robust_diffusion.arithmetic import PORTABLE
 from robust_diffusion.evaluation import provenance
 
 GIT = ["git", "-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
@@ -117,7 +118,7 @@ def test_what_computes_is_named_with_its_vector_instructions(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX9")
-    for variable in provenance.PORTABLE:
+    for variable in PORTABLE:
         monkeypatch.delenv(variable, raising=False)
     assert provenance.processor(torch.device("cpu")) == f"{provenance.cpu_name()}, AVX9"
     assert provenance.processor(torch.device("cuda", 1)) == "GPU 1"
@@ -125,7 +126,7 @@ def test_what_computes_is_named_with_its_vector_instructions(
 
 
 def test_held_arithmetic_is_named_with_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    for key, value in provenance.PORTABLE.items():
+    for key, value in PORTABLE.items():
         monkeypatch.setenv(key, value)
     named = provenance.processor(torch.device("cpu"))
     assert named.startswith(provenance.cpu_name())

@@ -1,12 +1,13 @@
 """Where a result came from: versions, git revision and machine."""
 
-import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
+
+from robust_diffusion.arithmetic import held
 
 PACKAGES = (
     "robust-diffusion",
@@ -17,15 +18,6 @@ PACKAGES = (
     "hydra-core",
     "numpy",
 )
-
-
-PORTABLE = {
-    "MKL_CBWR": "COMPATIBLE",
-    "ATEN_CPU_CAPABILITY": "avx2",
-    "OPENBLAS_CORETYPE": "Haswell",
-}
-"""Environment that has every x86 processor with AVX2 and FMA round alike: Intel's library of matrix
-products, PyTorch's own loops, and the library of GCNSVD's decomposition."""
 
 
 def versions() -> dict[str, str]:
@@ -63,7 +55,7 @@ def processor(device: torch.device) -> str:
 
     Sums round by all that it names, so that it says whether another machine will find the same
     bits. What holds libraries to the instructions of another is named as well, as in
-    `MKL_CBWR=COMPATIBLE`; see `PORTABLE`.
+    `MKL_CBWR=COMPATIBLE`; see `arithmetic.PORTABLE`.
 
     Args:
         device: Of the tensors.
@@ -73,8 +65,7 @@ def processor(device: torch.device) -> str:
     if device.type != "cpu":
         return cpu_name()
     vectors = torch.backends.cpu.get_cpu_capability()
-    held = [f"{key}={value}" for key in PORTABLE if (value := os.environ.get(key))]
-    return ", ".join([cpu_name(), vectors, *held])
+    return ", ".join([cpu_name(), vectors, *(f"{key}={value}" for key, value in held().items())])
 
 
 def revision() -> str | None:

@@ -16,13 +16,14 @@ from pathlib import Path
 import pooch
 from filelock import FileLock
 
+from robust_diffusion.arithmetic import is_portable
 from robust_diffusion.errors import RobustDiffusionError
 
 SOURCES = Path(__file__).with_name("native")
 
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
-# Sums may be contracted, but NaN and infinity keep their meaning.
-ARITHMETIC = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+# NaN and infinity keep their meaning.
+ARITHMETIC = ("-fno-math-errno", "-fno-trapping-math")
 
 TIMEOUT = 300
 """Seconds after which a compiler is given up."""
@@ -82,7 +83,7 @@ def _identity(compiler: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.read_bytes())
-    digest.update("\0".join((*compiler[1:], *FLAGS, *ARITHMETIC, macros)).encode())
+    digest.update("\0".join((*compiler[1:], *FLAGS, *_arithmetic(), macros)).encode())
     return digest.hexdigest()[:16]
 
 
@@ -90,9 +91,14 @@ def _compile(compiler: Sequence[str], real: str, path: Path) -> None:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         built, source = Path(scratch) / path.name, str(SOURCES / "kernels.cpp")
-        _run(*compiler, *FLAGS, *ARITHMETIC, f"-DREAL={real}", source, "-o", str(built))
+        _run(*compiler, *FLAGS, *_arithmetic(), f"-DREAL={real}", source, "-o", str(built))
         built.replace(path)  # at once, so that nobody loads half a library
     log.info("kernels for %s built in %.1f s: %s", real, time.perf_counter() - start, path)
+
+
+def _arithmetic() -> tuple[str, ...]:
+    # Which sums are contracted with products, compilers choose by what the processor is best at.
+    return (*ARITHMETIC, f"-ffp-contract={'off' if is_portable() else 'fast'}")
 
 
 def _run(*command: str) -> str:
