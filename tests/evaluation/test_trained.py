@@ -101,6 +101,15 @@ def test_the_code_hash_is_stable_and_short() -> None:
     assert len(code_hash()) == 16
 
 
+def test_other_arithmetic_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no model trained with one is taken from the store with the other."""
+    hashes = set()
+    for value in ("", "COMPATIBLE", "AVX2"):
+        monkeypatch.setenv("MKL_CBWR", value)
+        hashes.add(code_hash.__wrapped__())
+    assert len(hashes) == 3
+
+
 @pytest.mark.parametrize("name", ["kernel.cpp", "rows.h", "flow.py"])
 def test_code_of_any_language_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
+from robust_diffusion.arithmetic import held
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.hashes import state_hash
 from robust_diffusion.store import Artifact, ArtifactStore
@@ -24,6 +25,7 @@ SOURCE = Path(__file__).parents[1]
 LANGUAGES = (".py", ".cpp", ".h")
 
 SHAPING = (
+    "arithmetic.py",
     "attacks",
     "data",
     "flows",
@@ -152,8 +154,11 @@ class Trainer:
 
 @cache
 def code_hash() -> str:
-    """Short hash of the code that shapes trained models and perturbed graphs."""
-    digest = hashlib.sha256()
+    """Short hash of the code that shapes trained models and perturbed graphs.
+
+    Other arithmetic is other code: what it computed is not taken for this one's.
+    """
+    digest = hashlib.sha256("".join(f"{key}={value}\0" for key, value in held().items()).encode())
     for part in SHAPING:
         path = SOURCE / part
         found = [path] if path.is_file() else sorted(path.rglob("*"))
