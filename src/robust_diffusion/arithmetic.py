@@ -9,7 +9,7 @@ PORTABLE = {
 }
 """Environment that has every x86 processor with AVX2 round alike: Intel's library of matrix
 products, PyTorch's own loops, and the library of GCNSVD's decomposition. Where it is set, the
-compiled kernels round each product and each sum by itself, as no compiler can change."""
+compiled kernels sum in one order and round each product by itself, as no compiler can change."""
 
 
 def held() -> dict[str, str]:

@@ -98,7 +98,8 @@ def _compile(compiler: Sequence[str], real: str, path: Path) -> None:
 
 def _arithmetic() -> tuple[str, ...]:
     # Which sums are contracted with products, compilers choose by what the processor is best at.
-    return (*ARITHMETIC, f"-ffp-contract={'off' if is_portable() else 'fast'}")
+    contract, alike = ("off", 1) if is_portable() else ("fast", 0)
+    return (*ARITHMETIC, f"-ffp-contract={contract}", f"-DROUND_ALIKE={alike}")
 
 
 def _run(*command: str) -> str:

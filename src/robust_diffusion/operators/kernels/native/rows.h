@@ -44,8 +44,8 @@ inline void score_rows(const Edges& g, int64_t first, int64_t last, const Projec
       for (int64_t e = g.rowptr[u]; e < g.rowptr[u + 1]; ++e) {
         fetch(p.query + g.source[e + AHEAD] * p.stride + channel, count);
         const Real* query = p.query + g.source[e] * p.stride + channel;
-        Vector<LANES> product{};
-        for (int i = 0; i < count; ++i) product += key[i] * load(query + i * LANES);
+        Vector<LANES> product = key[0] * load(query);
+        for (int i = 1; i < count; ++i) product += key[i] * load(query + i * LANES);
         Vector<heads> score = fold<heads>(product);
         if (channel || add) score += load<heads>(out + e * heads);
         store(out + e * heads, score);
@@ -147,17 +147,12 @@ inline void residual_norm_rows(const Edges& g, int64_t first, int64_t last, cons
                    channels);
   for (int64_t u = first; u < last; ++u) {
     Real* residual = difference + u * channels;
-    Real squared[LANES] = {};  // lane by lane, as `inner`
-    for (int64_t first_lane = 0; first_lane < m.channels; first_lane += LANES) {
-#pragma omp simd
-      for (int lane = 0; lane < LANES; ++lane) {
-        const int64_t i = first_lane + lane;
-        residual[i] -= z[u * channels + i];
-        const Real counted = clamp(residual[i] * residual[i], m.floor, m.ceiling);
-        squared[lane] += i < m.channels ? counted : Real(0);
-      }
-    }
-    norm[u] = std::sqrt(sum(load(squared)));
+    const Real* z_u = z + u * channels;
+    const Real squared = sum_over(m.channels, [=](int64_t i) {
+      residual[i] -= z_u[i];
+      return clamp(residual[i] * residual[i], m.floor, m.ceiling);
+    });
+    norm[u] = std::sqrt(squared);
   }
 }
 

@@ -9,6 +9,8 @@
 
 using Real = REAL;  // float or double, set by the build
 
+constexpr bool PORTABLE = ROUND_ALIKE;  // whether all machines are to round alike, by the build
+
 constexpr bool SINGLE = std::is_same_v<Real, float>;
 
 constexpr int LANES = 64 / sizeof(Real);
@@ -62,15 +64,28 @@ inline Vector<LANES> spread(const Real* from) {
   return lanes;
 }
 
-// <x, y> of any width. Lanes are summed alike whatever vectors the machine has, so that all
-// machines round alike; a reduction left to the compiler has as many sums as its vectors are wide.
+// Sum of term(i) over i below the width, each asked for once. Left to the compiler, there are as
+// many partial sums as the machine's vectors are wide; in portable arithmetic always LANES.
+template <typename Term>
+inline Real sum_over(int64_t width, Term term) {
+  if constexpr (PORTABLE) {
+    Real lanes[LANES] = {};
+    for (int64_t first = 0; first < width; first += LANES) {
+#pragma omp simd
+      for (int lane = 0; lane < LANES; ++lane)
+        if (first + lane < width) lanes[lane] += term(first + lane);
+    }
+    return sum(load(lanes));
+  }
+  Real total = 0;
+#pragma omp simd reduction(+ : total)
+  for (int64_t i = 0; i < width; ++i) total += term(i);
+  return total;
+}
+
+// <x, y> of any width
 inline Real inner(const Real* x, const Real* y, int64_t width) {
-  Vector<LANES> total{};
-  int64_t i = 0;
-  for (; i + LANES <= width; i += LANES) total += load(x + i) * load(y + i);
-  Vector<LANES> rest{};
-  for (int64_t k = 0; i + k < width; ++k) rest[k] = x[i + k] * y[i + k];
-  return sum(total + rest);
+  return sum_over(width, [=](int64_t i) { return x[i] * y[i]; });
 }
 
 // y += factor x of any width
