@@ -16,6 +16,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
 
+from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.checks import check_flag, check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
@@ -62,6 +63,7 @@ def run_and_record(cfg: DictConfig) -> Record:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
     """
     torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
+    set_up_arithmetic()
     set_backend(cfg.backend)
     record = _header(cfg) | {"backend": current_backend()}
     check_writable(cfg.paths.records)

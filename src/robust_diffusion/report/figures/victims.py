@@ -11,6 +11,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.checks import check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
@@ -73,6 +74,7 @@ def train_cell(cell: FigureCell, description: str) -> tuple[TrainedModel, GraphD
     """
     cfg = cell.cfg
     torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
+    set_up_arithmetic()
     set_backend(cfg.backend)
     datamodule = instantiate(cfg.data)
     model, fit = instantiate(cfg.model), instantiate(cfg.training)
