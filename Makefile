@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export ROBUST_DIFFUSION_DATA ?= $(or $(wildcard ../shared/data),data)
 
-# Rounds alike on every x86 processor with AVX2, more slowly; `PORTABLE` in arithmetic.py.
+# Rounds alike on x86 processors with AVX2, a little more slowly; `PORTABLE` in arithmetic.py.
 ifdef PORTABLE
 export MKL_CBWR := COMPATIBLE
 export ATEN_CPU_CAPABILITY := avx2

@@ -2,6 +2,7 @@
 
 import copy
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from torch_geometric.data import Data
 from yardstick.gin import sums_first
 from yardstick.graph_sage import pools_whole
 
+from robust_diffusion.arithmetic import PORTABLE
 from robust_diffusion.attacks import SPEIT, Budget
 from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.config import CONFIG_DIR
@@ -234,6 +236,21 @@ def seeds(repeat: int) -> dict[str, Any]:
     return {str(count): in_own_process("sweep.py", str(count)) for count in (5,)}
 
 
+def portable(repeat: int) -> dict[str, Any]:
+    """One training epoch as it is and with portable arithmetic, processes that take turns."""
+    return {name: _portable(name, str(max(3, repeat // 3))) for name in DATASETS}
+
+
+def _portable(dataset: str, repeat: str) -> dict[str, Any]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for _ in range(3):
+        for arithmetic, environment in (("default", {}), ("portable", PORTABLE)):
+            measured = in_own_process("portable.py", dataset, repeat, environment=environment)
+            for name, seconds in measured.items():
+                found[f"{name}, {arithmetic}"] += seconds
+    return {name: summary(seconds) for name, seconds in found.items()}
+
+
 def scaling(repeat: int) -> dict[str, Any]:
     """Time and memory of an epoch against the number of edges, and their exponents."""
     return in_own_process("scaling.py")
@@ -268,6 +285,7 @@ _ALL = (
     white_box,
     rows,
     seeds,
+    portable,
     loading,
     scaling,
 )

@@ -54,10 +54,24 @@ class PeakGrowth:
         self.megabytes = (_status("VmHWM") - self._before) / MEGABYTE
 
 
-def in_own_process(script: str, *arguments: str) -> Any:
-    """Run a script of this folder that prints one JSON line last, and return that."""
+def in_own_process(
+    script: str, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Any:
+    """Run a script of this folder that prints one JSON line last, and return that.
+
+    Args:
+        script: Name of its file.
+        arguments: Of its command line.
+        environment: Variables that it gets besides ours.
+    """
     command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
-    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    result = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env=os.environ | (environment or {}),
+    )
     return json.loads(result.stdout.splitlines()[-1])
 
 

@@ -125,10 +125,19 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
         edges = f"{load['edges']:,} edges"
         yield f"loading, {NAMES[dataset]}: {edges}", load["seconds"], "s"
         yield f"memory of loading, {NAMES[dataset]}: {edges}", load["peak_gib"], "GiB"
+    yield from _portable(results)
     for dataset, programs in results.get("epoch", {}).items():
         for backend in ("torch", "compiled"):
             share = programs[backend]["median_ms"] / programs["floor"]["median_ms"]
             yield f"epoch / floor, {NAMES[dataset]}: {backend}", share, ""
+
+
+def _portable(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+    for dataset, epochs in results.get("portable", {}).items():
+        for model in dict.fromkeys(name.rpartition(", ")[0] for name in epochs):
+            share = epochs[f"{model}, portable"]["median_ms"]
+            share /= epochs[f"{model}, default"]["median_ms"]
+            yield f"epoch of {model}, {NAMES[dataset]}: portable / default arithmetic", share, ""
 
 
 def _epochs(results: dict[str, Any]) -> list[str]:

