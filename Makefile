@@ -73,7 +73,7 @@ report: $(STAMP) ## One HTML page: every table, chart, figure and claim
 	$(RUN) report $(VIEW) $(addprefix --records ,$(SHOWN))
 
 publish: $(STAMP) ## Add RECORDS to experiments/results/, and rebuild its tables and pages
-	$(BIN)/python experiments/publish.py $(RECORDS)
+	$(BIN)/python experiments/publish.py $(ARGS) $(RECORDS)
 
 reproduce: $(STAMP) ## Run published cells again and compare (ARGS="--cells 3", or ids of cells)
 	$(BIN)/python experiments/reproduce.py $(ARGS)

@@ -3,8 +3,9 @@
     python experiments/publish.py outputs/records.jsonl [more.jsonl ...]
 
 Kept are the latest finished record of each cell and the lines by which experiments asked for it;
-what only tells where a cell ran on somebody's disk is left out. Tables that hold a number, claims
-and the report's page are then written from the published records alone, so that
+what only tells where a cell ran on somebody's disk is left out. With `--keep-replaced` also the
+accuracies of the records that give way, from which rounding.md is made. Tables that hold a
+number, claims and the report's page are then written from the published records alone, so that
 `make publish` rebuilds them to the letter. The tables that the README shows are put in anew.
 """
 
@@ -21,7 +22,7 @@ import pandas as pd
 
 from robust_diffusion.commands.records import FIDELITIES, read_chosen
 from robust_diffusion.errors import DataError, RobustDiffusionError
-from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 from robust_diffusion.files import write_whole
 from robust_diffusion.report.claims import (
     PrintedEvidence,
@@ -36,11 +37,13 @@ from robust_diffusion.report.misses import render_agreement
 from robust_diffusion.report.page import render_page
 from robust_diffusion.report.paper_table import build_table
 from robust_diffusion.report.render_markdown import aligned, render_markdown
+from robust_diffusion.report.rounding import moved, replaced_by
 from robust_diffusion.report.table import ResultTable, rank, summarize
 
 README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).with_name("results")
 RECORDS = RESULTS / "records.jsonl.gz"
+REPLACED = RESULTS / "replaced.jsonl.gz"
 FIGURES = RESULTS / "figures"
 SHOWN: Mapping[str, Callable[[list[Record]], ResultTable]] = {"tune": rank, "mlp": summarize}
 """Experiments of which each setting is shown: best first on validation nodes, or on test graphs."""
@@ -67,6 +70,12 @@ OF_A_RESULT = frozenset(["model", "surrogates", "attacks"])
 IN_README = {"table-3-released": "Cora", "agreement": None, "claims": None}
 """What the README shows of the views: their first tables, or the rows of one dataset."""
 
+ROUNDED = (
+    "**What rounding alone decides.** Cells that were recorded twice with the same seeds, in two "
+    "arithmetics: by how many points of accuracy they differ, and by how many their means over "
+    "seeds do. What cells share is counted once."
+)
+
 VERDICTS = (
     "**Claims of the paper, by the published records of each reading and by its own printed "
     "means.** ✓ supported at 5 %, ✗ not; the mean effect in points of accuracy, or × as a factor. "
@@ -79,16 +88,29 @@ def main() -> None:
     """Publish the records that are named, then rebuild every view."""
     parser = argparse.ArgumentParser(description="Publish records, and what is made of them.")
     parser.add_argument("records", nargs="*", type=Path, help="none only rebuilds the views")
+    parser.add_argument(
+        "--keep-replaced",
+        action="store_true",
+        help="the records differ from those of the same cells by rounding alone; show how far",
+    )
     chosen = parser.parse_args()
     try:
-        records = list(publishable(read_chosen([RECORDS, *chosen.records])))
-        shown = dict(views(records))
+        read = read_chosen([RECORDS, *chosen.records])
+        records = list(publishable(read))
+        replaced = read_records(REPLACED)
+        if chosen.keep_replaced:
+            known = {record["cell"] for record in replaced}
+            found = replaced_by(records, read_chosen([RECORDS]))
+            replaced += [record for record in found if record["cell"] not in known]
+        shown = dict(views(records, replaced))
     except RobustDiffusionError as error:
         sys.exit(f"{error}; nothing is published")
     made: dict[Path, str | bytes] = {**shown}
     made[README] = shown_in(README.read_text(encoding="utf-8"), shown)
     if chosen.records:
         made[RECORDS] = _compressed(records)
+    if chosen.keep_replaced:
+        made[REPLACED] = _compressed(replaced)
     # All are made before the first is written.
     for path, text in made.items():
         sys.stdout.write(f"{write_whole(path, text, option='publish:')}\n")
@@ -133,8 +155,13 @@ def _reference(record: Record) -> Record:
     return {key: record[key] for key in kept if key in record} | {"reference": True}
 
 
-def views(records: list[Record]) -> Iterable[tuple[Path, str]]:
-    """Every file that is made of the published records, with its text."""
+def views(records: list[Record], replaced: list[Record]) -> Iterable[tuple[Path, str]]:
+    """Every file that is made of the published records, with its text.
+
+    Args:
+        records: The published ones.
+        replaced: What is kept of those before.
+    """
     for experiment, on in COMPARED.items():
         frame = compare(records, experiment, on=on)
         if not frame.empty:
@@ -151,6 +178,9 @@ def views(records: list[Record]) -> Iterable[tuple[Path, str]]:
             shown = show(cells)
             title = f"**experiment={experiment}.** {shown.title}."
             yield RESULTS / f"{experiment}.md", _in_markdown(title, shown.cells, left=0)
+    rounded = moved(replaced, records)
+    if not rounded.empty:
+        yield RESULTS / "rounding.md", _in_markdown(ROUNDED, rounded, left=3)
     claims = load_claims()
     recorded = {fidelity: RecordedEvidence(records, fidelity=fidelity) for fidelity in FIDELITIES}
     judged = {

@@ -1,0 +1,73 @@
+"""How far rounding alone moves accuracies."""
+
+from typing import Any
+
+from robust_diffusion.report.rounding import moved, replaced_by
+from tests.report.records import finished, reference
+
+NEW = "2026-02-02T00:00:00+00:00"
+
+
+def again(clean: float, attacked: float, **more: Any) -> dict[str, Any]:
+    return finished(clean, attacked, attacks=("speit",), fidelity="paper", **more)
+
+
+def test_what_gives_way_is_kept_by_its_accuracies() -> None:
+    old, other = again(0.8, 0.6, cell="a", processor="one"), again(0.8, 0.6, cell="b")
+    new = again(0.79, 0.63, cell="a", processor="two", time=NEW)
+    published = [old, other, reference(old, "table-1")]
+    (kept,) = replaced_by([new, again(0.5, 0.5, cell="c")], published)
+    assert kept["cell"] == "a"
+    assert kept["accuracy"] == old["accuracy"]
+    assert kept["processor"] == "one"
+    assert "config" not in kept
+    assert replaced_by(published, published) == []
+
+
+def test_what_was_only_timed_has_no_accuracy_to_keep() -> None:
+    timed = {key: value for key, value in again(0.8, 0.6, cell="a").items() if key != "accuracy"}
+    new = again(0.8, 0.6, cell="a", time=NEW)
+    assert replaced_by([timed | {"time": NEW}], [again(0.8, 0.6, cell="a")]) == []
+    assert replaced_by([new], [timed]) == []
+
+
+def test_differences_are_summed_up_by_graph() -> None:
+    old = [again(0.8, 0.5, seed=seed, cell=f"{seed}") for seed in range(4)]
+    shifts = [(0.01, 0.2), (-0.015, -0.2), (0.0, 0.02), (0.02, -0.02)]
+    new = [
+        again(0.8 + clean, 0.5 + speit, seed=seed, cell=f"{seed}", time=NEW)
+        for seed, (clean, speit) in enumerate(shifts)
+    ]
+    clean, speit = moved(replaced_by(new, old), new).to_dict("records")
+    assert clean == {
+        "Dataset": "cora",
+        "Reading": "paper",
+        "Test graph": "clean",
+        "cells": "4",
+        "median": "1.25",
+        "nine of ten": "1.85",
+        "largest": "2.00",
+        "within 1.5": "75%",
+        "means: median": "0.38",
+        "means: largest": "0.38",
+    }
+    assert (speit["largest"], speit["within 1.5"], speit["means: largest"]) == (
+        "20.00",
+        "0%",
+        "0.00",
+    )
+
+
+def test_a_network_that_cells_share_is_counted_once() -> None:
+    shared = {"victim": "model-1"}
+    old = [again(0.8, 0.5, cell=cell) for cell in "ab"]
+    new = [
+        again(0.7, 0.4, cell=cell, time=NEW, files=shared | {"speit": f"graph-{cell}"})
+        for cell in "ab"
+    ]
+    assert list(moved(replaced_by(new, old), new)["cells"]) == ["1", "2"]
+
+
+def test_without_a_pair_there_is_nothing_to_show() -> None:
+    assert moved([], [again(0.8, 0.5)]).empty
+    assert moved(replaced_by([again(0.8, 0.5, cell="a")], []), []).empty
