@@ -54,6 +54,7 @@ COMPARED = {
     "seeds": "test",
     "pgd-steps": "test",
     "gcn-svd": "test",
+    "graph-sage": "test",
     "degree-leak": "test",
     "tdgia-limits": "test",
     "guard-gradient": "test",

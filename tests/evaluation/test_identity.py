@@ -82,6 +82,8 @@ def test_a_part_that_came_later_makes_no_other_cell_until_there_is_something_in_
         ("surrogates.appnp.variant", "original"),
         ("fidelity.appnp", "original"),
         ("fidelity.appnp", "grb"),
+        ("fidelity.graph_sage", "original"),
+        ("fidelity.graph_sage", "grb"),
         ("fidelity.pgd_steps", 5),
     ],
 )

@@ -36,7 +36,7 @@ NODES = sum(CLUSTERS)
 RANK = len(CLUSTERS)
 SMALL = ["model.hidden_channels=8", "model.num_layers=2", "solver=rk4", "solver.num_steps=1"]
 OF_ONE_MODEL = {"gcn_svd": [f"model.rank={RANK}"]}
-OF_TWO_READINGS = {"appnp", "beltrami_guard", "gcn_svd", "gnn_guard", "graph_pde"}
+OF_TWO_READINGS = {"appnp", "beltrami_guard", "gcn_svd", "gnn_guard", "graph_pde", "graph_sage"}
 
 
 def options(group: str) -> list[str]:

@@ -10,24 +10,30 @@ from tests.graphs import CHANNELS, NODES, random_graph, random_signal
 from tests.models.small import build_model, dense_of, dense_stack, edges
 
 
+@pytest.mark.parametrize("variant", ["original", "grb"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_equals_the_dense_one(weighted: bool) -> None:
-    model, given = build_model(GraphSAGE), edges(weighted=weighted)
+def test_equals_the_dense_one(weighted: bool, variant: str) -> None:
+    model, given = build_model(GraphSAGE, variant=variant), edges(weighted=weighted)
     dense = dense_of(*given)
 
     def pool(conv: nn.Module, x: Tensor) -> Tensor:
         x = x / x.norm(dim=1, keepdim=True)
         projected = (x @ conv.lin.weight.T + conv.lin.bias).relu()
         pooled = oracles.root_mean_square_pool(projected, dense)
-        return pooled @ conv.lin_l.weight.T + conv.lin_l.bias + x @ conv.lin_r.weight.T
+        root = projected if variant == "grb" else x
+        return pooled @ conv.lin_l.weight.T + conv.lin_l.bias + root @ conv.lin_r.weight.T
 
     expected = dense_stack(model, random_signal(), pool)
     torch.testing.assert_close(model(random_signal(), *given), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_wide_projection_is_pooled_as_a_whole_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("project_root", [False, True])
+def test_a_wide_projection_is_pooled_as_a_whole_one_is(
+    project_root: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(0)
-    conv, graph, x = SAGEConv(CHANNELS, 2).double(), random_graph(), random_signal()
+    conv = SAGEConv(CHANNELS, 2, project_root=project_root).double()
+    graph, x = random_graph(), random_signal()
     whole = conv(x, graph)
     monkeypatch.setattr(convs, "POOLED_AT_A_TIME", 3)  # does not divide the number of channels
     assert CHANNELS > 3

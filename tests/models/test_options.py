@@ -61,6 +61,7 @@ OWN = {
     "gcn_svd": [("rank", 2)],
     "gin": [("batch_norm", False)],
     "gnn_guard": [("threshold", 0.7)],
+    "graph_sage": [("variant", "grb")],
     "robust_gcn": [("sample_at_test", True)],
 }
 IN_TRAINING = {
@@ -80,6 +81,7 @@ BAD = {
     "gat": [("heads", 0), ("heads", 1.5)],
     "gcn_svd": [("rank", 0), ("rank", None), ("gradient", "true"), ("negative_degree", "nan")],
     "gnn_guard": [("threshold", -2.0), ("gradient", "true")],
+    "graph_sage": [("variant", "pooled")],
 }
 BAD_EVERYWHERE = [
     ("dropout", -0.1),

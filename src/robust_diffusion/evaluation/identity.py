@@ -30,9 +30,12 @@ LATER: Mapping[str, tuple[Any, ...]] = {
     "model.negative_degree": ("zero",),
     "surrogates.gcn_svd.negative_degree": ("zero",),
     "surrogates.appnp.variant": ("original",),
+    "surrogates.graph_sage.variant": ("original",),
     "threat.surrogates.gcn_svd.negative_degree": ("zero",),
     "threat.surrogates.appnp.variant": ("original",),
+    "threat.surrogates.graph_sage.variant": ("original",),
     "fidelity.appnp": ("original", "grb"),  # what reads these holds them, too
+    "fidelity.graph_sage": ("original", "grb"),
     "fidelity.pgd_steps": (100, 5),
 }
 """Keys that cells of before lack: with these values, a cell is the one that it was then."""

@@ -57,25 +57,31 @@ class SAGEConv(pyg.SAGEConv):  # type: ignore[misc]
 
     Deviation: Hamilton et al. pool by the maximum; GRB, whose choice this is, by the root mean
     square, since powers closer to the maximum make the gradient explode.
+
+    Args:
+        in_channels: Width at the entry.
+        out_channels: Width at the exit.
+        project_root: Take the node itself projected too, relu(P x) instead of x.
     """
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, project_root: bool = False) -> None:
         super().__init__(in_channels, out_channels, project=True)
+        self.project_root = project_root
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
         """Features of every node and its neighbourhood; the weights are those of a mean."""
         weights, biases = (
             part.split(POOLED_AT_A_TIME) for part in (self.lin.weight, self.lin.bias)
         )
-        parts = [
-            self._pooled(F.linear(x, weight, bias), graph)
-            for weight, bias in zip(weights, biases, strict=True)
-        ]
-        return self.lin_l(torch.cat(parts, 1)) + self.lin_r(x)  # type: ignore[no-any-return]
-
-    def _pooled(self, projected: Tensor, graph: Graph) -> Tensor:
-        squares = spmm(graph.weight, projected.relu().square(), graph)
-        return torch.sqrt(squares + SMALLEST_SQUARE)
+        pooled, roots = [], []
+        for weight, bias in zip(weights, biases, strict=True):
+            projected = F.linear(x, weight, bias).relu()
+            squares = spmm(graph.weight, projected.square(), graph)
+            pooled.append(torch.sqrt(squares + SMALLEST_SQUARE))
+            if self.project_root:
+                roots.append(projected)
+        root = torch.cat(roots, 1) if self.project_root else x
+        return self.lin_l(torch.cat(pooled, 1)) + self.lin_r(root)  # type: ignore[no-any-return]
 
 
 class GINConv(pyg.GINConv):  # type: ignore[misc]

@@ -3,19 +3,26 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Literal, get_args
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from robust_diffusion.checks import check_choice
 from robust_diffusion.models.convs import SAGEConv
 from robust_diffusion.models.normalization import graph_with_degree, mean_weights
 from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 
+Variant = Literal["original", "grb"]
+"""As what the node itself enters a layer: as it is, x, or as its neighbours do, relu(P x)."""
+
 
 class GraphSAGE(LayerStack):
     """GraphSAGE with pooling: W x + W' pool over the neighbourhood of relu(P x), on unit features.
+
+    With `variant="grb"` it is W relu(P x) in the place of W x.
 
     Reference: Hamilton et al. 2017, arXiv:1706.02216; as GRB configures it, see `SAGEConv`.
 
@@ -26,6 +33,7 @@ class GraphSAGE(LayerStack):
         num_layers: Number of layers.
         layer_norm: Normalise the features at the entry of each layer.
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+        variant: Its own paper's, or GRB's; see `Variant`.
     """
 
     normalizes_by_degree = True
@@ -39,9 +47,14 @@ class GraphSAGE(LayerStack):
         num_layers: int = 3,
         layer_norm: bool = True,
         dropout: float = 0.5,
+        variant: Variant = "original",
     ) -> None:
+        check_choice("model.variant", variant, get_args(Variant))
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
-        convs = [SAGEConv(before, after) for before, after in pairwise(widths)]
+        convs = [
+            SAGEConv(before, after, project_root=variant == "grb")
+            for before, after in pairwise(widths)
+        ]
         super().__init__(convs, widths[:-1], layer_norm=layer_norm, dropout=dropout)
 
     def forward(
