@@ -55,6 +55,7 @@ COMPARED = {
     "pgd-steps": "test",
     "gcn-svd": "test",
     "graph-sage": "test",
+    "edge-ids": "test",
     "degree-leak": "test",
     "tdgia-limits": "test",
     "guard-gradient": "test",

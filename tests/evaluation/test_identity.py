@@ -84,6 +84,7 @@ def test_a_part_that_came_later_makes_no_other_cell_until_there_is_something_in_
         ("fidelity.appnp", "grb"),
         ("fidelity.graph_sage", "original"),
         ("fidelity.graph_sage", "grb"),
+        ("fidelity.edge_values", "ones"),
         ("fidelity.pgd_steps", 5),
     ],
 )

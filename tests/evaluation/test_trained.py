@@ -10,7 +10,8 @@ from torch import nn
 
 from robust_diffusion.evaluation import trained
 from robust_diffusion.evaluation.trained import code_hash
-from robust_diffusion.models import GCN
+from robust_diffusion.models import GAT, GCN
+from robust_diffusion.models.edge_values import OnEdgeValues
 
 Make = Callable[..., Any]
 
@@ -45,6 +46,22 @@ def test_a_model_is_trained_once_and_then_found(
         second.path,
     )
     assert not second.model.training
+
+
+def test_what_reads_edge_values_is_trained_on_them_and_nothing_else(
+    make_trainer: Make, make_datamodule: Make, make_fit: Make
+) -> None:
+    valued = make_trainer(datamodule=make_datamodule(edge_values="ids"))
+    on_values = valued("victim", gcn, make_fit(), {"model": "gcn"}, description="gcn")
+    on_ones = make_trainer()("victim", gcn, make_fit(), {"model": "gcn"}, description="gcn")
+    assert isinstance(on_values.model, OnEdgeValues)
+    assert on_values.path != on_ones.path
+    assert not same_weights(on_values.model, on_ones.model)
+
+    def gat(in_channels: int, out_channels: int) -> nn.Module:
+        return GAT(in_channels, 8, out_channels)
+
+    assert isinstance(valued.untrained(gat), GAT)
 
 
 @pytest.mark.parametrize(

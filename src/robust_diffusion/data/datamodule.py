@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Data
 
 from robust_diffusion.checks import check_choice
+from robust_diffusion.data.edge_ids import EdgeIds
 from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.split import split_hash
 from robust_diffusion.data.views import induced_view
@@ -19,6 +20,7 @@ from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.hashes import tensor_hash
 
 Difficulty = Literal["easy", "medium", "hard", "full"]
+EdgeValues = Literal["ones", "ids"]
 
 
 class GraphDataModule(pl.LightningDataModule):
@@ -32,9 +34,11 @@ class GraphDataModule(pl.LightningDataModule):
         difficulty: Which of GRB's test sets is scored and attacked: easy, medium, hard or full.
         degree_leak: Serve the degrees of the whole graph to models that normalise by degree (GRB's
             reading) instead of cutting first (strict).
+        edge_values: What the adjacency matrix holds: `ones`; or `ids`, numbers of edges, as in the
+            authors' code on graphs from DGL, see `EdgeIds`.
 
     Raises:
-        ConfigError: A name that is no text, or an unknown difficulty.
+        ConfigError: A name that is no text, an unknown difficulty or unknown values.
     """
 
     def __init__(
@@ -44,16 +48,20 @@ class GraphDataModule(pl.LightningDataModule):
         name: str,
         difficulty: Difficulty = "easy",
         degree_leak: bool = False,
+        edge_values: EdgeValues = "ones",
     ) -> None:
         super().__init__()
         if not isinstance(name, str) or not name.strip():
             raise ConfigError(f"dataset.name={name}: must be text, such as \"'{name or 'mine'}'\"")
         check_choice("difficulty", difficulty, get_args(Difficulty))
+        check_choice("data.edge_values", edge_values, get_args(EdgeValues))
         self.name = name
         self.difficulty = difficulty
         self.degree_leak = degree_leak
+        self.edge_values = edge_values
         self._source = source
         self._graph: Data | None = None
+        self._edge_ids: EdgeIds | None = None
         self._attacked: dict[str, Data] = {}
 
     def setup(self, stage: str | None = None) -> None:
@@ -65,6 +73,8 @@ class GraphDataModule(pl.LightningDataModule):
             graph.x = arctan_normalize(graph.x)
         except DataError as error:
             raise DataError(f"dataset={self.name}: {error}") from error
+        if self.edge_values == "ids":
+            self._edge_ids = EdgeIds(graph.edge_index, graph.num_nodes)
         every_node = torch.arange(graph.num_nodes)
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
         scored = {
@@ -73,7 +83,7 @@ class GraphDataModule(pl.LightningDataModule):
             "test": (every_node, self._targets(graph), False),
         }
         self._views = {
-            stage: induced_view(graph, nodes, targets, degree_leak=leak)
+            stage: induced_view(graph, nodes, targets, degree_leak=leak, edge_ids=self._edge_ids)
             for stage, (nodes, targets, leak) in scored.items()
         }
         self._graph = graph
@@ -93,6 +103,12 @@ class GraphDataModule(pl.LightningDataModule):
         self.setup()
         assert self._graph is not None
         return self._graph
+
+    @property
+    def edge_ids(self) -> EdgeIds | None:
+        """Values of the whole graph's edges; none where all are 1."""
+        self.setup()
+        return self._edge_ids
 
     @property
     def target_nodes(self) -> Int[Tensor, " t"]:
@@ -120,7 +136,10 @@ class GraphDataModule(pl.LightningDataModule):
         """A hash of everything that a training on this graph sees."""
         graph = self.graph
         parts = tensor_hash(graph.x, graph.edge_index, graph.y)
-        return f"{parts[:32]}-{self.split_hash}-{'leak' if self.degree_leak else 'strict'}"
+        read = ["leak" if self.degree_leak else "strict"]
+        if self.edge_values != "ones":
+            read.append(self.edge_values)
+        return "-".join([parts[:32], self.split_hash, *read])
 
     @property
     def test_names(self) -> list[str]:

@@ -37,6 +37,8 @@ LATER: Mapping[str, tuple[Any, ...]] = {
     "fidelity.appnp": ("original", "grb"),  # what reads these holds them, too
     "fidelity.graph_sage": ("original", "grb"),
     "fidelity.pgd_steps": (100, 5),
+    "fidelity.edge_values": ("ones",),
+    "data.edge_values": ("ones",),
 }
 """Keys that cells of before lack: with these values, a cell is the one that it was then."""
 

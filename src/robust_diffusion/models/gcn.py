@@ -28,6 +28,7 @@ class GCN(LayerStack):
     """
 
     normalizes_by_degree = True
+    reads_edge_values = True
 
     def __init__(
         self,
