@@ -17,6 +17,7 @@ import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hypothesis import HealthCheck, settings
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 # What is first imported behind the hook is compiled anew in every process: seconds of it.
@@ -57,6 +58,10 @@ TINY_ATTACKS = [
 
 
 def pytest_configure() -> None:
+    # A busy machine is slow, not wrong; what hangs runs into pytest's own limit.
+    slow_or_not = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("slow_or_not", slow_or_not)
+    settings.load_profile("slow_or_not")
     # Tests run in folders of their own, so a relative path would lead nowhere.
     if data := os.environ.get("ROBUST_DIFFUSION_DATA"):
         os.environ["ROBUST_DIFFUSION_DATA"] = str(Path(data).resolve())

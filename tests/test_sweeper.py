@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robust_diffusion.sweeper import covering, plan
@@ -38,7 +38,6 @@ def as_sets(cells: list[list[str]]) -> Counter[frozenset[str]]:
     return Counter(map(frozenset, cells))
 
 
-@settings(deadline=None)
 @given(options)
 def test_one_product_is_what_hydras_sweeper_makes_of_it(params: dict[str, str]) -> None:
     typed = ["experiment=none", "threads=1,2"]
@@ -161,7 +160,6 @@ def test_a_list_is_one_value() -> None:
     assert cells == [["attack=[speit,tdgia]"], ["attack=[speit]"]]
 
 
-@settings(deadline=None)
 @given(options, st.integers(1, 30))
 def test_thinning_keeps_every_value_and_adds_nothing(params: dict[str, str], most: int) -> None:
     whole = plan(params=params, grids=[{}], typed=[])

@@ -431,7 +431,7 @@ SEEDS: dict[str, tuple[Read, bytes]] = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     name=st.sampled_from(sorted(SEEDS)),
     flips=st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), max_size=4),
@@ -461,14 +461,14 @@ NAMES = [
 VALUES = [text(v) for v in ("f4", "i8", "<", "data", "_shape", "value", "__class__", "")]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(code=st.lists(st.sampled_from(OPCODES + NAMES + VALUES), max_size=30))
 def test_any_program_of_admitted_names_is_refused_or_gives_data(code: list[bytes]) -> None:
     check_reads_data(read_pickle, b"\x80\x03" + b"".join(code) + b".")
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(content=st.binary(max_size=300), read=st.sampled_from(READERS), zipped=st.booleans())
 def test_any_bytes_are_refused_or_give_data(content: bytes, read: Read, zipped: bool) -> None:
     if zipped:

@@ -30,7 +30,7 @@ def large_graph() -> Graph:
     return Graph.from_edge_index(dense.nonzero().T, num_nodes=60, dtype=torch.float64)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     keep=st.floats(0.05, 1.0),
     add=st.floats(0.0, 0.9),

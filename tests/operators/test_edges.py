@@ -37,7 +37,7 @@ def test_softmax_equals_the_dense_one(weighted: bool) -> None:
         torch.testing.assert_close(dense_of(probabilities[:, head], graph), expected)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(edge_index=edge_lists)
 def test_softmax_sums_to_one_where_an_edge_arrives(edge_index: torch.Tensor) -> None:
     graph = Graph.from_edge_index(edge_index, num_nodes=NODES, self_loops=False)

@@ -16,7 +16,7 @@ edge_lists = st.lists(
 ).map(lambda pairs: torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(edge_index=edge_lists)
 def test_any_edge_list_becomes_sorted_and_complete(edge_index: torch.Tensor) -> None:
     weight = torch.rand(edge_index.size(1), dtype=torch.float64) + 0.1
@@ -29,7 +29,7 @@ def test_any_edge_list_becomes_sorted_and_complete(edge_index: torch.Tensor) -> 
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(edge_index=edge_lists)
 def test_pointers_and_orders_describe_the_edges(edge_index: torch.Tensor) -> None:
     graph = Graph.from_edge_index(edge_index, num_nodes=NODES, self_loops=False)

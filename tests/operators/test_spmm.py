@@ -8,7 +8,7 @@ from tests.graphs import NODES, random_graph, random_signal
 from tests.operators.test_graph import edge_lists
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(edge_index=edge_lists, channels=st.integers(1, 3))
 def test_equals_the_dense_product(edge_index: torch.Tensor, channels: int) -> None:
     graph = Graph.from_edge_index(edge_index, num_nodes=NODES, self_loops=False)

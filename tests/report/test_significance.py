@@ -3,7 +3,7 @@ import statistics
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -19,7 +19,6 @@ def sample(mean: float, std: float, size: int) -> np.ndarray:
     return mean + std * (raw - raw.mean()) / raw.std(ddof=1)
 
 
-@settings(deadline=None)
 @given(accuracies, st.floats(0, 100), st.floats(0.1, 20))
 def test_welch_is_the_textbook_formula(values: list[float], mean: float, std: float) -> None:
     n, m = len(values), 5
@@ -54,7 +53,6 @@ def test_without_printed_spread_welch_is_one_sample() -> None:
     assert welch_p(values, 39.22, 0.0, 5) == pytest.approx(one_sample_p(values, 39.22))
 
 
-@settings(deadline=None)
 @given(accuracies, st.floats(0, 100))
 def test_one_sample_is_the_textbook_formula(values: list[float], mean: float) -> None:
     p = one_sample_p(values, mean)

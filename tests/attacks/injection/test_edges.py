@@ -134,7 +134,7 @@ def test_exchanges_never_lower_the_loss(candidates: Candidates) -> None:
         assert candidates.loss(better.float()) > candidates.loss(chosen.float())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.lists(
         st.lists(st.floats(-2, 3, width=32), min_size=4, max_size=4), min_size=1, max_size=4

@@ -245,7 +245,7 @@ def greedy_spread(labels: list[int]) -> list[int]:
     return order
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(labels=st.lists(st.sampled_from([0, 1, 2, 5]), min_size=1, max_size=50))
 def test_spread_equals_the_greedy_loop(labels: list[int]) -> None:
     nodes = torch.arange(len(labels)) * 3 + 100

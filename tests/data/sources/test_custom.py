@@ -303,7 +303,7 @@ SMALL_NODES = hnp.arrays(np.int64, (2, 12), elements=st.integers(-1, 21))
 KEYS = [*plain(), *indices(), *masks()]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     base=st.sampled_from([{}, indices(), masks()]),
     changes=st.dictionaries(st.sampled_from(KEYS), ARRAYS, min_size=1, max_size=2),
@@ -340,7 +340,7 @@ def test_any_arrays_are_refused_or_give_their_graph(
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     suffix=st.sampled_from([".npz", ".pt"]),
     flips=st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), max_size=3),

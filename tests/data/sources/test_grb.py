@@ -132,7 +132,7 @@ def test_a_changed_array_header_is_refused(
     assert "checksum" in refusal(tmp_path)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     file=st.sampled_from(FILES),
     compressed=st.booleans(),

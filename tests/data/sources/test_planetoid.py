@@ -167,7 +167,7 @@ def test_a_graph_too_small_to_split_is_refused(tmp_path: Path) -> None:
     assert "12 nodes, too few to split" in refusal(tmp_path)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     part=st.sampled_from(PARTS),
     flips=st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), max_size=3),

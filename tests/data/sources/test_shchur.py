@@ -115,7 +115,7 @@ def test_bad_parts_are_refused(tmp_path: Path, changes: dict[str, Any], words: s
     assert words in refusal(tmp_path)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     key=st.sampled_from(KEYS),
     array=hnp.arrays(
