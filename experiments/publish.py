@@ -32,10 +32,9 @@ from robust_diffusion.report.claims import (
 )
 from robust_diffusion.report.claims.show import side_by_side
 from robust_diffusion.report.comparison import compare, describe_comparison
-from robust_diffusion.report.layout import load_layout, table_numbers
 from robust_diffusion.report.misses import render_agreement
 from robust_diffusion.report.page import render_page
-from robust_diffusion.report.paper_table import build_table
+from robust_diffusion.report.paper_table import build_tables
 from robust_diffusion.report.render_markdown import aligned, render_markdown
 from robust_diffusion.report.rounding import moved, replaced_by
 from robust_diffusion.report.table import ResultTable, rank, summarize
@@ -192,18 +191,16 @@ def views(records: list[Record], replaced: list[Record]) -> Iterable[tuple[Path,
     printed = [judge(claim, PrintedEvidence(), claims) for claim in claims.claims.values()]
     verdicts = side_by_side(judged, printed)
     yield RESULTS / "claims.md", _in_markdown(VERDICTS, verdicts, left=len(verdicts.columns))
-    readings = {
-        fidelity: [build_table(load_layout(n), records, fidelity=fidelity) for n in table_numbers()]
-        for fidelity in FIDELITIES
-    }
-    yield RESULTS / "agreement.md", render_agreement(readings)
+    readings = {fidelity: build_tables(records, fidelity=fidelity) for fidelity in FIDELITIES}
+    by_number = {fidelity: list(tables.values()) for fidelity, tables in readings.items()}
+    yield RESULTS / "agreement.md", render_agreement(by_number)
     for fidelity, tables in readings.items():
-        for table in tables:
+        for table in tables.values():
             if any(entry.runs for _, _, entry in table):
                 name = f"table-{table.layout.number}-{fidelity}.md"
                 yield RESULTS / name, render_markdown(table)
         figures = FIGURES if FIGURES.is_dir() else None
-        page = render_page(records, fidelity=fidelity, figures=figures)
+        page = render_page(records, fidelity=fidelity, figures=figures, tables=tables)
         yield RESULTS / f"report-{fidelity}.html", page
 
 

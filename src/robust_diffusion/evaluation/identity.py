@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +88,18 @@ def _hash(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+@cache  # thousands of records have the same few hundred paths
+def _passing(path: str) -> bool:
+    return PASSING.fullmatch(path) is not None
+
+
 def _shaping(value: Any, path: str = "") -> Any:
     if isinstance(value, Mapping):
-        at = {key: f"{path}.{key}" if path else str(key) for key in value}
         return {
-            key: _shaping(child, at[key])
+            key: _shaping(child, at)
             for key, child in value.items()
-            if not PASSING.fullmatch(at[key]) and child not in LATER.get(at[key], ())
+            if not _passing(at := f"{path}.{key}" if path else str(key))
+            and child not in LATER.get(at, ())
         }
     if isinstance(value, list):
         return [_shaping(child, path) for child in value]

@@ -10,7 +10,7 @@ from robust_diffusion.evaluation.records import Record
 from robust_diffusion.report.cells import CLEAN, Cell, cells_of, select
 from robust_diffusion.report.entry import Entry, Mark, Test, measure
 from robust_diffusion.report.header import Header, describe
-from robust_diffusion.report.layout import Layout, Line
+from robust_diffusion.report.layout import Layout, Line, load_layout, table_numbers
 from robust_diffusion.report.own import with_own
 from robust_diffusion.report.printed import ASSUMED_RUNS
 from robust_diffusion.report.significance import holm, one_sample_p, welch_p
@@ -100,6 +100,16 @@ class PaperTable:
             for row, entries in zip(part.layout.rows, part.entries, strict=True):
                 for column, entry in zip(part.layout.columns, entries, strict=True):
                     yield row, column, entry
+
+
+def build_tables(
+    records: Sequence[Record], *, scale: str = "full", fidelity: str = "paper"
+) -> dict[int, PaperTable]:
+    """Every table of the paper, by its number; as `build_table`."""
+    return {
+        number: build_table(load_layout(number), records, scale=scale, fidelity=fidelity)
+        for number in table_numbers()
+    }
 
 
 def build_table(

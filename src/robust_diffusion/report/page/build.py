@@ -8,7 +8,6 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from robust_diffusion.evaluation.records import Record
-from robust_diffusion.report.layout import load_layout, table_numbers
 from robust_diffusion.report.misses import agreement
 from robust_diffusion.report.page.charts.bars import LEGEND, flow_bars
 from robust_diffusion.report.page.charts.curves import budget_curves
@@ -21,7 +20,7 @@ from robust_diffusion.report.page.overview import sections
 from robust_diffusion.report.page.pictures import load_pictures
 from robust_diffusion.report.page.switches import switches
 from robust_diffusion.report.page.verdicts import judge_all
-from robust_diffusion.report.paper_table import PaperTable, build_table
+from robust_diffusion.report.paper_table import PaperTable, build_tables
 from robust_diffusion.report.render_html import figure_id
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -33,6 +32,7 @@ def render_page(
     scale: str = "full",
     fidelity: str = "paper",
     figures: str | Path | None = None,
+    tables: Mapping[int, PaperTable] | None = None,
 ) -> str:
     """The report as one HTML file that loads nothing.
 
@@ -43,11 +43,10 @@ def render_page(
         scale: Which runs count: full or smoke.
         fidelity: Which reading of the paper counts: paper or released.
         figures: Folder of figures that were drawn before.
+        tables: What `build_tables` makes of the same, if that is at hand.
     """
-    tables = {
-        number: build_table(load_layout(number), records, scale=scale, fidelity=fidelity)
-        for number in table_numbers()
-    }
+    if tables is None:
+        tables = build_tables(records, scale=scale, fidelity=fidelity)
     shown = sections(list(tables.values()))
     agreeing = agreement(list(tables.values()))
     environment = Environment(
