@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from robust_diffusion import experiment
 from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.operators import current_backend
 from robust_diffusion.run import INTERRUPTED, describe, expected_cause
 from robust_diffusion.training import NodeClassification
 
@@ -241,6 +242,7 @@ def test_a_mistake_is_one_line_that_says_what_is_right(
     given = wrong.split()
     keys = [option.split("=")[0] for option in given]
     attacks = ("attacks.",) if "attack" in wrong else ()
+    current_backend()  # whoever is first is told which it is
     outcome = cli(*given, *without(tiny, *(f"{key}=" for key in keys), *attacks))
     assert outcome.status == 1
     assert outcome.err.splitlines() == [outcome.error]

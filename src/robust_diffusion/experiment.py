@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.arithmetic import set_up_arithmetic
-from robust_diffusion.checks import check_flag, check_whole
+from robust_diffusion.checks import check_choice, check_flag, check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
@@ -32,7 +32,7 @@ from robust_diffusion.evaluation.records import (
 )
 from robust_diffusion.evaluation.timing import machine
 from robust_diffusion.evaluation.trained import code_hash
-from robust_diffusion.operators import current_backend, set_backend
+from robust_diffusion.operators import Backend, set_backend
 from robust_diffusion.report.loggers import log_record
 from robust_diffusion.store import ArtifactStore
 
@@ -64,8 +64,8 @@ def run_and_record(cfg: DictConfig) -> Record:
     """
     torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
     set_up_arithmetic()
-    set_backend(cfg.backend)
-    record = _header(cfg) | {"backend": current_backend()}
+    check_choice("backend", cfg.backend, get_args(Backend))
+    record = _header(cfg)
     check_writable(cfg.paths.records)
     _check_used(cfg, record)
     _check_keys(cfg)
@@ -84,6 +84,7 @@ def run_and_record(cfg: DictConfig) -> Record:
     datamodule = instantiate(cfg.data)
     store = ArtifactStore(cfg.paths.store, refresh=cfg.force)
     measure = _timing(cfg, record) if cfg.timing else _evaluation(cfg, record, store)
+    record["backend"] = set_backend(cfg.backend)  # may compile, which a mistake need not wait for
     datamodule.setup()
     logger: Any = instantiate(cfg.logger) if cfg.logger else False
     if logger:
