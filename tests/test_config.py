@@ -299,6 +299,9 @@ def test_fidelity_changes_what_it_says_and_nothing_else(compose: Compose) -> Non
         ("model=gnn_guard", ".model.gradient", ("exact", "detached")),
         ("model=gcn_svd", ".model.gradient", ("exact", "detached")),
         ("attack=pgd_modification", ".attacks.pgd_modification.variant", ("ball", "step")),
+        ("dataset=coauthor", ".data.edge_values", ("ones", "ids")),
+        ("dataset=cora", ".data.edge_values", ("ones", "ones")),
+        ("dataset=custom", ".data.edge_values", ("ones", "ones")),
     ],
 )
 def test_what_one_option_alone_has_follows_fidelity(

@@ -43,6 +43,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("logger", {"_target_": "x"}),
         ("force", True),
         ("table", {"number": 3}),
+        ("dataset.edge_values", "ids"),  # data.edge_values says what is taken
     ],
 )
 def test_where_and_what_is_shown_make_no_other_cell(path: str, value: Any) -> None:

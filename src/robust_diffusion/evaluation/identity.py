@@ -44,8 +44,8 @@ LATER: Mapping[str, tuple[Any, ...]] = {
 """Keys that cells of before lack: with these values, a cell is the one that it was then."""
 
 PASSING = re.compile(
-    r"(.*\.)?_partial_|dataset\.printed|(training|threat\.fit)\.progress_bar|threat\.fit\.key"
-    r"|data(set)?\.source\.(.*\.)?(download|root|urls)"
+    r"(.*\.)?_partial_|dataset\.(edge_values|printed)|(training|threat\.fit)\.progress_bar"
+    r"|threat\.fit\.key|data(set)?\.source\.(.*\.)?(download|root|urls)"
 )
 """Paths of keys that do not shape a result either; a flow's own `key` or `root` does."""
 
