@@ -1,12 +1,14 @@
 """Publish records and what is made of them under experiments/results/.
 
     python experiments/publish.py outputs/records.jsonl [more.jsonl ...]
+    python experiments/publish.py --check
 
 Kept are the latest finished record of each cell and the lines by which experiments asked for it;
 what only tells where a cell ran on somebody's disk is left out. With `--keep-replaced` also the
 accuracies of the records that give way, from which rounding.md is made. Tables that hold a
 number, claims and the report's page are then written from the published records alone, so that
 `make publish` rebuilds them to the letter. The tables that the README shows are put in anew.
+With `--check` nothing is written: what is not as the records say is named, and that is an error.
 """
 
 import argparse
@@ -94,7 +96,12 @@ def main() -> None:
         action="store_true",
         help="the records differ from those of the same cells by rounding alone; show how far",
     )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a view is out of date"
+    )
     chosen = parser.parse_args()
+    if chosen.check and (chosen.records or chosen.keep_replaced):
+        parser.error("--check writes nothing; name no records, and leave --keep-replaced out")
     try:
         read = read_chosen([RECORDS, *chosen.records])
         records = list(publishable(read))
@@ -108,6 +115,8 @@ def main() -> None:
         sys.exit(f"{error}; nothing is published")
     made: dict[Path, str | bytes] = {**shown}
     made[README] = shown_in(README.read_text(encoding="utf-8"), shown)
+    if chosen.check:
+        sys.exit("\n".join(outdated(made)) or None)
     if chosen.records:
         made[RECORDS] = _compressed(records)
     if chosen.keep_replaced:
@@ -115,6 +124,19 @@ def main() -> None:
     # All are made before the first is written.
     for path, text in made.items():
         sys.stdout.write(f"{write_whole(path, text, option='publish:')}\n")
+
+
+def outdated(made: Mapping[Path, str | bytes]) -> Iterator[str]:
+    """What is wrong with the files beside the records, a line each.
+
+    Args:
+        made: What they should hold.
+    """
+    for path, text in made.items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            yield f"{path}: not what the records say; run `make publish`"
+    for path in sorted({*RESULTS.glob("*.md"), *RESULTS.glob("*.html")} - made.keys()):
+        yield f"{path}: made of no records; remove it"
 
 
 def _compressed(records: Iterable[Record]) -> bytes:

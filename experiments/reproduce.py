@@ -102,20 +102,28 @@ def _elsewhere(record: Record, found: Record) -> str:
 
 
 def _run(record: Record, outputs: Path) -> Record | None:
-    overrides = [
-        f"{key}={value}"
-        for key, value in record["overrides"].items()
-        if key.split(".")[0].split("/")[0] not in PASSED_OVER
-    ]
-    command = [sys.executable, "-m", "robust_diffusion.run", *overrides]
-    # Its cell alone, whatever else its experiment sweeps.
-    command += ["hydra.mode=RUN", "logger=none", f"paths.outputs={outputs}"]
-    command += [f"threads={record['config']['threads']}"]
     # The arithmetic that it was recorded with, as its processor names it.
     held = dict(part.split("=") for part in record.get("processor", "").split(", ") if "=" in part)
     held = {key: value for key, value in held.items() if key in PORTABLE}
-    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=os.environ | held)  # noqa: S603
+    command, env = _command(record, outputs), os.environ | held
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=env)  # noqa: S603
     return next(iter(read_records(outputs / "records.jsonl")), None)
+
+
+def _command(record: Record, outputs: Path) -> list[str]:
+    overrides = {
+        key: value
+        for key, value in record["overrides"].items()
+        if key.split(".")[0].split("/")[0] not in PASSED_OVER
+    }
+    # A reading may take a graph's edge numbers today, and have had ones then.
+    values = record["config"].get("data", {}).get("edge_values", "ones")
+    overrides.setdefault("fidelity.edge_values", values)
+    # Its cell alone, whatever else its experiment sweeps.
+    overrides |= {"hydra.mode": "RUN", "logger": "none", "paths.outputs": str(outputs)}
+    overrides["threads"] = str(record["config"]["threads"])
+    given = [f"{key}={value}" for key, value in overrides.items()]
+    return [sys.executable, "-m", "robust_diffusion.run", *given]
 
 
 if __name__ == "__main__":
