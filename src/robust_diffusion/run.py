@@ -153,14 +153,12 @@ def _check_arguments(arguments: Sequence[str]) -> None:
         folder = CONFIG_DIR / key
         if equals and key.isidentifier() and folder.is_dir():
             options = {path.stem for path in folder.glob("*.yaml")}
+            remedy = f"use one of {', '.join(sorted(options))}"
             if value.startswith("{") or value == "[]":
-                names = ", ".join(sorted(options))
-                raise ConfigError(f"{argument}: names no {key}; use one of {names}")
+                raise ConfigError(f"{argument}: names no {key}; {remedy}")
             unknown = [given for given in value.split(",") if NO_NAME.fullmatch(given)]
             if unknown and not options & set(unknown):
-                raise ConfigError(
-                    f"{key}={value}: unknown; use one of {', '.join(sorted(options))}"
-                )
+                raise ConfigError(f"{key}={value}: unknown; {remedy}")
 
 
 def expected_cause(error: BaseException) -> BaseException | None:
