@@ -10,6 +10,7 @@ ifdef PORTABLE
 export MKL_CBWR := COMPATIBLE
 export ATEN_CPU_CAPABILITY := avx2
 export OPENBLAS_CORETYPE := Haswell
+export ROBUST_DIFFUSION_ROOTS := exact
 endif
 
 .DEFAULT_GOAL := help

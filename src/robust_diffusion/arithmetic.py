@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -12,14 +13,21 @@ from torch.library import Library
 
 from robust_diffusion.errors import RobustDiffusionError
 
-PORTABLE = {
+LIBRARIES = {
     "MKL_CBWR": "COMPATIBLE",
     "ATEN_CPU_CAPABILITY": "avx2",
     "OPENBLAS_CORETYPE": "Haswell",
 }
-"""Environment by which x86 processors with AVX2 round alike: Intel's MKL, PyTorch's own loops, and
+"""Environment by which Intel's processors with AVX2 round alike: MKL, PyTorch's own loops, and
 NumPy's OpenBLAS. Where it is set, OpenBLAS takes matrix products, on one thread, and the compiled
 kernels sum in one order and round each product by itself, as no compiler can change."""
+
+ROOTS = "ROBUST_DIFFUSION_ROOTS"
+
+PORTABLE = {**LIBRARIES, ROOTS: "exact"}
+"""Environment by which those of AMD round as Intel's do: besides, MKL takes no roots and arc
+tangents. It starts them, whatever the environment, from a reciprocal root that each maker's
+processors approximate in their own way. Records without it are older."""
 
 
 def held() -> dict[str, str]:
@@ -27,27 +35,31 @@ def held() -> dict[str, str]:
     return {key: value for key in PORTABLE if (value := os.environ.get(key))}
 
 
-def is_portable() -> bool:
-    """Whether the environment asks for portable arithmetic."""
-    return held() == PORTABLE
+def are_libraries_held() -> bool:
+    """Whether the environment holds the libraries, portable or only on Intel's processors."""
+    return held().items() >= LIBRARIES.items()
 
 
 def set_up_arithmetic() -> None:
-    """Have OpenBLAS take PyTorch's matrix products if the environment asks for portable arithmetic.
+    """Replace what PyTorch leaves to MKL if the environment asks for portable arithmetic.
 
-    MKL's own that round alike everywhere take four times as long. To call this again changes
-    nothing; from then on it holds for the whole process.
+    To call this again changes nothing; from then on it holds for the whole process.
 
     Raises:
-        RobustDiffusionError: NumPy's products are not those of OpenBLAS for this environment.
+        RobustDiffusionError: NumPy's products are not those of OpenBLAS for this environment, or
+            the variable for roots is set to something else.
     """
-    if is_portable():
-        _take_products()
+    found = held()
+    if found.get(ROOTS, "exact") != "exact":
+        raise RobustDiffusionError(f"{ROOTS}={found[ROOTS]}: set it to exact, or unset it")
+    if are_libraries_held():
+        _hold_openblas()
+        _replace("mm", "addmm")
+    if ROOTS in found:
+        _replace("sqrt", "sqrt_", "pow.Tensor_Scalar", "pow_.Scalar", "atan", "atan_")
 
 
-@cache
-def _take_products() -> Library:
-    """Registered for as long as it is kept, which is as long as the process lives."""
+def _hold_openblas() -> None:
     blas = ThreadpoolController().select(user_api="blas")
     found = [f"{of['internal_api']} for {of.get('architecture', 'all')}" for of in blas.info()]
     if "openblas for Haswell" not in found:
@@ -56,19 +68,23 @@ def _take_products() -> Library:
             ", not by openblas for Haswell; install NumPy from PyPI, on an x86 processor with AVX2"
         )
     blas.limit(limits=1)  # more threads may sum in another order
-    products = Library("aten", "IMPL")
+
+
+@cache
+def _replace(*operators: str) -> Library:
+    """Registered for as long as it is kept, which is as long as the process lives."""
+    replaced = Library("aten", "IMPL")
     with warnings.catch_warnings():  # that PyTorch's own are replaced is what is wanted
         warnings.filterwarnings("ignore", message="Warning only once for all operators")
-        products.impl("mm", _mm, "CPU")
-        products.impl("addmm", _addmm, "CPU")
-    return products
+        for name in operators:
+            replaced.impl(name, REPLACEMENTS[name], "CPU")
+    return replaced
 
 
 def _mm(left: Tensor, right: Tensor) -> Tensor:
     product = left.new_empty(left.shape[0], right.shape[-1])
     if not _are_multiplied(left, right):
         return torch.mm(left, right, out=product)  # PyTorch's own, with its errors
-    # Gradients are PyTorch's business: it calls this for each product of theirs as well.
     np.matmul(left.detach().numpy(), right.detach().numpy(), out=product.numpy())
     return product
 
@@ -85,7 +101,51 @@ def _addmm(
 def _are_multiplied(left: Tensor, right: Tensor) -> bool:
     return (
         left.dtype == right.dtype
-        and left.dtype in (torch.float32, torch.float64)
+        and _is_real(left)
         and left.ndim == right.ndim == 2
         and left.shape[1] == right.shape[0]
     )
+
+
+def _sqrt(x: Tensor) -> Tensor:
+    if not _is_real(x):
+        return torch.sqrt(x, out=_result(x))
+    root = torch.empty_like(x)
+    with np.errstate(invalid="ignore"):  # of a negative number it is none, as PyTorch's
+        np.sqrt(x.detach().numpy(), out=root.numpy())
+    return root
+
+
+def _atan(x: Tensor) -> Tensor:
+    if not _is_real(x):
+        return torch.atan(x, out=_result(x))
+    dense = x.contiguous()  # what is not, PyTorch leaves to the C library
+    return torch.atan2(dense, torch.ones_like(dense))  # PyTorch's own loop, not MKL's
+
+
+def _pow(x: Tensor, exponent: float) -> Tensor:
+    if exponent == 0.5 and _is_real(x):  # for which PyTorch calls its root, past what is replaced
+        return _sqrt(x)
+    return torch.pow(x, exponent, out=x.new_empty(0, dtype=torch.result_type(x, exponent)))
+
+
+def _is_real(x: Tensor) -> bool:
+    return x.dtype in (torch.float32, torch.float64)
+
+
+def _result(x: Tensor) -> Tensor:
+    whole = not (x.is_floating_point() or x.is_complex())
+    return x.new_empty(0, dtype=torch.get_default_dtype() if whole else x.dtype)
+
+
+REPLACEMENTS: dict[str, Callable[..., Tensor]] = {
+    "mm": _mm,
+    "addmm": _addmm,
+    "sqrt": _sqrt,
+    "sqrt_": lambda x: x.copy_(_sqrt(x)),
+    "atan": _atan,
+    "atan_": lambda x: x.copy_(_atan(x)),
+    "pow.Tensor_Scalar": _pow,
+    "pow_.Scalar": lambda x, exponent: x.copy_(_pow(x, exponent)),
+}
+"""By the operator's name. Gradients are PyTorch's business, which calls these for its own, too."""

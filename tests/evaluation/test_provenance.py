@@ -130,5 +130,6 @@ def test_held_arithmetic_is_named_with_the_processor(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(key, value)
     named = provenance.processor(torch.device("cpu"))
     assert named.startswith(provenance.cpu_name())
-    said = "MKL_CBWR=COMPATIBLE, ATEN_CPU_CAPABILITY=avx2, OPENBLAS_CORETYPE=Haswell"
+    said = "MKL_CBWR=COMPATIBLE, ATEN_CPU_CAPABILITY=avx2, OPENBLAS_CORETYPE=Haswell, "
+    said += "ROBUST_DIFFUSION_ROOTS=exact"
     assert named.endswith(f", {said}")

@@ -47,7 +47,7 @@ class OnEdgeValues(nn.Module):
 def reads_edge_values(model: nn.Module) -> bool:
     """Whether GRB's code of a model reads the values of the adjacency matrix.
 
-    GCN, RobustGCN and APPNP normalise them, GIN sums by them; GraphSAGE sets them to 1, GAT and the
-    graph PDEs attend along the edges alone.
+    GCN, RobustGCN and APPNP normalise them, GIN sums by them; GraphSAGE sets them to 1, GCN-SVD
+    decomposes the matrix of ones, GAT and the graph PDEs attend along the edges alone.
     """
     return bool(getattr(model, "reads_edge_values", False))

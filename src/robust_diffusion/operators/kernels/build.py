@@ -16,7 +16,7 @@ from pathlib import Path
 import pooch
 from filelock import FileLock
 
-from robust_diffusion.arithmetic import is_portable
+from robust_diffusion.arithmetic import are_libraries_held
 from robust_diffusion.errors import RobustDiffusionError
 
 SOURCES = Path(__file__).with_name("native")
@@ -98,7 +98,7 @@ def _compile(compiler: Sequence[str], real: str, path: Path) -> None:
 
 def _arithmetic() -> tuple[str, ...]:
     # Which sums are contracted with products, compilers choose by what the processor is best at.
-    contract, alike = ("off", 1) if is_portable() else ("fast", 0)
+    contract, alike = ("off", 1) if are_libraries_held() else ("fast", 0)
     return (*ARITHMETIC, f"-ffp-contract={contract}", f"-DROUND_ALIKE={alike}")
 
 
