@@ -57,6 +57,7 @@ COMPARED = {
     "gcn-svd": "test",
     "graph-sage": "test",
     "edge-ids": "test",
+    "splits": "test",
     "degree-leak": "test",
     "tdgia-limits": "test",
     "guard-gradient": "test",
