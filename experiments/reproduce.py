@@ -102,12 +102,16 @@ def _elsewhere(record: Record, found: Record) -> str:
 
 
 def _run(record: Record, outputs: Path) -> Record | None:
-    # The arithmetic that it was recorded with, as its processor names it.
-    held = dict(part.split("=") for part in record.get("processor", "").split(", ") if "=" in part)
-    held = {key: value for key, value in held.items() if key in PORTABLE}
-    command, env = _command(record, outputs), os.environ | held
+    command, env = _command(record, outputs), _environment(record)
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=env)  # noqa: S603
     return next(iter(read_records(outputs / "records.jsonl")), None)
+
+
+def _environment(record: Record) -> dict[str, str]:
+    """That of the arithmetic which it was recorded with, as its processor names it."""
+    named = dict(part.split("=") for part in record.get("processor", "").split(", ") if "=" in part)
+    others = {key: value for key, value in os.environ.items() if key not in PORTABLE}
+    return others | {key: value for key, value in named.items() if key in PORTABLE}
 
 
 def _command(record: Record, outputs: Path) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from robust_diffusion.arithmetic import PORTABLE
 from robust_diffusion.evaluation import read_records
 from robust_diffusion.evaluation.identity import cell_id
 from robust_diffusion.evaluation.records import Record
@@ -243,6 +244,18 @@ def test_a_cell_is_run_again_with_the_edge_values_that_it_had(tmp_path: Path) ->
     ]
     del data["edge_values"]  # as records of before have none
     assert "fidelity.edge_values=ones" in command(record, tmp_path)
+
+
+def test_a_cell_is_run_again_in_the_arithmetic_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = script("reproduce")._environment
+    for variable, value in PORTABLE.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert environment({"processor": "an abacus, AVX2"}).keys().isdisjoint(PORTABLE)
+    assert environment({}).keys().isdisjoint(PORTABLE)
+    older = environment({"processor": "an abacus, AVX2, MKL_CBWR=COMPATIBLE, HOME=/"})
+    assert {key: older[key] for key in PORTABLE.keys() & older} == {"MKL_CBWR": "COMPATIBLE"}
+    assert older["HOME"] == "/home/somebody"
 
 
 def test_nothing_tells_where_a_cell_ran() -> None:
