@@ -1,12 +1,8 @@
-import copyreg
 import io
 import pickle
-import struct
 import zipfile
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -21,31 +17,15 @@ from robust_diffusion.data.files import (
     dense,
     pick,
     read_npz,
-    read_pickle,
     read_sparse,
     read_torch,
 )
+from robust_diffusion.data.pickles import read_pickle
 from robust_diffusion.errors import DataError
 from tests.data.files import EDGES, Bomb, planetoid_parts, python2_pickle, symmetric
+from tests.data.reading import Read, check_reads_data, refusal, written
 
-Read = Callable[[Path], Any]
 READERS: list[Read] = [read_npz, read_sparse, read_pickle, read_torch]
-
-
-def refusal(read: Read, path: Path) -> str:
-    with pytest.raises(DataError) as caught:
-        read(path)
-    message = str(caught.value)
-    assert message.startswith(f"{path}: ")
-    assert "\n" not in message
-    assert len(message) < 400 + len(str(path))
-    return message
-
-
-def written(folder: Path, content: bytes) -> Path:
-    path = folder / "file"
-    path.write_bytes(content)
-    return path
 
 
 # What is read.
@@ -66,37 +46,6 @@ def test_every_sparse_format_becomes_csr(tmp_path: Path, kind: str, array: bool)
     read = read_sparse(tmp_path / "a.npz")
     assert isinstance(read, sp.csr_array)
     assert np.array_equal(read.toarray(), symmetric(EDGES).toarray())
-
-
-@pytest.mark.parametrize("write", [python2_pickle, pickle.dumps], ids=["python 2", "python 3"])
-@pytest.mark.parametrize("part", ["allx", "ally", "graph"])
-def test_what_planetoid_pickles_is_read(
-    tmp_path: Path, part: str, write: Callable[[object], bytes]
-) -> None:
-    expected = planetoid_parts()[part]
-    read = read_pickle(written(tmp_path, write(expected)))
-    if part == "allx":
-        assert isinstance(read, sp.csr_array)
-        assert read.dtype == expected.dtype
-        assert np.array_equal(read.toarray(), expected.toarray())
-    elif part == "ally":
-        assert read.dtype == expected.dtype
-        assert np.array_equal(read, expected)
-    else:
-        assert read == expected
-
-
-@pytest.mark.parametrize("dtype", ["?", "<i8", ">i8", "|u1", "<f4", ">f4", "<f2", ">f8"])
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("shape", [(6,), (2, 3), (0, 3), ()])
-def test_pickled_arrays_of_every_type_and_order_are_read(
-    tmp_path: Path, dtype: str, order: Any, shape: tuple[int, ...]
-) -> None:
-    values = np.arange(6)[: int(np.prod(shape))].reshape(shape)
-    array = np.asarray(values.astype(dtype), order=order)
-    read = read_pickle(written(tmp_path, python2_pickle(array)))
-    assert read.dtype == array.dtype
-    assert np.array_equal(read, array)
 
 
 def test_tensors_and_containers_are_read(tmp_path: Path) -> None:
@@ -233,183 +182,6 @@ def test_objects_in_a_torch_file_are_refused_and_not_run(
     assert mark.exists()
 
 
-def call(module: str, name: str, *arguments: object) -> bytes:
-    """The opcodes that call a function; without a header and an end."""
-    given = pickle.dumps(arguments, protocol=2)[2:-1]
-    return f"c{module}\n{name}\n".encode() + given + b"R"
-
-
-TOUCH = [
-    ("os", "system", "touch mark"),
-    ("posix", "system", "touch mark"),
-    ("subprocess", "getoutput", "touch mark"),
-    ("builtins", "eval", "open('mark', 'w').close()"),
-    ("__builtin__", "eval", "open('mark', 'w').close()"),
-    ("builtins", "exec", "open('mark', 'w').close()"),
-    ("builtins", "open", "mark", "w"),
-    ("io", "open", "mark", "w"),
-    ("pathlib", "Path.touch", "mark"),
-    ("numpy.testing", "rundocs", "mark"),
-    ("numpy", "save", "mark", (1, 2)),
-    ("numpy", "savetxt", "mark", (1, 2)),
-    ("numpy", "memmap", "mark", "u1", "w+", 0, 8),
-    ("torch", "save", 1, "mark"),
-]
-NEVER = [
-    ("functools", "partial"),
-    ("functools", "reduce"),
-    ("operator", "attrgetter", "a"),
-    ("builtins", "getattr"),
-    ("builtins", "__import__", "os"),
-    ("importlib", "import_module", "os"),
-    ("copyreg", "_reconstructor"),
-    ("_codecs", "encode", "a", "latin1"),
-    ("numpy", "load", "a"),
-    ("numpy", "frombuffer", b"a"),
-    ("numpy.core.multiarray", "scalar"),
-    ("scipy.sparse", "load_npz", "a"),
-    ("scipy.sparse.csr", "csr_array"),
-    ("collections", "OrderedDict"),
-    ("collections", "deque"),
-    ("builtins", "dict"),
-    ("builtins", "list.append"),
-    ("numpy", "ndarray.tofile"),
-    ("__main__", "list"),
-]
-
-
-def array_state(content: bytes) -> bytes:
-    """An array whose values are what the opcodes leave on the stack."""
-    start = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R"
-    dtype = b"cnumpy\ndtype\nX\x02\x00\x00\x00f4K\x00K\x01\x87R"
-    return start + b"(K\x01K\x01\x85" + dtype + b"\x89" + content + b"tb"
-
-
-POSITIONS: dict[str, Callable[[bytes], bytes]] = {
-    "top": lambda code: code,
-    "after a good value": lambda code: b"K\x010" + code,
-    "in a list": lambda code: b"]" + code + b"a",
-    "in a list of a dictionary": lambda code: b"}K\x00](" + code + b"es",
-    "as a key": lambda code: b"}" + code + b"]s",
-    "as a default": lambda code: b"ccollections\ndefaultdict\n" + code + b"\x85R",
-    "as an argument of list": lambda code: b"c__builtin__\nlist\n" + code + b"\x85R",
-    "as a type": lambda code: b"cnumpy\ndtype\n" + code + b"\x85R",
-    "as values": array_state,
-    "in the state of a matrix": lambda code: (
-        b"cscipy.sparse.csr\ncsr_matrix\n)\x81}X\x04\x00\x00\x00data" + code + b"sb"
-    ),
-}
-
-
-@pytest.mark.parametrize("payload", TOUCH, ids=lambda p: ".".join(p[:2]))
-@pytest.mark.parametrize("place", POSITIONS.values(), ids=POSITIONS)
-def test_a_malicious_pickle_is_refused_and_not_run(
-    tmp_path: Path, payload: tuple[Any, ...], place: Callable[[bytes], bytes]
-) -> None:
-    path = written(tmp_path, b"\x80\x03" + place(call(*payload)) + b".")
-    assert f"it names {payload[0]}.{payload[1]}, which is not data" in refusal(read_pickle, path)
-    assert {file.name for file in tmp_path.iterdir()} == {"file"}
-
-
-@pytest.mark.parametrize(
-    "payload", [*TOUCH[:2], TOUCH[3], *TOUCH[5:8]], ids=lambda p: ".".join(p[:2])
-)
-def test_those_pickles_would_have_run(tmp_path: Path, payload: tuple[Any, ...]) -> None:
-    pickle.loads(b"\x80\x03" + call(*payload) + b".")
-    assert (tmp_path / "mark").exists()
-
-
-@pytest.mark.parametrize("name", NEVER, ids=lambda p: ".".join(p[:2]))
-def test_a_name_that_is_not_data_is_refused(tmp_path: Path, name: tuple[Any, ...]) -> None:
-    path = written(tmp_path, b"\x80\x03" + call(*name) + b".")
-    assert f"it names {name[0]}.{name[1]}" in refusal(read_pickle, path)
-
-
-def text(value: str) -> bytes:
-    return b"X" + struct.pack("<i", len(value)) + value.encode()
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        pytest.param(b"(" + text("touch mark") + b"ios\nsystem\n", id="INST"),
-        pytest.param(b"(cos\nsystem\n" + text("touch mark") + b"o", id="OBJ"),
-        pytest.param(text("os") + text("system") + b"\x93" + text("touch mark") + b"\x85R", id="4"),
-        pytest.param(b"\x82\x01" + text("touch mark") + b"\x85R", id="EXT"),
-        pytest.param(b"Pos.system\n", id="PERSID"),
-    ],
-)
-def test_other_ways_to_name_a_function(tmp_path: Path, code: bytes) -> None:
-    copyreg.add_extension("os", "system", 1)
-    try:
-        refusal(read_pickle, written(tmp_path, b"\x80\x04" + code + b"."))
-    finally:
-        copyreg.remove_extension("os", "system", 1)
-    assert not (tmp_path / "mark").exists()
-
-
-SLOTS = b"N}" + text("spoilt") + b"K\x01s\x86b"
-ATTRIBUTES = b"}" + text("spoilt") + b"K\x01sb"
-
-
-@pytest.mark.parametrize("state", [SLOTS, ATTRIBUTES], ids=["slots", "attributes"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        b"cscipy.sparse.csr\ncsr_matrix\n",
-        b"cnumpy\nndarray\n",
-        b"cnumpy\ndtype\n",
-        b"cnumpy.core.multiarray\n_reconstruct\n",
-        b"ccollections\ndefaultdict\n",
-        b"c__builtin__\nlist\n",
-    ],
-)
-def test_a_pickle_cannot_change_a_type(tmp_path: Path, name: bytes, state: bytes) -> None:
-    path = written(tmp_path, b"\x80\x02" + name + state + b".")
-    refusal(read_pickle, path)
-    for kind in (sp.csr_matrix, sp.csr_array, np.ndarray, np.dtype, defaultdict, list):
-        assert not hasattr(kind, "spoilt")
-    (tmp_path / "good").write_bytes(python2_pickle(planetoid_parts()["allx"]))
-    assert not hasattr(read_pickle(tmp_path / "good"), "spoilt")
-
-
-@pytest.mark.parametrize("code", ["O8", "O", "S8", "U2", "V8", "c8", "M8[ns]", "i3", "f8,f8", ""])
-def test_values_that_are_no_real_numbers_are_refused(tmp_path: Path, code: str) -> None:
-    # Objects above all: numpy can be made to take any bytes for the addresses of objects.
-    dtype = b"cnumpy\ndtype\n" + text(code) + b"K\x00K\x01\x87R"
-    direct = b"cnumpy\nndarray\nK\x01\x85" + dtype + b"C\x08AAAAAAAA\x87R"
-    flags = b"(K\x03" + text("|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    forged = (
-        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R"
-        b"(K\x01K\x01\x85" + dtype + flags + b"\x89C\x08AAAAAAAAtb"
-    )
-    for content in (direct, forged):
-        refusal(read_pickle, written(tmp_path, b"\x80\x03" + content + b"."))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"C\x03abc", b"C\x08abcdefgh", b"N", b"K\x01", b"]", text("é"), text("ab\u20ac")],
-    ids=str,
-)
-def test_values_that_do_not_fill_the_array_are_refused(tmp_path: Path, content: bytes) -> None:
-    path = written(tmp_path, b"\x80\x03" + array_state(content) + b".")
-    assert "cannot be read" in refusal(read_pickle, path)
-
-
-@pytest.mark.parametrize("put", [b"r\xff\xff\xff\x7f", b"p2000000000\n"], ids=["binary", "text"])
-def test_a_few_bytes_cannot_take_all_memory(tmp_path: Path, put: bytes) -> None:
-    path = written(tmp_path, b"\x80\x02]" + put + b".")
-    assert "memos" in refusal(read_pickle, path)
-
-
-@pytest.mark.parametrize("missing", ["data", "indices", "indptr", "_shape"])
-def test_a_pickled_matrix_that_lacks_a_part_is_refused(tmp_path: Path, missing: str) -> None:
-    matrix = planetoid_parts()["allx"]
-    del matrix.__dict__[missing]
-    assert "cannot be read" in refusal(read_pickle, written(tmp_path, python2_pickle(matrix)))
-
-
 # Whatever else is in a file: an error of ours, or what was written.
 
 
@@ -449,24 +221,6 @@ def test_damaged_files_are_refused_or_hold_data(
     check_reads_data(read, bytes(content))
 
 
-OPCODES = [bytes([code]) for code in b"()]}ubtsaeqRibo\x81\x85\x86\x87\x88\x89NK.020"]
-NAMES = [
-    b"cnumpy\nndarray\n",
-    b"cnumpy\ndtype\n",
-    b"cnumpy.core.multiarray\n_reconstruct\n",
-    b"cscipy.sparse.csr\ncsr_matrix\n",
-    b"ccollections\ndefaultdict\n",
-    b"c__builtin__\nlist\n",
-]
-VALUES = [text(v) for v in ("f4", "i8", "<", "data", "_shape", "value", "__class__", "")]
-
-
-@settings(max_examples=400)
-@given(code=st.lists(st.sampled_from(OPCODES + NAMES + VALUES), max_size=30))
-def test_any_program_of_admitted_names_is_refused_or_gives_data(code: list[bytes]) -> None:
-    check_reads_data(read_pickle, b"\x80\x03" + b"".join(code) + b".")
-
-
 @pytest.mark.filterwarnings("ignore")
 @settings(max_examples=150)
 @given(content=st.binary(max_size=300), read=st.sampled_from(READERS), zipped=st.booleans())
@@ -477,14 +231,3 @@ def test_any_bytes_are_refused_or_give_data(content: bytes, read: Read, zipped: 
             archive.writestr("data.npy", content)
         content = stream.getvalue()
     check_reads_data(read, content)
-
-
-def check_reads_data(read: Read, content: bytes) -> None:
-    with TemporaryDirectory() as folder:
-        path = written(Path(folder), content)
-        try:
-            read(path)
-        except DataError as error:
-            assert str(error).startswith(f"{path}: ")  # noqa: PT017 - damage need not raise
-            assert "\n" not in str(error)  # noqa: PT017
-        assert [file.name for file in Path(folder).iterdir()] == ["file"]

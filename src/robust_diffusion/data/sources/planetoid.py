@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from robust_diffusion.data.download import DatasetFolder
-from robust_diffusion.data.files import damaged, dense, read_pickle
+from robust_diffusion.data.files import damaged, dense
+from robust_diffusion.data.pickles import read_pickle
 from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import build_graph, symmetrized
 from robust_diffusion.errors import DataError

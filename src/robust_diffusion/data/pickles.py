@@ -1,0 +1,103 @@
+"""Reading pickles as data: a few names stand for numbers and lists, and no other is admitted."""
+
+import io
+import pickle
+import pickletools
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robust_diffusion.data.files import UNREADABLE, csr, damaged, require
+
+
+def read_pickle(path: Path) -> Any:
+    """Read a pickle of a numpy array, a scipy CSR matrix, or a dictionary of lists.
+
+    Neither numpy's nor scipy's own unpickling is used: their arrays can be made to point anywhere
+    in memory. What the pickle says of an array or a matrix is put together here.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: It is missing, damaged, or names anything else; nothing of it is run.
+    """
+    require(path)
+    try:
+        content = path.read_bytes()
+        for opcode, argument, _ in pickletools.genops(content):
+            # The unpickler makes room for any number of memos that a few bytes announce.
+            if opcode.name.endswith("PUT") and argument >= len(content):  # type: ignore[operator]
+                raise pickle.UnpicklingError(f"it announces {argument} memos")
+        stored = _DataUnpickler(io.BytesIO(content), encoding="latin1").load()
+        if isinstance(stored, _StoredArray):
+            return stored.value
+        if not isinstance(stored, _StoredMatrix):
+            return stored
+        state = vars(stored)
+        values, indices, indptr = (state[key].value for key in ("data", "indices", "indptr"))
+        return csr(values, indices, indptr, state["_shape"], where=path)
+    except UNREADABLE as error:
+        raise damaged(path, error) from error
+
+
+class _Sealed(type):
+    """A class that a pickle can make instances of, but not change."""
+
+    def __setattr__(cls, name: str, value: object) -> None:
+        raise pickle.UnpicklingError(f"it changes the type {cls.__name__}")
+
+
+class _StoredDtype(metaclass=_Sealed):
+    """Stands in for `numpy.dtype`: booleans, integers and floats."""
+
+    def __init__(self, code: str, *_: object) -> None:
+        if not re.fullmatch(r"[biuf]\d{1,2}", code):
+            raise pickle.UnpicklingError(f"it holds values of type {code}")
+        self.value = np.dtype(code)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.value = self.value.newbyteorder(state[1])
+
+
+class _StoredArray(metaclass=_Sealed):
+    """Stands in for `numpy.ndarray` and for the function that makes an empty one."""
+
+    def __init__(self, *_: object) -> None:
+        self.value = np.empty(0)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, dtype, fortran, content = state
+        content = content.encode("latin1") if isinstance(content, str) else content
+        flat = np.frombuffer(content, dtype.value)
+        self.value = flat.reshape(shape, order="F" if fortran else "C")
+
+
+class _StoredMatrix(metaclass=_Sealed):
+    """Stands in for `scipy.sparse.csr_matrix`."""
+
+
+ADMITTED = {
+    ("numpy.core.multiarray", "_reconstruct"): _StoredArray,
+    ("numpy._core.multiarray", "_reconstruct"): _StoredArray,
+    ("numpy", "ndarray"): _StoredArray,
+    ("numpy", "dtype"): _StoredDtype,
+    ("scipy.sparse.csr", "csr_matrix"): _StoredMatrix,
+    ("scipy.sparse._csr", "csr_matrix"): _StoredMatrix,
+    ("collections", "defaultdict"): defaultdict,
+    ("__builtin__", "list"): list,
+    ("builtins", "list"): list,
+}
+
+
+class _DataUnpickler(pickle.Unpickler):
+    """Admits the types that Planetoid's files are made of, under their old and new names."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return ADMITTED[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is not data") from None
