@@ -4,7 +4,8 @@
    (Linux: arch_prctl, ARCH_SET_CPUID; most of Intel's can), each use of it ends up in a handler here that
    gives the answers of an EPYC 7763, as far as this machine has what they promise. Exit status 99 says
    that the processor refuses nothing. The C library has chosen its functions before; it goes by features
-   that both have (AVX2, FMA) and by no vendor. */
+   that both have (AVX2, FMA) and by no vendor. What a processor itself does otherwise stays as it is:
+   AMD's approximate a reciprocal root (RSQRTPS) by other bits than Intel's, which only one of them shows. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

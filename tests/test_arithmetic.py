@@ -111,6 +111,23 @@ def test_portable_arithmetic_has_these_bits_on_amd(tmp_path: Path, amd: dict[str
     assert trained_and_attacked(tmp_path, amd) == DIGEST
 
 
+@x86_with_avx2
+@pinned_versions
+def test_each_operator_has_these_bits_on_every_machine() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.operator_digests"],
+        cwd=ROOT,
+        env=os.environ | PORTABLE,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = json.loads((ROOT / "tests" / "operator_digests.json").read_text(encoding="utf-8"))
+    found = json.loads(done.stdout)
+    assert found.keys() == expected.keys()
+    assert [name for name in found if found[name] != expected[name]] == []
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ("rows", "inner", "columns"), [(7, 5, 3), (1, 64, 1), (0, 3, 2), (4, 0, 2)]

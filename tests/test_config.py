@@ -300,6 +300,7 @@ def test_fidelity_changes_what_it_says_and_nothing_else(compose: Compose) -> Non
         ("model=gcn_svd", ".model.gradient", ("exact", "detached")),
         ("attack=pgd_modification", ".attacks.pgd_modification.variant", ("ball", "step")),
         ("dataset=coauthor", ".data.edge_values", ("ones", "ids")),
+        ("dataset=amazon_computer", ".data.edge_values", ("ones", "ids")),
         ("dataset=cora", ".data.edge_values", ("ones", "ones")),
         ("dataset=custom", ".data.edge_values", ("ones", "ones")),
     ],
