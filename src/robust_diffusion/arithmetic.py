@@ -13,6 +13,8 @@ from torch.library import Library
 
 from robust_diffusion.errors import RobustDiffusionError
 
+Replacement = Callable[..., Tensor]
+
 LIBRARIES = {
     "MKL_CBWR": "COMPATIBLE",
     "ATEN_CPU_CAPABILITY": "avx2",
@@ -54,9 +56,9 @@ def set_up_arithmetic() -> None:
         raise RobustDiffusionError(f"{ROOTS}={found[ROOTS]}: set it to exact, or unset it")
     if are_libraries_held():
         _hold_openblas()
-        _replace("mm", "addmm")
+        _replace(*PRODUCTS.items())
     if ROOTS in found:
-        _replace("sqrt", "sqrt_", "pow.Tensor_Scalar", "pow_.Scalar", "atan", "atan_")
+        _replace(*ROOTS_AND_TANGENTS.items())
 
 
 def _hold_openblas() -> None:
@@ -71,13 +73,13 @@ def _hold_openblas() -> None:
 
 
 @cache
-def _replace(*operators: str) -> Library:
+def _replace(*operators: tuple[str, Replacement]) -> Library:
     """Registered for as long as it is kept, which is as long as the process lives."""
     replaced = Library("aten", "IMPL")
     with warnings.catch_warnings():  # that PyTorch's own are replaced is what is wanted
         warnings.filterwarnings("ignore", message="Warning only once for all operators")
-        for name in operators:
-            replaced.impl(name, REPLACEMENTS[name], "CPU")
+        for name, replacement in operators:
+            replaced.impl(name, replacement, "CPU")
     return replaced
 
 
@@ -138,14 +140,20 @@ def _result(x: Tensor) -> Tensor:
     return x.new_empty(0, dtype=torch.get_default_dtype() if whole else x.dtype)
 
 
-REPLACEMENTS: dict[str, Callable[..., Tensor]] = {
-    "mm": _mm,
-    "addmm": _addmm,
+def _in_place(replacement: Replacement, own: Replacement) -> Replacement:
+    def run(x: Tensor, *given: float) -> Tensor:
+        return x.copy_(replacement(x, *given)) if _is_real(x) else own(x, *given, out=x)
+
+    return run
+
+
+# By the operator's name. Gradients are PyTorch's business, which calls these for its own, too.
+PRODUCTS: dict[str, Replacement] = {"mm": _mm, "addmm": _addmm}
+ROOTS_AND_TANGENTS: dict[str, Replacement] = {
     "sqrt": _sqrt,
-    "sqrt_": lambda x: x.copy_(_sqrt(x)),
-    "atan": _atan,
-    "atan_": lambda x: x.copy_(_atan(x)),
+    "sqrt_": _in_place(_sqrt, torch.sqrt),
     "pow.Tensor_Scalar": _pow,
-    "pow_.Scalar": lambda x, exponent: x.copy_(_pow(x, exponent)),
+    "pow_.Scalar": _in_place(_pow, torch.pow),
+    "atan": _atan,
+    "atan_": _in_place(_atan, torch.atan),
 }
-"""By the operator's name. Gradients are PyTorch's business, which calls these for its own, too."""
