@@ -38,7 +38,7 @@ from robust_diffusion.report.misses import render_agreement
 from robust_diffusion.report.page import render_page
 from robust_diffusion.report.paper_table import build_tables
 from robust_diffusion.report.render_markdown import aligned, render_markdown
-from robust_diffusion.report.rounding import moved, replaced_by
+from robust_diffusion.report.rounding import by_arithmetic, moved, replaced_by
 from robust_diffusion.report.table import ResultTable, rank, summarize
 
 README = Path(__file__).parents[1] / "README.md"
@@ -78,6 +78,12 @@ ROUNDED = (
     "**What rounding alone decides.** Cells that were recorded twice with the same seeds, in two "
     "arithmetics: by how many points of accuracy they differ, and by how many their means over "
     "seeds do. What cells share is counted once."
+)
+
+ROUNDING_ALIKE = (
+    "**Where published cells come out bit for bit**, by the arithmetic that each was recorded in: "
+    "on any x86 processor with AVX2, on any of Intel's, or on the same model as it was recorded on "
+    "(in the records; with a GPU, on the same GPU). `make reproduce` sets it again."
 )
 
 VERDICTS = (
@@ -205,6 +211,9 @@ def views(records: list[Record], replaced: list[Record]) -> Iterable[tuple[Path,
     rounded = moved(replaced, records)
     if not rounded.empty:
         yield RESULTS / "rounding.md", _in_markdown(ROUNDED, rounded, left=3)
+    alike = by_arithmetic(records)
+    if not alike.empty:
+        yield RESULTS / "arithmetic.md", _in_markdown(ROUNDING_ALIKE, alike, left=3)
     claims = load_claims()
     recorded = {fidelity: RecordedEvidence(records, fidelity=fidelity) for fidelity in FIDELITIES}
     judged = {

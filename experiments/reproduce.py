@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from robust_diffusion.arithmetic import PORTABLE
+from robust_diffusion.arithmetic import PORTABLE, named_in
 from robust_diffusion.commands.records import read_chosen
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
@@ -109,9 +109,8 @@ def _run(record: Record, outputs: Path) -> Record | None:
 
 def _environment(record: Record) -> dict[str, str]:
     """That of the arithmetic which it was recorded with, as its processor names it."""
-    named = dict(part.split("=") for part in record.get("processor", "").split(", ") if "=" in part)
     others = {key: value for key, value in os.environ.items() if key not in PORTABLE}
-    return others | {key: value for key, value in named.items() if key in PORTABLE}
+    return others | named_in(record.get("processor", ""))
 
 
 def _command(record: Record, outputs: Path) -> list[str]:

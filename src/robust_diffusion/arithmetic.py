@@ -37,6 +37,16 @@ def held() -> dict[str, str]:
     return {key: value for key in PORTABLE if (value := os.environ.get(key))}
 
 
+def named_in(processor: str) -> dict[str, str]:
+    """Which of these variables a record names in its `processor`, after the model's name.
+
+    Args:
+        processor: As in `AMD EPYC, AVX2, MKL_CBWR=COMPATIBLE`.
+    """
+    found = dict(part.split("=", 1) for part in processor.split(", ") if "=" in part)
+    return {key: value for key, value in found.items() if key in PORTABLE}
+
+
 def are_libraries_held() -> bool:
     """Whether the environment holds the libraries, portable or only on Intel's processors."""
     return held().items() >= LIBRARIES.items()

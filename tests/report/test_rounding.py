@@ -1,15 +1,53 @@
-"""How far rounding alone moves accuracies."""
+"""Where cells come out bit for bit, and how far rounding alone moves accuracies."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from robust_diffusion.report.rounding import moved, replaced_by
-from tests.report.records import finished, reference
+import pytest
+import torch
+
+from robust_diffusion.arithmetic import LIBRARIES, PORTABLE
+from robust_diffusion.evaluation.provenance import processor
+from robust_diffusion.report.rounding import ARITHMETICS, by_arithmetic, moved, replaced_by
+from tests.report.records import failed, finished, reference
 
 NEW = "2026-02-02T00:00:00+00:00"
 
 
 def again(clean: float, attacked: float, **more: Any) -> dict[str, Any]:
     return finished(clean, attacked, attacks=("speit",), fidelity="paper", **more)
+
+
+def test_cells_are_counted_by_the_processors_that_round_as_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def on(variables: Mapping[str, str], cell: str, **more: Any) -> dict[str, Any]:
+        with monkeypatch.context() as patch:
+            for key in PORTABLE:
+                patch.delenv(key, raising=False)
+            for key, value in variables.items():
+                patch.setenv(key, value)
+            named = processor(torch.device("cpu"))
+        return again(0.8, 0.6, cell=cell, processor=named, **more)
+
+    shared = on(PORTABLE, "a", experiment="table-10")
+    cells = [
+        shared,
+        reference(shared, "table-2"),
+        on(LIBRARIES, "b", experiment="table-2"),
+        on(LIBRARIES | {"MKL_CBWR": "AVX2"}, "c", experiment="table-10"),
+        on({}, "d", experiment="table-10"),
+        again(0.8, 0.6, cell="e", experiment="table-10"),  # of a record without a processor
+        failed(cell="f", experiment="table-10"),
+    ]
+    shown = by_arithmetic(cells)
+    counted = list(shown[["Experiment", "cells", *ARITHMETICS]].itertuples(index=False, name=None))
+    assert counted == [
+        ("table-2", "2", "1", "1", "0"),
+        ("table-10", "4", "1", "0", "3"),
+        ("", "5", "1", "1", "3"),
+    ]
+    assert by_arithmetic([failed(cell="f")]).empty
 
 
 def test_what_gives_way_is_kept_by_its_accuracies() -> None:

@@ -1,15 +1,72 @@
-"""How far rounding alone moves accuracies: cells that were recorded twice, in other arithmetic."""
+"""Where cells come out bit for bit, and how far rounding alone moves accuracies elsewhere."""
 
+import re
 from collections.abc import Sequence
 
 import pandas as pd
 
+from robust_diffusion.arithmetic import LIBRARIES, PORTABLE, named_in
 from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.report.cells import settings_of
 
 KEPT = ("cell", "accuracy", "processor", "revision", "time")
 TOLERANCE = 1.5
 """Points of accuracy within which a cell is to come out on another machine."""
+
+ARITHMETICS = {"any x86 with AVX2": PORTABLE, "Intel's with AVX2": LIBRARIES, "the same model": {}}
+"""Processors on which a cell comes out bit for bit, by the variables that it was recorded with."""
+
+
+def by_arithmetic(records: Sequence[Record]) -> pd.DataFrame:
+    """On which processors the cells of each experiment come out bit for bit.
+
+    Args:
+        records: In the order in which they were appended, references included.
+
+    Returns:
+        One row per dataset, reading and experiment, and one of all with each cell counted once:
+        the number of tested cells by `ARITHMETICS`. Empty without any.
+    """
+    latest = latest_by_cell(records)
+    asked = {(str(record.get("cell")), str(record["experiment"])) for record in records}
+    rows = [
+        {
+            "cell": cell,
+            "Dataset": latest[cell]["dataset"],
+            "Reading": latest[cell]["fidelity"],
+            "Experiment": experiment,
+            "on": _arithmetic(latest[cell]),
+        }
+        for cell, experiment in sorted(asked, key=lambda pair: _natural(pair[1]))
+        if "accuracy" in latest.get(cell, {})
+    ]
+    if not rows:
+        return pd.DataFrame()
+    frame = pd.DataFrame(rows).sort_values(["Dataset", "Reading"], kind="stable")
+    keys = ["Dataset", "Reading", "Experiment"]
+    shown = [
+        dict(zip(keys, group, strict=True)) | _counted(found["on"])
+        for group, found in frame.groupby(keys, sort=False)
+    ]
+    total = {"Dataset": "all, each once", "Reading": "", "Experiment": ""}
+    once = frame.drop_duplicates("cell")["on"]
+    return pd.DataFrame([*shown, total | _counted(once)])
+
+
+def _arithmetic(record: Record) -> str:
+    named = named_in(record.get("processor", "")).items()
+    return next(on for on, variables in ARITHMETICS.items() if named >= variables.items())
+
+
+def _counted(on: pd.Series) -> dict[str, str]:
+    counts = on.value_counts()
+    return {"cells": str(len(on))} | {name: str(counts.get(name, 0)) for name in ARITHMETICS}
+
+
+def _natural(name: str) -> tuple[str, int]:
+    """A key by which table-2 comes before table-10."""
+    number = re.search(r"\d+$", name)
+    return name.rstrip("0123456789"), int(number[0]) if number else 0
 
 
 def replaced_by(new: Sequence[Record], published: Sequence[Record]) -> list[Record]:
