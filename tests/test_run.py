@@ -226,6 +226,7 @@ BAD = [
     ("surrogate=[]", ["surrogate=[]", "names no surrogate", "gcn"]),
     ("flow={t_end:1}", ["flow={t_end:1}", "names no flow", "heat"]),
     ("paths.outputs=", ["paths.outputs=", "names no folder"]),
+    ("-m --cfg job", ["-m --cfg", "all but one"]),
     ("hydra.job.chdir=True", ["hydra.job.chdir=True", "leave it out"]),
     ("dataset.name=''", ["dataset.name=:", "must be text"]),
     ("paths.records=null", ["paths.records=null", "names no folder"]),

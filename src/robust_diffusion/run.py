@@ -53,6 +53,9 @@ PLUGINS = {
 NO_NAME = re.compile(r"[-+\d.]+(e[-+]?\d+)?|true|false|null", re.IGNORECASE)
 """What Hydra reads as a number, a truth value or nothing, and no option can be called."""
 
+ALONE = frozenset("-r --run -m --multirun -c --cfg -i --info -sc --shell-completion".split())
+"""What Hydra does one of at a time, and answers two of with a traceback."""
+
 NO_TRIAL = "No trials are completed yet."
 """What Optuna says at the end of a search in which every trial failed."""
 
@@ -144,6 +147,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _check_arguments(arguments: Sequence[str]) -> None:
     """Refuse what Hydra would answer with a traceback, or by writing to the root folder."""
+    flags = [argument for argument in arguments if argument.partition("=")[0] in ALONE]
+    if len(flags) > 1:
+        raise ConfigError(f"{' '.join(flags)}: do not go together; leave out all but one")
     for argument in arguments:
         key, equals, value = argument.lstrip("+").partition("=")
         if equals and key.startswith("paths.") and value in ("", "null", "''", '""'):
