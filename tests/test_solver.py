@@ -9,6 +9,7 @@ from torch import Tensor
 
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.flows import Beltrami, Flow
+from robust_diffusion.integrators import RightHandSide
 from robust_diffusion.operators import Graph
 from robust_diffusion.solver import (
     ADAPTIVE_METHODS,
@@ -345,3 +346,24 @@ def test_a_checkpointed_step_keeps_the_bias_that_was_drawn_for_it() -> None:
         (gradient,) = torch.autograd.grad(total, z)
         gradients.append(gradient)
     assert torch.equal(*gradients)
+
+
+def test_implicit_adams_tells_once_that_its_corrector_did_not_settle(
+    caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    solver = Solver("implicit_adams", num_steps=10)
+
+    def decay_at(rate: float) -> RightHandSide:
+        def rhs(t: Tensor, z: Tensor) -> Tensor:
+            warnings.warn("of the right-hand side", stacklevel=1)
+            return -rate * z
+
+        return rhs
+
+    solver.integrate(decay_at(1.0), torch.ones(3), 1.0)
+    assert not caplog.records
+    for _ in range(2):
+        solver.integrate(decay_at(30.0), torch.ones(3), 1.0)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "solver.num_steps=10: torchdiffeq ends the corrector" in caplog.text
+    assert {str(warning.message) for warning in recwarn} == {"of the right-hand side"}

@@ -53,7 +53,9 @@ PLUGINS = {
 NO_NAME = re.compile(r"[-+\d.]+(e[-+]?\d+)?|true|false|null", re.IGNORECASE)
 """What Hydra reads as a number, a truth value or nothing, and no option can be called."""
 
-ALONE = frozenset("-r --run -m --multirun -c --cfg -i --info -sc --shell-completion".split())
+ALONE = frozenset(
+    ["-r", "--run", "-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"]
+)
 """What Hydra does one of at a time, and answers two of with a traceback."""
 
 NO_TRIAL = "No trials are completed yet."

@@ -1,6 +1,7 @@
 """Numerical integration of a flow: which method, how many steps, which derivative."""
 
 import logging
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, get_args
@@ -36,6 +37,9 @@ RUNGE_KUTTA_STEPS = 2
 
 STABLE_STEPS = 20
 """Most steps for which explicit_adams keeps dz/dt = -z to a percent (100 steps: no digit right)."""
+
+UNSETTLED = "Functional iteration did not converge"
+"""How torchdiffeq begins to say that implicit_adams took a step before its corrector settled."""
 
 
 class Solver:
@@ -103,6 +107,7 @@ class Solver:
         self.adjoint = bool(adjoint)
         self.engine = engine
         self.checkpoint = bool(checkpoint)
+        self._told_unsettled = False
         described = f"{method}{' and the adjoint' if adjoint else ''}"
         if engine == "own" and not self.own_loop:
             raise ConfigError(
@@ -161,11 +166,12 @@ class Solver:
         times = torch.tensor([0.0, t_end], dtype=z.dtype, device=z.device)
         arguments = {"method": self.method, "options": options, **tolerances}
         try:
-            if self.adjoint:
-                wanted = tuple(p for p in parameters if p.requires_grad)
-                solution = odeint_adjoint(rhs, z, times, adjoint_params=wanted, **arguments)
-            else:
-                solution = odeint(rhs, z, times, **arguments)
+            with self._unsettled_in_one_line():
+                if self.adjoint:
+                    wanted = tuple(p for p in parameters if p.requires_grad)
+                    solution = odeint_adjoint(rhs, z, times, adjoint_params=wanted, **arguments)
+                else:
+                    solution = odeint(rhs, z, times, **arguments)
         except AssertionError as error:
             # torchdiffeq asserts that the step stays above the rounding unit and the state finite.
             if "underflow" not in str(error) and "non-finite" not in str(error):
@@ -190,6 +196,25 @@ class Solver:
             )
         except StepUnderflowError as error:
             raise self._stuck() from error
+
+    @contextmanager
+    def _unsettled_in_one_line(self) -> Iterator[None]:
+        """Tell once, not at each step of an epoch, that a corrector did not settle."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.filterwarnings("always", message=UNSETTLED)
+            yield
+        others = [w for w in caught if not str(w.message).startswith(UNSETTLED)]
+        for other in others:
+            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+        if len(others) < len(caught) and not self._told_unsettled:
+            self._told_unsettled = True
+            log.warning(
+                "solver.method=%s, solver.num_steps=%s: torchdiffeq ends the corrector of a step "
+                "after 4 iterations, here before it has settled to 0.1 %%; the state goes on with "
+                "the last of them, for more accuracy take more steps or rk4",
+                self.method,
+                self.num_steps,
+            )
 
     def _stuck(self) -> TrainingError:
         return TrainingError(
