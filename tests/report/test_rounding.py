@@ -47,6 +47,11 @@ def test_cells_are_counted_by_the_processors_that_round_as_theirs(
         ("table-10", "4", "1", "0", "3"),
         ("", "5", "1", "1", "3"),
     ]
+    portable, default = shared, on({}, "d", experiment="table-10")
+    assert set(by_arithmetic([portable, default])) & set(ARITHMETICS) == {
+        "any x86 with AVX2",
+        "the same model",
+    }
     assert by_arithmetic([failed(cell="f")]).empty
 
 

@@ -25,7 +25,7 @@ def by_arithmetic(records: Sequence[Record]) -> pd.DataFrame:
 
     Returns:
         One row per dataset, reading and experiment, and one of all with each cell counted once:
-        the number of tested cells by `ARITHMETICS`. Empty without any.
+        the number of tested cells by those of `ARITHMETICS` that any has. Empty without any.
     """
     latest = latest_by_cell(records)
     asked = {(str(record.get("cell")), str(record["experiment"])) for record in records}
@@ -44,13 +44,14 @@ def by_arithmetic(records: Sequence[Record]) -> pd.DataFrame:
         return pd.DataFrame()
     frame = pd.DataFrame(rows).sort_values(["Dataset", "Reading"], kind="stable")
     keys = ["Dataset", "Reading", "Experiment"]
+    had = [name for name in ARITHMETICS if name in set(frame["on"])]
     shown = [
-        dict(zip(keys, group, strict=True)) | _counted(found["on"])
+        dict(zip(keys, group, strict=True)) | _counted(found["on"], had)
         for group, found in frame.groupby(keys, sort=False)
     ]
     total = {"Dataset": "all, each once", "Reading": "", "Experiment": ""}
     once = frame.drop_duplicates("cell")["on"]
-    return pd.DataFrame([*shown, total | _counted(once)])
+    return pd.DataFrame([*shown, total | _counted(once, had)])
 
 
 def _arithmetic(record: Record) -> str:
@@ -58,9 +59,9 @@ def _arithmetic(record: Record) -> str:
     return next(on for on, variables in ARITHMETICS.items() if named >= variables.items())
 
 
-def _counted(on: pd.Series) -> dict[str, str]:
+def _counted(on: pd.Series, names: Sequence[str]) -> dict[str, str]:
     counts = on.value_counts()
-    return {"cells": str(len(on))} | {name: str(counts.get(name, 0)) for name in ARITHMETICS}
+    return {"cells": str(len(on))} | {name: str(counts.get(name, 0)) for name in names}
 
 
 def _natural(name: str) -> tuple[str, int]:
