@@ -82,7 +82,7 @@ ROUNDED = (
 
 ROUNDING_ALIKE = (
     "**Where published cells come out bit for bit**, by the arithmetic that each was recorded in: "
-    "portable on any x86 processor with AVX2, by default on the same model as it was recorded on "
+    "portable on any x86 processor with AVX2, else on the same model as it was recorded on "
     "(in the records; with a GPU, on the same GPU). `make reproduce` sets it again."
 )
 
