@@ -90,6 +90,30 @@ def test_a_setting_stands_below_the_one_that_it_departs_from() -> None:
     ]
 
 
+def test_settings_of_one_kind_stand_together_with_numbers_ascending() -> None:
+    # As two processes leave a sweep that they share.
+    asked = [("grand", "10"), ("heat", "none"), ("grand", "2"), ("heat", "10"), ("heat", "2")]
+    records = [
+        record
+        for flow, steps in asked
+        for record in cells([(0.6, 0.5)], flow=flow, **{"fidelity.num_steps": steps})
+    ]
+    assert list(compare(records, EXPERIMENT)["setting"]) == [
+        "flow=grand, num_steps=2",
+        "flow=grand, num_steps=10",
+        "flow=heat, num_steps=2",
+        "flow=heat, num_steps=10",
+        "flow=heat, num_steps=none",
+    ]
+
+
+def test_different_options_stay_as_they_were_run() -> None:
+    options = [{"flow.heads": "2"}, {"fidelity.num_steps": "1"}, {"flow.heads": "1"}]
+    records = BASE + [r for own in options for r in cells([(0.6, 0.5)], fidelity="paper", **own)]
+    named = list(compare(records, EXPERIMENT)["setting"])
+    assert named == ["(baseline)", "heads=1", "heads=2", "num_steps=1"]
+
+
 def test_class_names_are_left_out() -> None:
     value = "{_target_:some.where.Rewiring,keep_ratio:0.5}"
     records = BASE + cells([(0.5, 0.4)], fidelity="paper", **{"fidelity.rewiring": value})

@@ -58,11 +58,12 @@ def compare(
         on: Accuracy on the `test` graphs, or on the clean graph's `validation` nodes.
 
     Returns:
-        One row per setting, after that from which it departs. Columns `setting`, `seeds` and, per
-        test graph, the accuracy and `change in <graph>`; a setting that departs from none has no
-        changes, and where all are such there are no columns of them. Empty without finished cells.
+        One row per setting, after that from which it departs; settings of one dataset, model and
+        flow stand together, numbers ascending. Columns `setting`, `seeds` and, per test graph, the
+        accuracy and `change in <graph>`; a setting that departs from none has no changes, and
+        where all are such there are no columns of them. Empty without finished cells.
     """
-    settings = _ordered(_settings(records, experiment, scale, on))
+    settings = _below_bases(_in_order(_settings(records, experiment, scale, on)))
     graphs = list(dict.fromkeys(graph for s in settings for graph in s.accuracy))
     bases = [_base(setting, settings) for setting in settings]
     changes = {
@@ -163,8 +164,34 @@ def describe_comparison(frame: pd.DataFrame, *, on: str = "test") -> str:
     return f"Accuracy in %, {nodes}" + (f"; {changes}Holm-corrected." if changed else ".")
 
 
-def _ordered(settings: Sequence[Setting]) -> list[Setting]:
-    """Each setting after that from which it departs, otherwise as they were run."""
+def _in_order(settings: Sequence[Setting]) -> list[Setting]:
+    """Settings of one dataset, model and flow together, of the same options by their values.
+
+    Numbers ascend, all else is as it was first run. A sweep that several processes share, or that
+    was taken up again, is not recorded in its own order.
+    """
+    first: dict[tuple[str, object], int] = {}
+
+    def met(what: str, value: object) -> int:
+        return first.setdefault((what, value), len(first))
+
+    def place(key: str, value: str) -> tuple[int, float]:
+        try:
+            return 0, float(value)
+        except ValueError:
+            return 1, met(key, value)
+
+    def places(setting: Setting) -> tuple[list[int], int, list[tuple[int, float]]]:
+        kinds = [met(kind, setting.overrides.get(kind)) for kind in KINDS]
+        options = sorted(setting.overrides.keys() - set(KINDS))
+        values = [place(option, setting.overrides[option]) for option in options]
+        return kinds, met("options", tuple(options)), values
+
+    return sorted(settings, key=places)
+
+
+def _below_bases(settings: Sequence[Setting]) -> list[Setting]:
+    """Each setting after that from which it departs."""
     bases = {id(setting): _base(setting, settings) for setting in settings}
 
     def below(base: Setting | None) -> list[Setting]:
