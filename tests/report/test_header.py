@@ -112,6 +112,28 @@ def test_options_below_a_group_that_is_said_elsewhere_are_named() -> None:
     assert header.options == {f"{key}={value}": 1 for key, value in below.items()}
 
 
+def test_an_option_that_only_spells_out_a_default_is_not_named() -> None:
+    records = [
+        finished(flow="beltrami", overrides={"fidelity.edge_values": "ids"}),
+        finished(flow="heat"),
+    ]
+    for record in records:
+        record["config"]["fidelity"] = {"edge_values": "ids"}
+    assert flows(records).header.options == {}
+    records[1]["config"]["fidelity"] = {"edge_values": "ones"}
+    assert flows(records).header.options == {"fidelity.edge_values=ids": 1}
+
+
+def test_the_default_of_another_flow_does_not_count() -> None:
+    records = [
+        finished(flow="beltrami", overrides={"training.max_epochs": "5000"}),
+        finished(flow="heat"),
+    ]
+    assert flows(records).header.options == {"training.max_epochs=5000": 1}
+    records.append(finished(flow="beltrami", seed=1))
+    assert flows(records).header.options == {}
+
+
 def test_a_cell_of_another_table_brings_no_options_that_its_entry_says() -> None:
     theirs = finished(experiment="table-1", overrides={"model": "graph_pde", "dataset": "cora"})
     assert flows([theirs, reference(theirs, "table-3")]).header.options == {}

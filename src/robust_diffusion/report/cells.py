@@ -14,7 +14,8 @@ from robust_diffusion.report.layout import Line
 log = logging.getLogger(__name__)
 
 CLEAN = "clean"
-_ABSENT = object()
+ABSENT = object()
+"""What `value_at` gives where there is nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +117,11 @@ def select(cells: Iterable[Cell], line: Line, graph: str, *, timed: bool = False
 
 
 def value_at(record: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path; something that equals nothing if there is none."""
+    """The value at a dotted path, or `ABSENT`."""
     node: Any = record
     for key in path.split("."):
         if not isinstance(node, Mapping) or key not in node:
-            return _ABSENT
+            return ABSENT
         node = node[key]
     return node
 

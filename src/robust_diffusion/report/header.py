@@ -7,7 +7,7 @@ from typing import Any
 
 from robust_diffusion.evaluation.identity import PASSING, SHOWN
 from robust_diffusion.evaluation.records import Record, is_timing
-from robust_diffusion.report.cells import CLEAN
+from robust_diffusion.report.cells import ABSENT, CLEAN, value_at
 from robust_diffusion.report.layout import Layout
 from robust_diffusion.report.printed import ASSUMED_RUNS
 
@@ -38,7 +38,8 @@ class Header:
         comparisons: Number of p-values.
         codes: Versions of the code that shapes results.
         revisions: Git commits.
-        options: Overrides beyond the table's own, with the number of cells that had them.
+        options: Overrides beyond the table's own and the defaults, with the number of cells that
+            had them.
         cells: Number of cells.
     """
 
@@ -207,17 +208,31 @@ def _options(layout: Layout, records: Sequence[Record]) -> dict[str, int]:
     own = {path.removeprefix("config.").removeprefix("model.") for path in own} | layout.swept
     own |= {f"model.{key}" for key in own}
 
-    def counts(key: str) -> bool:
+    def counts(key: str, record: Record) -> bool:
         shapes = key.split(".")[0] not in SHOWN and not PASSING.fullmatch(key)
-        return key not in own | SAID_ELSEWHERE and shapes
+        said = key in own | SAID_ELSEWHERE
+        return shapes and not said and not _is_default(key, record, records)
 
     return dict(
         Counter(
             f"{key}={value}"
             for record in records
             for key, value in record.get("overrides", {}).items()
-            if counts(key)
+            if counts(key, record)
         )
+    )
+
+
+def _is_default(key: str, record: Record, records: Sequence[Record]) -> bool:
+    """Whether a cell that did not ask for the option has the same value there."""
+    value = value_at(record, f"config.{key}")
+    # Datasets and models have defaults of their own, which those of a reading do not depend on.
+    kinds = () if key.startswith("fidelity.") else ("dataset", "model", "flow")
+    return value is not ABSENT and any(
+        key not in other.get("overrides", {})
+        and all(other.get(kind) == record.get(kind) for kind in kinds)
+        and value_at(other, f"config.{key}") == value
+        for other in records
     )
 
 
