@@ -116,7 +116,7 @@ def _cell(row: Line, column: Line, entry: Entry, table: PaperTable, notes: Notes
         "marks": " ".join(dict.fromkeys(mark.kind.replace(" ", "-") for mark in entry.marks)),
     }
     attributes = "".join(
-        f' data-{key}="{escape(str(value))}"'
+        f' data-{key}="{escape(_exact(value))}"'
         for key, value in data.items()
         if value is not None and value != ""
     )
@@ -129,6 +129,11 @@ def _cell(row: Line, column: Line, entry: Entry, table: PaperTable, notes: Notes
         f'<{element} class="ours">{escape(ours(entry, table.decimals))}</{element}>{marks}'
         f'<br><small class="printed">{escape(_below(entry, table))}</small></td>'
     )
+
+
+def _exact(value: str | float) -> str:
+    # Beyond twelve digits a logarithm or a power is the C library's choice, not the records'.
+    return str(float(f"{value:.12g}")) if isinstance(value, float) else str(value)
 
 
 def _below(entry: Entry, table: PaperTable) -> str:

@@ -95,6 +95,20 @@ def test_json_holds_every_member_and_is_strict() -> None:
     assert row["effect"]["low"] < 20 < row["effect"]["high"]
 
 
+@pytest.mark.parametrize(
+    ("effect", "said"),
+    [
+        (24.374999999999996, "+24.38"),
+        (24.375000000000004, "+24.38"),
+        (-0.1249999999999999, "-0.12"),
+        (3.0049, "+3.00"),
+    ],
+)
+def test_the_last_bit_of_a_sum_is_not_seen(effect: float, said: str) -> None:
+    found = describe_effect(welch([(1.0, Moments(effect, 0.0, 5))]), "points")
+    assert found == f"{said} [{said}, {said}]"
+
+
 def test_factors_are_factors() -> None:
     logs = [(1.0, Moments(math.log(6), 0.0, 3)), (-1.0, Moments(math.log(2), 0.0, 3))]
     assert describe_effect(welch(logs), "factor") == "×3.00 [3.00, 3.00]"

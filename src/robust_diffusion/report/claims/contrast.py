@@ -103,7 +103,7 @@ def welch(groups: Sequence[tuple[float, Moments]], *, confidence: float = CONFID
     parts = weights**2 * variances / counts
     error = math.sqrt(parts.sum())
     freedom = parts.sum() ** 2 / (parts**2 / (counts - 1)).sum() if error > 0 else math.inf
-    effect = float(weights @ means)
+    effect = float((weights * means).sum())
     reach = error * float(student.ppf((1 + confidence) / 2, freedom)) if error > 0 else 0.0
     total = float((counts - 1).sum())
     pooled = math.sqrt(((counts - 1) * variances).sum() / total)
@@ -132,4 +132,6 @@ def paired(
     """
     weights = np.array([weight for weight, _ in groups])
     values = np.array([list(values) for _, values in groups], dtype=float)
-    return welch([(1.0, Moments.of(weights @ values))], confidence=confidence)
+    # By a matrix product the last bit would depend on the processor, by which BLAS takes its path.
+    sums = (weights[:, None] * values).sum(axis=0)
+    return welch([(1.0, Moments.of(sums))], confidence=confidence)

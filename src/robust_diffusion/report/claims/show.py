@@ -172,7 +172,9 @@ def _plain(estimate: Estimate | None, unit: Unit) -> dict[str, Any] | None:
 
 def _in_unit(value: float, unit: Unit) -> float:
     # Far beyond any ratio of two measurements, but finite.
-    return math.exp(min(value, 700.0)) if unit == "factor" else value
+    shown = math.exp(min(value, 700.0)) if unit == "factor" else value
+    # An effect that ends in 5 is shown as such, whichever way its sum was off by its last bit.
+    return round(shown, 9)
 
 
 def _number(value: float | None) -> str:
