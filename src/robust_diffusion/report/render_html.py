@@ -116,7 +116,7 @@ def _cell(row: Line, column: Line, entry: Entry, table: PaperTable, notes: Notes
         "marks": " ".join(dict.fromkeys(mark.kind.replace(" ", "-") for mark in entry.marks)),
     }
     attributes = "".join(
-        f' data-{key}="{escape(_exact(value))}"'
+        f' data-{key}="{escape(_attribute(value))}"'
         for key, value in data.items()
         if value is not None and value != ""
     )
@@ -131,7 +131,7 @@ def _cell(row: Line, column: Line, entry: Entry, table: PaperTable, notes: Notes
     )
 
 
-def _exact(value: str | float) -> str:
+def _attribute(value: str | float) -> str:
     # Beyond twelve digits a logarithm or a power is the C library's choice, not the records'.
     return str(float(f"{value:.12g}")) if isinstance(value, float) else str(value)
 
