@@ -26,20 +26,20 @@ from robust_diffusion.commands.records import FIDELITIES, read_chosen
 from robust_diffusion.errors import DataError, RobustDiffusionError
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 from robust_diffusion.files import write_whole
-from robust_diffusion.report.claims import (
+from robust_diffusion.paper.claims import (
     PrintedEvidence,
     RecordedEvidence,
     judge,
     load_claims,
 )
-from robust_diffusion.report.claims.show import side_by_side
-from robust_diffusion.report.comparison import compare, describe_comparison
-from robust_diffusion.report.misses import render_agreement
-from robust_diffusion.report.page import render_page
-from robust_diffusion.report.paper_table import build_tables
-from robust_diffusion.report.render_markdown import aligned, render_markdown
-from robust_diffusion.report.rounding import by_arithmetic, moved, replaced_by
-from robust_diffusion.report.table import ResultTable, rank, summarize
+from robust_diffusion.paper.claims.show import side_by_side
+from robust_diffusion.paper.misses import render_agreement
+from robust_diffusion.paper.page import render_page
+from robust_diffusion.paper.paper_table import build_tables
+from robust_diffusion.paper.render_markdown import aligned, render_markdown
+from robust_diffusion.paper.rounding import by_arithmetic, moved, replaced_by
+from robust_diffusion.results.comparison import compare, describe_comparison
+from robust_diffusion.results.table import ResultTable, rank, summarize
 
 README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).with_name("results")

@@ -16,9 +16,9 @@ from robust_diffusion.arithmetic import PORTABLE
 from robust_diffusion.evaluation import read_records
 from robust_diffusion.evaluation.identity import cell_id
 from robust_diffusion.evaluation.records import Record
-from robust_diffusion.report.layout import load_layout
-from robust_diffusion.report.paper_table import build_table
-from tests.report.records import failed, finished, reference
+from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.paper.paper_table import build_table
+from tests.paper.records import failed, finished, reference
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"

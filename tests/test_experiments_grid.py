@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.evaluation.identity import cell_id
-from robust_diffusion.report.cells import value_at
-from robust_diffusion.report.layout import Line, load_layout, table_numbers
+from robust_diffusion.paper.cells import value_at
+from robust_diffusion.paper.layout import Line, load_layout, table_numbers
 from robust_diffusion.sweeper import covering, planned_cells
 
 RUN = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
@@ -200,7 +200,7 @@ def test_a_smoke_run_is_cut_short_whatever_is_attacked(threat: str, model: str) 
 def test_a_smoke_run_fills_its_table(
     cli: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from robust_diffusion.commands.table import run_table_command
+    from robust_diffusion.paper.commands.table import run_table_command
 
     outcome = cli("experiment=table-14", "scale=smoke", "trainer=cpu")
     assert outcome.status == 0
@@ -218,7 +218,7 @@ def test_a_smoke_run_fills_its_table(
 def test_a_smoke_run_fills_the_table_of_times(
     cli: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from robust_diffusion.commands.table import run_table_command
+    from robust_diffusion.paper.commands.table import run_table_command
 
     outcome = cli("experiment=table-7", "scale=smoke", "trainer=cpu", "logger=none")
     assert outcome.status == 0

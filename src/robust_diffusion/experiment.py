@@ -33,7 +33,7 @@ from robust_diffusion.evaluation.records import (
 from robust_diffusion.evaluation.timing import machine
 from robust_diffusion.evaluation.trained import code_hash
 from robust_diffusion.operators import Backend, set_backend
-from robust_diffusion.report.loggers import log_record
+from robust_diffusion.results.loggers import log_record
 from robust_diffusion.store import ArtifactStore
 
 log = logging.getLogger(__name__)

@@ -32,13 +32,13 @@ log = logging.getLogger(__name__)
 
 COMMANDS = {
     "audit": "robust_diffusion.commands.audit:run_audit_command",
-    "claims": "robust_diffusion.commands.claims:run_claims_command",
-    "dashboard": "robust_diffusion.commands.dashboard:run_dashboard_command",
+    "claims": "robust_diffusion.paper.commands.claims:run_claims_command",
+    "dashboard": "robust_diffusion.paper.commands.dashboard:run_dashboard_command",
     "compare": "robust_diffusion.commands.compare:run_compare_command",
     "data": "robust_diffusion.commands.data:run_data_command",
-    "figure": "robust_diffusion.commands.figure:run_figure_command",
-    "report": "robust_diffusion.commands.report:run_report_command",
-    "table": "robust_diffusion.commands.table:run_table_command",
+    "figure": "robust_diffusion.paper.commands.figure:run_figure_command",
+    "report": "robust_diffusion.paper.commands.report:run_report_command",
+    "table": "robust_diffusion.paper.commands.table:run_table_command",
 }
 """First words that are no override, and what they run; imported only then."""
 

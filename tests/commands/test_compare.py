@@ -5,7 +5,7 @@ import pytest
 
 from robust_diffusion.commands.compare import run_compare_command
 from robust_diffusion.errors import DataError
-from tests.report.records import finished
+from tests.paper.records import finished
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from robust_diffusion.commands.records import DEFAULT_RECORDS, add_records_option, read_chosen
 from robust_diffusion.errors import DataError
-from tests.report.records import failed, finished, reference
+from tests.paper.records import failed, finished, reference
 
 
 def write(path: str, *seeds: int) -> str:

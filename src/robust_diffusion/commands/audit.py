@@ -17,7 +17,7 @@ from robust_diffusion.attacks.audit import Kind, Violation, audit, perturbed_fil
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.report.markdown import print_table
+from robust_diffusion.results.markdown import print_table
 
 READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")
 """Options by which the clean graph, its target nodes and the budget are found."""

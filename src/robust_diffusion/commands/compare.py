@@ -11,8 +11,8 @@ from robust_diffusion.commands.records import (
     read_chosen,
 )
 from robust_diffusion.errors import DataError
-from robust_diffusion.report.comparison import compare, describe_comparison
-from robust_diffusion.report.markdown import print_table
+from robust_diffusion.results.comparison import compare, describe_comparison
+from robust_diffusion.results.markdown import print_table
 
 
 def run_compare_command(arguments: Sequence[str]) -> None:

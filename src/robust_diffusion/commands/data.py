@@ -5,13 +5,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from robust_diffusion.report.datasets import (
+from robust_diffusion.paper.datasets import (
     dataset_statistics,
     list_datasets,
     printed_beside_measured,
     verify_files,
 )
-from robust_diffusion.report.markdown import print_table
+from robust_diffusion.results.markdown import print_table
 
 
 def run_data_command(arguments: Sequence[str]) -> None:

@@ -1,0 +1,74 @@
+"""Groups: which records a number of a claim is made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.timing import TIMED
+from robust_diffusion.paper.axes import choice
+from robust_diffusion.paper.cells import CLEAN
+from robust_diffusion.paper.layout import Line
+
+ACCURACY = "accuracy"
+
+
+@dataclass(frozen=True)
+class Group:
+    """One measure of the cells of one setting, seeds aside.
+
+    Args:
+        experiment: Which table's cells.
+        axes: Axes of the tables (see `report.axes`) and their values, sorted.
+        measure: `accuracy`, in points, or a path in the record, compared as factors.
+    """
+
+    experiment: str
+    axes: tuple[tuple[str, str], ...]
+    measure: str = ACCURACY
+
+    @property
+    def line(self) -> Line:
+        """How records and the paper's tables name it."""
+        line = Line()
+        for axis, value in self.axes:
+            found = choice(axis, value)
+            line = line | Line({axis: value}, (found.label,), found.printed, found.record)
+        return line
+
+    @property
+    def graph(self) -> str:
+        """The test graph."""
+        return dict(self.axes).get("attack", CLEAN)
+
+    @property
+    def timed(self) -> bool:
+        """It is of cells that timed a step, not of cells that tested a model."""
+        return self.measure == TIMED
+
+    @property
+    def cells(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """What two groups share that are measured on the same trained models."""
+        return self.experiment, tuple(pair for pair in self.axes if pair[0] != "attack")
+
+
+def group(axes: Mapping[str, Any]) -> Group:
+    """The group of some axes.
+
+    Args:
+        axes: `experiment`, optionally `measure`, and axes of the tables; `attack` names the test
+            graph, `clean` among them.
+
+    Raises:
+        ConfigError: No experiment, no test graph of an accuracy, or an unknown axis or value.
+    """
+    given = {axis: str(value) for axis, value in axes.items()}
+    experiment = given.pop("experiment", None)
+    measure = given.pop("measure", ACCURACY)
+    if experiment is None:
+        raise ConfigError("experiment: missing; every group names one, such as table-3")
+    if measure == ACCURACY and "attack" not in given:
+        raise ConfigError("attack: missing; an accuracy is that on clean, or under an attack")
+    found = Group(experiment, tuple(sorted(given.items())), measure)
+    found.line  # noqa: B018 refuses what is unknown
+    return found

@@ -1,0 +1,1 @@
+"""Commands that read or run what is of this paper alone."""

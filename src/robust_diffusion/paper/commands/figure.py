@@ -1,0 +1,137 @@
+"""`robust-diffusion figure flows|lipschitz|layer`: the paper's figures."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.files import write_whole
+from robust_diffusion.paper.figures.layer_diagram import layer_diagram
+from robust_diffusion.results.markdown import print_table
+
+DEFAULT_DIRECTORY = "outputs/figures"
+
+NEEDED = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
+
+
+def run_figure_command(arguments: Sequence[str]) -> None:
+    """Draw one of the figures, and print the numbers behind it.
+
+    Args:
+        arguments: What follows `figure` on the command line.
+
+    Raises:
+        RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
+        HydraException: An override that does not fit.
+    """
+    chosen = _parser().parse_intermixed_args(arguments)
+    if chosen.name == "layer":
+        if chosen.overrides:
+            raise ConfigError(f"{chosen.overrides[0]}: figure layer takes no option; drop it")
+        _draw_layer(Path(chosen.directory))
+    else:
+        _draw(chosen)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion figure",
+        description="Draw a figure of the paper as PDF, PNG and SVG, with a JSON of what shaped "
+        "it. Options are those of a run: dataset=cora fidelity=released seed=1 scale=smoke.",
+    )
+    parser.add_argument(
+        "name",
+        choices=["flows", "lipschitz", "layer"],
+        help="flows: one panel per flow (flow=a,b,c); lipschitz: Beltrami without and with "
+        "spectral normalisation; layer: the diagram of a layer",
+    )
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="options of a run"
+    )
+    parser.add_argument(
+        "--directory", default=DEFAULT_DIRECTORY, help=f"(default: {DEFAULT_DIRECTORY})"
+    )
+    parser.add_argument(
+        "--layer", type=int, default=-2, help="which layer (default: -2, the last hidden one)"
+    )
+    parser.add_argument("--perplexity", type=float, default=30.0, help="of t-SNE (default: 30)")
+    parser.add_argument(
+        "--max-nodes", type=int, default=3000, help="most nodes drawn (default: 3000)"
+    )
+    parser.add_argument(
+        "--weights",
+        choices=["attention", "carried"],
+        default="attention",
+        help="what edges are drawn by: attention A(Z), or the weight with which the flow carries "
+        "features (default: attention)",
+    )
+    return parser
+
+
+def _draw_layer(directory: Path) -> None:
+    path = write_whole(directory / "gode_layer.svg", layer_diagram(), option="--directory")
+    sys.stdout.write(f"{path}\n")
+
+
+def _draw(chosen: argparse.Namespace) -> None:
+    missing = [package for module, package in NEEDED.items() if find_spec(module) is None]
+    if missing:
+        raise ConfigError(
+            f"figure {chosen.name}: needs {' and '.join(missing)}; "
+            "pip install 'robust-diffusion[report]'"
+        )
+    # Imported late, since neither is needed for anything else.
+    from robust_diffusion.paper.figures.build import Options, build_figure
+    from robust_diffusion.paper.figures.files import write_figure
+    from robust_diffusion.paper.figures.spec import figure_spec
+
+    options = Options(
+        layer=chosen.layer,
+        perplexity=chosen.perplexity,
+        max_nodes=chosen.max_nodes,
+        weights=chosen.weights,
+    )
+    # Lightning's banners on devices and tips; its warnings stay.
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    built = build_figure(figure_spec(chosen.name), chosen.overrides, options)
+    written = write_figure(built.figure, chosen.directory, built.stem, built.description)
+    about = built.description
+    title = (
+        f"Figure ({about['label']}), arXiv:2209.07754; {about['dataset']}, "
+        f"fidelity={about['fidelity']}, seed {about['seed']}"
+    )
+    if about["scale"] == "smoke":
+        title += "; SMOKE RUN, says nothing about the paper"
+    print_table(title, _statistics(about), ["panel", "weight"])
+    sys.stdout.write("".join(f"{path}\n" for path in written))
+
+
+def _statistics(description: Mapping[str, Any]) -> pd.DataFrame:
+    rows = []
+    for panel in description["panels"]:
+        for kind, found in panel["statistics"].items():
+            rows.append(
+                {
+                    "panel": panel["title"],
+                    "weight": kind,
+                    "edges within": found["intra_edges"],
+                    "between": found["inter_edges"],
+                    "mean within": _number(found["intra_mean"]),
+                    "mean between": _number(found["inter_mean"]),
+                    "share between": _number(found["inter_share"]),
+                    "preference between": _number(found["inter_preference"]),
+                    "P(between > within)": _number(found["inter_above_intra"]),
+                    "evenness": _number(found["evenness"]),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

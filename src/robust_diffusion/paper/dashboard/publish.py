@@ -1,0 +1,145 @@
+"""A dashboard as a saved view of a W&B project; importing this needs `wandb-workspaces`."""
+
+import base64
+from hashlib import sha256
+
+import wandb
+import wandb_workspaces.reports.v2 as wr
+import wandb_workspaces.workspaces as ws
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.dashboard.spec import Dashboard, Panel
+
+MOST = 100
+"""Groups of runs in a panel; W&B shows ten unless it is told otherwise."""
+
+
+def default_entity() -> str:
+    """W&B user or team that runs without one belong to.
+
+    Raises:
+        ConfigError: W&B does not know the key, or is not there.
+    """
+    try:
+        entity = wandb.Api().default_entity
+    except wandb.Error as error:
+        raise _refused("dashboard", error) from error
+    if not entity:
+        raise ConfigError("dashboard: W&B knows no user of this key; name one with --entity")
+    return str(entity)
+
+
+def publish(dashboard: Dashboard, *, entity: str, project: str) -> str:
+    """Create the view of this name, or bring the one that is there up to date.
+
+    Args:
+        dashboard: What it shows.
+        entity: W&B user or team that has the project.
+        project: W&B project.
+
+    Returns:
+        Its address.
+
+    Raises:
+        ConfigError: There is no such project, or W&B refuses.
+    """
+    made = to_workspace(dashboard, entity=entity, project=project)
+    slug = _slug(dashboard, entity, project)
+    try:
+        found = _find(slug, entity, project)
+        if found is None:
+            # The package names a new view at random and finds none by the name that is shown.
+            made._internal_name = f"nw-{slug}-v"
+            return _saved(made)
+        found.name, found.sections = made.name, made.sections
+        found.settings, found.runset_settings = made.settings, made.runset_settings
+        return _saved(found)
+    except wandb.Error as error:
+        raise _refused(f"dashboard {dashboard.name}", error) from error
+
+
+def to_workspace(dashboard: Dashboard, *, entity: str, project: str) -> ws.Workspace:
+    """The view as W&B's package has it; nothing is sent.
+
+    Args:
+        dashboard: What it shows.
+        entity: W&B user or team.
+        project: W&B project.
+    """
+    return ws.Workspace(
+        entity=entity,
+        project=project,
+        name=dashboard.name,
+        sections=[
+            ws.Section(name=s.title, panels=[_panel(p) for p in s.panels], is_open=True)
+            for s in dashboard.sections
+        ],
+        settings=ws.WorkspaceSettings(max_runs=MOST),
+        runset_settings=ws.RunsetSettings(
+            filters=[_filter(key) == value for key, value in dashboard.filters.items()],
+            groupby=[_group(key) for key in dashboard.groups],
+        ),
+    )
+
+
+def _saved(workspace: ws.Workspace) -> str:
+    """Send a view, and tell its address."""
+    workspace.save()  # type: ignore[no-untyped-call]
+    return str(workspace.url)
+
+
+def _find(slug: str, entity: str, project: str) -> ws.Workspace | None:
+    url = f"https://wandb.ai/{entity}/{project}?nw={slug}"  # only its path is read
+    try:
+        found: ws.Workspace = ws.Workspace.from_url(url)
+    except ValueError as error:
+        if str(error).startswith("Project"):
+            raise ConfigError(
+                f"W&B project {entity}/{project}: not found; log a run to it first "
+                "(logger=wandb, then `make wandb-sync`), or name another with --entity, --project"
+            ) from error
+        if str(error).startswith("Workspace"):
+            return None
+        raise
+    return found
+
+
+def _refused(what: str, error: wandb.Error) -> ConfigError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return ConfigError(f"{what}: W&B refuses ({reason}); run `wandb login`, or add --dry-run")
+
+
+def _slug(dashboard: Dashboard, entity: str, project: str) -> str:
+    """The view's name in its address: 11 small letters and digits, always the same."""
+    digest = sha256(f"{entity}/{project}/{dashboard.name}".encode()).digest()
+    return base64.b32encode(digest).decode("ascii").lower()[:11]
+
+
+def _panel(panel: Panel) -> wr.BarPlot | wr.LinePlot | wr.ScatterPlot:
+    y = _name(panel.y)
+    if panel.kind == "bar":
+        return wr.BarPlot(
+            title=panel.title, metrics=[y], max_runs_to_show=MOST, max_bars_to_show=MOST
+        )
+    assert panel.x is not None
+    if panel.kind == "line":
+        return wr.LinePlot(title=panel.title, x=_name(panel.x), y=[y], max_runs_to_show=MOST)
+    return wr.ScatterPlot(title=panel.title, x=_axis(panel.x), y=_axis(panel.y))
+
+
+def _name(key: str) -> str:
+    return key.partition(":")[2]
+
+
+def _axis(key: str) -> wr.Config | wr.SummaryMetric:
+    return wr.Config(_name(key)) if key.startswith("config:") else wr.SummaryMetric(_name(key))
+
+
+def _group(key: str) -> ws.Config | ws.Metric:
+    return ws.Config(_name(key)) if key.startswith("config:") else ws.Metric(_name(key))
+
+
+def _filter(key: str) -> ws.Config | ws.Metric:
+    # W&B keeps a nested configuration below `value`, and only in filters it has to be told.
+    first, dot, rest = _name(key).partition(".")
+    return ws.Config(f"{first}.value{dot}{rest}") if key.startswith("config:") else _group(key)

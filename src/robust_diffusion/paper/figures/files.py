@@ -1,0 +1,61 @@
+"""Figures as files: PDF and PNG for papers, SVG for pages, JSON for what shaped them."""
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from robust_diffusion.files import write_whole
+from robust_diffusion.paper.figures.draw import STYLE
+
+FORMATS: Mapping[str, dict[str, Any]] = {
+    # Without dates, so that the same figure is the same file.
+    "pdf": {"dpi": 300, "metadata": {"CreationDate": None}},
+    "png": {"dpi": 200, "metadata": {"Software": None}},
+    "svg": {"dpi": 170, "metadata": {"Date": None}},
+}
+
+
+def write_figure(
+    figure: Figure, directory: str | Path, stem: str, description: Mapping[str, Any]
+) -> list[Path]:
+    """Write a figure in every format, and what shaped it.
+
+    Args:
+        figure: The picture.
+        directory: Made if need be.
+        stem: Name of the files, without ending.
+        description: Goes to `<stem>.json`, with the names of the other files.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ConfigError: The folder cannot be written.
+    """
+    directory = Path(directory)
+    contents = {f"{stem}.{form}": render(figure, form) for form in FORMATS}
+    about = {**description, "files": {form: f"{stem}.{form}" for form in FORMATS}}
+    text = json.dumps(about, indent=2, sort_keys=True, allow_nan=False)
+    contents[f"{stem}.json"] = f"{text}\n".encode()
+    return [
+        write_whole(directory / name, content, option="--directory")
+        for name, content in contents.items()
+    ]
+
+
+def render(figure: Figure, form: str) -> bytes:
+    """A figure as the bytes of a file.
+
+    Args:
+        figure: The picture.
+        form: pdf, png or svg.
+    """
+    buffer = io.BytesIO()
+    with rc_context(STYLE):
+        figure.savefig(buffer, format=form, **FORMATS[form])
+    return buffer.getvalue()

@@ -1,0 +1,283 @@
+"""Layouts: the `table` section of an experiment, read into rows and columns."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import groupby, product
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from omegaconf import OmegaConf
+
+from robust_diffusion.checks import check_choice, check_whole
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.axes import Choice, choice
+from robust_diffusion.paper.printed import NOT_PRINTED, PrintedNumber, printed_number
+from robust_diffusion.sweeper import STAND_INS
+
+Best = Literal["row", "column", "none"]
+Kind = Literal["accuracy", "budgets", "time"]
+
+REQUIRED = {"number", "label", "caption", "headings", "rows", "columns", "best"}
+OPTIONAL = {"kind", "fixed", "grouped", "below"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row or a column, or what all entries of a table have in common.
+
+    Args:
+        keys: Axis -> value.
+        labels: What the table shows, one text per axis.
+        printed: Column of `printed.csv` -> text.
+        record: Dotted path in a record -> value.
+        own: The paper has no such row or column, so nothing is printed of it.
+    """
+
+    keys: Mapping[str, str] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    printed: Mapping[str, str] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
+    own: bool = False
+
+    def __or__(self, other: "Line") -> "Line":
+        """Both; where they differ, the other counts."""
+        printed = {**self.printed, **other.printed}
+        # Two axes may each have a part of the paper's parameter, as in "implicit_adams;tau=2".
+        if "parameter" in self.printed and "parameter" in other.printed:
+            printed["parameter"] = f"{self.printed['parameter']};{other.printed['parameter']}"
+        return Line(
+            {**self.keys, **other.keys},
+            self.labels + other.labels,
+            printed,
+            {**self.record, **other.record},
+            self.own or other.own,
+        )
+
+    @property
+    def label(self) -> str:
+        """The labels in one text."""
+        return " ".join(self.labels)
+
+    def at(self, axis: str, value: str, meaning: Choice) -> "Line":
+        """The same line at another value of one of its axes.
+
+        Args:
+            axis: Whose value, of those that the paper has, is exchanged.
+            value: For which.
+            meaning: What that stands for.
+        """
+        old = choice(axis, self.keys[axis])
+        named = zip(self.keys, self.labels, strict=True)
+        printed = {key: text for key, text in self.printed.items() if key not in old.printed}
+        record = {path: own for path, own in self.record.items() if path not in old.record}
+        return replace(
+            self,
+            keys={**self.keys, axis: value},
+            labels=tuple(meaning.label if key == axis else label for key, label in named),
+            printed={**printed, **meaning.printed},
+            record={**record, **meaning.record},
+        )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What one of the paper's tables looks like.
+
+    Args:
+        number: Of the table, in the order of the paper's source.
+        label: The table's in the paper's source and in `printed.csv`.
+        kind: `accuracy` of recorded cells, their `time`, or the `budgets` of the configuration.
+        caption: The paper's.
+        headings: Of the columns that name the rows.
+        fixed: What all entries have in common and no row or column shows.
+        rows: From top to bottom.
+        columns: From left to right.
+        best: Along what the best and the second best entry are marked.
+        grouped: Rows below each other with the same first label are one block.
+        swept: Options that the experiment runs through.
+        below: A second grid of the same table, with rows and columns of its own.
+    """
+
+    number: int
+    label: str
+    kind: Kind
+    caption: str
+    headings: tuple[str, ...]
+    fixed: Line
+    rows: tuple[Line, ...]
+    columns: tuple[Line, ...]
+    best: Best
+    grouped: bool = True
+    swept: frozenset[str] = frozenset()
+    below: "Layout | None" = None
+
+    @property
+    def parts(self) -> list["Layout"]:
+        """Its grids, from top to bottom."""
+        return [self, *(self.below.parts if self.below else [])]
+
+    @property
+    def experiment(self) -> str:
+        """Name of the experiment whose cells it shows."""
+        return f"table-{self.number}"
+
+    @property
+    def blocks(self) -> list[list[int]]:
+        """Places of the rows, those that share their first label together."""
+        if not self.grouped:
+            return [[i] for i in range(len(self.rows))]
+        places = groupby(range(len(self.rows)), key=lambda i: self.rows[i].labels[0])
+        return [list(block) for _, block in places]
+
+    def on(self, dataset: str) -> "Layout":
+        """The same table of another dataset's records beside the same printed numbers.
+
+        Args:
+            dataset: The dataset that stands in for its own.
+        """
+        other = Line({"dataset": dataset}, record={"dataset": dataset})
+        below = self.below.on(dataset) if self.below else None
+        return replace(self, fixed=self.fixed | other, below=below)
+
+    def with_stand_ins(self, datasets: Collection[str]) -> "Layout":
+        """The layout with entries of stand-ins, which have no printed numbers.
+
+        Rows and columns of a stand-in follow those of the dataset that it stands in for. Where the
+        whole table is of that dataset, it becomes one of the stand-in, unless both were run.
+
+        Args:
+            datasets: Those that were run.
+        """
+        found = {own: other for own, other in STAND_INS.items() if other in datasets}
+        own = self.fixed.keys.get("dataset")
+        fixed = self.fixed
+        if own in found and own not in datasets:
+            fixed = fixed.at("dataset", found[own], choice("dataset", found[own]))
+        rows, columns = (_beside(lines, found) for lines in (self.rows, self.columns))
+        below = self.below.with_stand_ins(datasets) if self.below else None
+        return replace(self, fixed=fixed, rows=rows, columns=columns, below=below)
+
+    def at(self, row: Line, column: Line) -> Line:
+        """What an entry stands for."""
+        return self.fixed | row | column
+
+    def printed(self, row: Line, column: Line) -> PrintedNumber:
+        """The paper's entry; of a stand-in, or of what it does not have, there is none.
+
+        Raises:
+            ConfigError: The paper has none, or more than one.
+        """
+        entry = self.at(row, column)
+        if entry.own or entry.printed.get("dataset") in STAND_INS.values():
+            return NOT_PRINTED
+        return printed_number({"table": self.label, **entry.printed})
+
+
+def table_numbers() -> list[int]:
+    """Numbers of the tables that have a layout."""
+    paths = CONFIG_DIR.glob("experiment/table-*.yaml")
+    return sorted(
+        int(path.stem.removeprefix("table-")) for path in paths if "table" in _experiment(path)
+    )
+
+
+def load_layout(number: int) -> Layout:
+    """The layout of a table.
+
+    Args:
+        number: Of the table.
+
+    Raises:
+        ConfigError: There is no such table, or its layout does not fit together.
+    """
+    path = CONFIG_DIR / "experiment" / f"table-{number}.yaml"
+    experiment = _experiment(path) if path.is_file() else {}
+    if "table" not in experiment:
+        known = ", ".join(map(str, table_numbers()))
+        raise ConfigError(f"table={number}: has no layout; use one of {known}")
+    sweeper = experiment.get("hydra", {}).get("sweeper", {})
+    grids = [sweeper.get("params", {}), *sweeper.get("grids", [])]
+    swept = frozenset(key for grid in grids for key in grid)
+    return replace(parse_layout(experiment["table"]), swept=swept)
+
+
+def parse_layout(section: Mapping[str, Any]) -> Layout:
+    """Read a layout.
+
+    Args:
+        section: The `table` section of an experiment.
+
+    Raises:
+        ConfigError: A key or value that is missing, unknown or does not fit.
+    """
+    for key in section:
+        check_choice("table", key, REQUIRED | OPTIONAL)
+    for key in sorted(REQUIRED - set(section)):
+        raise ConfigError(f"table.{key}: missing; every layout has one")
+    below = section.get("below")
+    layout = Layout(
+        number=check_whole("table.number", section["number"], at_least=1),
+        label=section["label"],
+        kind=check_choice("table.kind", section.get("kind", "accuracy"), get_args(Kind)),  # type: ignore[arg-type]
+        caption=section["caption"],
+        headings=tuple(section["headings"]),
+        fixed=_product(section.get("fixed", {}))[0],
+        rows=_lines(section["rows"]),
+        columns=_lines(section["columns"]),
+        best=check_choice("table.best", section["best"], get_args(Best)),  # type: ignore[arg-type]
+        grouped=section.get("grouped", True),
+        below=parse_layout({**section, "below": None, **below}) if below else None,
+    )
+    for line in layout.rows:
+        if len(line.labels) != len(layout.headings):
+            raise ConfigError(
+                f"table.headings={list(layout.headings)}: the row {line.label} has "
+                f"{len(line.labels)} labels; give one heading for each"
+            )
+    return layout
+
+
+@cache
+def _experiment(path: Path) -> dict[str, Any]:
+    experiment: Any = OmegaConf.to_container(OmegaConf.load(path))
+    return experiment  # type: ignore[no-any-return]
+
+
+def _beside(lines: Sequence[Line], found: Mapping[str, str]) -> tuple[Line, ...]:
+    """The lines, after each block of a dataset the same of what stands in for it."""
+    blocks = groupby(lines, key=lambda line: line.keys.get("dataset", ""))
+    beside: list[Line] = []
+    for dataset, block in blocks:
+        own = list(block)
+        beside += own
+        if other := found.get(dataset):
+            beside += [line.at("dataset", other, choice("dataset", other)) for line in own]
+    return tuple(beside)
+
+
+def _lines(blocks: Sequence[Mapping[str, Any]]) -> tuple[Line, ...]:
+    return tuple(line for block in blocks for line in _product(block))
+
+
+def _product(axes: Mapping[str, Any]) -> list[Line]:
+    """Every combination of the axes' values, the first axis slowest."""
+    lines = []
+    for chosen in product(*(_values(axis, values) for axis, values in axes.items())):
+        line = Line()
+        for part in chosen:
+            line = line | part
+        lines.append(line)
+    return lines
+
+
+def _values(axis: str, values: Any) -> list[Line]:
+    """One line per value; a mapping gives each value its label."""
+    given = values if isinstance(values, Mapping | list) else [values]
+    lines = []
+    for value in map(str, given):
+        found = choice(axis, value)
+        label = str(given[value]) if isinstance(given, Mapping) else found.label
+        lines.append(Line({axis: value}, (label,), found.printed, found.record))
+    return lines

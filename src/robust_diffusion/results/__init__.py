@@ -1,0 +1,1 @@
+"""Results of any study: tables over records, paired comparison, significance, loggers."""

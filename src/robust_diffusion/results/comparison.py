@@ -1,0 +1,237 @@
+"""What each option of a sweep changes: every setting beside the one it departs from."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from robust_diffusion.evaluation.identity import SHOWN
+from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
+from robust_diffusion.results.numbers import p_value, signed, spread
+from robust_diffusion.results.significance import holm, one_sample_p
+
+Overrides = Mapping[str, str]
+
+NOT_COMPARED = SHOWN | {"seed", "hydra", "trainer"}
+"""Parts of an override that do not make another setting."""
+
+KINDS = ("dataset", "model", "flow")
+"""Overrides by which two settings are of different things rather than of different options."""
+
+CHANGE = "change in "
+"""Begin of the name of each column of changes."""
+
+BASELINE = "(baseline)"
+"""Name of the setting that has nothing of its own."""
+
+
+@dataclass
+class Setting:
+    """One setting of a sweep.
+
+    Args:
+        overrides: What was typed or swept, the seed aside.
+        accuracy: Per test graph and seed, in 0..1.
+    """
+
+    overrides: Overrides
+    accuracy: dict[str, dict[int, float]] = field(default_factory=dict)
+
+
+def compare(
+    records: Sequence[Record], experiment: str, *, scale: str = "full", on: str = "test"
+) -> pd.DataFrame:
+    """Accuracy of each setting in %, and its difference to the setting that it departs from.
+
+    A setting departs from the one with the most of its overrides and none of its own: that with
+    `fidelity=paper` and nothing else, for example, from which `fidelity.num_steps=1` departs. One
+    of the same dataset, model and flow comes first.
+    Differences are taken seed by seed, since settings of one seed share split, initial weights
+    where their shapes agree, and attacked graphs. They are tested by Student's t-test of these
+    differences, Holm-corrected over the table.
+
+    Args:
+        records: In the order in which they were appended.
+        experiment: Whose cells.
+        scale: full or smoke.
+        on: Accuracy on the `test` graphs, or on the clean graph's `validation` nodes.
+
+    Returns:
+        One row per setting, after that from which it departs; settings of one dataset, model and
+        flow stand together, numbers ascending. Columns `setting`, `seeds` and, per test graph, the
+        accuracy and `change in <graph>`; a setting that departs from none has no changes, and
+        where all are such there are no columns of them. Empty without finished cells.
+    """
+    settings = _below_bases(_in_order(_settings(records, experiment, scale, on)))
+    graphs = list(dict.fromkeys(graph for s in settings for graph in s.accuracy))
+    bases = [_base(setting, settings) for setting in settings]
+    changes = {
+        (i, graph): _change(settings[i].accuracy.get(graph, {}), base.accuracy.get(graph, {}))
+        for i, base in enumerate(bases)
+        if base is not None
+        for graph in graphs
+    }
+    p_values = {key: one_sample_p(change, 0.0) for key, change in changes.items()}
+    tested = {key: p for key, p in p_values.items() if p is not None}
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    rows = []
+    for i, (setting, base) in enumerate(zip(settings, bases, strict=True)):
+        row = {"setting": _named(setting, base)}
+        row["seeds"] = str(max(len(values) for values in setting.accuracy.values()))
+        for graph in graphs:
+            row[graph] = _mean(list(setting.accuracy.get(graph, {}).values()))
+            if changes:
+                row[CHANGE + graph] = _shown(changes.get((i, graph)), corrected.get((i, graph)))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _settings(records: Sequence[Record], experiment: str, scale: str, on: str) -> list[Setting]:
+    latest, settings = latest_by_cell(records), dict[str, Setting]()
+    # Cells that run side by side are recorded as they finish.
+    for line in sorted(
+        _last_asked(records, experiment, scale), key=lambda line: line.get("job", 0)
+    ):
+        # A line may be a reference to a cell that another experiment had run before.
+        record = latest[line["cell"]]
+        overrides = _compared(line)
+        setting = settings.setdefault(repr(sorted(overrides.items())), Setting(overrides))
+        found = record["accuracy"] if on == "test" else {on: record["val_accuracy"]}
+        for graph, accuracy in found.items():
+            setting.accuracy.setdefault(graph, {})[record["seed"]] = accuracy
+    return _told_apart(list(settings.values()))
+
+
+def _last_asked(records: Sequence[Record], experiment: str, scale: str) -> Iterable[Record]:
+    """The lines that ask for cells with results, of each setting and seed the last one.
+
+    Cells of one setting can differ in what has changed in `conf/` since; the last ones count.
+    """
+    latest = latest_by_cell(records)
+    lines: dict[tuple[str, int], Record] = {}
+    for line in records:
+        if line.get("experiment") != experiment or line.get("scale", "full") != scale:
+            continue
+        record = latest.get(line.get("cell", ""))
+        if record is not None and "error" not in record and not is_timing(record):
+            lines[repr(sorted(_compared(line).items())), record["seed"]] = line
+    return lines.values()
+
+
+def _compared(line: Record) -> dict[str, str]:
+    """Its overrides, without what makes no other setting."""
+    return {
+        key: value
+        for key, value in line.get("overrides", {}).items()
+        if key.split(".")[0].split("/")[0] not in NOT_COMPARED
+    }
+
+
+def _told_apart(settings: list[Setting]) -> list[Setting]:
+    """The settings without the overrides that all of them share."""
+    if len(settings) < 2:
+        return settings
+    common = set.intersection(*(set(setting.overrides.items()) for setting in settings))
+    for setting in settings:
+        setting.overrides = {
+            key: value for key, value in setting.overrides.items() if (key, value) not in common
+        }
+    return settings
+
+
+def _base(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
+    own = setting.overrides.items()
+    found = [other for other in settings if other.overrides.items() < own]
+
+    def nearness(other: Setting) -> tuple[int, int]:
+        alike = [setting.overrides.get(key) == other.overrides.get(key) for key in KINDS]
+        return sum(alike), len(other.overrides)
+
+    return max(found, key=nearness, default=None)
+
+
+def describe_comparison(frame: pd.DataFrame, *, on: str = "test") -> str:
+    """What its numbers are, in a sentence.
+
+    Args:
+        frame: What `compare` gave.
+        on: As it was given to `compare`.
+    """
+    nodes = {"test": "on the test graphs", "validation": "on clean validation nodes"}[on]
+    changes = "changes are means of the differences seed by seed, p of a paired t-test, "
+    changed = any(column.startswith(CHANGE) for column in frame.columns)
+    return f"Accuracy in %, {nodes}" + (f"; {changes}Holm-corrected." if changed else ".")
+
+
+def _in_order(settings: Sequence[Setting]) -> list[Setting]:
+    """Settings of one dataset, model and flow together, of the same options by their values.
+
+    Numbers ascend, all else is as it was first run. A sweep that several processes share, or that
+    was taken up again, is not recorded in its own order.
+    """
+    first: dict[tuple[str, object], int] = {}
+
+    def met(what: str, value: object) -> int:
+        return first.setdefault((what, value), len(first))
+
+    def place(key: str, value: str) -> tuple[int, float]:
+        try:
+            return 0, float(value)
+        except ValueError:
+            return 1, met(key, value)
+
+    def places(setting: Setting) -> tuple[list[int], int, list[tuple[int, float]]]:
+        kinds = [met(kind, setting.overrides.get(kind)) for kind in KINDS]
+        options = sorted(setting.overrides.keys() - set(KINDS))
+        values = [place(option, setting.overrides[option]) for option in options]
+        return kinds, met("options", tuple(options)), values
+
+    return sorted(settings, key=places)
+
+
+def _below_bases(settings: Sequence[Setting]) -> list[Setting]:
+    """Each setting after that from which it departs."""
+    bases = {id(setting): _base(setting, settings) for setting in settings}
+
+    def below(base: Setting | None) -> list[Setting]:
+        own = [setting for setting in settings if bases[id(setting)] is base]
+        return [found for setting in own for found in (setting, *below(setting))]
+
+    return below(None)
+
+
+def _change(values: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
+    shared = sorted(values.keys() & base.keys())
+    # Equal differences of floats are not quite equal, and would look like a spread of 1e-14.
+    return [round(100 * (values[seed] - base[seed]), 9) for seed in shared]
+
+
+def _named(setting: Setting, base: Setting | None) -> str:
+    """What is its own, without the names of groups and classes that would only lengthen it."""
+    known = {} if base is None else base.overrides
+    own = {key: value for key, value in setting.overrides.items() if key not in known}
+    named = ", ".join(
+        f"{key.rpartition('.')[2]}={re.sub(r'_target_:[^,}]*,?', '', value)}"
+        for key, value in own.items()
+    )
+    return (
+        ": ".join(
+            filter(None, [", ".join(f"{key}={value}" for key, value in known.items()), named])
+        )
+        or BASELINE
+    )
+
+
+def _mean(values: list[float]) -> str:
+    if not values:
+        return "-"
+    series = 100 * pd.Series(values)
+    return spread(series.mean(), series.std() if len(values) > 1 else None, 2)
+
+
+def _shown(change: list[float] | None, p: float | None) -> str:
+    if not change:
+        return ""
+    text = signed(sum(change) / len(change), 2)
+    return text if p is None else f"{text} (p {p_value(p)})"

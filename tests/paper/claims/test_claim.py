@@ -1,0 +1,136 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.claims import CLAIMS, load_claims
+from robust_diffusion.paper.claims.claim import parse_claim
+from robust_diffusion.paper.claims.group import ACCURACY, Group, group
+from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.paper.printed import printed_number
+
+BASE: dict[str, Any] = {"quote": "a better b", "place": "tab:adv", "test": "greater"}
+SIDES: dict[str, Any] = {
+    "select": {"experiment": "table-1", "attack": "speit", "dataset": "cora"},
+    "left": {"model": "beltrami"},
+    "right": {"model": "gat"},
+}
+TIMES = "table-7"
+"""Its records come from a command of its own, not from a sweep."""
+
+EVERY = load_claims()
+GROUPS = sorted(
+    {g for claim in EVERY.claims.values() for member in claim.members() for g in member.groups},
+    key=repr,
+)
+
+
+def named(model: str, **axes: str) -> Group:
+    return group({"experiment": "table-1", "attack": "speit", "model": model, **axes})
+
+
+def test_every_combination_of_axes_is_a_member() -> None:
+    each = {"dataset": ["cora", "citeseer"], "right.model": ["gat", "gin", "appnp"]}
+    members = parse_claim("name", BASE | SIDES | {"each": each}).members()
+    assert len(members) == 6
+    assert members[0].label == "cora vs gat"
+    assert members[-1].dataset == "citeseer"
+    assert members[-1].terms == (
+        (1.0, named("beltrami", dataset="citeseer")),
+        (-1.0, named("appnp", dataset="citeseer")),
+    )
+
+
+def test_an_axis_of_one_side_leaves_the_other_alone() -> None:
+    each = {"left.attack": ["tdgia"]}
+    (member,) = parse_claim("name", BASE | SIDES | {"each": each}).members()
+    assert [g.graph for _, g in member.terms] == ["tdgia", "speit"]
+
+
+def test_a_list_is_the_mean_of_its_values() -> None:
+    claim = parse_claim("name", BASE | SIDES | {"right": {"model": ["gat", "gin", "appnp"]}})
+    (member,) = claim.members()
+    assert [weight for weight, _ in member.terms] == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3])
+
+
+def test_terms_of_one_group_are_one_term() -> None:
+    keys = BASE | {
+        "test": "contrast",
+        "select": SIDES["select"],
+        "terms": [
+            {"weight": 1, "model": "gat"},
+            {"weight": 1, "model": "gat"},
+            {"weight": -1, "model": "gin"},
+            {"weight": 1, "model": "appnp"},
+            {"weight": -1, "model": "appnp"},
+        ],
+    }
+    (member,) = parse_claim("name", keys).members()
+    axes = {"dataset": "cora"}
+    assert member.terms == ((2.0, named("gat", **axes)), (-1.0, named("gin", **axes)))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"quote": None}, ["claims.name.quote", "missing"]),
+        ({"test": "bigger"}, ["claims.name.test=bigger", "greater"]),
+        ({"over": "most"}, ["claims.name.over=most", "average"]),
+        ({"nope": 1}, ["claims.name=nope", "margin"]),
+        ({"margin": "wide"}, ["claims.name.margin=wide", "finite number"]),
+        ({"test": "trend"}, ["claims.name.levels", "test=trend needs it"]),
+        ({"test": "contrast", "terms": []}, ["claims.name.terms", "needs it"]),
+        ({"left": {"model": "gta"}}, ["claims.name", "table.model=gta", "beltrami"]),
+        ({"left": {"flow": "heat"}}, ["claims.name", "table.axis=flow"]),
+        ({"select": {"experiment": "table-1"}}, ["claims.name", "attack: missing"]),
+        ({"select": {"attack": "speit"}}, ["claims.name", "experiment: missing"]),
+    ],
+)
+def test_a_mistake_is_named(change: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_claim("name", BASE | SIDES | change)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["claims: [", "claims: {}\n", "- 1\n"])
+def test_a_file_that_holds_no_claims_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "claims.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_claims(tmp_path / "claims.yaml")
+    assert "claims.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
+        load_claims(tmp_path / "none.yaml")
+
+
+def test_the_file_makes_claims_about_every_table_of_results() -> None:
+    about = {g.experiment for g in GROUPS}
+    assert about == {f"table-{number}" for number in range(1, 15) if number != 4}
+    assert CLAIMS.is_file()
+
+
+def test_every_experiment_of_the_file_exists() -> None:
+    known = {path.stem for path in (CONFIG_DIR / "experiment").glob("table-*.yaml")} | {TIMES}
+    assert {g.experiment for g in GROUPS} <= known
+
+
+@pytest.mark.parametrize(
+    "found",
+    [g for g in GROUPS if g.measure == ACCURACY],
+    ids=lambda g: "-".join([g.experiment, *(value for _, value in g.axes)]),
+)
+def test_every_group_of_the_file_is_one_entry_of_its_table(found: Group) -> None:
+    number = int(found.experiment.removeprefix("table-"))
+    assert printed_number({"table": load_layout(number).label, **found.line.printed})
+
+
+def test_no_two_claims_say_the_same() -> None:
+    said = [(c.quote, c.reading) for c in EVERY.claims.values()]
+    assert len(set(said)) == len(said)
+    assert not {c.quote for c in EVERY.claims.values()} & set(EVERY.elsewhere)

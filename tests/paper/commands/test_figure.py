@@ -1,0 +1,99 @@
+import json
+from pathlib import Path
+
+import pytest
+from hydra.errors import HydraException
+
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.paper.commands import figure as figure_command
+from robust_diffusion.paper.commands.figure import run_figure_command
+
+SMOKE = [
+    "scale=smoke",
+    "trainer=cpu",
+    "trainer.max_steps=2",
+    "training.progress_bar=false",
+    "model.num_layers=2",
+    "model.hidden_channels=8",
+]
+
+
+def table(out: str) -> list[dict[str, str]]:
+    lines = [line for line in out.splitlines() if line.startswith("|")]
+    header, _, *rows = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def test_flows_are_drawn_and_their_numbers_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    run_figure_command(["flows", *SMOKE])
+    out = capsys.readouterr().out
+    assert out.startswith("Figure (tsne_flows), arXiv:2209.07754; cora, fidelity=paper, seed 0; ")
+    assert "SMOKE RUN, says nothing about the paper" in out
+    rows = table(out)
+    assert [row["panel"] for row in rows[::2]] == ["Heat", "Mean Curvature", "Beltrami"]
+    assert [row["weight"] for row in rows[:2]] == ["carried", "attention"]
+    assert rows[0]["evenness"] == "1.0000"
+    (svg,) = Path("outputs/figures").glob("flows-cora-paper-seed0-smoke-*.svg")
+    stem = svg.with_suffix("")
+    written = [stem.with_suffix(f".{form}") for form in ("pdf", "png", "svg", "json")]
+    assert out.splitlines()[-4:] == list(map(str, written))
+    about = json.loads(written[-1].read_text())
+    assert [panel["title"] for panel in about["panels"]] == [row["panel"] for row in rows[::2]]
+    assert sorted(Path("outputs/figures").iterdir()) == sorted(written)
+    assert sorted(path.name for path in Path("outputs").iterdir()) == ["figures", "store"]
+
+
+def test_options_and_overrides_may_come_in_any_order(capsys: pytest.CaptureFixture[str]) -> None:
+    run_figure_command(
+        ["lipschitz", "seed=1", "--directory", "here", *SMOKE, "--weights", "carried", "flow=grand"]
+    )
+    assert "seed 1" in capsys.readouterr().out
+    (path,) = Path("here").glob("lipschitz-cora-paper-seed1-smoke-*.json")
+    about = json.loads(path.read_text())
+    assert about["weights"] == "carried"
+    assert {panel["choices"]["flow"] for panel in about["panels"]} == {"grand"}
+
+
+def test_only_the_name_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run_figure_command([])
+    assert "the following arguments are required: name\n" in capsys.readouterr().err
+
+
+def test_the_layer_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    run_figure_command(["layer", "--directory", "docs"])
+    assert capsys.readouterr().out == "docs/gode_layer.svg\n"
+    assert Path("docs/gode_layer.svg").read_text(encoding="utf-8").startswith("<svg")
+    with pytest.raises(ConfigError, match="seed=1: figure layer takes no option"):
+        run_figure_command(["layer", "seed=1"])
+
+
+def test_a_folder_that_cannot_be_written_is_named() -> None:
+    Path("file").write_text("")
+    with pytest.raises(ConfigError, match="--directory file"):
+        run_figure_command(["layer", "--directory", "file"])
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figure_command, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"needs matplotlib and scikit-learn; pip install"):
+        run_figure_command(["flows", *SMOKE])
+
+
+def test_an_unknown_key_is_the_users_to_mend() -> None:
+    with pytest.raises(HydraException):
+        run_figure_command(["lipschitz", *SMOKE, "nope=1"])
+
+
+def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROBUST_DIFFUSION_DATA", str(tmp_path / "empty"))
+    with pytest.raises(DataError, match="grb-cora"):
+        run_figure_command(["lipschitz", "trainer=cpu", "download=false"])
+    assert not Path("outputs/figures").exists()
+
+
+def test_an_unknown_figure_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run_figure_command(["nope"])
+    assert stop.value.code == 2
+    assert "flows" in capsys.readouterr().err

@@ -1,0 +1,93 @@
+import pytest
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.dashboard import Dashboard, project_dashboard, table_dashboard
+from robust_diffusion.paper.layout import load_layout, table_numbers
+
+NUMBERS = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
+
+
+def sections(dashboard: Dashboard) -> list[str]:
+    return [section.title for section in dashboard.sections]
+
+
+@pytest.mark.parametrize(
+    ("number", "groups"),
+    [
+        (1, ["record.dataset", "record.model"]),
+        (3, ["record.dataset", "record.flow"]),
+        (5, ["record.solver", "model.solver.num_steps"]),
+        (6, ["model.num_layers", "model.flow.spectral_norm"]),
+        (9, ["record.dataset", "budget.max_injected_nodes", "record.model"]),
+        (10, ["budget.node_ratio", "budget.epsilon"]),
+    ],
+)
+def test_runs_are_grouped_by_what_the_table_tells_apart(number: int, groups: list[str]) -> None:
+    assert table_dashboard(number).groups == tuple(f"config:{group}" for group in groups)
+
+
+def test_a_dashboard_shows_the_runs_of_its_table_scale_and_reading() -> None:
+    shown = table_dashboard(3, scale="smoke", fidelity="released")
+    assert shown.name == "Table 3: flows (released, smoke run)"
+    assert shown.filters == {
+        "run:Group": "table-3",
+        "run:JobType": "cell",
+        "config:record.scale": "smoke",
+        "config:record.fidelity": "released",
+    }
+
+
+def test_every_attack_of_the_table_is_shown_with_what_it_spends() -> None:
+    keys = table_dashboard(10).keys
+    for key in ("accuracy/pgd_modification", "seconds/pgd_modification"):
+        assert f"summary:{key}" in keys
+    assert "summary:spent/pgd_modification/largest_feature_change" in keys
+    assert "summary:spent/pgd_modification/injected_nodes" not in keys
+    assert not any("tdgia" in key for key in table_dashboard(11).keys)
+    assert "summary:spent/speit/injected_edges" in table_dashboard(11).keys
+
+
+def test_what_a_table_varies_in_numbers_is_an_axis() -> None:
+    assert "config:model.num_layers" in {
+        panel.x for section in table_dashboard(6).sections for panel in section.panels
+    }
+    assert sections(table_dashboard(6))[1] == "What table 6 varies"
+    assert "What table 3 varies" not in sections(table_dashboard(3))
+
+
+def test_all_cells_have_a_dashboard_too() -> None:
+    every = project_dashboard()
+    assert every.groups[0] == "run:Group"
+    assert sections(every) == [
+        "Accuracy, clean and attacked",
+        "Training curves",
+        "Time",
+        "Budgets spent",
+    ]
+    for attack in ("speit", "tdgia", "pgd_modification"):
+        assert f"summary:accuracy/{attack}" in every.keys
+
+
+def test_a_table_of_times_shows_no_accuracy() -> None:
+    (number,) = [n for n in NUMBERS if load_layout(n).kind == "time"]
+    keys = table_dashboard(number).keys
+    assert "summary:seconds/diffusion" in keys
+    assert not any("accuracy" in key for key in keys)
+
+
+def test_names_are_distinct() -> None:
+    names = [
+        build.name
+        for scale in ("full", "smoke")
+        for fidelity in ("paper", "released")
+        for build in (
+            project_dashboard(scale=scale, fidelity=fidelity),
+            *(table_dashboard(n, scale=scale, fidelity=fidelity) for n in NUMBERS),
+        )
+    ]
+    assert len(set(names)) == len(names) == 4 * (len(NUMBERS) + 1)
+
+
+def test_a_table_without_runs_has_no_dashboard() -> None:
+    with pytest.raises(ConfigError, match=r"--table 15: shows the configuration"):
+        table_dashboard(15)

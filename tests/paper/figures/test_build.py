@@ -1,0 +1,161 @@
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from robust_diffusion.errors import ConfigError, RobustDiffusionError
+from robust_diffusion.evaluation.identity import cell_id
+from robust_diffusion.operators import current_backend, set_backend
+from robust_diffusion.paper.figures import build, victims
+from robust_diffusion.paper.figures.build import BuiltFigure, Options, build_figure
+from robust_diffusion.paper.figures.files import render
+from robust_diffusion.paper.figures.spec import figure_spec
+
+SMOKE = [
+    "scale=smoke",
+    "trainer=cpu",
+    "trainer.max_steps=2",
+    "training.progress_bar=false",
+    "model.num_layers=2",
+    "model.hidden_channels=8",
+]
+LIPSCHITZ = figure_spec("lipschitz")
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Options of a quick figure, its models kept for all tests of this file."""
+    return [*SMOKE, f"paths.outputs={tmp_path_factory.mktemp('outputs')}"]
+
+
+@pytest.fixture(scope="module")
+def built(smoke: list[str]) -> BuiltFigure:
+    return build_figure(LIPSCHITZ, smoke)
+
+
+def test_a_figure_says_what_shaped_it(built: BuiltFigure) -> None:
+    about = built.description
+    assert (about["dataset"], about["seed"], about["fidelity"]) == ("cora", 0, "paper")
+    assert (about["scale"], about["label"], about["weights"]) == ("smoke", "tsne_q2", "attention")
+    without, with_ = about["panels"]
+    assert without["config"]["flow"]["spectral_norm"] is False
+    assert with_["config"]["flow"]["spectral_norm"] is True
+    assert without["cell"] == cell_id(without["config"]) != with_["cell"]
+    assert without["state"] != with_["state"]
+    assert without["layer"] == 0
+    assert without["nodes"] == 200
+    for panel in about["panels"]:
+        found = panel["statistics"]["attention"]
+        assert found["intra_edges"] + found["inter_edges"] == 2 * panel["edges"]
+
+
+def test_the_same_seed_is_the_same_picture_from_the_store(
+    smoke: list[str], built: BuiltFigure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("robust_diffusion.training.fit.Fit.__call__", never)
+    again = build_figure(LIPSCHITZ, smoke)
+    assert again.description == built.description
+    assert render(again.figure, "png") == render(built.figure, "png")
+    assert re.fullmatch("lipschitz-cora-paper-seed0-smoke-[0-9a-f]{8}", again.stem)
+    assert again.stem == built.stem
+
+
+def test_figures_of_other_panels_or_options_have_other_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing = (None, {"statistics": {}})
+    monkeypatch.setattr(build, "_panel", lambda *_: nothing)
+    monkeypatch.setattr(build, "draw_panels", lambda *_, **__: Figure())
+    plain = ["scale=smoke", "trainer=cpu", "threads=2", "fidelity=released", "seed=1"]
+    flows = figure_spec("flows")
+
+    def stem(*more: str, **options: Any) -> str:
+        return build_figure(flows, [*plain, *more], Options(**options)).stem
+
+    usual = "flows-cora-released-seed1-smoke"
+    assert stem() == stem("flow=heat,mean_curvature,beltrami") == usual
+    others = [stem("flow=heat"), stem("training.max_epochs=3"), stem(weights="carried")]
+    assert len({usual, *others}) == 4
+    assert all(other.startswith(f"{usual}-") for other in others)
+
+
+def test_the_backend_is_the_one_asked_for(smoke: list[str]) -> None:
+    before = current_backend()
+    cell = victims.compose_cell([*smoke, "dataset=cora", "backend=reference"])
+    try:
+        victims.train_cell(cell, "slow")
+        assert current_backend() == "reference"
+    finally:
+        set_backend(before)
+
+
+def test_force_trains_again(smoke: list[str], built: BuiltFigure) -> None:
+    cell = victims.compose_cell([*smoke, "dataset=cora", "flow.spectral_norm=true"])
+    assert victims.train_cell(cell, "again")[0].reused
+    forced = victims.compose_cell([*smoke, "dataset=cora", "flow.spectral_norm=true", "force=true"])
+    assert not victims.train_cell(forced, "forced")[0].reused
+
+
+def test_a_run_of_the_same_options_has_the_same_cell_and_model(
+    cli: Callable[..., Any], tiny: list[str]
+) -> None:
+    (record,) = cli("flow=grand", *tiny).records
+    cell = victims.compose_cell(["flow=grand", *tiny])
+    trained, _ = victims.train_cell(cell, "again")
+    assert cell.cell == record["cell"]
+    assert trained.reused
+    assert trained.path.name == record["files"]["victim"]
+
+
+def test_of_a_large_graph_some_nodes_are_drawn_and_all_are_counted(
+    smoke: list[str], built: BuiltFigure
+) -> None:
+    whole = built.description["panels"][0]
+    part = build_figure(LIPSCHITZ, smoke, Options(max_nodes=60)).description["panels"][0]
+    assert part["nodes"] == 60
+    assert part["edges"] < whole["edges"]
+    assert part["statistics"] == whole["statistics"]
+
+
+def test_an_edge_is_drawn_once_with_the_mean_of_its_directions() -> None:
+    from robust_diffusion.paper.figures.observe import Observation
+
+    weight = torch.tensor([0.2, 0.4, 0.7])
+    seen = Observation(
+        torch.zeros(4, 1), torch.tensor([0, 3, 1]), torch.tensor([3, 0, 2]), weight, weight, 0
+    )
+    ends, drawn = build._drawn_edges(seen, "carried", np.array([0, 1, 2, 3]))
+    assert ends.tolist() == [[0, 3], [1, 2]]
+    assert drawn.tolist() == pytest.approx([0.3, 0.7])
+    ends, drawn = build._drawn_edges(seen, "carried", np.array([1, 2, 3]))
+    assert ends.tolist() == [[0, 1]]
+    with pytest.raises(ConfigError, match="--max-nodes"):
+        build._drawn_edges(seen, "carried", np.array([0, 1]))
+
+
+def test_a_mistake_in_the_last_panel_costs_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("trained")
+
+    monkeypatch.setattr(build, "train_cell", never)
+    from hydra.errors import HydraException
+
+    with pytest.raises(HydraException):
+        build_figure(figure_spec("flows"), [*SMOKE, "flow=heat,nope"])
+
+
+def test_a_model_without_a_flow_is_refused() -> None:
+    with pytest.raises(RobustDiffusionError, match="has no flow to look at"):
+        build_figure(LIPSCHITZ, [*SMOKE, "model=gcn"])
+
+
+def test_too_few_nodes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="--max-nodes=2"):
+        Options(max_nodes=2)

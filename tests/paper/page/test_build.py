@@ -1,0 +1,206 @@
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from robust_diffusion.paper.layout import table_numbers
+from robust_diffusion.paper.page import render_page
+from robust_diffusion.paper.paper_table import build_tables
+from tests.paper.page.study import HOSTILE, study
+from tests.paper.records import finished, seeds, timed
+
+VOID = {"meta", "link", "br", "img"}
+
+
+class Page(HTMLParser):
+    """The tags of a page; balanced, or it fails."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(dict(attrs)) == len(attrs)
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+    def values(self, attribute: str) -> list[str]:
+        return [found[attribute] or "" for _, found in self.tags if attribute in found]
+
+
+@pytest.fixture(scope="module")
+def parsed(page: str) -> Page:
+    return Page(page)
+
+
+def test_the_page_loads_nothing(page: str, parsed: Page) -> None:
+    assert {value.partition(":")[0] for value in parsed.values("src")} == {"data"}
+    assert [found["href"] for tag, found in parsed.tags if tag == "link"] == ["data:,"]
+    links = [found["href"] or "" for tag, found in parsed.tags if tag == "a"]
+    assert all(link.startswith("#") for link in links)
+    style = page[page.index("<style>") : page.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "default-src 'none'" in page
+
+
+def test_ids_are_unique_and_every_link_leads_somewhere(parsed: Page) -> None:
+    ids = parsed.values("id")
+    assert len(set(ids)) == len(ids)
+    links = {link[1:] for link in parsed.values("href") if link.startswith("#")}
+    named = {i for value in parsed.values("aria-labelledby") for i in value.split()}
+    assert links <= set(ids)
+    assert named <= set(ids)
+
+
+def test_every_table_of_the_paper_is_there(parsed: Page) -> None:
+    ids = set(parsed.values("id"))
+    assert {f"table-{number}" for number in range(1, 16)} <= ids
+    figures = [found for tag, found in parsed.tags if tag == "figure" and "data-label" in found]
+    assert len(figures) == len(table_numbers())
+
+
+def test_charts_say_what_they_show(page: str) -> None:
+    charts = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
+    # Flows of 6 datasets and the p-Laplacian, 6 budgets, Heat+, 6 times, solvers, t_end.
+    assert len(charts) == 7 + 6 + 1 + 6 + 1 + 1
+    for chart in charts:
+        assert re.search(r"<title[^>]*>.+</title><desc[^>]*>.+</desc>", chart)
+        assert 'role="img"' in chart
+        assert "nan" not in chart.lower()
+    for unit in ("accuracy [%]", "injected nodes", "training time [s]", "evaluations of the flow"):
+        assert f">{unit}" in page
+
+
+def test_what_records_and_figures_say_stays_text(page: str, parsed: Page) -> None:
+    assert HOSTILE.split("\u2028")[0].strip() in parsed.text
+    assert [tag for tag, _ in parsed.tags].count("script") == 1
+    assert "example.org" not in " ".join(parsed.values("src"))
+    assert "older<b>" in parsed.text
+    assert "A <b> & t-SNE." in parsed.text
+    assert "alert(1)" not in page
+
+
+def test_figures_are_images_with_their_captions(parsed: Page) -> None:
+    images = [found for tag, found in parsed.tags if tag == "img"]
+    assert [image["alt"] for image in images] == [
+        "broken",
+        "Figure (tsne_flows): flows. A <b> & t-SNE.",
+    ]
+    assert "Heat, attention: mean within classes 0.2500, between 0.1250" in parsed.text
+    assert "Smoke run: says nothing about the paper." in parsed.text
+
+
+def test_deviations_lead_to_their_cells_from_far_to_near(parsed: Page) -> None:
+    cells = {found["id"]: found for tag, found in parsed.tags if tag == "td" and "id" in found}
+    links = [link[1:] for link in parsed.values("href") if "-cell-" in link]
+    away = [abs(float(cells[link]["data-deviations"] or "nan")) for link in links]
+    assert away == sorted(away, reverse=True)
+    assert min(away) > 2
+    for name, found in cells.items():
+        far = abs(float(found.get("data-deviations") or 0)) > 2
+        assert ("miss" in (found["class"] or "").split()) == far == (name in links)
+
+
+def test_the_same_records_are_the_same_page(figures: Path) -> None:
+    records = [*seeds([0.6, 0.7]), *seeds([0.5, 0.4], flow="heat", experiment="t-end")]
+    page = render_page(records, figures=figures)
+    assert render_page(records, figures=figures) == page
+    assert render_page(records, figures=figures, tables=build_tables(records)) == page
+
+
+def test_times_are_in_their_table_and_in_no_chart_of_accuracies() -> None:
+    steps = {"solver": {"num_steps": 1}}
+    records = [timed(0.0042, settings=steps), timed(0.002, model="gat")]
+    # A step can be timed in any experiment; there it is no result.
+    others = enumerate(("t-end", "table-3", "table-5"))
+    records += [timed(experiment=name, dataset="cora", seed=seed) for seed, name in others]
+    for record in records:
+        record["config"]["model"].get("flow", {})["t_end"] = 1.0
+    text = render_page(records)
+    timed_page = Page(text)
+    assert "4.20 (3.78–4.62)" in timed_page.text
+    assert "2 of 28" in timed_page.text
+    assert timed_page.text.count("Nothing to draw: no records") == 6
+    assert "5 finished" in timed_page.text
+    scrolled = [value for value in timed_page.values("aria-label") if value.startswith("Table 7,")]
+    assert len(scrolled) == 2
+    assert '<th scope="col" class="name">GNNs</th>' in text
+
+
+def test_without_records_the_page_says_so() -> None:
+    empty = Page(render_page([]))
+    assert "0 finished" in empty.text
+    assert empty.text.count("Nothing to draw: no records") == 6
+    assert "No figures yet" in empty.text
+    assert "Nothing is measured yet" in empty.text
+    assert "svg" not in [tag for tag, _ in empty.tags]
+
+
+def test_a_smoke_page_says_that_it_is_one() -> None:
+    records = study(seeds=1, scale="smoke")
+    smoke = Page(render_page(records, scale="smoke"))
+    assert "Smoke run." in smoke.text
+    assert "not compared with the paper" in smoke.text
+    assert "Claims are not judged" in smoke.text
+    assert "printed in the paper" not in smoke.text.partition("Charts")[2].partition("Tables")[0]
+    full = Page(render_page([finished(scale="smoke")]))
+    assert "0 finished" in full.text
+    assert "1 cell of --scale smoke --fidelity paper" in full.text
+
+
+def test_a_page_names_the_processors_and_how_many_cells_do_not() -> None:
+    named = seeds([0.6, 0.7], processor="Abacus, 13 beads")
+    records = [*named, finished(flow="heat"), timed(machine="a watch")]
+    text = Page(render_page(records)).text
+    assert "Processor Abacus, 13 beads (2 cells); not recorded (1 cell); a watch (1 cell)" in text
+
+
+def test_another_fidelity_is_another_page() -> None:
+    records = seeds([0.6, 0.7], fidelity="released")
+    released = Page(render_page(records, fidelity="released"))
+    assert "table-3-released" in released.values("id")
+    assert "0 finished" not in released.text
+    assert "0 finished" in Page(render_page(records)).text
+
+
+def test_switches_stand_beside_the_reading_that_they_depart_from() -> None:
+    settings = {"paper": {}, "steps": {"fidelity.num_steps": "1"}}
+    records = [
+        finished(
+            0.7 + 0.01 * seed + 0.05 * len(own),
+            experiment="readings",
+            cell=f"{name} {seed}",
+            seed=seed,
+            overrides={"fidelity": "paper", **own},
+        )
+        for name, own in settings.items()
+        for seed in (0, 1)
+    ]
+    page = render_page(records)
+    section = page[page.index('id="switches"') : page.index('id="charts"')]
+    assert '<tr class="base"><th scope="row">(baseline)</th><td>2</td>' in section
+    assert '<th scope="row">num_steps=1</th><td>2</td><td>75.50 ± 0.71' in section
+    assert "<small>+5.00" in section
+    assert "no records of experiment=readings" in render_page([])

@@ -1,0 +1,25 @@
+"""A table with one of everything: numbers, ranks, warnings, failures, missing data, odd text."""
+
+from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.paper.paper_table import PaperTable, build_table
+from tests.paper.records import failed, finished
+
+ODD = 'loss <is> "not" finite | 100 % of #1 & $x_y {z} ~^\\ é'
+
+
+def everything(*, smoke: bool = False) -> PaperTable:
+    """Table 3, with five seeds of Beltrami and GRAND on Cora, and trouble elsewhere."""
+    records = []
+    for seed in range(5):
+        records += [
+            finished(0.75 + seed / 100, 0.6 + seed / 50, seed=seed),
+            finished(0.74 + seed / 100, 0.5 + seed / 50, seed=seed, flow="grand"),
+            failed(ODD, seed=seed, flow="heat"),
+            failed("data/pubmed/x.npz: not found", "DataError", seed=seed, dataset="pubmed"),
+        ]
+    records[0]["warnings"] = {"tdgia": ["weaker than chance: 60.00 % against 10.00 %"]}
+    records.append(finished(0.7, 0.4, flow="mean_curvature"))
+    scale = "smoke" if smoke else "full"
+    return build_table(
+        load_layout(3), [record | {"scale": scale} for record in records], scale=scale
+    )

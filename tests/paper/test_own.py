@@ -1,0 +1,171 @@
+from dataclasses import replace
+
+import pytest
+
+from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.paper.misses import agreement
+from robust_diffusion.paper.page.build import render_page
+from robust_diffusion.paper.paper_table import PaperTable, build_table
+from robust_diffusion.paper.render_csv import to_frame
+from robust_diffusion.paper.render_html import render_html
+from robust_diffusion.paper.render_latex import render_latex
+from robust_diffusion.paper.render_markdown import render_markdown
+from tests.paper.records import Record, failed, finished, seeds
+
+
+def table(number: int, *records: Record) -> PaperTable:
+    own = [record | {"experiment": f"table-{number}"} for record in records]
+    return build_table(load_layout(number), own)
+
+
+def columns(shown: PaperTable) -> list[str]:
+    return [column.label for column in shown.layout.columns]
+
+
+def rows(shown: PaperTable) -> list[tuple[str, ...]]:
+    return [row.labels for row in shown.layout.rows]
+
+
+def numbers(shown: PaperTable, **keys: str) -> list[float | None]:
+    entries = [entry for _, _, entry in shown]
+    return [e.mean for e in entries if keys.items() <= e.line.keys.items()]
+
+
+@pytest.mark.parametrize(
+    ("number", "options", "label"),
+    [
+        (3, {"flow": "my_flow"}, "my_flow"),
+        (3, {"flow": "heat_plus"}, "Heat⁺"),
+        (3, {"flow": "gat"}, "graph_pde gat"),
+        (3, {"model": "my_model", "flow": "beltrami"}, "my_model"),
+        (3, {"settings": {"flow": {"spectral_norm": False}}}, "Beltrami w/o Lips."),
+        (1, {"model": "mlp", "flow": None}, "MLP"),
+        (1, {"flow": "grand"}, "GRAND/BLEND"),
+        (12, {"model": "gcn", "dataset": "coauthor"}, "GCN"),
+    ],
+)
+def test_a_model_that_the_table_lacks_is_its_last_column(
+    number: int, options: dict[str, object], label: str
+) -> None:
+    record = finished(0.7, {"speit": 0.5, "tdgia": 0.4}, **options)  # type: ignore[arg-type]
+    shown = table(number, finished(0.75), record)
+    assert columns(shown) == [*columns(table(number)), label]
+    dataset = record["dataset"]
+    own = [entries[-1] for entries in shown.entries]
+    assert [e.mean for e in own if e.mean is not None] == pytest.approx([70, 50, 40])
+    assert {e.line.keys["dataset"] for e in own if e.mean is not None} == {dataset}
+    assert all(e.printed.mean is None and e.p is None and e.difference is None for e in own)
+
+
+def test_a_known_flow_with_options_of_its_own_is_no_column() -> None:
+    changed = finished(0.7, flow="grand", settings={"flow": {"spectral_norm": False}})
+    assert columns(table(3, finished(), changed)) == columns(table(3))
+
+
+def test_own_columns_come_in_the_order_in_which_they_were_run_and_are_ranked_with_the_others() -> (
+    None
+):
+    runs = [("second", 0.6), ("first", 0.9), ("beltrami", 0.7)]
+    shown = table(3, *(finished(value, value, flow=flow) for flow, value in runs))
+    assert columns(shown)[-2:] == ["second", "first"]
+    ranks = {
+        column.label: entry.rank for row, column, entry in shown if row.labels == ("Cora", "clean")
+    }
+    assert (ranks["first"], ranks["Beltrami"]) == (1, 2)
+
+
+def test_a_graph_that_the_table_lacks_is_its_last_block_of_rows() -> None:
+    shown = table(3, finished(0.7, {"speit": 0.5, "tdgia": 0.4}, dataset="my_graph"))
+    own = [("my_graph", attack) for attack in ("clean", "SPEIT", "TDGIA")]
+    assert rows(shown) == [*rows(table(3)), *own]
+    assert shown.layout.blocks[-1] == [9, 10, 11]
+    measured = numbers(shown, dataset="my_graph", model="beltrami")
+    assert measured == pytest.approx([70, 50, 40])
+    other = table(3, finished(dataset="coauthor"))
+    assert rows(other)[-1] == ("Coauthor", "TDGIA")
+
+
+def test_an_attack_that_the_table_lacks_is_a_row_of_each_graph_that_it_was_run_on() -> None:
+    records = [finished(attacks=("speit", "pgd"), dataset=name) for name in ("cora", "my_graph")]
+    shown = rows(table(3, *records))
+    assert shown[3:5] == [("Cora", "pgd"), ("Citeseer", "clean")]
+    assert [attack for name, attack in shown if name == "my_graph"] == ["clean", "SPEIT", "pgd"]
+    assert ("PubMed", "pgd") not in shown
+
+
+def test_budgets_that_an_own_graph_was_not_run_with_are_no_rows() -> None:
+    records = [finished(dataset="my_graph", budget=(n, n)) for n in (50, 150)]
+    shown = [row for row in rows(table(9, *records)) if row[0] == "my_graph"]
+    assert shown == [
+        ("my_graph", attack, budget)
+        for attack in ("SPEIT", "TDGIA")
+        for budget in ("50/50", "150/150")
+    ]
+
+
+def test_a_table_of_models_by_graphs_grows_both_ways() -> None:
+    shown = table(2, finished(0.7, 0.5, model="my_guard", dataset="my_graph"))
+    assert columns(shown)[-1] == "my_graph"
+    assert rows(shown)[-3:] == [("my_guard", attack) for attack in ("clean", "SPEIT", "TDGIA")]
+    measured = numbers(shown, dataset="my_graph", model="my_guard")
+    assert measured == pytest.approx([70, 50, 50])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dataset": "coauthor"}, "dataset=coauthor, model=beltrami"),
+        ({"dataset": "citeseer", "flow": "my_flow"}, "dataset=citeseer, model=my_flow"),
+        ({"dataset": "my_graph", "flow": "my_flow"}, "dataset=my_graph, model=my_flow"),
+    ],
+)
+def test_a_table_of_one_graph_and_one_model_becomes_that_of_what_was_run(
+    options: dict[str, str], said: str
+) -> None:
+    record = finished(0.7, 0.5, **options)  # type: ignore[arg-type]
+    shown = table(5, record)
+    assert shown.title.endswith(f"; of {said}")
+    assert numbers(shown, solver="implicit_adams", tau="2") == pytest.approx([70, 50, 50])
+    assert all(entry.printed.mean is None for _, _, entry in shown)
+    with_the_papers = table(5, finished(dataset="citeseer"), record)
+    assert "; of" not in with_the_papers.title
+
+
+def test_a_failure_shows_in_its_own_column() -> None:
+    shown = table(3, failed("loss is not finite", flow="my_flow"))
+    entries = [entry for row, column, entry in shown if column.label == "my_flow"]
+    assert [entry.state for entry in entries[:3]] == ["failed"] * 3
+
+
+def test_what_a_table_lacks_changes_neither_its_entries_nor_their_agreement() -> None:
+    records = [*seeds([0.7, 0.72, 0.74]), *seeds([0.5, 0.52], flow="heat")]
+    own = [*seeds([0.1, 0.2], flow="my_flow"), *seeds([0.1, 0.2], dataset="my_graph")]
+    without, with_them = table(3, *records), table(3, *records, *own)
+    alike = [e for _, _, e in with_them if {"my_flow", "my_graph"}.isdisjoint(e.line.keys.values())]
+    compared = [(e.mean, e.n, e.p_holm, e.deviations) for e in alike]
+    assert compared == [(e.mean, e.n, e.p_holm, e.deviations) for _, _, e in without]
+    found, other = agreement([without]), agreement([with_them])
+    assert [(m.row, m.column, m.p) for m in found.missed] == [
+        (m.row, m.column, m.p) for m in other.missed
+    ]
+    assert replace(found, missed=()) == replace(other, missed=())
+
+
+def test_every_form_of_a_table_shows_what_it_lacked() -> None:
+    record = finished(0.7, attacks=("speit", "my_attack"), flow="my_flow", dataset="my_graph")
+    shown = table(3, record)
+    assert "my_flow" in render_markdown(shown)
+    assert "my_flow" in render_html(shown)
+    assert r"my\_flow" in render_latex(shown)
+    frame = to_frame(shown).query("state == 'measured'")
+    assert set(frame["dataset"]) == {"my_graph"}
+    assert set(frame["attack"]) == {"clean", "speit", "my_attack"}
+
+
+@pytest.mark.parametrize("number", [1, 3, 5, 9, 11, 13, 14])
+def test_the_page_shows_it(number: int) -> None:
+    """Its charts name datasets, attacks and models, too."""
+    record = finished(flow="my_flow", dataset="my_graph", attacks=("speit", "my_attack"))
+    page = render_page([record | {"experiment": f"table-{number}"}])
+    assert "my_graph" in page
+    assert "my_flow" in page

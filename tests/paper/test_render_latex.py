@@ -1,0 +1,104 @@
+"""LaTeX by its structure: nothing here can run TeX."""
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from robust_diffusion.paper.layout import load_layout, table_numbers
+from robust_diffusion.paper.paper_table import PaperTable, build_table
+from robust_diffusion.paper.render_latex import escape, render_latex
+from tests.paper.tables import everything
+
+
+def tables() -> list[PaperTable]:
+    empty = [build_table(load_layout(number), []) for number in table_numbers()]
+    return [everything(), everything(smoke=True), *empty]
+
+
+def body(latex: str) -> list[str]:
+    """Lines between the outer rules."""
+    return latex.split("\\midrule\n", 1)[1].split("\n\\bottomrule")[0].splitlines()
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)&", line.removesuffix(r"\\"))]
+
+
+@pytest.mark.parametrize("table", tables(), ids=lambda table: table.title)
+def test_structure(table: PaperTable) -> None:
+    latex = render_latex(table)
+    plain = re.sub(r"\\[{}\\]", "", latex)
+    depth = 0
+    for character in plain:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0
+    begun, ended = (re.findall(rf"\\{word}{{(\w+)}}", latex) for word in ("begin", "end"))
+    parts = len(table.parts)
+    assert begun == ["table", *["tabular"] * parts]
+    assert ended == begun[::-1]
+    assert latex.count("$") - latex.count(r"\$") == 2 * len(re.findall(r"\$[^$]+\$", latex))
+    assert [latex.count(f"\\{rule}rule") for rule in ("top", "bottom")] == [parts, parts]
+    assert latex.isascii()
+    # Comments stand in the first line alone.
+    assert [i for i, line in enumerate(latex.splitlines()) if re.search(r"(?<!\\)%\s", line)] == [0]
+    for special in "#_":
+        outside = re.sub(r"\\(label|usepackage)\{[^}]*\}", "", latex)
+        outside = re.sub(r"\\(re)?providecommand.*", "", outside)
+        assert not re.search(rf"(?<!\\){special}", outside)
+
+
+@pytest.mark.parametrize("table", tables(), ids=lambda table: table.title)
+def test_every_row_has_every_column(table: PaperTable) -> None:
+    grids = render_latex(table).split(r"\begin{tabular}")[1:]
+    for part, latex in zip(table.parts, grids, strict=True):
+        (columns,) = re.findall(r"^\{(c+)\}", latex)
+        width = len(part.layout.headings) + len(part.layout.columns)
+        rows = [line for line in body(latex) if line != r"\midrule"]
+        assert len(columns) == width
+        assert len(rows) == len(part.layout.rows)
+        assert all(line.endswith(r" \\") for line in rows)
+        assert {len(cells(line)) for line in rows} == {width}
+        assert all(r"\shortstack{" in cell for line in rows for cell in cells(line)[-1:])
+
+
+def test_rows_are_in_blocks_as_in_the_paper() -> None:
+    lines = body(render_latex(everything()))
+    spans = [re.match(r"\\multirow\{(\d+)\}\{\*\}\{(\w+)\}", line) for line in lines]
+    assert [m.groups() for m in spans if m] == [("3", "Cora"), ("3", "Citeseer"), ("3", "PubMed")]
+    starts = [i for i, m in enumerate(spans) if m]
+    assert [b - a for a, b in pairwise(starts)] == [4, 4]
+    assert [i for i, line in enumerate(lines) if line == r"\midrule"] == [3, 7]
+    assert cells(lines[0])[1] == r"\emph{clean}"
+
+
+def test_best_is_red_and_second_best_is_blue() -> None:
+    first = cells(body(render_latex(everything()))[0])
+    assert r"\red{77.00 $\pm$ 1.58}" in first[-1]
+    assert r"\blue{76.00 $\pm$ 1.58}" in first[-3]
+    assert "Best in red, second best in blue." in render_latex(everything())
+
+
+def test_ours_stands_above_the_papers() -> None:
+    beltrami = cells(body(render_latex(everything()))[0])[-1]
+    assert beltrami.index("77.00") < beltrami.index(r" \\ ") < beltrami.index("75.93")
+
+
+def test_a_label_carries_the_papers_name() -> None:
+    assert r"\label{tab:white-box}" in render_latex(build_table(load_layout(8), []))
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("50 % & #1 $x_y {z}", r"50 \% \& \#1 \$x\_y \{z\}"),
+        ("a\\b~c^d", r"a\textbackslash{}b\textasciitilde{}c\textasciicircum{}d"),
+        ('say "5 to 10" or "so"', "say ``5 to 10'' or ``so''"),
+        ("τ=2, ε≠0 ± 1", r"$\tau$=2, $\epsilon$?0 $\pm$ 1"),
+        ("Heat⁺ <|>", "Heat$^+$ $<$$|$$>$"),
+        ("plain text.", "plain text."),
+    ],
+)
+def test_escape(text: str, escaped: str) -> None:
+    assert escape(text) == escaped

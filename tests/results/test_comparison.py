@@ -1,0 +1,136 @@
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from robust_diffusion.results.comparison import compare
+from tests.paper.records import failed, finished, reference
+
+EXPERIMENT = "readings"
+
+
+def cells(values: list[tuple[float, float]], **overrides: str) -> list[dict[str, Any]]:
+    """Per seed a record with these clean and attacked accuracies, at t_end that tells it apart."""
+    own = {"dataset": "cora", **overrides}
+    settings = {"flow": {"told": repr(own)}}
+    return [
+        finished(c, a, experiment=EXPERIMENT, seed=s, overrides=own, settings=settings)
+        for s, (c, a) in enumerate(values)
+    ]
+
+
+BASE = cells([(0.70, 0.60), (0.72, 0.61), (0.74, 0.63)], fidelity="paper")
+SWITCHED = cells(
+    [(0.71, 0.50), (0.74, 0.52), (0.77, 0.51)], fidelity="paper", **{"fidelity.num_steps": "1"}
+)
+
+
+def test_changes_are_paired_by_seed() -> None:
+    base, switched = compare(BASE + SWITCHED, EXPERIMENT).to_dict("records")
+    assert (base["setting"], base["seeds"], base["clean"]) == (
+        "(baseline)",
+        "3",
+        "72.00 ± 2.00",
+    )
+    assert base["change in clean"] == ""
+    assert switched["setting"] == "num_steps=1"
+    p = stats.ttest_rel([0.71, 0.74, 0.77], [0.70, 0.72, 0.74]).pvalue
+    assert p == pytest.approx(0.0742, abs=1e-3)
+    # Three tests in the table, of which this is the one with the largest p.
+    assert switched["change in clean"] == f"+2.00 (p {p:.2g})"
+
+
+def test_p_values_are_corrected_for_their_number() -> None:
+    _, switched = compare(BASE + SWITCHED, EXPERIMENT).to_dict("records")
+    p = stats.ttest_rel([0.50, 0.52, 0.51], [0.60, 0.61, 0.63]).pvalue
+    assert switched["change in speit"] == f"−10.33 (p {3 * p:.2g})"
+
+
+def test_a_seed_that_only_one_side_has_does_not_count() -> None:
+    _, switched = compare(BASE + SWITCHED[:1], EXPERIMENT).to_dict("records")
+    assert switched["change in clean"] == "+1.00"
+    assert switched["clean"] == "71.00"
+
+
+def test_the_nearest_setting_is_departed_from() -> None:
+    both = {"fidelity.num_steps": "1", "flow.heads": "2"}
+    records = BASE + SWITCHED + cells([(0.5, 0.4)], fidelity="paper", **both)
+    *_, last = compare(records, EXPERIMENT).to_dict("records")
+    assert last["setting"] == "fidelity.num_steps=1: heads=2"
+    assert last["change in clean"] == "−21.00"
+
+
+def test_a_setting_of_the_same_flow_is_departed_from() -> None:
+    grand = {"fidelity": "paper", "flow": "grand"}
+    switched = cells([(0.6, 0.5)], **grand, **{"fidelity.num_steps": "1"})
+    records = BASE + SWITCHED + cells([(0.8, 0.7)], **grand) + switched
+    *_, last = compare(records, EXPERIMENT).to_dict("records")
+    assert last["setting"] == "flow=grand: num_steps=1"
+    assert last["change in clean"] == "−20.00"
+
+
+def test_equal_changes_have_no_spread_to_be_tested_by() -> None:
+    shifted = cells([(0.71, 0.6), (0.73, 0.6), (0.75, 0.6)], fidelity="paper", **{"a.b": "1"})
+    _, switched = compare(BASE + shifted, EXPERIMENT).to_dict("records")
+    assert switched["change in clean"] == "+1.00"
+
+
+def test_a_setting_stands_below_the_one_that_it_departs_from() -> None:
+    released = cells([(0.6, 0.5)], fidelity="released")
+    other = cells([(0.6, 0.5)], fidelity="released", **{"flow.heads": "2"})
+    records = [*other, *SWITCHED, *released, *BASE]
+    for job, record in enumerate(records):
+        record["job"] = job
+    named = list(compare(records, EXPERIMENT)["setting"])
+    assert named == [
+        "fidelity=released",
+        "fidelity=released: heads=2",
+        "fidelity=paper",
+        "fidelity=paper: num_steps=1",
+    ]
+
+
+def test_settings_of_one_kind_stand_together_with_numbers_ascending() -> None:
+    # As two processes leave a sweep that they share.
+    asked = [("grand", "10"), ("heat", "none"), ("grand", "2"), ("heat", "10"), ("heat", "2")]
+    records = [
+        record
+        for flow, steps in asked
+        for record in cells([(0.6, 0.5)], flow=flow, **{"fidelity.num_steps": steps})
+    ]
+    assert list(compare(records, EXPERIMENT)["setting"]) == [
+        "flow=grand, num_steps=2",
+        "flow=grand, num_steps=10",
+        "flow=heat, num_steps=2",
+        "flow=heat, num_steps=10",
+        "flow=heat, num_steps=none",
+    ]
+
+
+def test_different_options_stay_as_they_were_run() -> None:
+    options = [{"flow.heads": "2"}, {"fidelity.num_steps": "1"}, {"flow.heads": "1"}]
+    records = BASE + [r for own in options for r in cells([(0.6, 0.5)], fidelity="paper", **own)]
+    named = list(compare(records, EXPERIMENT)["setting"])
+    assert named == ["(baseline)", "heads=1", "heads=2", "num_steps=1"]
+
+
+def test_class_names_are_left_out() -> None:
+    value = "{_target_:some.where.Rewiring,keep_ratio:0.5}"
+    records = BASE + cells([(0.5, 0.4)], fidelity="paper", **{"fidelity.rewiring": value})
+    assert compare(records, EXPERIMENT)["setting"][1] == "rewiring={keep_ratio:0.5}"
+
+
+def test_a_cell_of_another_experiment_counts_where_it_was_asked_for() -> None:
+    elsewhere = finished(0.70, 0.6, experiment="table-3")
+    line = reference(elsewhere, EXPERIMENT) | {"overrides": {"fidelity": "paper", "seed": "0"}}
+    (row,) = compare([elsewhere, line], EXPERIMENT).to_dict("records")
+    assert (row["setting"], row["clean"]) == ("fidelity=paper", "70.00")
+
+
+def test_failures_other_scales_and_other_experiments_are_left_out() -> None:
+    records = [
+        failed(experiment=EXPERIMENT, cell="failed"),
+        finished(experiment=EXPERIMENT, scale="smoke", cell="smoke"),
+        finished(experiment="table-3"),
+    ]
+    assert compare(records, EXPERIMENT).empty

@@ -1,0 +1,190 @@
+import io
+import statistics
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from robust_diffusion.results.markdown import markdown_table
+from robust_diffusion.results.table import rank, summarize
+from tests.paper.records import timed
+
+Record = dict[str, Any]
+
+
+def record(flow: str | None = "heat", seed: int = 0, clean: float = 0.5, **changes: Any) -> Record:
+    return {
+        "dataset": "toy",
+        "difficulty": "easy",
+        "model": "graph_pde",
+        "flow": flow,
+        "solver": "euler" if flow else None,
+        "fidelity": "paper",
+        "threat": "black_box",
+        "seed": seed,
+        "budget": {"declared": {"max_injected_nodes": 3, "max_edges_per_injected_node": 2}},
+        "overrides": {"flow": str(flow), "seed": str(seed)},
+        "accuracy": {"clean": clean, "speit": clean / 2},
+    } | changes
+
+
+def failed(**changes: Any) -> Record:
+    made = record(**changes) | {"error": "solver.num_steps=0: must be at least 1"}
+    del made["accuracy"]
+    return made
+
+
+def rows(records: list[Record]) -> list[dict[str, Any]]:
+    return summarize(records).cells.to_dict("records")  # type: ignore[return-value]
+
+
+def printed(records: list[Record], width: int) -> list[str]:
+    stream = io.StringIO()
+    result = summarize(records)
+    Console(file=stream, width=width).print(markdown_table(result.cells, result.keys))
+    return [line.rstrip() for line in stream.getvalue().splitlines() if line.strip()]
+
+
+def test_no_records_are_refused() -> None:
+    with pytest.raises(ValueError, match="no records"):
+        summarize([])
+
+
+def test_one_seed_has_no_spread() -> None:
+    assert rows([record(clean=0.81234)]) == [
+        {"flow": "heat", "seeds": 1, "clean": "81.23", "speit": "40.62"}
+    ]
+
+
+def test_several_seeds_show_mean_and_sample_deviation() -> None:
+    values = [0.5, 0.6, 0.9]
+    (row,) = rows([record(seed=i, clean=v) for i, v in enumerate(values)])
+    mean, deviation = statistics.mean(values), statistics.stdev(values)
+    assert row["clean"] == f"{100 * mean:.2f} ± {100 * deviation:.2f}"
+    assert row["seeds"] == 3
+
+
+def test_rows_are_what_was_swept_in_the_order_of_the_sweep() -> None:
+    swept = [
+        record(flow=flow, seed=seed, overrides={"flow": flow, "solver.num_steps": steps})
+        for flow in ("heat", "beltrami")
+        for steps in ("2", "1")
+        for seed in (0, 1)
+    ]
+    table = summarize(swept)
+    assert table.keys == ["flow", "solver.num_steps"]
+    shown = [(row["flow"], row["solver.num_steps"], row["seeds"]) for row in rows(swept)]
+    assert shown == [("heat", "2", 2), ("heat", "1", 2), ("beltrami", "2", 2), ("beltrami", "1", 2)]
+
+
+def test_an_override_that_all_cells_share_is_no_column() -> None:
+    shared = [record(flow=f, overrides={"flow": f, "threads": "1"}) for f in ("heat", "grand")]
+    assert summarize(shared).keys == ["flow"]
+
+
+def test_different_models_and_datasets_are_told_apart() -> None:
+    table = summarize([record(), record(model="gcn", flow=None), record(dataset="other")])
+    assert {"dataset", "model", "flow"} <= set(table.keys)
+
+
+def test_a_model_without_a_flow_is_named_by_itself() -> None:
+    alone = record(flow=None, model="gcn", overrides={"model": "gcn", "flow": "heat"})
+    assert rows([alone])[0]["model"] == "gcn"
+    assert "flow" not in rows([alone])[0]
+
+
+def test_a_failed_cell_is_marked_in_its_row() -> None:
+    done, broken = rows([record("heat"), failed(flow="grand")])
+    assert (done["clean"], done["seeds"]) == ("50.00", 1)
+    assert (broken["clean"], broken["speit"], broken["seeds"]) == ("failed", "failed", 0)
+
+
+def test_a_failed_seed_is_counted_beside_the_mean() -> None:
+    (row,) = rows([record(seed=0), failed(seed=1)])
+    assert (row["clean"], row["seeds"]) == ("50.00 (1 failed)", 1)
+
+
+def test_all_cells_failed() -> None:
+    table = summarize([failed(flow="heat"), failed(flow="grand")])
+    assert list(table.cells["seeds"]) == [0, 0]
+
+
+def test_a_graph_that_some_cells_lack_is_a_dash() -> None:
+    lacking = record("grand", accuracy={"clean": 0.25})
+    assert [row["speit"] for row in rows([record("heat"), lacking])] == ["25.00", "-"]
+
+
+def test_title_names_what_all_rows_share() -> None:
+    assert summarize([record()]).title == (
+        "toy, easy test nodes: accuracy in %; black_box, 3 nodes x 2 edges each; fidelity=paper"
+    )
+
+
+def test_title_has_no_budget_without_an_attack() -> None:
+    title = summarize([record(accuracy={"clean": 0.5})]).title
+    assert title == "toy, easy test nodes: accuracy in %; fidelity=paper"
+
+
+def test_title_lists_every_budget_and_fidelity() -> None:
+    budget = {"declared": {"max_injected_nodes": 9, "max_edges_per_injected_node": 1}}
+    title = summarize([record(), record(fidelity="released", budget=budget)]).title
+    assert "3 nodes x 2 edges each or 9 nodes x 1 edges each" in title
+    assert "fidelity=paper, released" in title
+
+
+def test_times_have_a_column_of_their_own() -> None:
+    timings = [timed(0.01, seed=0), timed(0.012, seed=1), timed(0.02, flow="heat")]
+    table = summarize(timings)
+    assert table.title == (
+        "citeseer: time of one diffusion, median and quartiles; a processor; fidelity=paper"
+    )
+    assert [row["ms per step"] for row in rows(timings)] == ["11 (9.9–12.1)", "20 (18–22)"]
+    assert "clean" not in table.cells
+
+
+def test_times_and_accuracies_can_stand_in_one_table() -> None:
+    took, tested = rows([timed(0.01, flow="grand"), record("heat")])
+    assert (took["clean"], took["ms per step"]) == ("-", "10 (9–11)")
+    assert (tested["clean"], tested["ms per step"]) == ("50.00", "-")
+
+
+def test_a_timing_cell_that_failed_says_so() -> None:
+    broken = timed(flow="heat") | {"error": "trainer: no timer for mps"}
+    del broken["timing"], broken["seconds"]
+    (row,) = rows([broken])
+    assert (row["ms per step"], row["seeds"]) == ("failed", 0)
+    assert summarize([broken]).title.startswith("citeseer: time of one step, median and")
+
+
+def test_prints_as_a_markdown_table() -> None:
+    header, rule, *body = printed([record("heat"), record("beltrami", clean=1.0)], width=200)
+    assert [c.strip() for c in header.strip("|").split("|")] == ["flow", "seeds", "clean", "speit"]
+    assert set(rule) == set("|-:") or set(rule) == set("|-")
+    assert [line.count("|") for line in (header, rule, *body)] == [5] * 4
+    assert len({len(line) for line in (header, rule, *body)}) == 1
+    assert "100.00" in body[1]
+
+
+def test_a_value_in_brackets_is_shown_as_it_is() -> None:
+    swept = [record(overrides={"attack": name}) for name in ("[speit]", "[tdgia]")]
+    text = "\n".join(printed(swept, width=200))
+    assert "[speit]" in text
+    assert "[tdgia]" in text
+
+
+def test_ranked_by_validation_accuracy_with_failures_last() -> None:
+    records = [
+        failed(flow="heat"),
+        record("grand", val_accuracy=0.5),
+        record("beltrami", val_accuracy=0.6),
+        record("beltrami", seed=1, val_accuracy=0.8),
+    ]
+    ranked = rank(records)
+    assert ranked.cells.to_dict("records") == [
+        {"flow": "beltrami", "seeds": 2, "validation": "70.00 ± 14.14"},
+        {"flow": "grand", "seeds": 1, "validation": "50.00"},
+        {"flow": "heat", "seeds": 0, "validation": "failed"},
+    ]
+    assert "clean validation nodes" in ranked.title
+    with pytest.raises(ValueError, match="no records"):
+        rank([])

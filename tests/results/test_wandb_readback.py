@@ -1,0 +1,110 @@
+"""An offline W&B run, read back from its file, holds what record and dashboards say."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from robust_diffusion.paper.axes import GRAPHS
+from robust_diffusion.paper.dashboard import Dashboard, project_dashboard, table_dashboard
+from robust_diffusion.paper.layout import load_layout, table_numbers
+
+WANDB = Path(sys.executable).with_name("wandb")
+ATTACKS = "|".join(graph for graph in GRAPHS if graph != "clean")
+KINDS = {number: load_layout(number).kind for number in table_numbers()}
+
+
+def inspected(path: Path, *options: str) -> str:
+    command = [str(WANDB), "leet", "inspect", "--json", *options, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+class Logged:
+    """What the file of a W&B run holds."""
+
+    def __init__(self, path: Path) -> None:
+        self.run = json.loads(inspected(path, "--summary"))
+        self.entries = [json.loads(line) for line in inspected(path).splitlines()]
+        self.curves = [r["history"]["item"] for r in self.entries if r["type"] == "history"]
+
+    @property
+    def keys(self) -> set[str]:
+        """Everything that a dashboard could show, as it would name it."""
+        (run,) = [entry["run"] for entry in self.entries if entry["type"] == "run"]
+        names = {"run_group": "run:Group", "job_type": "run:JobType"}
+        return {
+            *(f"summary:{key}" for key in self.run["summary"]),
+            *(f"history:{key}" for point in self.curves for key in point),
+            *(f"config:{key}" for key in paths(self.run["config"])),
+            *(name for key, name in names.items() if run.get(key)),
+        }
+
+
+def paths(config: dict[str, Any]) -> Iterator[str]:
+    """Dotted paths of everything in a nested configuration."""
+    for key, value in config.items():
+        yield key
+        if isinstance(value, dict):
+            yield from (f"{key}.{path}" for path in paths(value))
+
+
+def lacking(dashboards: list[Dashboard], logged: Logged) -> set[str]:
+    """Keys of dashboards that a run has not; whose attack it is does not matter."""
+
+    def of_any_attack(keys: set[str]) -> set[str]:
+        return {re.sub(f"/({ATTACKS})(?=/|$)", "/*", key) for key in keys}
+
+    wanted = {key for dashboard in dashboards for key in dashboard.keys}
+    return of_any_attack(wanted) - of_any_attack(logged.keys)
+
+
+@pytest.fixture
+def logged(cli: Callable[..., Any], tmp_path: Path) -> Callable[..., tuple[dict[str, Any], Logged]]:
+    """Runs a cell with W&B; gives its record and what its run logged."""
+
+    def run(*overrides: str) -> tuple[dict[str, Any], Logged]:
+        (record,) = cli(*overrides, "logger=wandb").records
+        (path,) = (tmp_path / "outputs").rglob("*.wandb")
+        return record, Logged(path)
+
+    return run
+
+
+def test_the_run_holds_what_record_and_dashboards_say(
+    logged: Callable[..., Any], tiny: list[str]
+) -> None:
+    record, found = logged("flow=p_laplacian", *tiny)
+    run = found.run
+    assert (run["state"], run["exit_code"]) == ("finished", 0)
+    assert run["project"] == "robust_diffusion"
+    assert {"synthetic", "p_laplacian", "black_box", "paper"} <= set(run["tags"])
+    assert run["config"]["record"]["cell"] == record["cell"]
+    assert run["config"]["training"]["max_epochs"] == record["config"]["training"]["max_epochs"]
+    for graph, accuracy in record["accuracy"].items():
+        assert run["summary"][f"accuracy/{graph}"] == pytest.approx(accuracy)
+    assert run["summary"]["epochs"] == record["epochs"]
+    assert run["summary"]["nfe"] == record["nfe"]
+    assert run["summary"]["spent/speit/injected_edges"] == 9
+
+    assert sum("val_loss" in point for point in found.curves) == record["epochs"]
+    kinds = [r["artifact"]["type"] for r in found.entries if r["type"] == "artifact"]
+    assert sorted(kinds) == ["model", "perturbed-graph", "perturbed-graph"]
+
+    measured = [table_dashboard(n) for n, kind in KINDS.items() if kind == "accuracy"]
+    assert len(measured) > 10
+    assert lacking([project_dashboard(), *measured], found) == set()
+
+
+def test_the_run_of_a_timed_step_holds_what_its_dashboard_says(
+    logged: Callable[..., Any], tiny_clean: list[str]
+) -> None:
+    short = [option for option in tiny_clean if "epochs" not in option and "attack" not in option]
+    _, found = logged("flow=heat", "timing=step", "timing.repeats=2", "timing.warm_up=1", *short)
+    timed = [table_dashboard(n) for n, kind in KINDS.items() if kind == "time"]
+    assert timed
+    assert lacking(timed, found) == set()
