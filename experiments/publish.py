@@ -24,7 +24,12 @@ import pandas as pd
 
 from robust_diffusion.commands.records import FIDELITIES, read_chosen
 from robust_diffusion.errors import DataError, RobustDiffusionError
-from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
+from robust_diffusion.evaluation.records import (
+    Record,
+    latest_by_cell,
+    read_records,
+    reference_to,
+)
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.claims import (
     PrintedEvidence,
@@ -176,13 +181,7 @@ def publishable(records: list[Record]) -> Iterator[Record]:
             written.add(cell)
             yield _without_places(latest[cell])
         if not first or experiment != latest[cell]["experiment"]:
-            yield _without_places(_reference(line))
-
-
-def _reference(record: Record) -> Record:
-    """That an experiment asked for a cell, of which another run has left the record."""
-    kept = ("cell", "experiment", "scale", "overrides", "directory", "job", "time")
-    return {key: record[key] for key in kept if key in record} | {"reference": True}
+            yield _without_places(reference_to(line))
 
 
 def views(records: list[Record], replaced: list[Record]) -> Iterable[tuple[Path, str]]:

@@ -32,13 +32,13 @@ tangents. It starts them, whatever the environment, from a reciprocal root that 
 processors approximate in their own way. Records without it are older."""
 
 
-def held() -> dict[str, str]:
-    """Which of these variables are set, to whatever value."""
+def active_settings() -> dict[str, str]:
+    """The variables of `PORTABLE` that are set, to whatever value."""
     return {key: value for key in PORTABLE if (value := os.environ.get(key))}
 
 
 def named_in(processor: str) -> dict[str, str]:
-    """Which of these variables a record names in its `processor`, after the model's name.
+    """The variables of `PORTABLE` that a record names in its `processor`, after the model's name.
 
     Args:
         processor: As in `AMD EPYC, AVX2, MKL_CBWR=COMPATIBLE`.
@@ -47,9 +47,9 @@ def named_in(processor: str) -> dict[str, str]:
     return {key: value for key, value in found.items() if key in PORTABLE}
 
 
-def are_libraries_held() -> bool:
-    """Whether the environment holds the libraries, portable or only on Intel's processors."""
-    return held().items() >= LIBRARIES.items()
+def are_libraries_pinned() -> bool:
+    """True if the environment pins the libraries, on all processors or only on Intel's."""
+    return active_settings().items() >= LIBRARIES.items()
 
 
 def set_up_arithmetic() -> None:
@@ -61,17 +61,17 @@ def set_up_arithmetic() -> None:
         RobustDiffusionError: NumPy's products are not those of OpenBLAS for this environment, or
             the variable for roots is set to something else.
     """
-    found = held()
+    found = active_settings()
     if found.get(ROOTS, "exact") != "exact":
         raise RobustDiffusionError(f"{ROOTS}={found[ROOTS]}: set it to exact, or unset it")
-    if are_libraries_held():
-        _hold_openblas()
+    if are_libraries_pinned():
+        _require_openblas()
         _replace(*PRODUCTS.items())
     if ROOTS in found:
         _replace(*ROOTS_AND_TANGENTS.items())
 
 
-def _hold_openblas() -> None:
+def _require_openblas() -> None:
     blas = ThreadpoolController().select(user_api="blas")
     found = [f"{of['internal_api']} for {of.get('architecture', 'all')}" for of in blas.info()]
     if "openblas for Haswell" not in found:

@@ -1,7 +1,6 @@
 """The files of a dataset: found where they should be, or downloaded once; verified either way."""
 
 import contextlib
-import hashlib
 import json
 import logging
 import sys
@@ -16,6 +15,8 @@ from filelock import FileLock
 
 from robust_diffusion.data.files import UNREADABLE, check_archive
 from robust_diffusion.errors import DataError
+from robust_diffusion.files import written_whole
+from robust_diffusion.hashes import file_hash
 
 log = logging.getLogger(__name__)
 
@@ -191,9 +192,8 @@ class DatasetFolder:
         # A folder that cannot be written, such as a shared one, keeps no hashes of its own.
         with contextlib.suppress(OSError), FileLock(self.folder / LOCK):
             recorded = self._recorded() | self._unrecorded
-            part = self.folder / f".{HASHES}.part"
-            part.write_text(json.dumps(recorded, indent=2, sort_keys=True), encoding="utf-8")
-            part.replace(self.folder / HASHES)
+            with written_whole(self.folder / HASHES, locked=True) as part:
+                part.write_text(json.dumps(recorded, indent=2, sort_keys=True), encoding="utf-8")
 
     def _fetch(self, name: str) -> None:
         path, urls = self.folder / name, self._urls(name)
@@ -230,22 +230,21 @@ class DatasetFolder:
 
 
 def _download(url: str, path: Path, sha256: str | None) -> str | None:
-    """Fetch to a temporary name, check, and rename; return what went wrong, if anything."""
-    part = path.with_name(f".{path.name}.part")
+    """Fetch, check, and only then give it its name; return what went wrong, if anything."""
     # Its own report of every address and hash says nothing that ours does not.
     pooch.get_logger().setLevel(logging.WARNING)
     try:
-        part.unlink(missing_ok=True)  # of a process that was killed
-        pooch.retrieve(
-            url,
-            known_hash=f"sha256:{sha256}" if sha256 else None,
-            fname=part.name,
-            path=part.parent,
-            downloader=pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT),
-        )
-        if problem := _unusable(part, path.suffix):
-            return problem
-        part.replace(path)
+        with written_whole(path, locked=True) as part:
+            pooch.retrieve(
+                url,
+                known_hash=f"sha256:{sha256}" if sha256 else None,
+                fname=part.name,
+                path=part.parent,
+                downloader=pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT),
+            )
+            if problem := _unusable(part, path.suffix):
+                part.unlink()
+                return problem
         log.info("downloaded %s", path)
     except requests.HTTPError as error:
         return f"the server answered {error.response.status_code}"
@@ -260,8 +259,6 @@ def _download(url: str, path: Path, sha256: str | None) -> str | None:
     except ValueError as error:
         # pooch: the hash of what came differs; it keeps nothing.
         return f"what came is not the file of sha256 {sha256}" if sha256 else str(error)
-    finally:
-        part.unlink(missing_ok=True)
     return None
 
 
@@ -283,7 +280,6 @@ def _unusable(path: Path, suffix: str | None = None) -> str | None:
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_hash(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error

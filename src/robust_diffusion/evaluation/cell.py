@@ -19,7 +19,7 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.perturbed import Attacker
 from robust_diffusion.evaluation.provenance import processor
 from robust_diffusion.evaluation.threat import ThreatModel
-from robust_diffusion.evaluation.trained import TrainedModel, Trainer
+from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
 from robust_diffusion.operators import current_backend
 from robust_diffusion.solver import count_evaluations
 from robust_diffusion.store import ArtifactStore
@@ -85,7 +85,7 @@ def evaluate_cell(
     seed: int,
     directory: Path,
     store: ArtifactStore,
-    shaped_by: Config,
+    cache_key: Config,
     logger: Logger | bool = False,
     callbacks: Sequence[pl.Callback] = (),
     description: str = "victim",
@@ -107,9 +107,8 @@ def evaluate_cell(
         seed: In 0..2^32 - 1.
         directory: Where checkpoints of what is trained now go.
         store: Where trained models and perturbed graphs are kept.
-        shaped_by: The configuration that `model`, `training`, `threat`, `callbacks` and each of
-            `attacks` was built from, under those names: what tells one entry of the store from
-            another.
+        cache_key: The configuration that `model`, `training`, `threat`, `callbacks` and each of
+            `attacks` was built from, under those names: it tells entries of the store apart.
         logger: Lightning logger of the victim's curves and test accuracies.
         callbacks: Further Lightning callbacks of the victim's training.
         description: Names the victim in progress bar and log.
@@ -128,22 +127,22 @@ def evaluate_cell(
     for attack in attacks.values():
         # Before hours of training, not after.
         budget.check_targets(targets.numel(), attack.kind)
-    train = Trainer(datamodule, store, seed, directory)
+    train = ModelTraining(datamodule, store, seed, directory)
     threat.check(train.untrained(model))
     # A callback may change the training, by averaging weights, say.
-    further = {"callbacks": shaped_by["callbacks"]} if shaped_by.get("callbacks") else {}
+    further = {"callbacks": cache_key["callbacks"]} if cache_key.get("callbacks") else {}
     victim = train(
         "victim",
         model,
         fit,
-        {"model": shaped_by["model"], "fit": shaped_by["training"], **further},
+        {"model": cache_key["model"], "fit": cache_key["training"], **further},
         description=description,
         logger=logger,
         callbacks=callbacks,
     )
     trainer = fit.trainer(logger=logger)
     device = trainer.strategy.root_device
-    attacks_made = _attack(threat, attacks, shaped_by, victim, train, budget, device)
+    attacks_made = _attack(threat, attacks, cache_key, victim, train, budget, device)
     nfe = _evaluations(victim, datamodule, device)
     start = time.perf_counter()
     with seeded(seed):  # a model may sample at test time
@@ -222,9 +221,9 @@ def _warnings(made: _AttacksMade, not_finite: dict[str, int], targets: int) -> d
 def _attack(
     threat: ThreatModel,
     attacks: Mapping[str, Attack],
-    shaped_by: Config,
+    cache_key: Config,
     victim: TrainedModel,
-    train: Trainer,
+    train: ModelTraining,
     budget: Budget,
     device: torch.device,
 ) -> _AttacksMade:
@@ -232,7 +231,7 @@ def _attack(
     made = _AttacksMade()
     if not attacks:
         return made
-    shaped_threat = shaped_by["threat"]
+    shaped_threat = cache_key["threat"]
 
     def train_surrogate(name: str, build: Callable[..., nn.Module], fit: Fit) -> TrainedModel:
         shape = {"model": shaped_threat["surrogates"][name], "fit": shaped_threat["fit"]}
@@ -252,11 +251,11 @@ def _attack(
     models = threat.attacked_models(victim, train_surrogate)
     for model_name, attacked in models.items():
         own = made.attacked.setdefault(model_name, {"clean": attack_on.clean_accuracy(attacked)})
-        shaped_model = shaped_threat.get("surrogates", {}).get(model_name, shaped_by["model"])
+        shaped_model = shaped_threat.get("surrogates", {}).get(model_name, cache_key["model"])
         for name, attack in attacks.items():
             label = name if len(models) == 1 else f"{name}/{model_name}"
             shape = {
-                "attack": shaped_by["attacks"][name],
+                "attack": cache_key["attacks"][name],
                 "model": shaped_model,
                 "through": {key: shaped_threat.get(key) for key in ("adjoint", "gradient")},
             }

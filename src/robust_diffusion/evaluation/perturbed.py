@@ -24,8 +24,9 @@ from robust_diffusion.attacks import (
 )
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.errors import AttackError
+from robust_diffusion.evaluation.content import by_content
 from robust_diffusion.evaluation.threat import AttackedModel
-from robust_diffusion.evaluation.trained import code_hash
+from robust_diffusion.evaluation.trained import computed_by
 from robust_diffusion.hashes import tensor_hash
 from robust_diffusion.store import Artifact, ArtifactStore
 
@@ -81,7 +82,7 @@ class Attacker:
     device: torch.device
 
     def __call__(
-        self, name: str, attack: Attack, attacked: AttackedModel, shaped_by: Mapping[str, Any]
+        self, name: str, attack: Attack, attacked: AttackedModel, cache_key: Mapping[str, Any]
     ) -> AttackOutcome:
         """Perturb the graph, unless the store has it, and look at what came out.
 
@@ -89,15 +90,15 @@ class Attacker:
             name: The attack's name, for the log.
             attack: The attack.
             attacked: The model that it runs on.
-            shaped_by: Configuration of the attack and of the attacked model.
+            cache_key: Configuration of the attack and of the attacked model.
         """
         key = {
             "graph": self._fingerprint(),
             "attacked": attacked.state,
             "budget": asdict(self.budget),
             "seed": self.seed,
-            "code": code_hash(),
-            **shaped_by,
+            **computed_by(),
+            **by_content(cache_key),
         }
         artifact, reused = self.store.get_or_compute(
             "graph", key, lambda: self._perturb(attack, attacked)

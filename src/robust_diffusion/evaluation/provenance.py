@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from robust_diffusion.arithmetic import held
+from robust_diffusion.arithmetic import active_settings
 
 PACKAGES = (
     "robust-diffusion",
@@ -65,7 +65,8 @@ def processor(device: torch.device) -> str:
     if device.type != "cpu":
         return cpu_name()
     vectors = torch.backends.cpu.get_cpu_capability()
-    return ", ".join([cpu_name(), vectors, *(f"{key}={value}" for key, value in held().items())])
+    settings = [f"{key}={value}" for key, value in active_settings().items()]
+    return ", ".join([cpu_name(), vectors, *settings])
 
 
 def revision() -> str | None:

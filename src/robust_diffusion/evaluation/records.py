@@ -99,8 +99,18 @@ def finished_record(path: str | Path, cell: str) -> Record | None:
     return None if found is None or "error" in found else found
 
 
+def reference_to(record: Record) -> Record:
+    """The line that says that an experiment asked for a cell which another run has recorded.
+
+    Args:
+        record: The cell's record, or as much of it as is known before it is run.
+    """
+    kept = ("cell", "experiment", "scale", "overrides", "directory", "job", "time")
+    return {key: record[key] for key in kept if key in record} | {"reference": True}
+
+
 def is_timing(record: Record) -> bool:
-    """Whether a cell timed a step, or was to: it has a time then, and no accuracy.
+    """True of a cell that timed a step, or was to: it has a time then, and no accuracy.
 
     Args:
         record: Of a finished cell or of one that failed.

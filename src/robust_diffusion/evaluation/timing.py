@@ -15,8 +15,8 @@ from robust_diffusion.checks import check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.cell import check_seed
+from robust_diffusion.evaluation.code import code_hash
 from robust_diffusion.evaluation.provenance import cpu_name, gpu_name
-from robust_diffusion.evaluation.trained import code_hash
 from robust_diffusion.models.hidden_step import HasHiddenStep
 from robust_diffusion.operators import current_backend
 from robust_diffusion.solver import count_evaluations
@@ -24,8 +24,8 @@ from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
 
-TIMED = "seconds.diffusion"
-"""Where a record has the median time in seconds, whichever of the two was timed."""
+MEDIAN_SECONDS = "seconds.diffusion"
+"""Path of the median time in a record, whichever of the two was timed."""
 
 
 @dataclass(frozen=True)
