@@ -7,8 +7,6 @@ from torch import nn
 from torch_geometric.data import Data
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models import GCN
-from robust_diffusion.models.edge_values import OnEdgeValues
 from robust_diffusion.training import NodeClassification
 from robust_diffusion.training.module import first_non_finite
 from tests.training.toys import DegreeLinear, Linear, Overflowing
@@ -47,22 +45,6 @@ def test_degrees_go_only_to_models_that_normalize_by_them(
         assert torch.equal(degree, view.degree)
     else:
         assert degree is None
-
-
-@pytest.mark.parametrize("degree_leak", [False, True])
-def test_a_model_on_edge_values_gets_those_of_the_view_and_their_sums(
-    make_datamodule: Callable[..., Any], degree_leak: bool
-) -> None:
-    datamodule = make_datamodule(degree_leak=degree_leak, edge_values="ids")
-    view, model = datamodule.view("train"), GCN(16, 8, 7).eval()
-    valued = NodeClassification(OnEdgeValues(model, datamodule.edge_ids), num_classes=7)
-    degree = view.valued_degree if degree_leak else None
-    expected = model(view.x, view.edge_index, view.edge_values, degree)
-    assert torch.equal(valued(view), expected)
-    # A model that does not read them trains as ever.
-    leaked = view.degree if degree_leak else None
-    plain = NodeClassification(model, num_classes=7)(view)
-    assert torch.equal(plain, model(view.x, view.edge_index, degree=leaked))
 
 
 def test_optimizer_has_every_parameter_and_the_rates() -> None:

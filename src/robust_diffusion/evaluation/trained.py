@@ -15,7 +15,7 @@ from torch import nn
 from robust_diffusion.arithmetic import held
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.hashes import state_hash
-from robust_diffusion.models.edge_values import OnEdgeValues, reads_edge_values
+from robust_diffusion.models.edge_values import with_edge_values
 from robust_diffusion.store import Artifact, ArtifactStore
 from robust_diffusion.training import Fit
 
@@ -88,8 +88,7 @@ class Trainer:
         model = build(
             in_channels=self.datamodule.num_features, out_channels=self.datamodule.num_classes
         )
-        ids = self.datamodule.edge_ids
-        return model if ids is None or not reads_edge_values(model) else OnEdgeValues(model, ids)
+        return with_edge_values(model, self.datamodule)
 
     def __call__(
         self,

@@ -43,7 +43,6 @@ class APPNP(LayerStack):
     """
 
     normalizes_by_degree = True
-    reads_edge_values = True
 
     def __init__(
         self,

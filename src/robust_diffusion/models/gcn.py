@@ -28,7 +28,6 @@ class GCN(LayerStack):
     """
 
     normalizes_by_degree = True
-    reads_edge_values = True
 
     def __init__(
         self,

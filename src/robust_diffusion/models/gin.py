@@ -32,8 +32,6 @@ class GIN(LayerStack):
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
     """
 
-    reads_edge_values = True
-
     def __init__(
         self,
         in_channels: int,

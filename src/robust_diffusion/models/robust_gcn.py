@@ -40,7 +40,6 @@ class RobustGCN(nn.Module):
     """
 
     normalizes_by_degree = True
-    reads_edge_values = True
 
     def __init__(
         self,

@@ -31,7 +31,6 @@ class LayerStack(nn.Module, ABC):
     """
 
     normalizes_by_degree = False
-    reads_edge_values = False
 
     def __init__(
         self,

@@ -13,7 +13,6 @@ from torchmetrics.functional.classification import multiclass_accuracy
 from robust_diffusion.checks import check_number
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
-from robust_diffusion.models.edge_values import OnEdgeValues
 from robust_diffusion.training.sparse_input import sparse_input
 
 
@@ -70,15 +69,9 @@ class NodeClassification(pl.LightningModule):
     def forward(self, data: Data) -> Tensor:
         """Logits of every node of a view, n x C."""
         x = self._prepared.get(id(data.x), data.x)
-        return self.model(x, data.edge_index, **self._foreign(data))  # type: ignore[no-any-return]
-
-    def _foreign(self, data: Data) -> dict[str, Tensor]:
-        """What a part of the graph has from the whole one, as far as the model takes it."""
-        valued = isinstance(self.model, OnEdgeValues)
-        taken = {"edge_values": data.edge_values} if valued and "edge_values" in data else {}
         if "degree" in data and getattr(self.model, "normalizes_by_degree", False):
-            taken["degree"] = data.valued_degree if valued else data.degree
-        return taken
+            return self.model(x, data.edge_index, degree=data.degree)  # type: ignore[no-any-return]
+        return self.model(x, data.edge_index)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Loss on the scored nodes of the train view."""
