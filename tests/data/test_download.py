@@ -342,7 +342,7 @@ def test_a_local_folder_hands_out_what_is_there(tmp_path: Path) -> None:
     local = LocalFolder(tmp_path / "grb-ring")
     assert isinstance(local, Folder)
     assert isinstance(folder(tmp_path), Folder)
-    assert "correct the path" in refusal(local)
+    assert "not found" in refusal(local)
     path = put(tmp_path)
     assert local.file(NAME) == path
     assert names(local.folder) == {NAME}

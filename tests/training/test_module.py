@@ -6,29 +6,9 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from robust_diffusion.errors import ConfigError
 from robust_diffusion.training import NodeClassification
 from robust_diffusion.training.module import first_non_finite
 from tests.training.toys import DegreeLinear, Linear, Overflowing
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "words"),
-    [
-        ("learning_rate", 0.0, "above 0"),
-        ("learning_rate", -1.0, "above 0"),
-        ("learning_rate", float("nan"), "finite"),
-        ("weight_decay", -0.5, "at least 0"),
-    ],
-)
-def test_a_rate_out_of_range_is_refused(option: str, value: float, words: str) -> None:
-    with pytest.raises(ConfigError, match=rf"training\.{option}={value}.*{words}"):
-        NodeClassification(Linear(), num_classes=7, **{option: value})
-
-
-def test_the_message_names_the_fit_that_was_configured() -> None:
-    with pytest.raises(ConfigError, match=r"^threat\.fit\.learning_rate=-1"):
-        NodeClassification(Linear(), num_classes=7, learning_rate=-1.0, key="threat.fit")
 
 
 @pytest.mark.parametrize(("model", "given"), [(Linear(), False), (DegreeLinear(), True)])

@@ -30,9 +30,9 @@ class GraphDataModule(pl.LightningDataModule):
     Args:
         source: Returns the checked graph with raw features and its split.
         name: The dataset's name in records and tables.
-        difficulty: Which of GRB's test sets is scored and attacked: easy, medium, hard or full.
-        degree_leak: Serve the degrees of the whole graph to models that normalise by degree (GRB's
-            reading) instead of cutting first (strict).
+        difficulty: GRB's test set that is scored and attacked: easy, medium, hard or full.
+        degree_leak: Serve the degrees of the whole graph to models that normalise by degree, as
+            GRB does; otherwise the graph is cut first.
         edge_values: Values of the adjacency matrix: `ones`; or `ids`, numbers of edges, as in the
             authors' code on graphs from DGL; see `models.edge_values`.
 
@@ -117,7 +117,7 @@ class GraphDataModule(pl.LightningDataModule):
 
     @property
     def split_hash(self) -> str:
-        """A short hash of the split; see `data.split.split_hash`."""
+        """Short hash of the split."""
         parts = [key for key in self.graph.to_dict() if key.startswith("index_")]
         return split_hash({key: self.graph[key].numpy() for key in parts})
 
@@ -140,12 +140,9 @@ class GraphDataModule(pl.LightningDataModule):
         """Add an attacked version of the whole graph to the test graphs.
 
         Args:
-            name: Its name, such as the attack's; not `clean`.
+            name: Its name, such as the attack's; a ConfigError if it is taken.
             x: Features of the original nodes, then of injected ones.
             edge_index: Its edges.
-
-        Raises:
-            ConfigError: The name is taken.
         """
         if name in self.test_names:
             raise ConfigError(f"attack={name}: a test graph of that name exists; name each once")
@@ -159,7 +156,7 @@ class GraphDataModule(pl.LightningDataModule):
         )
 
     def view(self, stage: Literal["train", "val", "test"]) -> Data:
-        """What a model may see at that stage."""
+        """The part of the graph that a model may see at that stage."""
         self.setup()
         return self._views[stage]
 

@@ -1,4 +1,4 @@
-"""What a model may see of a graph while it trains, validates and is tested."""
+"""The parts of a graph that a model may see in training, validation and test."""
 
 import torch
 from jaxtyping import Int
@@ -21,8 +21,8 @@ def induced_view(
         nodes: Nodes that the view keeps, sorted.
         scored: Nodes on which loss and accuracy are taken, a subset of `nodes`.
         degree_leak: Attach the degrees of the whole graph, self-loop included, as `degree`, for
-            models that normalise by it. This is GRB's reading: it normalises the whole
-            adjacency and cuts afterwards, so test degrees leak into training.
+            models that normalise by it. GRB does so: it normalises the whole adjacency and
+            cuts it then, so test degrees leak into training.
 
     Returns:
         `Data` with x, y, edge_index, mask and, of a part of the graph, `n_id`, its nodes there.

@@ -33,12 +33,7 @@ matrix of ones, GAT and the graph PDEs attend along the edges alone.
 
 
 def with_edge_values(model: nn.Module, datamodule: GraphDataModule) -> nn.Module:
-    """The model on the edge values of a graph; itself if it reads none or all of them are 1.
-
-    Args:
-        model: Any model.
-        datamodule: Serves the graph, its views and `edge_values`.
-    """
+    """The model on the edge values of a graph; itself if it reads none or all of them are 1."""
     if datamodule.edge_values == "ones" or not isinstance(model, VALUE_READERS):
         return model
     views = (datamodule.view("train"), datamodule.view("val"))
@@ -142,7 +137,8 @@ class OnEdgeValues(nn.Module):
             edge_weight: Factors of the values; 1 when absent.
             degree: As for `GCN`, edges counted; their values are summed in its place.
         """
-        values = self.values(edge_index, x.size(0))
-        weight = values if edge_weight is None else values * edge_weight
+        weight = self.values(edge_index, x.size(0))
+        if edge_weight is not None:
+            weight = weight * edge_weight
         given = {} if degree is None else {"degree": self.values.degree(degree)}
         return self.model(x, edge_index, weight, **given)  # type: ignore[no-any-return]

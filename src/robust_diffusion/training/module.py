@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torchmetrics.functional.classification import multiclass_accuracy
 
-from robust_diffusion.checks import check_number
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
 from robust_diffusion.training.sparse_input import sparse_input
@@ -26,9 +25,6 @@ class NodeClassification(pl.LightningModule):
         weight_decay: Adam's L2 penalty, at least 0.
         test_names: Names of the test graphs, in the order of the test loaders.
         key: The configuration key of the training, for messages.
-
-    Raises:
-        ConfigError: A rate out of range.
     """
 
     def __init__(
@@ -42,8 +38,6 @@ class NodeClassification(pl.LightningModule):
         key: str = "training",
     ) -> None:
         super().__init__()
-        check_number(f"{key}.learning_rate", learning_rate, above=0)
-        check_number(f"{key}.weight_decay", weight_decay, at_least=0)
         self.model = model
         self.num_classes = num_classes
         self.learning_rate = learning_rate
@@ -63,7 +57,7 @@ class NodeClassification(pl.LightningModule):
             self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
 
     def on_fit_end(self) -> None:
-        """Let go of the prepared features."""
+        """Drop the prepared features."""
         self._prepared = {}
 
     def forward(self, data: Data) -> Tensor:
@@ -119,12 +113,7 @@ class NodeClassification(pl.LightningModule):
 
 
 def first_non_finite(model: nn.Module, forward: Any) -> str:
-    """Name the first parameter or layer of `model` that is not finite in a forward pass.
-
-    Args:
-        model: The model to watch.
-        forward: Called without arguments, runs the model once.
-    """
+    """Name the first parameter or layer of `model` that is not finite in one call of `forward`."""
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             return f"parameter {name} is not finite"

@@ -257,7 +257,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_a_folder_without_files_says_which_it_needs(tmp_path: Path) -> None:
-    assert f"{tmp_path / 'adj.npz'}: not found; put the file there" in refusal(tmp_path)
+    assert f"{tmp_path / 'adj.npz'}: not found" in refusal(tmp_path)
 
 
 def test_a_pt_file_that_is_no_dictionary_says_how_to_write_one(tmp_path: Path) -> None:
