@@ -13,7 +13,6 @@ from hypothesis.extra import numpy as hnp
 from hypothesis.strategies import SearchStrategy
 from torch_geometric.data import Data
 
-from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.sources import load_custom
 from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import SPLITS, build_graph
@@ -158,20 +157,6 @@ def test_a_pyg_graph_with_masks(tmp_path: Path) -> None:
     for name in ("train", "val", "test"):
         assert read[f"index_{name}"].tolist() == splits()[name].tolist()
     assert "index_test_easy" not in read
-
-
-@pytest.mark.parametrize("arrays", [plain(**masks()), plain(**without(indices(), *[
-    f"index_test_{name}" for name in ("easy", "medium", "hard")])),
-], ids=["masks", "indices"])  # fmt: skip
-def test_a_difficulty_that_the_split_lacks_names_the_way_out(
-    tmp_path: Path, arrays: Arrays
-) -> None:
-    path = write(tmp_path, arrays)
-    served = GraphDataModule(lambda: load_custom(path), name="custom", difficulty="easy")
-    with pytest.raises(ConfigError, match=r"difficulty=easy: .* use difficulty=full"):
-        served.setup()
-    whole = GraphDataModule(lambda: load_custom(path), name="custom", difficulty="full")
-    assert whole.target_nodes.tolist() == splits()["test"].tolist()
 
 
 N = NUM_NODES
