@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -55,33 +53,6 @@ def test_constant_features_are_refused(value: float, dtype: torch.dtype) -> None
         arctan_normalize(torch.full((1000, 302), value, dtype=dtype))
 
 
-def in_one_piece(x: Tensor) -> Tensor:
-    """The formula in the order of operations in which published results were computed."""
-
-    def squash(values: Tensor) -> Tensor:
-        return ((values - mean) / std).arctan_() * (2 / math.pi)
-
-    mean = x.sum(dtype=torch.float64) / x.numel()
-    values = x[x != 0].double()
-    squares = (values - mean).square_().sum() + (x.numel() - values.numel()) * mean.square()
-    std = (squares / x.numel()).sqrt()
-    filled = x != 0
-    result = torch.empty_like(x).fill_(squash(torch.zeros_like(mean)))
-    result[filled] = squash(x[filled].double()).to(x.dtype)
-    return result
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("seed", range(5))
-def test_published_results_stay_as_they_are(dtype: torch.dtype, sparse: bool, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(50, 13, generator=generator, dtype=dtype) * 10 ** (seed - 2) + seed / 3
-    if sparse:
-        x[torch.rand(x.shape, generator=generator) < 0.9] = 0
-    assert torch.equal(arctan_normalize(x), in_one_piece(x))
-
-
 def test_the_bits_are_those_of_the_first_release() -> None:
     x = torch.tensor([[0.0, 1.0, -2.5, 0.0], [3.25, 0.0, 0.0, 0.1], [0.0, -0.7, 12.0, 1e-3]])
     assert arctan_normalize(x).view(torch.int32).tolist() == [
@@ -130,16 +101,6 @@ def test_a_raw_value_comes_back(scale: FeatureScale, deviations: list[float]) ->
         # The 2: rounding happens on the way there and on the way back.
         bound = 2 * eps * ((1 + t.square()) * scale.std + x.double().abs() + abs(scale.mean))
         assert ((back.double() - x.double()).abs() <= bound).all()
-
-
-@given(scales, st.lists(st.floats(-10, 10), min_size=1, max_size=20))
-def test_in_float64_the_round_trip_is_exact_to_1e12(
-    scale: FeatureScale, deviations: list[float]
-) -> None:
-    x = graph_of_values(scale, deviations)
-    back = scale.denormalize(scale.normalize(x))
-    size = abs(scale.mean) + scale.std
-    torch.testing.assert_close(back, x, rtol=1e-12, atol=1e-12 * size)
 
 
 @given(scales, st.lists(st.floats(-0.9999, 0.9999), min_size=1, max_size=20))

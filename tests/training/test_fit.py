@@ -27,6 +27,7 @@ Make = Callable[..., Any]
         ("patience", 0, "whole number of at least 1"),
         ("min_delta", -1.0, "at least 0"),
         ("learning_rate", 0.0, "above 0"),
+        ("learning_rate", float("nan"), "finite"),
         ("weight_decay", -1.0, "at least 0"),
     ],
 )

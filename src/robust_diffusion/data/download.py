@@ -1,10 +1,10 @@
-"""The files of a dataset: found where they should be, or downloaded once; verified either way."""
+"""Files of a dataset, found in its folder or downloaded once, and verified."""
 
 import contextlib
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -13,7 +13,7 @@ import pooch
 import requests
 from filelock import FileLock
 
-from robust_diffusion.data.files import UNREADABLE, check_archive
+from robust_diffusion.data.files import UNREADABLE, check_archive, require
 from robust_diffusion.errors import DataError
 from robust_diffusion.files import written_whole
 from robust_diffusion.hashes import file_hash
@@ -29,13 +29,13 @@ State = Literal["present", "missing", "damaged"]
 
 @dataclass(frozen=True)
 class FileStatus:
-    """What is known of one file.
+    """State of one file.
 
     Args:
-        path: Where it is, or belongs.
+        path: Its place, whether it is there or not.
         state: `present` and verified, `missing`, or `damaged`.
-        sha256: Of the content, if there is any.
-        detail: What is wrong, or nothing.
+        sha256: Hash of the content, if there is any.
+        detail: The damage, or the mirrors of a missing file.
     """
 
     path: Path
@@ -46,46 +46,33 @@ class FileStatus:
 
 @runtime_checkable
 class Folder(Protocol):
-    """A folder whose files can be asked for by name."""
+    """A folder that hands out the paths of its files by name."""
 
     @property
     def folder(self) -> Path:
-        """Where the files are."""
+        """Path of the folder."""
 
     def file(self, name: str) -> Path:
-        """Path of a file that is there.
-
-        Raises:
-            DataError: It is not, and cannot be had.
-        """
+        """Path of a file that exists, or a DataError."""
 
     def keep_hashes(self) -> None:
-        """Told when a graph was made of the files that were asked for."""
+        """Called when the files handed out have made a graph."""
 
 
 @dataclass(frozen=True)
 class LocalFolder:
-    """A user's own folder: nothing is downloaded, no hash is kept.
-
-    Args:
-        folder: Its path.
-    """
+    """A user's own folder: nothing is downloaded, no hash is kept."""
 
     folder: Path
 
     def file(self, name: str) -> Path:
-        """Path of a file that is there.
-
-        Raises:
-            DataError: It is not.
-        """
+        """Path of a file that exists, or a DataError."""
         path = self.folder / name
-        if not path.is_file():
-            raise DataError(f"{path}: not found; put the file there or correct the path")
+        require(path)
         return path
 
     def keep_hashes(self) -> None:
-        """None is kept."""
+        """Nothing: no hash is kept."""
 
 
 class DatasetFolder:
@@ -122,13 +109,10 @@ class DatasetFolder:
         return list(self._files)
 
     def file(self, name: str) -> Path:
-        """Path of a file that is there and verified, downloaded if need be.
-
-        Args:
-            name: One of `names`.
+        """Path of a verified file, downloaded if need be.
 
         Raises:
-            DataError: It is missing and cannot be had, or it is not what it should be.
+            DataError: It is missing and cannot be downloaded, or it has another hash.
         """
         path = self.folder / name
         if not path.is_file():
@@ -138,7 +122,7 @@ class DatasetFolder:
 
     def status(self) -> list[FileStatus]:
         """State of every file; nothing is downloaded or written."""
-        return [self._status(name) for name in self._files]
+        return [self._status(name) for name in self.names]
 
     def _status(self, name: str) -> FileStatus:
         path = self.folder / name
@@ -151,7 +135,7 @@ class DatasetFolder:
             problem = f"its sha256 should be {expected}"
         return FileStatus(path, "damaged" if problem else "present", found, problem or "")
 
-    def _urls(self, name: str) -> Sequence[str]:
+    def _urls(self, name: str) -> list[str]:
         return list(self._files[name].get("urls") or [])
 
     def _expected(self, name: str) -> str | None:
@@ -159,17 +143,13 @@ class DatasetFolder:
         return known or self._recorded().get(name)
 
     def _recorded(self) -> dict[str, str]:
+        path = self.folder / HASHES
         try:
-            recorded = json.loads((self.folder / HASHES).read_text(encoding="utf-8"))
+            return dict(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"{self.folder / HASHES}: cannot be read ({error}); delete it"
-            ) from error
-        if not isinstance(recorded, dict):
-            raise DataError(f"{self.folder / HASHES}: is not a table of hashes; delete it")
-        return recorded
+        except (OSError, TypeError, ValueError) as error:
+            raise DataError(f"{path}: cannot be read ({error}); delete it") from error
 
     def _compare(self, name: str) -> None:
         path = self.folder / name
@@ -186,7 +166,7 @@ class DatasetFolder:
             )
 
     def keep_hashes(self) -> None:
-        """Record the hashes of the files asked for, which have turned out to be good."""
+        """Record the hashes of the files handed out, which have made a graph."""
         if not self._unrecorded:
             return
         # A folder that cannot be written, such as a shared one, keeps no hashes of its own.
@@ -230,8 +210,8 @@ class DatasetFolder:
 
 
 def _download(url: str, path: Path, sha256: str | None) -> str | None:
-    """Fetch, check, and only then give it its name; return what went wrong, if anything."""
-    # Its own report of every address and hash says nothing that ours does not.
+    """Fetch to a temporary name, check, and rename; return what went wrong, if anything."""
+    # pooch would log every address and hash once more.
     pooch.get_logger().setLevel(logging.WARNING)
     try:
         with written_whole(path, locked=True) as part:
@@ -263,7 +243,7 @@ def _download(url: str, path: Path, sha256: str | None) -> str | None:
 
 
 def _unusable(path: Path, suffix: str | None = None) -> str | None:
-    """Why the content cannot be a data file, or `None`."""
+    """The reason why the content cannot be a data file, or `None`."""
     with path.open("rb") as file:
         start = file.read(512).lstrip()
     if not start:

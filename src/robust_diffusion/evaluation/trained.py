@@ -15,7 +15,7 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation.code import code_hash
 from robust_diffusion.evaluation.content import by_content
 from robust_diffusion.hashes import state_hash
-from robust_diffusion.models.edge_values import OnEdgeValues, reads_edge_values
+from robust_diffusion.models.edge_values import with_edge_values
 from robust_diffusion.store import Artifact, ArtifactStore
 from robust_diffusion.training import Fit
 
@@ -71,8 +71,7 @@ class ModelTraining:
         model = build(
             in_channels=self.datamodule.num_features, out_channels=self.datamodule.num_classes
         )
-        ids = self.datamodule.edge_ids
-        return model if ids is None or not reads_edge_values(model) else OnEdgeValues(model, ids)
+        return with_edge_values(model, self.datamodule)
 
     def __call__(
         self,

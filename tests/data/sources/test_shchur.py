@@ -84,10 +84,8 @@ def test_a_missing_array_is_named(tmp_path: Path, key: str) -> None:
 
 SMALL = sp.csr_matrix((3, 4), dtype=np.float32)
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "adjacency not square": (csr_parts(SMALL, "adj"), "(3, 4)"),
     "adjacency of words": ({"adj_data": np.full(len(EDGES), "1")}, "type <U1"),
     "adjacency complex": ({"adj_data": np.full(len(EDGES), 1j)}, "type complex128"),
-    "adjacency NaN": ({"adj_data": np.full(len(EDGES), np.nan)}, "NaN"),
     "adjacency beyond": ({"adj_indices": np.full(len(EDGES), 20)}, "cannot be read"),
     "adjacency fractional": ({"adj_indices": np.full(len(EDGES), 0.5)}, "type float64"),
     "adjacency without nodes": (csr_parts(sp.csr_matrix((0, 0)), "adj"), "no nodes"),
@@ -95,11 +93,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "features too wide": ({"attr_shape": np.array([NUM_NODES, 2**60])}, "cannot be read"),
     "features complex": ({"attr_data": shchur_arrays()["attr_data"] * 1j}, "complex64"),
     "features NaN": ({"attr_data": shchur_arrays()["attr_data"] * np.nan}, "not finite"),
-    "features beyond float32": (
-        {"attr_data": np.full(shchur_arrays()["attr_data"].size, 1e39)},
-        "not finite",
-    ),
-    "labels with a gap": ({"labels": np.arange(NUM_NODES) % 4 * 2}, "label 6"),
     "labels one short": ({"labels": np.zeros(NUM_NODES - 1, int)}, "(19,)"),
     "too few nodes": (
         csr_parts(SMALL[:, :3], "adj") | csr_parts(SMALL, "attr") | {"labels": np.arange(3)},
