@@ -43,21 +43,6 @@ def edge_index() -> Tensor:
     return random_edges(symmetric=True)[0]
 
 
-@pytest.mark.parametrize("cls", ALL_FLOWS)
-@pytest.mark.parametrize(
-    ("hidden", "num_layers"), [(6, 1), (6, 3), ([], 1), ([4], 2), ([4, 8, 2], 4)]
-)
-def test_shapes(
-    cls: type[Flow], hidden: int | list[int], num_layers: int, edge_index: Tensor
-) -> None:
-    model = build(cls, hidden_channels=hidden, num_layers=num_layers)
-    widths = [layer.linear.out_features for layer in model.layers]
-    expected = [hidden] * (num_layers - 1) if isinstance(hidden, int) else hidden
-    assert widths == [*expected, CLASSES]
-    assert [layer.flow.channels for layer in model.layers] == widths
-    assert model(random_signal(), edge_index).shape == (NODES, CLASSES)
-
-
 def test_equals_the_dense_model(edge_index: Tensor) -> None:
     model = build(Heat, num_layers=2, solver={"method": "euler", "num_steps": 2})
     dense = oracles.adjacency(
@@ -153,14 +138,18 @@ def test_rewiring_draws_a_new_graph_in_each_layer(edge_index: Tensor) -> None:
 @pytest.mark.parametrize("cls", ALL_FLOWS)
 def test_the_adjoint_gives_the_gradient_by_edge_weights(cls: type[Flow]) -> None:
     edge_index, weight = random_edges()
-    gradients = []
+    found = []
     for adjoint in (False, True):
         model = build(cls, num_layers=2, solver={"adjoint": adjoint, "num_steps": 8})
         logits = model(random_signal(), edge_index, weight.requires_grad_())
         loss = (logits * random_signal(1, CLASSES)).sum()
-        gradients.append(torch.autograd.grad(loss, weight)[0])
-    assert (gradients[0] != 0).all()
-    torch.testing.assert_close(*gradients, rtol=1e-2, atol=1e-4)
+        found.append((logits, torch.autograd.grad(loss, weight)[0]))
+    (logits, gradient), (by_adjoint, adjoint) = found
+    assert (gradient != 0).all()
+    torch.testing.assert_close(by_adjoint, logits)
+    torch.testing.assert_close(
+        adjoint, gradient, rtol=1e-3, atol=1e-3 * gradient.abs().max().item()
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,13 +218,6 @@ def test_heat_freezes_the_attention_of_each_layers_initial_state(edge_index: Ten
         torch.testing.assert_close(graph.weight, layer.flow.attention(initial, plain))
         assert last is graph
     assert not torch.allclose(logits, build(Heat, num_layers=2)(x, edge_index))
-
-
-def test_adjoint_does_not_change_the_logits(edge_index: Tensor) -> None:
-    x = random_signal()
-    torch.testing.assert_close(
-        build(solver={"adjoint": True})(x, edge_index), build()(x, edge_index)
-    )
 
 
 @pytest.mark.parametrize("cls", ALL_FLOWS)
