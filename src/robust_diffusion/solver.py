@@ -53,7 +53,7 @@ class Solver:
             explicit_adams, implicit_adams (fixed_adams is its old name). Adaptive: dopri5, dopri8,
             bosh3, fehlberg2, adaptive_heun, scipy_solver (SciPy's RK45).
         num_steps: Number of equal steps on the integration period, at least 1; for fixed-step
-            methods only. The paper's tau, see notes in `docs/readings.md`.
+            methods only. The paper's tau, see notes in `docs/variants.md`.
         rtol: Relative tolerance, positive; for adaptive methods only.
         atol: Absolute tolerance, positive; for adaptive methods only.
         adjoint: Differentiate by the adjoint equation, in memory that does not grow with the
