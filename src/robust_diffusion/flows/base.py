@@ -8,12 +8,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from robust_diffusion.checks import check_choice, check_number
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows.attention import AttentionKind, build_attention
 from robust_diffusion.operators import (
     GradientNorm,
     Graph,
     Modulation,
-    edge_softmax,
+    edge_modulation,
     gradient_norm,
     kernels_for,
     modulated_diffusion,
@@ -27,6 +28,18 @@ class Flow(nn.Module, ABC):
 
     To add a flow, write one such class in `flows/<name>.py` and one `conf/flow/<name>.yaml`.
 
+    A flow of Z(0), such as one with a source, lets the graph carry it, here with a learned rate::
+
+        def prepare(self, z, graph):
+            return graph.carrying(initial=z)
+
+        def forward(self, t, z, graph):
+            source = graph.carried["initial"] - z
+            return spmm(self.edge_weights(z, graph), z, graph) - z + self.rate * source
+
+    Parameters are `nn.Parameter` attributes, constants are buffers. Any other tensor kept on the
+    flow is refused: the next solve would still see it, and the adjoint would lose its gradient.
+
     Args:
         channels: Width d of the node features.
         t_end: End of the integration period [0, t_end], at least 0, in units of diffusion time.
@@ -39,6 +52,20 @@ class Flow(nn.Module, ABC):
         super().__init__()
         self.channels = channels
         self.t_end = check_number("flow.t_end", t_end, at_least=0)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse a tensor that is neither a parameter nor a buffer.
+
+        Raises:
+            ConfigError: It is.
+        """
+        if isinstance(value, Tensor) and name not in {*self._parameters, *self._buffers}:
+            if not isinstance(value, nn.Parameter):
+                raise ConfigError(
+                    f"{type(self).__name__}.{name}: a flow keeps no tensor between calls; return "
+                    f"graph.carrying({name}=...) from prepare, or use register_buffer"
+                )
+        super().__setattr__(name, value)
 
     @abstractmethod
     def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
@@ -55,7 +82,11 @@ class Flow(nn.Module, ABC):
         return self.edge_weights(z, graph)
 
     def prepare(self, z: Float[Tensor, "n d"], graph: Graph) -> Graph:
-        """Graph that the flow runs on from the initial state `z`; the given one by default."""
+        """Graph that the flow runs on from the initial state `z`; the given one by default.
+
+        Called once per solve. What depends on `z`, on the edge weights or on parameters goes into
+        the graph's weights or into `graph.carrying(name=tensor)`.
+        """
         return graph
 
     def resample(self) -> None:
@@ -201,7 +232,7 @@ class ModulatedFlow(AttentionFlow):
         """A * B: attention times edge modulation."""
         attention = self.attention(z, graph)
         scores = self.modulation_scores(self.norm(z, attention, graph).reciprocal(), graph)
-        return attention * edge_softmax(scores[:, None], graph).squeeze(1)  # type: ignore[no-any-return]
+        return attention * edge_modulation(scores, graph)  # type: ignore[no-any-return]
 
     def forward(
         self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
