@@ -19,10 +19,10 @@ from robust_diffusion.flows import Flow
 from robust_diffusion.flows.replay import recompute_contexts
 from robust_diffusion.integrators import (
     METHODS,
-    CutOff,
     RightHandSide,
     StepUnderflowError,
     checked,
+    cut_off,
     solve_adaptive,
     solve_fixed_step,
 )
@@ -156,8 +156,7 @@ class Solver:
             inputs = (*parameters, weight, *carried)
             return self.integrate(partial(flow, graph=cut), z, flow.t_end, inputs)
 
-        given = (z, graph.weight, *graph.carried.values())
-        return CutOff.apply(solve, parameters, *given, *parameters)  # type: ignore[no-any-return, no-untyped-call]
+        return cut_off(solve, (z, graph.weight, *graph.carried.values()), parameters)
 
     def integrate(
         self, rhs: RightHandSide, z: Tensor, t_end: float, parameters: Sequence[Tensor] = ()

@@ -11,14 +11,24 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.integrators.fixed_step import RightHandSide
 
 
-class CutOff(torch.autograd.Function):
-    """A solve that sees tensors of a graph of gradients as leaves.
+def cut_off(
+    solve: Callable[..., Tensor], inputs: Sequence[Tensor], parameters: Sequence[Tensor]
+) -> Tensor:
+    """A solve that sees its inputs, tensors of a graph of gradients, as leaves.
 
     The adjoint asks an evaluation for the gradients by all of its inputs at once. Where one input
     is made from another, as a flow's source is from its own parameters, part of the gradient would
     come twice: once inside the evaluation, and once more on the way back from the first input.
-    """
 
+    Args:
+        solve: Takes the inputs; its derivative depends on them and on the parameters alone.
+        inputs: The state, and whatever else was computed before.
+        parameters: Leaves already.
+    """
+    return _CutOff.apply(solve, parameters, *inputs, *parameters)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _CutOff(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, solve: Callable[..., Tensor], parameters: Sequence[Tensor], *inputs: Tensor

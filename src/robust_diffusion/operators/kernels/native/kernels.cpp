@@ -27,10 +27,6 @@ Modulation modulation_of(const Options& o) {
           Real(o.ceiling), o.residual != 0, o.channels};
 }
 
-// The two factors of a weight; see `edge_modulation` in operators/diffusion.py.
-inline Real emphasis(Real weight) { return weight > 1 ? weight : Real(1); }
-inline Real share(Real weight) { return weight > 1 ? Real(1) : weight; }
-
 // Through the diffusion and the softmax of B: gradients by the attention, the scores of B and g_u.
 // d_z keeps the sum of A_uv (z_v - z_u), and pull[e, 0] is what flows along an edge.
 void modulation_backward(const Edges& g, int64_t first, int64_t last, const Modulation& m,
