@@ -66,6 +66,8 @@ def test_an_installed_package_counts_alone(
     texts = {"installed/__init__.py": "import beside", "beside.py": ""}
     write({f"site-packages/{name}": text for name, text in texts.items()})
     assert list(user_code({"a": {"_target_": "installed.MyFlow"}})) == ["installed"]
+    write({"mine.py": "import installed"})
+    assert list(user_code({"a": {"_target_": "mine.MyFlow"}})) == ["mine"]
 
 
 @pytest.mark.parametrize("changed", ["own/__init__.py", "own/mine.py", "own/base.py"])
