@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 import torch
@@ -57,6 +58,18 @@ TINY_ATTACKS = [
 ]
 
 
+CASES = 3
+"""Cases of a parametrised test that `--fast` keeps."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fast",
+        action="store_true",
+        help=f"leave out slow tests, and of each other one all but {CASES} cases",
+    )
+
+
 def pytest_configure() -> None:
     # A busy machine is slow, not wrong; what hangs runs into pytest's own limit.
     slow_or_not = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -67,7 +80,27 @@ def pytest_configure() -> None:
         os.environ["ROBUST_DIFFUSION_DATA"] = str(Path(data).resolve())
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _sampled(items: list[pytest.Item]) -> list[pytest.Item]:
+    """All tests but the slow ones, each with a few of its cases, spread over all of them.
+
+    The first one depends on the test's name: between them, the tests of a contract try every case.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not item.get_closest_marker("slow"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = set()
+    for test, of_test in cases.items():
+        first, count = crc32(test.encode()), len(of_test)
+        kept |= {of_test[(first + i * count // CASES) % count] for i in range(CASES)}
+    return [item for item in items if item in kept]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--fast"):
+        kept = _sampled(items)
+        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+        items[:] = kept
     data = os.environ.get("ROBUST_DIFFUSION_DATA")
     lacking = {}
     if not torch.cuda.is_available():
