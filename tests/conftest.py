@@ -80,7 +80,7 @@ def pytest_configure() -> None:
         os.environ["ROBUST_DIFFUSION_DATA"] = str(Path(data).resolve())
 
 
-def _sampled(items: list[pytest.Item]) -> list[pytest.Item]:
+def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
     """All tests but the slow ones, each with a few of its cases, spread over all of them.
 
     The first one depends on the test's name: between them, the tests of a contract try every case.
@@ -98,7 +98,7 @@ def _sampled(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--fast"):
-        kept = _sampled(items)
+        kept = sampled(items)
         config.hook.pytest_deselected(items=list(set(items) - set(kept)))
         items[:] = kept
     data = os.environ.get("ROBUST_DIFFUSION_DATA")
