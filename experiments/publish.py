@@ -21,7 +21,7 @@ import pandas as pd
 
 from robust_diffusion.commands.records import FIDELITIES, read_chosen
 from robust_diffusion.errors import RobustDiffusionError
-from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.evaluation.records import Record, latest_by_cell, reference_to
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.agreement import render_agreement
 from robust_diffusion.paper.claims import (
@@ -124,7 +124,7 @@ def publishable(records: list[Record]) -> Iterator[Record]:
             written.add(cell)
             yield _without_places(latest[cell])
         if not first or experiment != latest[cell]["experiment"]:
-            yield _without_places(_reference(line))
+            yield _without_places(reference_to(line))
 
 
 def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
@@ -191,12 +191,6 @@ def _compressed(records: Iterable[Record]) -> bytes:
     lines = "".join(json.dumps(record, sort_keys=True) + "\n" for record in records)
     # Without the time of compression, so that the same records are the same file.
     return gzip.compress(lines.encode(), mtime=0)
-
-
-def _reference(record: Record) -> Record:
-    """The line of an experiment that asked for a cell, of which another run left the record."""
-    kept = ("cell", "experiment", "scale", "overrides", "directory", "job", "time")
-    return {key: record[key] for key in kept if key in record} | {"reference": True}
 
 
 def _without_places(node: Any) -> Any:
