@@ -71,6 +71,7 @@ def test_a_killed_sweep_is_taken_up_where_it_was(
     assert "4 of 4 cells done" in out
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_is_taken_up_where_it_was(
     cli: Callable[..., Any], tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +114,7 @@ def test_force_repeats_what_is_done(cli: Callable[..., Any], tiny_clean: list[st
     assert repeated["reused"] == []
 
 
+@pytest.mark.slow
 def test_a_failed_cell_is_tried_again(cli: Callable[..., Any], tiny_clean: list[str]) -> None:
     broken = cli("-m", "flow=heat", *tiny_clean, "training.learning_rate=1e30")
     again = cli("-m", "flow=heat", *tiny_clean, "training.learning_rate=1e30")

@@ -73,6 +73,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return Sweep(tmp_path_factory.mktemp("elsewhere"), TINY_SWEEP)
 
 
+@pytest.mark.slow
 def test_sweep_ends_in_a_table_of_flows_and_graphs(sweep: Sweep) -> None:
     assert sweep.done.returncode == 0, sweep.done.stderr
     title, *lines = [line for line in sweep.done.stdout.splitlines() if line.strip()]
@@ -134,6 +135,7 @@ def test_single_run_prints_its_row(cli: Cli, tiny: list[str]) -> None:
     assert len(outcome.records) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("swept", "key", "rows"),
     [
@@ -160,6 +162,7 @@ def test_seeds_make_the_spread(cli: Cli, tiny_clean: list[str]) -> None:
     assert [record["seed"] for record in outcome.records] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_same_seed_same_result(cli: Cli, tiny: list[str]) -> None:
     cli("flow=beltrami", "seed=4", *tiny)
     first, second = cli("--force", "flow=beltrami", "seed=4", *tiny).records
