@@ -61,12 +61,15 @@ TINY_ATTACKS = [
 CASES = 3
 """Cases of a parametrised test that `--fast` keeps."""
 
+LEFT_OUT = ("slow", "gpu", "browser")
+"""Markers of the tests that `--fast` leaves out."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fast",
         action="store_true",
-        help=f"leave out slow tests, and of each other one all but {CASES} cases",
+        help=f"at most {CASES} cases of each test, and none marked {', '.join(LEFT_OUT)}",
     )
 
 
@@ -81,13 +84,13 @@ def pytest_configure() -> None:
 
 
 def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
-    """All tests but the slow ones, each with a few of its cases, spread over all of them.
+    """All tests but those left out, each with a few of its cases, spread over all of them.
 
-    The first one depends on the test's name: between them, the tests of a contract try every case.
+    The first case depends on the test's name, so the tests of a contract together try every case.
     """
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if not item.get_closest_marker("slow"):
+        if not any(map(item.get_closest_marker, LEFT_OUT)):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     kept = set()
     for test, of_test in cases.items():

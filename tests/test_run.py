@@ -73,7 +73,6 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return Sweep(tmp_path_factory.mktemp("elsewhere"), TINY_SWEEP)
 
 
-@pytest.mark.slow
 def test_sweep_ends_in_a_table_of_flows_and_graphs(sweep: Sweep) -> None:
     assert sweep.done.returncode == 0, sweep.done.stderr
     title, *lines = [line for line in sweep.done.stdout.splitlines() if line.strip()]
