@@ -73,9 +73,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # A busy machine is slow, not wrong; what hangs runs into pytest's own limit.
-    slow_or_not = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    slow_or_not = settings(
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        max_examples=20 if config.getoption("--fast") else 100,
+    )
     settings.register_profile("slow_or_not", slow_or_not)
     settings.load_profile("slow_or_not")
     # Tests run in folders of their own, so a relative path would lead nowhere.
