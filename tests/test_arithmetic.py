@@ -126,6 +126,7 @@ assert (layer.weight.grad.numpy() == d_y.T @ x.detach().numpy()).all()
 """)
 
 
+@pytest.mark.slow
 def test_roots_are_those_that_the_standard_demands() -> None:
     in_portable_arithmetic("""
 import numpy as np, torch

@@ -53,6 +53,7 @@ def test_a_figure_says_what_shaped_it(built: BuiltFigure) -> None:
         assert found["intra_edges"] + found["inter_edges"] == 2 * panel["edges"]
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_picture_from_the_store(
     smoke: list[str], built: BuiltFigure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +68,7 @@ def test_the_same_seed_is_the_same_picture_from_the_store(
     assert again.stem == built.stem
 
 
+@pytest.mark.slow
 def test_figures_of_other_panels_or_options_have_other_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
