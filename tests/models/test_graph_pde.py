@@ -116,7 +116,8 @@ def test_rewiring_draws_a_new_graph_in_each_layer(edge_index: Tensor) -> None:
     graphs: list[list[list[int]]] = []
     for layer in model.layers:
         layer.flow.register_forward_pre_hook(
-            lambda _, inputs: graphs.append(inputs[2].edge_index.tolist())
+            lambda _, given, named: graphs.append((*given, *named.values())[2].edge_index.tolist()),
+            with_kwargs=True,
         )
     model(random_signal(), edge_index)
     assert len(graphs) == 3 * 4  # layers x evaluations of one RK4 step
@@ -196,7 +197,9 @@ def test_heat_freezes_each_layers_initial_attention(edge_index: Tensor) -> None:
     x = random_signal()
     seen: list[tuple[Tensor, ...]] = []
     for layer in model.layers:
-        layer.flow.register_forward_pre_hook(lambda _, inputs: seen.append(inputs))
+        layer.flow.register_forward_pre_hook(
+            lambda _, given, named: seen.append((*given, *named.values())), with_kwargs=True
+        )
     logits = model(x, edge_index)
     assert len(seen) == 2 * 4
     for i, layer in enumerate(model.layers):
