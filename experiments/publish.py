@@ -27,7 +27,7 @@ from robust_diffusion.errors import DataError, RobustDiffusionError
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.claims import (
-    PrintedEvidence,
+    PublishedEvidence,
     RecordedEvidence,
     judge,
     load_claims,
@@ -220,7 +220,7 @@ def views(records: list[Record], replaced: list[Record]) -> Iterable[tuple[Path,
         fidelity: [judge(claim, evidence, claims) for claim in claims.claims.values()]
         for fidelity, evidence in recorded.items()
     }
-    printed = [judge(claim, PrintedEvidence(), claims) for claim in claims.claims.values()]
+    printed = [judge(claim, PublishedEvidence(), claims) for claim in claims.claims.values()]
     verdicts = side_by_side(judged, printed)
     yield RESULTS / "claims.md", _in_markdown(VERDICTS, verdicts, left=len(verdicts.columns))
     readings = {fidelity: build_tables(records, fidelity=fidelity) for fidelity in FIDELITIES}

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from robust_diffusion.paper.claims.evidence import PrintedEvidence, RecordedEvidence, Sample
+from robust_diffusion.paper.claims.evidence import PublishedEvidence, RecordedEvidence, Sample
 from robust_diffusion.paper.claims.group import group
 from tests.paper.claims.synthetic import records_of
 from tests.paper.records import finished, timed
@@ -96,7 +96,7 @@ def test_spread_is_the_distance_from_the_median() -> None:
 
 
 def test_the_papers_own_numbers() -> None:
-    sample = PrintedEvidence().sample(WANTED)
+    sample = PublishedEvidence().sample(WANTED)
     assert sample.moments is not None
     assert (sample.moments.mean, sample.moments.variance) == pytest.approx((38.10, 2.48**2))
     assert sample.count == 5
@@ -104,7 +104,7 @@ def test_the_papers_own_numbers() -> None:
 
 
 def test_what_the_paper_does_not_print_is_not_there() -> None:
-    printed = PrintedEvidence()
+    printed = PublishedEvidence()
     dash = {"experiment": "table-1", "dataset": "pubmed", "attack": "speit", "model": "gcn_svd"}
     assert printed.sample(group(dash)).count == 0
     assert printed.sample(group({"experiment": "table-1", "measure": "nfe", **GAT})).count == 0

@@ -9,7 +9,7 @@ from robust_diffusion.paper.claims import (
     Claim,
     Claims,
     Judgement,
-    PrintedEvidence,
+    PublishedEvidence,
     RecordedEvidence,
     judge,
     load_claims,
@@ -354,7 +354,7 @@ EVERY = load_claims()
 
 @pytest.mark.parametrize("name", EVERY.claims)
 def test_records_with_the_papers_moments_have_the_papers_effects(name: str) -> None:
-    wanted, printed = EVERY.claims[name], PrintedEvidence()
+    wanted, printed = EVERY.claims[name], PublishedEvidence()
     groups = {group for member in wanted.members() for group in member.groups}
     cells_: dict[Any, dict[str, list[float]]] = {}
     for group in groups:
@@ -379,7 +379,7 @@ def test_records_with_the_papers_moments_have_the_papers_effects(name: str) -> N
 
 
 def test_the_papers_own_tables_do_not_carry_every_sentence() -> None:
-    verdicts = {n: judge(c, PrintedEvidence(), EVERY).verdict for n, c in EVERY.claims.items()}
+    verdicts = {n: judge(c, PublishedEvidence(), EVERY).verdict for n, c in EVERY.claims.items()}
     assert verdicts["lipschitz-helps"] == "supported"
     assert verdicts["topology-hurts-less-than-features"] == "supported"
     assert verdicts["robustness-falls-with-p"] == "supported"

@@ -63,7 +63,7 @@ def test_a_row_without_data_holds_no_number() -> None:
     assert (row["effect [95 % CI]"], row["g"], row["p"], row["n"]) == ("-", "-", "-", "0")
 
 
-def test_readings_stand_side_by_side_where_either_decides() -> None:
+def test_variants_stand_side_by_side_where_either_decides() -> None:
     up, down = judged(beltrami=60, gat=40, gin=40), judged(beltrami=30, gat=40, gin=40)
     frame = side_by_side({"paper": [up, judged()], "released": [down, judged()]}, [judged(), up])
     assert frame.to_dict("records") == [
@@ -71,7 +71,7 @@ def test_readings_stand_side_by_side_where_either_decides() -> None:
             "The paper's words": "a is better (better)",
             "paper": "✓ +20.0",
             "released": "✗ −10.0",
-            "print": "-",
+            "published": "-",
         }
     ]
 

@@ -1,4 +1,4 @@
-"""Does a measure rise from level to level?"""
+"""Test of a trend from level to level."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Stratum = Mapping[float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Trend:
-    """How far a measure goes along with its levels.
+    """Concordance of a measure with its levels.
 
     Args:
         concordance: Pairs of different levels in order less those out of order, over their
@@ -44,11 +44,10 @@ def jonckheere(
 
     Args:
         strata: Per stratum, the values at each level, by seed.
-        blocks: Per stratum its block; those of one block and size are permuted alike, so that what
-            belongs together, such as one model's accuracies on several graphs, stays together.
-            Without them, each stratum by itself.
+        blocks: Block of each stratum; those of one block and size are permuted alike, which keeps
+            one model's accuracies on several graphs together. Without them, each by itself.
         rounds: Number of random permutations.
-        seed: Of the permutations.
+        seed: Seed of the permutations.
     """
     observed, pairs = 0.0, 0
     drawn = np.zeros(rounds)
