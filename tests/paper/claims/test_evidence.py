@@ -49,7 +49,7 @@ def test_a_reference_brings_the_record_of_another_experiment() -> None:
     assert recorded(*made, *smoke).count == 0
 
 
-def test_a_failed_cell_is_no_value_and_its_repetition_is() -> None:
+def test_a_failed_cell_counts_once_repeated() -> None:
     good = records_of("table-1", GAT, {"speit": VALUES})
     failed = [{k: v for k, v in r.items() if k != "accuracy"} | {"error": "no"} for r in good]
     assert recorded(*failed).count == 0
@@ -103,7 +103,7 @@ def test_the_papers_own_numbers() -> None:
     assert not sample.values
 
 
-def test_what_the_paper_does_not_print_is_not_there() -> None:
+def test_unpublished_numbers_are_empty_samples() -> None:
     printed = PublishedEvidence()
     dash = {"experiment": "table-1", "dataset": "pubmed", "attack": "speit", "model": "gcn_svd"}
     assert printed.sample(group(dash)).count == 0

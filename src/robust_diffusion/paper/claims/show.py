@@ -21,7 +21,7 @@ def as_frame(judgements: Sequence[Judgement], published: Sequence[Judgement]) ->
     for judgement, own in zip(judgements, published, strict=True):
         estimate, p = judgement.estimate, judgement.p
         g = None if estimate is None else estimate.hedges_g
-        verdict = judgement.verdict
+        verdict: str = judgement.verdict
         if judgement.absent and estimate is not None:
             verdict = f"{verdict} (no data: {', '.join(judgement.absent)})"
         rows.append(
@@ -128,7 +128,7 @@ def _in_short(judgement: Judgement) -> str:
 
 def _rests_on(judgement: Judgement) -> str:
     """Number of statements in each state, and the one with the weakest evidence."""
-    states = Counter(finding.state for finding in judgement.findings)
+    states = Counter[str](finding.state for finding in judgement.findings)
     counted = [f"{states['holds']} of {len(judgement.findings)} hold"]
     others = ("undecided", "contradicted", "no data")
     counted += [f"{states[state]} {state}" for state in others if states[state]]

@@ -61,7 +61,7 @@ def table_dashboard(number: int, *, scale: str = "full", fidelity: str = "paper"
         raise ConfigError(f"--table {number}: shows the configuration, so no run has logged it")
     lines = [p.at(row, column) for p in layout.parts for row in p.rows for column in p.columns]
     paths = _distinguishing(lines)
-    sections = (TIMED,)
+    sections: tuple[Section, ...] = (TIMED,)
     if layout.kind != "time":
         graphs = dict.fromkeys(line.printed["attack"] for line in lines)
         sections = _sections([graph for graph in graphs if graph != CLEAN])

@@ -109,8 +109,9 @@ def draw_panels(panels: Sequence[Panel], weight_name: str, *, warning: str = "")
 
 def _draw(axis: Axes, panel: Panel, ordered: Float[ndarray, " _"], classes: Sequence[int]) -> None:
     # The share of all weights that are smaller, ties half.
-    ranks = sum(np.searchsorted(ordered, panel.weight, side) for side in ("left", "right"))
-    darkness = ranks / (2 * ordered.size)
+    below = np.searchsorted(ordered, panel.weight, "left")
+    up_to = np.searchsorted(ordered, panel.weight, "right")
+    darkness = (below + up_to) / (2 * ordered.size)
     order = np.argsort(darkness, kind="stable")  # the dark ones on top
     axis.add_collection(
         LineCollection(
