@@ -30,13 +30,9 @@ Axes = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Member:
-    """One statement of a claim.
+    """One statement of a claim: a contrast, or levels with the number and group of each.
 
-    Args:
-        label: Label among the claim's statements.
-        dataset: Its dataset, if the claim is about several.
-        terms: The contrast that it tests.
-        levels: Per level its number and group, of a test of levels.
+    Its dataset is `None` unless the claim is about several.
     """
 
     label: str

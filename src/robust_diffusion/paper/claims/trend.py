@@ -15,13 +15,10 @@ Stratum = Mapping[float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Trend:
-    """Concordance of a measure with its levels.
+    """Concordance of a measure with its levels, and one-sided p-values.
 
-    Args:
-        concordance: Pairs of different levels in order less those out of order, over their
-            number: 1 where every value is above all of lower levels, -1 the other way round.
-        p_up: One-sided p-value of rising.
-        p_down: One-sided p-value of falling.
+    Concordance is the share of pairs of different levels in order less that of those out of order:
+    1 where every value is above all of lower levels, -1 the other way round.
     """
 
     concordance: float
