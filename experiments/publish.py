@@ -26,7 +26,7 @@ from robust_diffusion.files import write_whole
 from robust_diffusion.paper.agreement import render_agreement
 from robust_diffusion.paper.claims import (
     Judgement,
-    PrintedEvidence,
+    PublishedEvidence,
     RecordedEvidence,
     judge,
     load_claims,
@@ -184,7 +184,7 @@ def _verdicts(records: list[Record]) -> pd.DataFrame:
         return [judge(claim, evidence, claims) for claim in claims.claims.values()]
 
     of_records = {f: judged(RecordedEvidence(records, fidelity=f)) for f in FIDELITIES}
-    return side_by_side(of_records, judged(PrintedEvidence()))
+    return side_by_side(of_records, judged(PublishedEvidence()))
 
 
 def _compressed(records: Iterable[Record]) -> bytes:
