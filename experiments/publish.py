@@ -180,7 +180,7 @@ def _studies(records: list[Record]) -> Iterator[tuple[str, str, pd.DataFrame, Co
 def _verdicts(records: list[Record]) -> pd.DataFrame:
     claims = load_claims()
 
-    def judged(evidence: RecordedEvidence | PrintedEvidence) -> list[Judgement]:
+    def judged(evidence: RecordedEvidence | PublishedEvidence) -> list[Judgement]:
         return [judge(claim, evidence, claims) for claim in claims.claims.values()]
 
     of_records = {f: judged(RecordedEvidence(records, fidelity=f)) for f in FIDELITIES}
