@@ -174,6 +174,7 @@ def test_in_a_smoke_run_every_dataset_is_a_small_graph_under_its_own_name(datase
     assert budget.max_injected_nodes == cfg.dataset.budget.max_injected_nodes
 
 
+@pytest.mark.slow
 def test_in_a_smoke_run_datasets_are_still_different_cells() -> None:
     def identity(*overrides: str) -> str:
         cfg = composed("paths.data_dir=x", *overrides)

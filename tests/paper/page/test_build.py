@@ -123,6 +123,7 @@ def test_deviations_link_to_cells_largest_first(parsed: Page) -> None:
         assert ("miss" in (found["class"] or "").split()) == far == (name in links)
 
 
+@pytest.mark.slow
 def test_the_same_records_are_the_same_page(figures: Path) -> None:
     records = [*seeds([0.6, 0.7]), *seeds([0.5, 0.4], flow="heat", experiment="t-end")]
     page = render_page(records, figures=figures)
