@@ -76,7 +76,7 @@ class SelectiveTensor(Tensor):
     def shortcut(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """The result of `func(self, *args, **kwargs)`; `None` where the plain tensor has to do it."""
+        """The result of `func(self, *args, **kwargs)`; `None` leaves it to the plain tensor."""
 
     @classmethod
     def __torch_function__(
