@@ -20,7 +20,7 @@ ABOUT = frozenset(
         Tensor.requires_grad.__get__,  # type: ignore[attr-defined]
     ]
 )
-"""What is asked of a tensor without looking at its entries."""
+"""Properties of a tensor that need none of its entries."""
 
 
 _Own = TypeVar("_Own", bound="SelectiveTensor")
