@@ -78,10 +78,16 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
             cells = frozenset(run.record["cell"] for run in entry.runs)
             distinct[cells, entry.graph, entry.printed.mean] = not entry.outside_tolerance
             if entry.outside_tolerance:
-                numbers = (words(entry, decimals) for words in (measured, reported, difference))
-                p = "-" if entry.p_holm is None else p_value(entry.p_holm)
                 outlier = Outlier(
-                    number, place, row.label, column.label, *numbers, p, entry.deviations
+                    number,
+                    place,
+                    row.label,
+                    column.label,
+                    measured(entry, decimals),
+                    reported(entry, decimals),
+                    difference(entry, decimals),
+                    "-" if entry.p_holm is None else p_value(entry.p_holm),
+                    entry.deviations,
                 )
                 outside.append(outlier)
     outside.sort(key=lambda outlier: -abs(outlier.deviations))

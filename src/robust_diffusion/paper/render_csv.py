@@ -17,10 +17,12 @@ def to_frame(table: PaperTable) -> pd.DataFrame:
     }
     columns = [*common, "row", "column", *AXES]
     rows = [
-        dict.fromkeys(columns)
-        | common
-        | fields(row, column, entry)
-        | {"marks": "; ".join(f"{mark.kind}: {mark.text}" for mark in entry.marks)}
+        {
+            **dict.fromkeys(columns),
+            **common,
+            **fields(row, column, entry),
+            "marks": "; ".join(f"{mark.kind}: {mark.text}" for mark in entry.marks),
+        }
         for row, column, entry in table
     ]
     return pd.DataFrame(rows).astype({"rank": "Int64"})
