@@ -38,11 +38,7 @@ def active_settings() -> dict[str, str]:
 
 
 def named_in(processor: str) -> dict[str, str]:
-    """The variables of `PORTABLE` that a record names in its `processor`, after the model's name.
-
-    Args:
-        processor: As in `AMD EPYC, AVX2, MKL_CBWR=COMPATIBLE`.
-    """
+    """The variables of `PORTABLE` in a record's `processor`: `AMD, AVX2, MKL_CBWR=COMPATIBLE`."""
     found = dict(part.split("=", 1) for part in processor.split(", ") if "=" in part)
     return {key: value for key, value in found.items() if key in PORTABLE}
 
@@ -84,7 +80,7 @@ def _require_openblas() -> None:
 
 @cache
 def _replace(*operators: tuple[str, Replacement]) -> Library:
-    """Registered for as long as it is kept, which is as long as the process lives."""
+    """Registered as long as it is kept, which the cache does for the life of the process."""
     replaced = Library("aten", "IMPL")
     with warnings.catch_warnings():  # that PyTorch's own are replaced is what is wanted
         warnings.filterwarnings("ignore", message="Warning only once for all operators")

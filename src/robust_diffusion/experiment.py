@@ -32,7 +32,7 @@ from robust_diffusion.store import ArtifactStore
 log = logging.getLogger(__name__)
 
 Measure = Callable[[GraphDataModule, Any], Record]
-"""Measures a cell on its graph, with its logger, and gives what its record holds of that."""
+"""Measures a cell on its graph, with its logger, and returns the measured part of its record."""
 
 
 def run_and_record(cfg: DictConfig) -> Record:
@@ -120,13 +120,10 @@ def _timing(cfg: DictConfig, record: Record) -> Measure:
     if HydraConfig.get().runtime.choices.get("hydra/launcher", "basic") != "basic":
         log.warning("hydra/launcher: cells that run side by side disturb each other's times")
     timing = instantiate(cfg.timing)
-    parts = {"model": instantiate(cfg.model), "fit": instantiate(cfg.training)}
+    parts = {"model": instantiate(cfg.model), "fit": instantiate(cfg.training), "seed": cfg.seed}
 
     def measure(datamodule: GraphDataModule, logger: Any) -> Record:
-        description = _description(record)
-        return asdict(
-            timing(datamodule=datamodule, **parts, seed=cfg.seed, description=description)
-        )
+        return asdict(timing(datamodule=datamodule, **parts, description=_description(record)))
 
     return measure
 

@@ -80,7 +80,7 @@ class ArtifactStore:
         process that dies holds nobody up. A damaged entry is moved aside and computed again.
 
         Args:
-            kind: What it is, in letters, digits, `-` and `_`; begins the file's name.
+            kind: Begins the file's name, in letters, digits, `-` and `_`.
             key: All that it depends on: numbers, strings, and lists and dictionaries of them.
             compute: Makes it.
 
@@ -157,14 +157,7 @@ class ArtifactStore:
 
 
 def read_artifact(path: str | Path) -> Artifact:
-    """Read one entry by its path, verified.
-
-    Args:
-        path: An entry's file.
-
-    Raises:
-        DataError: It is missing or damaged.
-    """
+    """One entry by its file's path, verified; a `DataError` if it is missing or damaged."""
     try:
         payload = Path(path).read_bytes()
     except OSError as error:

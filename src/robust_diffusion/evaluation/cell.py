@@ -34,13 +34,13 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class CellResult:
-    """What one cell measured.
+    """The results of one cell.
 
     Args:
         accuracy: Share of the target nodes classified right, per test graph, in 0..1; with
             several surrogates, the worst of an attack's graphs.
         mean_accuracy: The same; with several surrogates, the mean of an attack's graphs.
-        attacked: Per attacked model, its own accuracy on the graphs that were made on it.
+        attacked: Per attacked model, its own accuracy on the graphs made on it.
         val_accuracy: Best validation accuracy, in 0..1.
         epochs: Epochs trained.
         nfe: Right-hand-side evaluations in one forward pass on the clean test graph.
@@ -105,8 +105,8 @@ def evaluate_cell(
         attacks: By the name under which their test graph is scored.
         budget: What every attack may spend.
         seed: In 0..2^32 - 1.
-        directory: Where checkpoints of what is trained now go.
-        store: Where trained models and perturbed graphs are kept.
+        directory: Folder for the checkpoints of what is trained now.
+        store: Keeps trained models and perturbed graphs.
         cache_key: The configuration that `model`, `training`, `threat`, `callbacks` and each of
             `attacks` was built from, under those names: it tells entries of the store apart.
         logger: Lightning logger of the victim's curves and test accuracies.
@@ -177,14 +177,7 @@ def evaluate_cell(
 
 
 def check_seed(seed: int) -> int:
-    """The seed, or an error that says what it must be.
-
-    Args:
-        seed: Of weights, training and attacks.
-
-    Raises:
-        ConfigError: It is not a whole number in 0..2^32 - 1.
-    """
+    """The seed, if it is a whole number in 0..2^32 - 1; else a `ConfigError`."""
     if check_whole("seed", seed, at_least=0) > LARGEST_SEED:
         raise ConfigError(f"seed={seed}: must be at most {LARGEST_SEED}")
     return seed
@@ -192,13 +185,9 @@ def check_seed(seed: int) -> int:
 
 @dataclass(frozen=True)
 class _AttacksMade:
-    """What the attacks of one cell left behind; the fields as in `CellResult`.
+    """The results of a cell's attacks, in fields as `CellResult` has them."""
 
-    Args:
-        graphs: Per attack, the names of its test graphs, one per attacked model.
-    """
-
-    graphs: dict[str, list[str]] = field(default_factory=dict)
+    graphs: dict[str, list[str]] = field(default_factory=dict)  # names of each attack's test graphs
     attacked: dict[str, dict[str, float]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     spent: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -208,7 +197,7 @@ class _AttacksMade:
 
 
 def _warnings(made: _AttacksMade, not_finite: dict[str, int], targets: int) -> dict[str, list[str]]:
-    """What is wrong with the attacks, and with the victim's predictions on their graphs."""
+    """Warnings about the attacks, and about the victim's predictions on their graphs."""
     warnings = {name: list(found) for name, found in made.warnings.items()}
     for name, graphs in made.graphs.items():
         if broken := max(not_finite.get(graph, 0) for graph in graphs):
@@ -270,22 +259,16 @@ def _attack(
                 made.warnings.setdefault(name, []).extend(outcome.warnings)
             if outcome.reused:
                 made.reused.append(label)
-            log.info(
-                "%s: accuracy of %s %.2f %% -> %.2f %% in %.1f s",
-                name,
-                model_name,
-                100 * own["clean"],
-                100 * own[name],
-                outcome.seconds,
-            )
+            change = f"{100 * own['clean']:.2f} % -> {100 * own[name]:.2f} %"
+            log.info("%s: accuracy of %s %s in %.1f s", name, model_name, change, outcome.seconds)
     return made
 
 
 def _evaluations(victim: TrainedModel, datamodule: GraphDataModule, device: torch.device) -> int:
     graph = datamodule.view("test")
+    assert graph.x is not None
+    assert graph.edge_index is not None
     with torch.no_grad(), count_evaluations(victim.model) as evaluations:
-        assert graph.x is not None
-        assert graph.edge_index is not None
         victim.model.to(device)(graph.x.to(device), graph.edge_index.to(device))
     return evaluations.total
 

@@ -2,11 +2,12 @@
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.util import resolve_name
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,8 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 def by_content(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with all that it names outside itself replaced by its content.
-
-    Args:
-        config: Resolved, or a part of it.
-
-    Returns:
-        The same with the hash of a file in place of its path, and under `user_code` the hashes of
-        the modules behind its targets, if any are the user's.
-    """
-    found = {key: _with_files(value, str(key)) for key, value in config.items()}
+    """A configuration with the hashes of files in place of their paths, and `user_code` added."""
+    found: dict[str, Any] = _mapped(config, lambda value, path: _content(value, path) or value)
     code = user_code(config)
     return found | ({"user_code": code} if code else {})
 
@@ -45,12 +38,10 @@ def user_files(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
     A value names a file if it has a suffix or a folder and the file is there. A graph's own
     `data.source.path` may be a folder, too, and have any name.
-
-    Args:
-        config: Resolved, or a part of it.
     """
-    found = {path: _content(value, path) for path, value in _leaves(config)}
-    return {path: content for path, content in found.items() if content}
+    found: dict[str, dict[str, str]] = {}
+    _mapped(config, lambda value, path: found.update({path: _content(value, path)}))
+    return {path: hashes for path, hashes in found.items() if hashes}
 
 
 def user_code(config: Mapping[str, Any]) -> dict[str, str]:
@@ -60,9 +51,6 @@ def user_code(config: Mapping[str, Any]) -> dict[str, str]:
     imports, directly or not, from its own top-level package or from the folder that this lies in.
     Imports are read from the source, so that nothing is run; data that the code reads, and imports
     by a computed name, are not seen. A module is hashed once per process, as it is loaded once.
-
-    Args:
-        config: Resolved, or a part of it.
     """
     modules: dict[str, str] = {}
     for target in _targets(config):
@@ -102,31 +90,23 @@ def _hashes(target: str) -> dict[str, str]:
 
 
 def _root(package: str) -> Path | None:
-    """The folder in which modules belong to a top-level package or module."""
+    """The folder or file in which modules belong to a top-level package or module."""
     spec = _spec(package, None)
     if spec is None:
         return None
-    if spec.origin is not None and spec.has_location:
-        file = Path(spec.origin)
-        folder = file.parents[1] if spec.submodule_search_locations else file.parent
-        own = file.parent if spec.submodule_search_locations else file
-    else:  # a package without __init__.py
-        own = Path(next(iter(spec.submodule_search_locations or [""])))
-        folder = own.parent
-    return own if folder.name in INSTALLED else folder
+    folders = spec.submodule_search_locations
+    own = Path(folders[0]) if folders else Path(spec.origin or "")
+    return own if own.parent.name in INSTALLED else own.parent
 
 
 def _chain(name: str, root: Path) -> Iterator[tuple[str, Path]]:
     """The module of a dotted name and the packages around it, as far as there are files."""
     places: list[str] | None = None
-    parts = name.split(".")
-    for depth, _ in enumerate(parts, start=1):
-        module = ".".join(parts[:depth])
+    for module in accumulate(name.split("."), "{}.{}".format):
         spec = _spec(module, places)
         if spec is None:
             return  # the rest names a class or a function
-        file = Path(spec.origin) if spec.origin and spec.has_location else None
-        if file is not None and file.is_relative_to(root):
+        if spec.origin and spec.has_location and (file := Path(spec.origin)).is_relative_to(root):
             yield module, file
         if spec.submodule_search_locations is None:
             return
@@ -167,23 +147,13 @@ def _imports(module: str, path: Path) -> list[str]:
     return names
 
 
-def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _mapped(node: Any, change: Callable[[Any, str], Any], path: str = "") -> Any:
+    """A nested configuration whose values are changed, each with the path of its key."""
     if isinstance(node, Mapping):
-        for key, child in node.items():
-            yield from _leaves(child, f"{path}.{key}" if path else str(key))
-    elif isinstance(node, list):
-        for i, child in enumerate(node):
-            yield from _leaves(child, f"{path}.{i}")
-    else:
-        yield path, node
-
-
-def _with_files(node: Any, path: str) -> Any:
-    if isinstance(node, Mapping):
-        return {key: _with_files(child, f"{path}.{key}") for key, child in node.items()}
+        return {key: _mapped(node[key], change, f"{path}.{key}") for key in node}
     if isinstance(node, list):
-        return [_with_files(child, f"{path}.{i}") for i, child in enumerate(node)]
-    return _content(node, path) or node
+        return [_mapped(child, change, f"{path}.{i}") for i, child in enumerate(node)]
+    return change(node, path.removeprefix("."))
 
 
 def _content(value: Any, path: str) -> dict[str, str]:

@@ -45,7 +45,9 @@ IGNORED_KEYS = re.compile(
 """Paths of further keys that change no result; a flow's own `key` or `root` does."""
 
 PUBLISHED_IDS = Path(__file__).with_name("published_ids.json")
-"""Ids under which cells were published when unread parts still counted, by their present hash."""
+"""Ids under which cells were published when unread parts still counted, by their present hash.
+
+Whoever changes what is hashed hashes the published configurations anew, without this table."""
 
 
 def hashed_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,11 +76,8 @@ def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
 def parts_read(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a resolved configuration that the cell itself reads.
 
-    What a flow, a solver or a surrogate is configured to, where the model or the threat has none,
-    is no part of the cell; where they have one, it stands in their own part.
-
-    Args:
-        config: The resolved configuration.
+    A flow and a solver are part of the model that has one, surrogates of the threat that has some.
+    As top-level keys they only feed these, and are no part of a cell that has none.
     """
     hashed = hashed_config(config)
     if "timing" in hashed:
@@ -92,18 +91,10 @@ def cell_id(config: Mapping[str, Any]) -> str:
     """Short hash of what a cell reads; two cells of one id have one result.
 
     The user's own files and code count by their content; see `evaluation.content`.
-
-    Args:
-        config: The resolved configuration.
     """
-    identity = parts_hash(config)
-    return _published_ids().get(identity, identity)
-
-
-def parts_hash(config: Mapping[str, Any]) -> str:
-    """The hash behind `cell_id`, before the ids of published cells are looked up."""
     text = canonical_json(by_content(parts_read(config)), "config")
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    found = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _published_ids().get(found, found)
 
 
 @cache

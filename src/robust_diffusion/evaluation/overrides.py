@@ -23,15 +23,7 @@ UNREAD_BY_TIMING = frozenset(
 
 
 def check_overrides(cfg: DictConfig, record: Record) -> None:
-    """Refuse an override that nothing reads; in a sweep, where others may read it, warn.
-
-    Args:
-        cfg: The composed configuration, inside a Hydra application.
-        record: Its header.
-
-    Raises:
-        ConfigError: A key or an override that nothing reads.
-    """
+    """Refuse an override that nothing reads; in a sweep, where other cells may read it, warn."""
     groups = {path.name for path in CONFIG_DIR.iterdir() if path.is_dir()}
     known = groups | set(OmegaConf.load(CONFIG_DIR / "config.yaml"))
     known |= {"attacks", "surrogates", "table"}
@@ -64,15 +56,7 @@ def _unused(key: str, value: str, record: Record) -> str | None:
 
 
 def check_keys(node: DictConfig, path: str = "") -> None:
-    """Refuse a key that the node's target does not take, and a flag that is no truth value.
-
-    Args:
-        node: Of the composed configuration.
-        path: Its place, ending in a dot.
-
-    Raises:
-        ConfigError: Such a key or value.
-    """
+    """Refuse a key that the node's target does not take, and a flag that is no truth value."""
     if "_target_" in node:
         parameters = inspect.signature(get_object(node["_target_"])).parameters
         takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())

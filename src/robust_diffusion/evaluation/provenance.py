@@ -1,4 +1,4 @@
-"""Where a result came from: versions, git revision and machine."""
+"""Versions, git revision and machine that a result came from."""
 
 import platform
 import subprocess
@@ -32,11 +32,7 @@ def versions() -> dict[str, str]:
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's model, or what Python knows of it.
-
-    Args:
-        cpuinfo: The kernel's list of processors, where there is one.
-    """
+    """The processor's model in the kernel's list of processors, or what Python knows of it."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -51,14 +47,10 @@ def gpu_name() -> str | None:
 
 
 def processor(device: torch.device) -> str:
-    """What computes: the GPU's model, or the CPU's with the vector instructions in use.
+    """The GPU's model, or the CPU's with all that sums round by.
 
-    Sums round by all that it names, so that it says whether another machine will find the same
-    bits. What holds libraries to the instructions of another is named as well, as in
-    `MKL_CBWR=COMPATIBLE`; see `arithmetic.PORTABLE`.
-
-    Args:
-        device: Of the tensors.
+    That is the vector instructions in use, and the settings of `arithmetic.PORTABLE` that pin
+    libraries to others, as in `MKL_CBWR=COMPATIBLE`.
     """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

@@ -1,4 +1,4 @@
-"""Whether a line of a file of records is one that a cell has left."""
+"""Validation of records that others may have written."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +51,7 @@ def _problem(record: Record) -> str | None:
     return None
 
 
-def _is_text(value: Any) -> bool:
+def _is_name(value: Any) -> bool:
     return isinstance(value, str)
 
 
@@ -78,10 +78,7 @@ def _is_budget(value: Any) -> bool:
 
 
 COMMON_FIELDS: Mapping[str, tuple[Fits, str]] = {
-    "experiment": (_is_text, "a name"),
-    "dataset": (_is_text, "a name"),
-    "fidelity": (_is_text, "a name"),
-    "model": (_is_text, "a name"),
+    **dict.fromkeys(("experiment", "dataset", "fidelity", "model"), (_is_name, "a name")),
     "seed": (_is_whole, "a whole number"),
 }
 TIMING_FIELDS: Mapping[str, tuple[Fits, str]] = {

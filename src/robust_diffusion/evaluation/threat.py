@@ -1,4 +1,4 @@
-"""Threat models: which model the attacker gets to see, and what of it."""
+"""Threat models: the model that the attacker gets to see, and what of it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,24 +45,12 @@ class ThreatModel(Protocol):
     labels: Labels
 
     def check(self, model: nn.Module) -> None:
-        """Look at a victim before it is trained.
-
-        Args:
-            model: The victim, untrained.
-
-        Raises:
-            ConfigError: The attacker cannot see it as it is configured to.
-        """
+        """Refuse, by a `ConfigError`, an untrained victim that the attacker could not see."""
 
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
-        """The models that the attacks of one cell run on, by name.
-
-        Args:
-            victim: The model under test.
-            train: Trains a surrogate of a name, or takes it from the store.
-        """
+        """The models that the attacks of one cell run on, by name; `train` makes surrogates."""
 
 
 class BlackBox:

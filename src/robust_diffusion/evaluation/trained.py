@@ -62,11 +62,7 @@ class ModelTraining:
     directory: Path
 
     def untrained(self, build: Callable[..., nn.Module]) -> nn.Module:
-        """A model as it is before its training.
-
-        Args:
-            build: Builds it from the numbers of features and classes.
-        """
+        """A model as it is before its training, built for the graph's features and classes."""
         pl.seed_everything(self.seed, workers=True, verbose=False)
         model = build(
             in_channels=self.datamodule.num_features, out_channels=self.datamodule.num_classes
@@ -87,15 +83,15 @@ class ModelTraining:
         """Train a model, unless the store has it.
 
         The random state is set anew from the seed, so that what was trained or found before makes
-        no difference.
+        no difference. A model from the store leaves no curves with the logger.
 
         Args:
-            kind: What it is for: names its folder.
+            kind: Names its folder of checkpoints.
             build: Builds it from the numbers of features and classes.
             fit: Trains it.
             cache_key: Configuration of the model and its training.
             description: Names it in progress bar and log.
-            logger: Lightning logger of its curves; a model from the store has none.
+            logger: Lightning logger of its curves.
             callbacks: Further Lightning callbacks of its training.
         """
 
