@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.commands.records import FIDELITIES, read_chosen
+from robust_diffusion.commands.records import read_chosen
 from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.evaluation.records import Record, latest_by_cell, reference_to
 from robust_diffusion.files import write_whole
@@ -32,6 +32,7 @@ from robust_diffusion.paper.claims import (
     load_claims,
 )
 from robust_diffusion.paper.claims.show import side_by_side
+from robust_diffusion.paper.commands.options import FIDELITIES
 from robust_diffusion.paper.page import render_page
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render_markdown import render_markdown

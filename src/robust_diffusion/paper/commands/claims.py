@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from robust_diffusion.checks import check_choice
-from robust_diffusion.commands.records import FIDELITIES, add_records_option, read_chosen
+from robust_diffusion.commands.records import add_records_option, read_chosen
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.claims import (
     CLAIMS,
@@ -17,6 +17,7 @@ from robust_diffusion.paper.claims import (
     load_claims,
 )
 from robust_diffusion.paper.claims.show import LEFT, as_frame, as_json, to_json
+from robust_diffusion.paper.commands.options import FIDELITIES
 from robust_diffusion.paper.printed import ASSUMED_RUNS
 from robust_diffusion.results.markdown import print_table
 
