@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from torch_geometric.data import Data
 
 from robust_diffusion.data.statistics import statistics
-from robust_diffusion.data.validate import build_graph
+from robust_diffusion.data.validate import SPLITS, build_graph
 from robust_diffusion.errors import DataError
 from tests.data.files import raw_graph, write_grb, write_planetoid
 
@@ -160,3 +160,6 @@ def test_real_data_are_what_the_paper_prints_or_told_to_be_missing(
         measured = [f"{value:.2f}" for value in found.feature_range]
         assert measured == [f"{value:.2f}" for value in printed.feature_range]
     assert found.split == datamodule.split_hash
+    if dataset == "cora":  # split as in GRB
+        sizes = [datamodule.graph[f"index_{name}"].numel() for name in SPLITS]
+        assert sizes == [1608, 268, 804, 268, 268, 268]

@@ -149,8 +149,4 @@ class PDELayer(nn.Module):
 
     def diffuse(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
         """The state at the end of the integration period, from `z` at its beginning."""
-        graph = self.flow.prepare(z, graph)
-        inputs = (*self.flow.parameters(), graph.weight)
-        return self.solver.integrate(
-            lambda t, state: self.flow(t, state, graph), z, self.flow.t_end, inputs
-        )
+        return self.solver.solve(self.flow, z, graph)

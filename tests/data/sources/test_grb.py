@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from robust_diffusion.data import DatasetFolder, GraphDataModule
-from robust_diffusion.data.download import LocalFolder
+from robust_diffusion.data import DatasetFolder
 from robust_diffusion.data.sources import load_grb
 from robust_diffusion.data.validate import SPLITS, build_graph
 from robust_diffusion.errors import DataError
@@ -168,37 +166,3 @@ def test_a_broken_matrix_is_refused(tmp_path: Path, key: str, value: np.ndarray)
         arrays = dict(file) | {key: value}
     np.savez(path, **arrays)
     assert "grb-ring" in refusal(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def cora() -> GraphDataModule:
-    root = os.environ.get("ROBUST_DIFFUSION_DATA")
-    if not root or not (Path(root) / "grb-cora").is_dir():
-        pytest.skip("needs ROBUST_DIFFUSION_DATA to name a folder that holds grb-cora/")
-    # As a local folder, which is left as it is: no hash is written beside the shared files.
-    folder = LocalFolder(Path(root) / "grb-cora")
-    return GraphDataModule(lambda: load_grb(folder), name="cora")
-
-
-@pytest.mark.real_data
-def test_cora_has_grb_size(cora: GraphDataModule) -> None:
-    graph = cora.graph
-    assert (graph.num_nodes, graph.num_edges) == (2680, 2 * 5148)
-    assert (cora.num_features, cora.num_classes) == (302, 7)
-    assert graph.is_undirected()
-    assert not graph.has_self_loops()
-
-
-@pytest.mark.real_data
-def test_cora_has_the_published_range(cora: GraphDataModule) -> None:
-    x = cora.graph.x
-    assert x.min().item() == pytest.approx(-0.9406, abs=5e-5)
-    assert x.max().item() == pytest.approx(0.9430, abs=5e-5)
-
-
-@pytest.mark.real_data
-def test_cora_has_grb_split(cora: GraphDataModule) -> None:
-    sizes = {name: cora.graph[f"index_{name}"].numel() for name in SPLITS}
-    thirds = {"test_easy": 268, "test_medium": 268, "test_hard": 268}
-    assert sizes == {"train": 1608, "val": 268, "test": 804, **thirds}
-    assert cora.target_nodes.equal(cora.graph.index_test_easy)

@@ -1,14 +1,10 @@
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
@@ -106,41 +102,3 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_bad_parts_are_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     np.savez(tmp_path / NAME, **shchur_arrays(**changes))
     assert words in refusal(tmp_path)
-
-
-@settings(max_examples=120)
-@given(
-    key=st.sampled_from(KEYS),
-    array=hnp.arrays(
-        st.one_of(
-            hnp.integer_dtypes(),
-            hnp.floating_dtypes(),
-            hnp.boolean_dtypes(),
-            hnp.complex_number_dtypes(),
-            hnp.unicode_string_dtypes(max_len=2),
-        ),
-        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=21),
-    ),
-)
-def test_any_array_in_place_of_another_is_refused_or_gives_its_graph(
-    key: str, array: np.ndarray
-) -> None:
-    arrays = shchur_arrays(**{key: array})
-    with TemporaryDirectory() as folder:
-        np.savez(Path(folder) / NAME, **arrays)
-        try:
-            graph = load(Path(folder))
-        except DataError as error:
-            assert "\n" not in str(error)  # noqa: PT017 - the array may be good
-            return
-    # Row by row, as the layout's definition has it.
-    edges, x = set(), np.zeros(arrays["attr_shape"])
-    for node in range(NUM_NODES):
-        for at in range(*arrays["adj_indptr"][node : node + 2]):
-            if arrays["adj_data"][at] and arrays["adj_indices"][at] != node:
-                edges |= {(node, arrays["adj_indices"][at]), (arrays["adj_indices"][at], node)}
-        for at in range(*arrays["attr_indptr"][node : node + 2]):
-            x[node, arrays["attr_indices"][at]] += arrays["attr_data"][at]
-    assert {tuple(edge) for edge in graph.edge_index.T.tolist()} == edges
-    assert np.array_equal(graph.x.numpy(), x.astype(np.float32))
-    assert graph.y.tolist() == arrays["labels"].ravel().tolist()

@@ -20,9 +20,7 @@ def put(folder: Path, about: Any) -> None:
 def test_a_figure_is_shown_with_its_numbers(tmp_path: Path) -> None:
     put(tmp_path, {"dataset": "cora", "panels": [PANEL]})
     (picture,) = load_pictures(tmp_path)
-    assert picture.statistics == (
-        "Heat, attention: mean within classes 0.5000, between 0.2500",
-    )  # fmt: skip
+    assert picture["statistics"] == ["Heat, attention: mean within classes 0.5000, between 0.2500"]
 
 
 @pytest.mark.parametrize(
@@ -41,9 +39,9 @@ def test_a_foreign_description_is_left_out_with_a_warning(
 ) -> None:
     put(tmp_path, about)
     (picture,) = load_pictures(tmp_path)
-    assert picture.statistics == ()
+    assert picture["statistics"] == []
     (line,) = caplog.messages
-    assert line.startswith(f"{tmp_path / 'flows.json'}: not a description of a figure")
+    assert str(tmp_path / "flows.json") in line
 
 
 def test_without_a_folder_there_are_none(tmp_path: Path) -> None:
