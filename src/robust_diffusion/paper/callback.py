@@ -10,6 +10,7 @@ from robust_diffusion.paper.paper_table import build_table
 from robust_diffusion.paper.render_csv import to_frame
 from robust_diffusion.paper.render_markdown import render_markdown
 from robust_diffusion.results.callback import PrintResults
+from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.loggers import log_table
 
 
@@ -21,7 +22,7 @@ class PrintPaperTable(PrintResults):
         layout, every = load_layout(config.table.number), read_records(config.paths.records)
         scale = config.hydra.runtime.choices.scale
         for fidelity in dict.fromkeys(record["fidelity"] for record in records):
-            table = build_table(layout, every, scale=scale, fidelity=fidelity)
+            table = build_table(layout, RecordSet.of(every, scale=scale, fidelity=fidelity))
             sys.stdout.write(render_markdown(table))
             if config.logger and config.logger.get("project"):
                 log_table(

@@ -7,7 +7,6 @@ from typing import Any
 
 from robust_diffusion.evaluation.identity import IGNORED_KEYS, PRESENTATION_KEYS
 from robust_diffusion.evaluation.records import Record, is_timing
-from robust_diffusion.paper.cells import ABSENT, CLEAN, value_at
 from robust_diffusion.paper.layout import Layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS
 from robust_diffusion.results.captions import (
@@ -17,6 +16,8 @@ from robust_diffusion.results.captions import (
     ranges,
     spent_ranges,
 )
+from robust_diffusion.results.cells import ABSENT, CLEAN, RecordSet, value_at
+from robust_diffusion.results.entry import Entry
 
 SAID_ELSEWHERE = frozenset(
     ["attack", "difficulty", "fidelity", "seed", "surrogate", "surrogates", "threat", "trainer"]
@@ -123,25 +124,15 @@ class Header:
         return "; ".join(said)
 
 
-def describe(
-    layout: Layout,
-    shown: Sequence[tuple[str, Record]],
-    *,
-    states: Sequence[str],
-    comparisons: int,
-    scale: str,
-    fidelity: str,
-) -> Header:
+def describe(layout: Layout, entries: Sequence[Entry], counted: RecordSet) -> Header:
     """Sum up what a table shows.
 
     Args:
         layout: Of the table.
-        shown: Every test graph and record behind an entry.
-        states: Of all entries.
-        comparisons: Number of p-values.
-        scale: full or smoke.
-        fidelity: paper or released.
+        entries: Of all its grids.
+        counted: The records that it was made of.
     """
+    shown = [(entry.graph, run.record) for entry in entries for run in entry.runs]
     records = list({id(record): record for _, record in shown}.values())
     attacked = [(graph, record) for graph, record in shown if graph != CLEAN]
     declared = [record["budget"]["declared"] for _, record in attacked]
@@ -150,8 +141,8 @@ def describe(
         difficulty=_distinct(r.get("difficulty") for r in records if not is_timing(r)),
         threats=_distinct(record.get("threat") for _, record in attacked),
         surrogates=_distinct(s for _, record in attacked for s in record.get("surrogates", [])),
-        fidelity=fidelity,
-        scale=scale,
+        fidelity=counted.fidelity or "paper",
+        scale=counted.scale,
         seeds=tuple(sorted({record["seed"] for record in records})),
         declared=ranges(declared),
         feature_limits=(min(low for low, _ in limits), max(high for _, high in limits))
@@ -166,8 +157,8 @@ def describe(
             for graph, record in attacked
             if (limits := record["budget"].get("unbounded", {}).get(graph))
         },
-        states=dict(Counter(states)),
-        comparisons=comparisons,
+        states=dict(Counter(entry.state for entry in entries)),
+        comparisons=sum(entry.p is not None for entry in entries),
         codes=_distinct(record.get("code") for record in records),
         revisions=_distinct(record.get("revision") for record in records),
         options=_options(layout, records),

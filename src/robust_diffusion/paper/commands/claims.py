@@ -19,6 +19,7 @@ from robust_diffusion.paper.claims import (
 from robust_diffusion.paper.claims.show import LEFT, as_frame, as_json, to_json
 from robust_diffusion.paper.commands.options import FIDELITIES
 from robust_diffusion.paper.printed import ASSUMED_RUNS
+from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import print_table
 
 
@@ -40,7 +41,7 @@ def run_claims_command(arguments: Sequence[str]) -> None:
     printed = [judge(claim, PrintedEvidence(), claims) for claim in wanted]
     by_fidelity: dict[str, list[Judgement]] = {}
     for fidelity in [chosen.fidelity] if chosen.fidelity else _fidelities(records):
-        evidence = RecordedEvidence(records, fidelity=fidelity)
+        evidence = RecordedEvidence(RecordSet.of(records, fidelity=fidelity))
         by_fidelity[fidelity] = [judge(claim, evidence, claims) for claim in wanted]
     if chosen.format == "json":
         shown = {

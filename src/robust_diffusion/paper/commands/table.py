@@ -21,6 +21,7 @@ from robust_diffusion.paper.render_csv import render_csv
 from robust_diffusion.paper.render_html import render_html
 from robust_diffusion.paper.render_latex import render_latex
 from robust_diffusion.paper.render_markdown import render_markdown
+from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import markdown_table
 
 FORMATS: dict[str, Callable[[PaperTable], str]] = {
@@ -67,12 +68,10 @@ def run_table_command(arguments: Sequence[str]) -> None:
     if chosen.number == DATASETS:
         text = _dataset_table(chosen.data_dir, chosen.format)
     else:
-        table = build_table(
-            load_layout(chosen.number),
-            read_chosen(chosen.records),
-            scale=chosen.scale,
-            fidelity=chosen.fidelity,
+        records = RecordSet.of(
+            read_chosen(chosen.records), scale=chosen.scale, fidelity=chosen.fidelity
         )
+        table = build_table(load_layout(chosen.number), records)
         text = FORMATS[chosen.format](table)
     if chosen.out is None:
         sys.stdout.write(text)
