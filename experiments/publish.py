@@ -26,7 +26,7 @@ from robust_diffusion.files import write_whole
 from robust_diffusion.paper.agreement import render_agreement
 from robust_diffusion.paper.claims import (
     Judgement,
-    PrintedEvidence,
+    PublishedEvidence,
     RecordedEvidence,
     judge,
     load_claims,
@@ -183,13 +183,13 @@ def _studies(records: list[Record]) -> Iterator[tuple[str, str, pd.DataFrame, Co
 def _verdicts(records: list[Record]) -> pd.DataFrame:
     claims = load_claims()
 
-    def judged(evidence: RecordedEvidence | PrintedEvidence) -> list[Judgement]:
+    def judged(evidence: RecordedEvidence | PublishedEvidence) -> list[Judgement]:
         return [judge(claim, evidence, claims) for claim in claims.claims.values()]
 
     of_records = {
         f: judged(RecordedEvidence(RecordSet.of(records, fidelity=f))) for f in FIDELITIES
     }
-    return side_by_side(of_records, judged(PrintedEvidence()))
+    return side_by_side(of_records, judged(PublishedEvidence()))
 
 
 def _compressed(records: Iterable[Record]) -> bytes:

@@ -45,6 +45,13 @@ def records() -> list[Record]:
     return read_records(RESULTS / "records.jsonl.gz")
 
 
+def test_the_picture_shows_the_published_means() -> None:
+    means = script("picture").mean_accuracy()
+    view = (RESULTS / "table-3-paper.md").read_text(encoding="utf-8")
+    for flow in ("heat", "grand", "mean_curvature", "beltrami"):
+        assert all(f"{mean:.2f} ±" in view for mean in means[flow].values())
+
+
 def test_published_configurations_have_the_ids_of_their_cells(records: list[Record]) -> None:
     # Else who runs the same again would not find it done.
     cells = [record for record in records if "config" in record]

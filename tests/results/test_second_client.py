@@ -79,7 +79,7 @@ def test_two_flows_against_published_numbers() -> None:
     _, _, heat, beltrami = aligned(["Flow", *GRAPHS.values()], rows, left=1)
     assert heat.startswith("| Heat ")
     assert "| **81.00 ± 1.00** (81.0 ± 1.0, p 1) |" in " ".join(heat.split())
-    assert "| 37.00 ± 1.00 (36.0 ± 1.0, p 0.44) [budget] |" in " ".join(heat.split())
+    assert "| 37.00 ± 1.00 (36.0 ± 1.0, p 0.48) [budget] |" in " ".join(heat.split())
     assert "| **51.00 ± 1.41** [seeds] |" in " ".join(beltrami.split())
 
 

@@ -10,7 +10,7 @@ def test_the_documentation_shows_the_same_diagram() -> None:
     assert DOCUMENTATION.read_text(encoding="utf-8") == layer_diagram()
 
 
-def test_it_can_be_read_aloud_and_needs_no_network() -> None:
+def test_it_is_accessible_and_self_contained() -> None:
     root = ElementTree.fromstring(layer_diagram())
     assert root.get("role") == "img"
     described = (root.get("aria-labelledby") or "").split()

@@ -131,7 +131,7 @@ class TorchKernels(Kernels):
         # Through the diffusion.
         d_flow = dots(grad, z, indexes).sub_((grad * z).sum(1).index_select(0, indexes.dst))
         # Along a loop nothing flows. Rounding would leave more than 0, and what multiplies that can
-        # be huge: e^80 for the weight of an edge of weight 0.
+        # be huge: e^70 for the weight of an edge of weight 0.
         is_loop = indexes.src == indexes.dst
         d_flow.masked_fill_(is_loop, 0.0)
         d_z = multiply(flow, grad, indexes, transposed=True)

@@ -49,13 +49,7 @@ class Options:
 
 @dataclass(frozen=True)
 class BuiltFigure:
-    """A figure with its description.
-
-    Args:
-        figure: The picture.
-        stem: Name of its files, without ending.
-        description: Its options and the numbers behind it, as JSON can hold them.
-    """
+    """A figure, the stem of its files, and its options and numbers as JSON can hold them."""
 
     figure: Figure
     stem: str

@@ -28,7 +28,7 @@ COLOURS = (
 """Paul Tol's muted scheme: told apart by any colour vision, and none is grey as edges are."""
 
 MARKERS = ("o", "^", "s")
-"""Where there are more classes than colours, the shape tells them apart."""
+"""Shapes tell classes apart where there are more than colours."""
 
 DARKNESS: Colormap = LinearSegmentedColormap.from_list(
     "darkness", [(0, "#f2f2f2"), (0.5, "#c4c4c4"), (0.8, "#7a7a7a"), (1, "#000000")]
@@ -51,16 +51,7 @@ TOP, BOTTOM, RIGHT = 0.27, 0.62, 0.62
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of a graph.
-
-    Args:
-        title: Stands above it.
-        note: One line below it.
-        position: Position of each node, within -1 and 1.
-        label: Class of each node.
-        ends: Two nodes per edge.
-        weight: Weight of each edge, at least 0.
-    """
+    """Graph with positions of nodes within -1 and 1, classes, and weights of edges, at least 0."""
 
     title: str
     note: str
@@ -109,8 +100,9 @@ def draw_panels(panels: Sequence[Panel], weight_name: str, *, warning: str = "")
 
 def _draw(axis: Axes, panel: Panel, ordered: Float[ndarray, " _"], classes: Sequence[int]) -> None:
     # The share of all weights that are smaller, ties half.
-    ranks = sum(np.searchsorted(ordered, panel.weight, side) for side in ("left", "right"))
-    darkness = ranks / (2 * ordered.size)
+    below = np.searchsorted(ordered, panel.weight, "left")
+    up_to = np.searchsorted(ordered, panel.weight, "right")
+    darkness = (below + up_to) / (2 * ordered.size)
     order = np.argsort(darkness, kind="stable")  # the dark ones on top
     axis.add_collection(
         LineCollection(

@@ -23,13 +23,7 @@ from robust_diffusion.store import ArtifactStore
 
 @dataclass(frozen=True)
 class FigureCell:
-    """Configuration and identity of an experiment's cell.
-
-    Args:
-        cfg: The composed configuration.
-        config: The same, resolved, without paths and logger.
-        choices: Option of each config group.
-    """
+    """Composed configuration; the same, resolved, without paths and logger; each group's option."""
 
     cfg: DictConfig
     config: dict[str, Any]

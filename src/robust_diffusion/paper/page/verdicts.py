@@ -6,7 +6,7 @@ from typing import Any
 from robust_diffusion.paper.claims import (
     Claims,
     Judgement,
-    PrintedEvidence,
+    PublishedEvidence,
     RecordedEvidence,
     judge,
     load_claims,
@@ -50,7 +50,7 @@ def judge_all(records: RecordSet) -> dict[str, Any]:
 @cache
 def _by_the_paper() -> tuple[Claims, tuple[Judgement, ...]]:
     """The claims, judged by the paper's own numbers; neither changes."""
-    claims, evidence = load_claims(), PrintedEvidence()
+    claims, evidence = load_claims(), PublishedEvidence()
     return claims, tuple(judge(claim, evidence, claims) for claim in claims.claims.values())
 
 

@@ -10,7 +10,7 @@ NUMBERS = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-3)
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=8))
-def test_a_linear_axis_holds_all_values_between_round_ticks(values: list[float]) -> None:
+def test_a_linear_axis_spans_all_values(values: list[float]) -> None:
     axis = linear_axis(values, start=300, end=20)
     assert axis.low <= min(values)
     assert axis.high >= max(values)
@@ -38,5 +38,5 @@ def test_a_logarithmic_axis_has_round_ticks() -> None:
     assert log_axis([12, 70], start=0, end=1).ticks == (10, 20, 50, 100)
 
 
-def test_the_only_value_of_an_axis_is_in_its_middle() -> None:
+def test_a_single_value_is_in_the_middle() -> None:
     assert Axis(50, 50, 0, 10, (50.0,))(50) == 5

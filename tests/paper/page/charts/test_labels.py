@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from robust_diffusion.paper.page.charts.labels import Labels, spread_out
 
 
-def test_a_label_stands_right_of_its_point_where_there_is_room() -> None:
+def test_a_label_prefers_the_right() -> None:
     assert Labels(0, 300, 0, 200).place("Heat", 100, 100) == (109, 104, False)
 
 

@@ -10,15 +10,9 @@ STEPS = (1, 2, 5)
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear or logarithmic axis.
+    """Axis from the value `low` at the position `start` to `high` at `end`.
 
-    Args:
-        low: Value at its start.
-        high: Value at its end; an axis of a single value has it in the middle.
-        start: Position of its start.
-        end: Position of its end.
-        ticks: Labelled values.
-        log: Logarithmic.
+    An axis of a single value has it in the middle.
     """
 
     low: float

@@ -16,13 +16,7 @@ BASE = HEIGHT - 44
 
 @dataclass(frozen=True)
 class Panel:
-    """A titled chart, or a note on why there is none.
-
-    Args:
-        title: Heading of the panel.
-        svg: The chart; `None` if there is nothing to draw.
-        note: Missing results, in one line.
-    """
+    """A titled chart, or a note on why there is none; else the note names missing results."""
 
     title: str
     svg: str | None = None
@@ -31,15 +25,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class ChartGroup:
-    """Charts of one kind under a common heading.
+    """Charts under a common heading.
 
-    Args:
-        id: Anchor on the page.
-        title: Heading.
-        about: How to read them.
-        panels: From left to right.
-        legend: Class and name of each series without a label of its own.
-        tables: Numbers of the tables with the same results.
+    The legend holds class and name of each series without a label of its own; `tables` are the
+    numbers of the tables with the same results.
     """
 
     id: str

@@ -28,16 +28,7 @@ RIGHT = WIDTH - 8
 
 @dataclass(frozen=True)
 class Point:
-    """Cost of a model, and its accuracy under the strongest attack.
-
-    Args:
-        name: Label of the model or solver.
-        cost: Mean over seeds, above 0.
-        mean: Mean accuracy in %.
-        std: Standard deviation over seeds.
-        attack: The strongest attack.
-        seeds: Number of seeds.
-    """
+    """Mean cost of a model, and its accuracy in % under the strongest attack."""
 
     name: str
     cost: float
