@@ -17,6 +17,7 @@ from robust_diffusion.paper.claims import (
 from robust_diffusion.paper.claims.claim import parse_claim
 from robust_diffusion.paper.claims.evidence import Sample
 from robust_diffusion.paper.claims.group import Group
+from robust_diffusion.results.cells import RecordSet
 from tests.paper.claims.synthetic import records_of, with_moments
 
 RULES = Claims(alpha=0.05, min_seeds=3, claims={}, elsewhere={})
@@ -31,7 +32,7 @@ def claim(test: str, **keys: Any) -> Claim:
 
 def decide(found: Claim, *groups: list[dict[str, Any]]) -> Judgement:
     records = [record for group in groups for record in group]
-    return judge(found, RecordedEvidence(records, fidelity="paper"), RULES)
+    return judge(found, RecordedEvidence(RecordSet.of(records, fidelity="paper")), RULES)
 
 
 def cells(
@@ -333,7 +334,7 @@ def test_published_moments_give_published_effects(name: str) -> None:
         for (experiment, axes), accuracy in cells_.items()
         for record in records_of(experiment, dict(axes), accuracy)
     ]
-    recorded = judge(wanted, RecordedEvidence(records, fidelity="paper"), EVERY)
+    recorded = judge(wanted, RecordedEvidence(RecordSet.of(records, fidelity="paper")), EVERY)
     expected = judge(wanted, printed, EVERY)
     if expected.estimate is None:
         assert expected.verdict == "not enough data"
