@@ -1,6 +1,7 @@
 """The sweeper of `hydra/sweeper=grid`; Hydra looks for plugins in this package alone."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from robust_diffusion.sweeper import covering, plan
 
 
 class GridSweeper(Sweeper):
-    """Runs one product of options or several; see `robust_diffusion.sweeper.plan`.
+    """Runs one product of options or several.
 
     Args:
         params: Per option its values, of every grid.
@@ -30,10 +31,9 @@ class GridSweeper(Sweeper):
         max_cells: int | None = None,
         stand_ins: Mapping[str, str] | None = None,
     ) -> None:
-        self.params = params
-        self.grids = grids
-        self.max_cells = max_cells
-        self.stand_ins = stand_ins
+        self.plan = partial(
+            plan, params=params, grids=grids, max_cells=max_cells, stand_ins=stand_ins
+        )
         self.hydra_context: HydraContext | None = None
         self.config: DictConfig | None = None
         self.launcher: Launcher | None = None
@@ -49,20 +49,10 @@ class GridSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch every cell.
-
-        Args:
-            arguments: Overrides of the command line.
-        """
+        """Launch every cell that `arguments`, the command line's overrides, ask for."""
         assert self.config is not None
         assert self.launcher is not None
-        cells = plan(
-            params=self.params,
-            grids=self.grids,
-            typed=arguments,
-            max_cells=self.max_cells,
-            stand_ins=self.stand_ins,
-        )
+        cells = self.plan(typed=arguments)
         directory = Path(self.config.hydra.sweep.dir)
         directory.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, directory / "multirun.yaml")

@@ -27,16 +27,8 @@ def check_number(
         number = float(value)
         if at_least <= number <= at_most and above < number < below:
             return number
-    bounds = [
-        f"{words} {bound:g}"
-        for words, bound in (
-            ("at least", at_least),
-            ("above", above),
-            ("at most", at_most),
-            ("below", below),
-        )
-        if math.isfinite(bound)
-    ]
+    named = {"at least": at_least, "above": above, "at most": at_most, "below": below}
+    bounds = [f"{words} {bound:g}" for words, bound in named.items() if math.isfinite(bound)]
     raise ConfigError(f"{key}={value}: must be a finite number {' and '.join(bounds)}".rstrip())
 
 

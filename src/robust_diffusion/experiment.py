@@ -36,10 +36,7 @@ Measure = Callable[[GraphDataModule, Any], Record]
 
 
 def run_and_record(cfg: DictConfig) -> Record:
-    """Run the cell that `cfg` describes and append its record.
-
-    Args:
-        cfg: The composed configuration, inside a Hydra application.
+    """Run the cell that `cfg` describes in a Hydra application, and append its record.
 
     Returns:
         The record that was appended to `paths.records`.
@@ -133,11 +130,5 @@ def _description(record: Record) -> str:
 
 
 def record_failure(cfg: DictConfig, error: str, kind: str) -> None:
-    """Append a record of a cell that did not finish, with its error in place of results.
-
-    Args:
-        cfg: The cell's configuration.
-        error: What went wrong, in one line.
-        kind: The error's class; DataError, for example, means that there are no data.
-    """
+    """Append a record of a cell that failed, with its error and the error's class for results."""
     append_record(cfg.paths.records, record_header(cfg) | {"error": error, "error_kind": kind})

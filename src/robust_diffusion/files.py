@@ -12,15 +12,9 @@ from robust_diffusion.errors import ConfigError
 def written_whole(path: Path, *, locked: bool = False) -> Iterator[Path]:
     """A temporary name to write to; what is there at the end reaches the disk and is renamed.
 
-    After an error, or if nothing is there at the end, `path` stays as it was.
-
-    Args:
-        path: The file, in a folder that exists.
-        locked: Nobody else writes it at the same time, so that one temporary name will do and
-            what a killed process left under it is written over.
-
-    Raises:
-        OSError: It cannot be written.
+    After an error, or if nothing is there at the end, `path` stays as it was. Where nobody else
+    writes it at the same time (`locked`), one temporary name will do, and what a killed process
+    left under it is written over.
     """
     part = path.with_name(f".{path.name}.part" if locked else f".{path.name}.{os.getpid()}.part")
     try:
@@ -36,18 +30,9 @@ def written_whole(path: Path, *, locked: bool = False) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes, *, option: str) -> Path:
-    """Write a file that the user asked for, or leave what was there.
+    """Write a file that an option named, or leave what was there and raise a `ConfigError`.
 
-    Args:
-        path: The file; its folder is made if need be. A device or a pipe is written to directly.
-        content: Its bytes, or its text.
-        option: The option that named it.
-
-    Returns:
-        The path.
-
-    Raises:
-        ConfigError: It cannot be written.
+    Its folder is made if need be. A device or a pipe is written to directly.
     """
     content = content.encode() if isinstance(content, str) else content
     try:

@@ -23,13 +23,8 @@ C_TOKENS = re.compile(
 def canonical_json(value: Any, where: str) -> str:
     """The one JSON text of a value: keys sorted, no spaces, ASCII, floats by `repr`.
 
-    Args:
-        value: None, truth values, whole numbers, finite floats, strings; lists, tuples and
-            string-keyed mappings of them.
-        where: Its name in messages.
-
     Raises:
-        ConfigError: Anything else, named by its place.
+        ConfigError: A value that JSON cannot hold, or not finite, named by its place in `where`.
     """
     return json.dumps(_plain(value, where), sort_keys=True, separators=(",", ":"))
 
@@ -77,10 +72,9 @@ def file_hash(path: Path) -> str:
 
 
 def source_hash(path: Path) -> str:
-    """A hash of what source code does: comments, docstrings and layout do not count.
+    """A hash of what Python or C++ does: comments, docstrings and layout do not count.
 
-    Args:
-        path: Python or C++; of any other file every byte counts.
+    Of any other file every byte counts.
     """
     if path.suffix == ".py":
         try:

@@ -65,7 +65,9 @@ DATA = "ROBUST_DIFFUSION_DATA"
 """Environment variable that names the data directory."""
 
 ELSEWHERE = "name another folder by paths.outputs"
-"""Remedy where results cannot be written."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk without room, or of a user's share of it."""
 
 INTERRUPTED = 130
 """Exit status of a program that Ctrl-C ended, as shells have it."""
@@ -178,12 +180,7 @@ def expected_cause(error: BaseException) -> BaseException | None:
         for link in chain:
             if isinstance(link, kind):
                 return link
-    return next((link for link in chain if _is_full(link)), None)
-
-
-def _is_full(error: BaseException) -> bool:
-    """The disk has no room left, or the user's share of it."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return next((of for of in chain if isinstance(of, OSError) and of.errno in FULL), None)
 
 
 def describe(error: BaseException) -> str:
@@ -224,7 +221,7 @@ def describe(error: BaseException) -> str:
 
 
 def _unforeseen(error: BaseException) -> str:
-    if isinstance(error, OSError) and _is_full(error):
+    if isinstance(error, OSError) and error.errno in FULL:
         return f"{error.filename or 'results'}: {error.strerror}; make room, or {ELSEWHERE}"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 

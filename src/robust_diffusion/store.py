@@ -41,12 +41,7 @@ CHECKSUM = re.compile(rb'\\"sha256\\":\\"([0-9a-f]{64})\\"}"')
 
 @dataclass(frozen=True)
 class Artifact:
-    """Named tensors and what is to be said of them.
-
-    Args:
-        tensors: By name; read from the store they lie on the CPU and share no memory.
-        metadata: Anything that JSON can hold.
-    """
+    """Named tensors, from the store on the CPU, and metadata that JSON can hold."""
 
     tensors: dict[str, Tensor]
     metadata: dict[str, Any] = field(default_factory=dict)

@@ -15,9 +15,7 @@ Cell = dict[str, str]
 def planned_cells(config: DictConfig) -> list[list[str]]:
     """The overrides of every cell that a sweep will run, in its order.
 
-    Args:
-        config: The composed configuration with its `hydra` node, as a Hydra callback gets it when
-            a sweep starts.
+    The configuration is that which a Hydra callback gets when a sweep starts.
     """
     sweeper = config.hydra.sweeper
     return plan(
@@ -52,21 +50,18 @@ def plan(
             still too many, so that every other option still runs with each of its values.
         stand_ins: Dataset -> another one, which runs where that one does if it is typed.
 
-    Returns:
-        The overrides of each cell.
-
     Raises:
         HydraException: An override that cannot be read.
     """
     given = _values(typed)
     own = {key: given.pop(key, values) for key, values in _parsed(params).items()}
     chosen = _narrowed([_parsed(grid) for grid in grids], given, stand_ins or {})
-    numbered: list[tuple[int, Cell]] = []
-    for shared in _combinations(given | own):
-        for grid in chosen:
-            numbered += [
-                (i + j, a | b) for (i, a), (j, b) in product([shared], _combinations(grid))
-            ]
+    numbered = [
+        (i + j, shared | further)
+        for i, shared in _combinations(given | own)
+        for grid in chosen
+        for j, further in _combinations(grid)
+    ]
     if max_cells is not None:
         numbered = _thinned(numbered, max_cells)
     unique = {tuple(cell.values()): None for _, cell in numbered}
@@ -74,11 +69,7 @@ def plan(
 
 
 def covering(cells: Iterable[Sequence[str]]) -> list[list[str]]:
-    """The cells that bring an override which none before them has.
-
-    Args:
-        cells: The overrides of each cell.
-    """
+    """The cells that bring an override which none before them has."""
     seen: set[str] = set()
     found = []
     for cell in cells:

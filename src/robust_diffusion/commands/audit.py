@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 
 from robust_diffusion.attacks import Budget
-from robust_diffusion.attacks.audit import Kind, Violation, audit, perturbed_files, read_perturbed
+from robust_diffusion.attacks.audit import Kind, audit, perturbed_files, read_perturbed
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
@@ -25,9 +25,6 @@ READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experim
 
 def run_audit_command(arguments: Sequence[str]) -> None:
     """Audit perturbed graphs; exits with 1 if one breaks its budget.
-
-    Args:
-        arguments: What follows `audit` on the command line.
 
     Raises:
         DataError: A file that cannot be read, or not without running code.
@@ -55,11 +52,12 @@ def run_audit_command(arguments: Sequence[str]) -> None:
     if not paths:
         parser.error("name a file or a folder")
     datamodule, budget = _clean([given for given in chosen.given if given not in paths])
-    breached = False
-    for file in (file for path in paths for file in perturbed_files(Path(path))):
-        violations = _audit(file, datamodule, budget, chosen.kind)
-        breached |= any(violation.level == "error" for violation in violations)
-    if breached:
+    broken = [
+        _print_audit(file, datamodule, budget, chosen.kind)
+        for path in paths
+        for file in perturbed_files(Path(path))
+    ]
+    if any(broken):
         sys.exit(1)
 
 
@@ -77,10 +75,10 @@ def _clean(overrides: Sequence[str]) -> tuple[GraphDataModule, Budget]:
     return datamodule, budget.resolve(datamodule.graph.x)
 
 
-def _audit(
+def _print_audit(
     file: Path, datamodule: GraphDataModule, budget: Budget, kind: Kind | None
-) -> list[Violation]:
-    """Audit one file and print what was found."""
+) -> bool:
+    """Audit one file, print what was found, and return true if its budget is broken."""
     clean = datamodule.graph
     perturbed = read_perturbed(file, clean)
     kind = kind or perturbed.kind
@@ -88,11 +86,12 @@ def _audit(
         clean, perturbed, kind=kind, target_nodes=datamodule.target_nodes, **asdict(budget)
     )
     title = f"{file}: {kind} on {datamodule.name}, {datamodule.difficulty} test nodes"
-    if all(violation.level == "warning" for violation in violations):
+    broken = any(violation.level == "error" for violation in violations)
+    if not broken:
         title += "; within its budget"
     if violations:
         frame = pd.DataFrame(map(asdict, violations))[["level", "code", "message"]]
         print_table(title, frame, list(frame.columns))
     else:
         sys.stdout.write(f"{title}\n")
-    return violations
+    return broken

@@ -16,15 +16,22 @@ from robust_diffusion.results.markdown import print_table
 
 
 def run_compare_command(arguments: Sequence[str]) -> None:
-    """Print the comparison; nothing is run.
-
-    Args:
-        arguments: What follows `compare` on the command line.
-
-    Raises:
-        DataError: There are no records, or none of this experiment.
-    """
-    chosen = _parser().parse_args(arguments)
+    """Print the comparison; a `DataError` if there are no records, or none of this experiment."""
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion compare",
+        description="Show what each option of a sweep changes, seed by seed; nothing is run.",
+    )
+    parser.add_argument("experiment", help="such as readings, or t-end")
+    add_records_option(parser)
+    parser.add_argument(
+        "--on",
+        choices=["test", "validation"],
+        default="test",
+        help="accuracy on the test graphs, or on the clean validation nodes (default: test)",
+    )
+    parser.add_argument("--format", choices=["markdown", "csv"], default="markdown")
+    add_scale_option(parser)
+    chosen = parser.parse_args(arguments)
     records = read_chosen(chosen.records, required=True)
     frame = compare(records, chosen.experiment, scale=chosen.scale, on=chosen.on)
     if frame.empty:
@@ -40,21 +47,3 @@ def run_compare_command(arguments: Sequence[str]) -> None:
     else:
         title = f"{chosen.experiment}: {describe_comparison(frame, on=chosen.on)}"
         print_table(title, frame, ["setting"])
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="robust-diffusion compare",
-        description="Show what each option of a sweep changes, seed by seed; nothing is run.",
-    )
-    parser.add_argument("experiment", help="such as readings, or t-end")
-    add_records_option(parser)
-    parser.add_argument(
-        "--on",
-        choices=["test", "validation"],
-        default="test",
-        help="accuracy on the test graphs, or on the clean validation nodes (default: test)",
-    )
-    parser.add_argument("--format", choices=["markdown", "csv"], default="markdown")
-    add_scale_option(parser)
-    return parser

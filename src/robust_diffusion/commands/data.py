@@ -10,11 +10,7 @@ from robust_diffusion.results.markdown import print_table
 
 
 def run_data_command(arguments: Sequence[str]) -> None:
-    """Run one of the data commands; exits with 1 if `verify` finds damage.
-
-    Args:
-        arguments: What follows `data` on the command line.
-    """
+    """Run one of the data commands; exits with 1 if `verify` finds damage."""
     parser = argparse.ArgumentParser(
         prog="robust-diffusion data", description="Look at the datasets; nothing is downloaded."
     )

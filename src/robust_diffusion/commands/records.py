@@ -12,11 +12,7 @@ DEFAULT_RECORDS = "outputs/records.jsonl"
 
 
 def add_records_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command take files of records.
-
-    Args:
-        parser: Of the command.
-    """
+    """Let a command take files of records."""
     parser.add_argument(
         "--records",
         action="append",
@@ -26,11 +22,7 @@ def add_records_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_scale_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command take the scale of the runs that count.
-
-    Args:
-        parser: Of the command.
-    """
+    """Let a command take the scale of the runs that count."""
     parser.add_argument(
         "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
     )
@@ -39,12 +31,8 @@ def add_scale_option(parser: argparse.ArgumentParser) -> None:
 def read_chosen(named: Sequence[str | Path] | None, *, required: bool = False) -> list[Record]:
     """The records of the files that were named, or of the default one.
 
-    Args:
-        named: What the option holds.
-        required: The default file has to be there, too.
-
     Raises:
-        DataError: A file is not there, or holds what no run has written.
+        DataError: A file is missing (the default one only if `required`), or holds other things.
     """
     paths = [Path(path) for path in named or [DEFAULT_RECORDS]]
     for path in paths:

@@ -18,9 +18,6 @@ def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
     References, failures and lines without a cell pass. What a later record of the same cell has
     taken the place of is left out where it is not whole.
 
-    Args:
-        found: By the file, for the message, its records.
-
     Raises:
         DataError: Something that tables need is not there, or is not what a cell leaves.
     """
@@ -51,10 +48,6 @@ def _problem(record: Record) -> str | None:
     return None
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -78,7 +71,10 @@ def _is_budget(value: Any) -> bool:
 
 
 COMMON_FIELDS: Mapping[str, tuple[Fits, str]] = {
-    **dict.fromkeys(("experiment", "dataset", "fidelity", "model"), (_is_name, "a name")),
+    **dict.fromkeys(
+        ("experiment", "dataset", "fidelity", "model"),
+        (lambda value: isinstance(value, str), "a name"),
+    ),
     "seed": (_is_whole, "a whole number"),
 }
 TIMING_FIELDS: Mapping[str, tuple[Fits, str]] = {

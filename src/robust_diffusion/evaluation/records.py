@@ -65,11 +65,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 def latest_by_cell(records: Iterable[Record]) -> dict[str, Record]:
-    """The record that counts of each cell: its latest finished one, or else its latest failure.
-
-    Args:
-        records: In the order in which they were appended; references are passed over.
-    """
+    """The record that counts of each cell: its latest finished one, or else its latest failure."""
     latest: dict[str, Record] = {}
     for record in records:
         cell = record.get("cell")

@@ -52,12 +52,7 @@ class PrintResults(Callback):
             sys.exit(1)
 
     def show_sweep(self, config: DictConfig, records: list[Record]) -> None:
-        """Print the table of a sweep; a subclass prints its own.
-
-        Args:
-            config: The composed configuration with its `hydra` node.
-            records: Of the sweep's cells, in its order, failed ones included; at least one.
-        """
+        """Print the table of a sweep's cells, failed ones included; a subclass prints its own."""
         self._show(records)
 
     def _show(self, records: list[Record]) -> None:
@@ -80,7 +75,7 @@ def _exits_on_error() -> Iterator[None]:
 def _records_below(config: DictConfig, directory: Path) -> list[Record]:
     path = Path(config.paths.records)
     records = check_records({path: read_records(path)})
-    start = Path(os.path.relpath(directory, Path(config.paths.records).parent))
+    start = Path(os.path.relpath(directory, path.parent))
     mine = [r for r in records if start in (Path(r["directory"]), *Path(r["directory"]).parents)]
     # A cell that was done before left a reference; its result is where it was first recorded.
     done = latest_by_cell(records)

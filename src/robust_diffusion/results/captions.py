@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -37,12 +38,7 @@ MODIFICATION_LIMITS = {
 def spent_ranges(
     records: Iterable[Record], graphs: Iterable[str] | None = None
 ) -> dict[str, Range]:
-    """Range of each count that attacks spent, zeros left out.
-
-    Args:
-        records: Of finished cells.
-        graphs: Attacks that count; all by default.
-    """
+    """Range of each count that all attacks, or those of `graphs`, spent; zeros left out."""
     return ranges(
         {count: used for count, used in by_count.items() if used}
         for record in records
@@ -60,18 +56,14 @@ def describe_spent(spent: Mapping[str, Range]) -> str:
 
 
 def describe_limits(declared: Mapping[str, Range], spent: Iterable[str]) -> str:
-    """Declared limits in words, those alone that bind attacks of this kind.
+    """Declared limits in words, those alone that bind attacks that spent such counts.
 
-    Args:
-        declared: Range of each limit.
-        spent: Counts that the attacks spent; if none, they are taken for injections.
+    Attacks that spent nothing are taken for injections.
     """
     counts = set(spent)
-    texts: dict[str, str] = {}
-    if "injected_nodes" in counts or not counts:
-        texts |= INJECTION_LIMITS
+    texts = INJECTION_LIMITS if "injected_nodes" in counts or not counts else {}
     if counts & {"changed_nodes", "added_edges", "removed_edges"}:
-        texts |= MODIFICATION_LIMITS
+        texts = texts | MODIFICATION_LIMITS
     return ", ".join(
         text.format(as_text(declared[key])) for key, text in texts.items() if key in declared
     )
@@ -92,7 +84,7 @@ def describe_budget(records: Sequence[Record]) -> str:
 
 def describe_cuts(records: Iterable[Record]) -> list[str]:
     """Smoke runs and trainings that were cut short, one phrase each."""
-    return list(dict.fromkeys(cut for record in records for cut in _cuts(record)))
+    return list(dict.fromkeys(chain.from_iterable(map(_cuts, records))))
 
 
 def ranges(counts: Iterable[Mapping[str, Any]]) -> dict[str, Range]:

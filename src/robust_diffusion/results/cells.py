@@ -19,15 +19,10 @@ ABSENT = object()
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A cell that belongs to a table.
+    """A cell that belongs to a table."""
 
-    Args:
-        record: Its latest finished record, or else its latest failure.
-        asked: Place of the last line that asked for it; a later one is a larger number.
-    """
-
-    record: Record
-    asked: int
+    record: Record  # its latest finished one, or else its latest failure
+    asked: int  # place of the last line that asked for it
 
     @property
     def finished(self) -> bool:
@@ -45,44 +40,26 @@ class Cell:
 
 @dataclass(frozen=True)
 class Selection:
-    """The cells of one entry, all of the same settings, seeds aside.
+    """The cells of one entry, all of the same settings, seeds aside."""
 
-    Args:
-        finished: By seed, the latest.
-        failed: By seed, where none finished.
-        left_out: Number of cells of other settings.
-    """
-
-    finished: Mapping[int, Cell]
-    failed: Mapping[int, Cell]
-    left_out: int
+    finished: Mapping[int, Cell]  # by seed, the latest
+    failed: Mapping[int, Cell]  # by seed, where none finished
+    left_out: int  # number of cells of other settings
 
 
 @dataclass(frozen=True)
 class RecordSet:
-    """Records of one scale, and of one variant where models have several.
+    """Records of one scale, and of one variant where models have several."""
 
-    Args:
-        asked: Experiment and record of every line that asks for a cell, in their order.
-        scale: full or smoke.
-        fidelity: The variant; `None` for any.
-    """
-
-    asked: tuple[tuple[str | None, Record], ...]
-    scale: str = "full"
-    fidelity: str | None = None
+    asked: tuple[tuple[str | None, Record], ...]  # experiment and record of every line, in order
+    scale: str = "full"  # or smoke
+    fidelity: str | None = None  # the variant; any by default
 
     @classmethod
     def of(
         cls, records: Sequence[Record], *, scale: str = "full", fidelity: str | None = None
     ) -> "RecordSet":
-        """The records that count; a reference stands for the record of its cell.
-
-        Args:
-            records: In the order in which they were appended.
-            scale: full or smoke.
-            fidelity: Variant; any by default.
-        """
+        """The records that count, in their order; a reference stands for its cell's record."""
         latest, asked, missing = latest_by_cell(records), [], set()
         for record in records:
             cell = record.get("cell")
@@ -159,12 +136,7 @@ def _fits(cell: Cell, wanted: Mapping[str, Any], graph: str) -> bool:
 
 
 def settings_of(record: Record, graph: str) -> str:
-    """Settings behind a result without its seed; of a time, the place of computation, too.
-
-    Args:
-        record: Of the cell.
-        graph: The test graph, clean or an attack's.
-    """
+    """Settings behind a result on a graph, its seed aside; of a time, the machine's, too."""
     return _settings(recorded_settings(record), graph, timed=is_timing(record))
 
 
@@ -172,11 +144,9 @@ def _settings(config: Mapping[str, Any], graph: str, *, timed: bool) -> str:
     if timed:
         parts = ["model", "data", "trainer", "timing"]
         return canonical_json({part: config.get(part) for part in parts}, "config")
-    parts = ["model", "training", "data"]
+    chosen = {part: config.get(part) for part in ("model", "training", "data")}
     if graph != CLEAN:
-        parts += ["threat", "budget"]
-    chosen = {part: config.get(part) for part in parts}
-    if graph != CLEAN:
+        chosen |= {part: config.get(part) for part in ("threat", "budget")}
         chosen["attack"] = config.get("attacks", {}).get(graph)
     return canonical_json(_without_trainer(chosen), "config")
 

@@ -28,15 +28,10 @@ BASELINE = "(baseline)"
 
 @dataclass
 class Setting:
-    """One setting of a sweep.
+    """One setting of a sweep."""
 
-    Args:
-        overrides: What was typed or swept, the seed aside.
-        accuracy: Per test graph and seed, in 0..1.
-    """
-
-    overrides: Overrides
-    accuracy: dict[str, dict[int, float]] = field(default_factory=dict)
+    overrides: Overrides  # typed or swept, the seed aside
+    accuracy: dict[str, dict[int, float]] = field(default_factory=dict)  # per test graph and seed
 
 
 def compare(
@@ -90,9 +85,8 @@ def compare(
 def _settings(records: Sequence[Record], experiment: str, scale: str, on: str) -> list[Setting]:
     latest, settings = latest_by_cell(records), dict[str, Setting]()
     # Cells that run side by side are recorded as they finish.
-    for line in sorted(
-        _last_asked(records, experiment, scale), key=lambda line: line.get("job", 0)
-    ):
+    asked = _last_asked(records, experiment, scale)
+    for line in sorted(asked, key=lambda line: line.get("job", 0)):
         # A line may be a reference to a cell that another experiment had run before.
         record = latest[line["cell"]]
         overrides = _compared(line)
@@ -152,12 +146,7 @@ def _base(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
 
 
 def describe_comparison(frame: pd.DataFrame, *, on: str = "test") -> str:
-    """What its numbers are, in a sentence.
-
-    Args:
-        frame: What `compare` gave.
-        on: As it was given to `compare`.
-    """
+    """A sentence on the numbers that `compare` gave with this `on`."""
     nodes = {"test": "on the test graphs", "validation": "on clean validation nodes"}[on]
     changes = "changes are means of the differences seed by seed, p of a paired t-test, "
     changed = any(column.startswith(CHANGE) for column in frame.columns)
@@ -215,12 +204,8 @@ def _named(setting: Setting, base: Setting | None) -> str:
         f"{key.rpartition('.')[2]}={re.sub(r'_target_:[^,}]*,?', '', value)}"
         for key, value in own.items()
     )
-    return (
-        ": ".join(
-            filter(None, [", ".join(f"{key}={value}" for key, value in known.items()), named])
-        )
-        or BASELINE
-    )
+    shared = ", ".join(f"{key}={value}" for key, value in known.items())
+    return ": ".join(filter(None, [shared, named])) or BASELINE
 
 
 def _mean(values: list[float]) -> str:

@@ -20,24 +20,17 @@ ROUNDING = 0.005
 BAND = 2.0
 """Pooled standard deviations beyond which an entry is outside the tolerance."""
 
-
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 """What two warnings of one kind may differ in."""
 
 
 @dataclass(frozen=True)
 class Reported:
-    """A number that a publication reports.
+    """A number that a publication reports, as far as it does."""
 
-    Args:
-        mean: In the table's unit; `None` where nothing is reported.
-        std: In the same unit; `None` where none is reported.
-        budget: Injected nodes, and edges of each, where the publication says so.
-    """
-
-    mean: float | None = None
+    mean: float | None = None  # in the table's unit, as the deviation
     std: float | None = None
-    budget: tuple[int, int] | None = None
+    budget: tuple[int, int] | None = None  # injected nodes, and edges of each
 
 
 @dataclass(frozen=True)
@@ -57,13 +50,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Run:
-    """One seed of an entry.
-
-    Args:
-        seed: The seed.
-        value: In the table's unit.
-        record: The whole record, for whatever else is asked of it.
-    """
+    """One seed of an entry: its value in the table's unit, and its whole record."""
 
     seed: int
     value: float
@@ -77,10 +64,10 @@ class Entry:
     Args:
         keys: Axis -> value of its row, its column and all that the table has in common.
         graph: The test graph, clean or an attack's.
-        reported: In the same unit.
+        reported: The published number, in the table's unit.
         state: Whether there is a number, and if not, why.
         runs: Its seeds; none unless measured.
-        mean: Over the seeds, in the table's unit.
+        mean: Over the seeds.
         std: Sample standard deviation over the seeds; `None` with fewer than two.
         marks: What a reader has to know.
         p: Of the test against the reported number, before correction; see `test`.
@@ -172,16 +159,7 @@ def measure(
     comparable: bool,
     timed: bool = False,
 ) -> Entry:
-    """An entry of accuracies in %, or of times in ms, not yet tested or ranked.
-
-    Args:
-        keys: Axis -> value.
-        graph: The test graph, clean or an attack's.
-        reported: The published number.
-        found: Its cells.
-        comparable: Whether the reported number is of the same thing.
-        timed: It is one of times.
-    """
+    """An entry of accuracies in %, or of times in ms, not yet tested or ranked; see `Entry`."""
     runs = tuple(
         Run(seed, _value(cell.record, graph, timed=timed), cell.record)
         for seed, cell in found.finished.items()
@@ -260,9 +238,7 @@ def _warnings(runs: Sequence[Run], graph: str) -> Iterator[Mark]:
         (line, seeds), *others = lines.items()
         said = _named(seeds)
         if others:
-            said += (
-                f"; with other numbers {_named([seed for _, seeds in others for seed in seeds])}"
-            )
+            said += f"; with other numbers {_named([s for _, more in others for s in more])}"
         yield Mark("warning", f"{graph}: {line} ({said})")
 
 

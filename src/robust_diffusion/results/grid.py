@@ -26,12 +26,7 @@ def mark_fewer_seeds(grids: list[Grid]) -> list[Grid]:
 
 
 def compare_entries(rows: Grid, *, runs: int) -> Grid:
-    """Test every entry against its reported number, Holm-corrected over the grid.
-
-    Args:
-        rows: Of accuracies.
-        runs: Number of values behind a reported mean and deviation.
-    """
+    """Test every accuracy against its reported number of `runs` runs, Holm-corrected."""
     tested = [[_test(entry, runs) for entry in row] for row in rows]
     corrected = iter(holm([entry.p for row in tested for entry in row if entry.p is not None]))
     return [

@@ -24,14 +24,8 @@ FORMER_HOST = "api.wandb.ai"
 """Of W&B's own server, under which older versions of wandb keep its key."""
 
 SUMMARY = (
-    "accuracy",
-    "mean_accuracy",
-    "attacked",
-    "val_accuracy",
-    "epochs",
-    "nfe",
-    "seconds",
-    "timing",
+    *("accuracy", "mean_accuracy", "attacked", "val_accuracy"),
+    *("epochs", "nfe", "seconds", "timing"),
 )
 """Parts of a record that W&B shows as the summary of a run, as far as the cell has them."""
 
@@ -99,13 +93,7 @@ def wandb_logger(
 
 
 def log_record(run: wandb.Run, record: Record, store: Path) -> None:
-    """Put a finished cell into its W&B run: summary, perturbed graphs and weights.
-
-    Args:
-        run: The open run.
-        record: The cell's record.
-        store: The folder that holds the files that the record names.
-    """
+    """Put a cell's record and the files of `store` that it names into its open W&B run."""
     run.config["record"] = {key: value for key, value in record.items() if key != "config"}
     shown = {key: record[key] for key in SUMMARY if key in record} | {"spent": _spent(record)}
     for name, value in _flat(shown).items():
@@ -129,26 +117,17 @@ def log_table(
     mode: Mode | Literal["auto"] = "auto",
     tags: Sequence[str] = (),
 ) -> None:
-    """Log a table of the paper as a run of its own, beside the cells that it stands on.
+    """Log a table as a run of its own in the group of its experiment's cells.
 
-    Args:
-        frame: One row per entry of the table.
-        project: W&B project.
-        experiment: The table's experiment, such as table-3: the group of its cells.
-        directory: Where the run's files go.
-        mode: As for `wandb_logger`.
-        tags: What to find the run by.
+    The other arguments are those of `wandb_logger`.
     """
-    logger = wandb_logger(
-        project=project,
-        directory=directory,
-        name=experiment,
-        experiment=experiment,
-        job_type="table",
-        tags=tags,
-        mode=mode,
-    )
-    run = logger.experiment
+    own: dict[str, Any] = {
+        "name": experiment,
+        "experiment": experiment,
+        "job_type": "table",
+        "mode": mode,
+    }
+    run = wandb_logger(project=project, directory=directory, tags=tags, **own).experiment
     try:
         # W&B infers one type per column, and a column of numbers and gaps has two.
         run.log({experiment: wandb.Table(dataframe=frame.astype(str))})

@@ -7,23 +7,12 @@ import pandas as pd
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
-    """The lines of a table.
-
-    Args:
-        header: Headings.
-        rows: Cells, as many per row as there are headings.
-        left: Number of leading columns that are aligned to the left; the others to the right.
-    """
+    """The lines of a table whose first `left` columns are aligned to the left, others right."""
     return _lines(header, rows, [i < left for i in range(len(header))])
 
 
 def markdown_table(frame: pd.DataFrame, left: Collection[str]) -> str:
-    """A data frame as a table.
-
-    Args:
-        frame: Its cells.
-        left: Columns that are aligned to the left; the others to the right.
-    """
+    """A data frame as a table, the columns named in `left` aligned to the left, others right."""
     rows = [list(map(str, row)) for row in frame.itertuples(index=False)]
     columns = list(map(str, frame.columns))
     return "\n".join(_lines(columns, rows, [column in left for column in columns]))
@@ -32,14 +21,7 @@ def markdown_table(frame: pd.DataFrame, left: Collection[str]) -> str:
 def print_table(
     title: str, frame: pd.DataFrame, left: Collection[str], notes: Collection[str] = ()
 ) -> None:
-    """Print a title and a table on standard output.
-
-    Args:
-        title: One line.
-        frame: The table's cells.
-        left: Columns that are aligned to the left.
-        notes: Lines below the table.
-    """
+    """Print a title, a table as of `markdown_table`, and notes on standard output."""
     lines = [title, "", markdown_table(frame, left), "", *notes]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 

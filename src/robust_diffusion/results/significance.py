@@ -8,18 +8,12 @@ from scipy import stats
 
 
 def welch_p(values: Sequence[float], mean: float, std: float, runs: int) -> float | None:
-    """Two-sided p-value of Welch's t-test against a mean that was reported with its deviation.
+    """Two-sided p-value of Welch's t-test of measured values, one per seed.
+
+    They are tested against a mean reported with its sample standard deviation over `runs` values.
+    `None` with fewer than two values on a side, or no spread on either.
 
     Reference: Welch 1947, Biometrika 34.
-
-    Args:
-        values: What was measured, one number per seed.
-        mean: The other mean, in the same unit.
-        std: Its sample standard deviation.
-        runs: Number of values behind it.
-
-    Returns:
-        The p-value; `None` with fewer than two values on a side, or no spread on either.
     """
     if len(values) < 2 or runs < 2:
         return None
@@ -35,12 +29,7 @@ def welch_p(values: Sequence[float], mean: float, std: float, runs: int) -> floa
 def one_sample_p(values: Sequence[float], mean: float) -> float | None:
     """Two-sided p-value of Student's t-test against a mean that was reported without a deviation.
 
-    Args:
-        values: What was measured, one number per seed.
-        mean: The reported mean, in the same unit.
-
-    Returns:
-        The p-value; `None` with fewer than two values, or values without spread.
+    `None` with fewer than two values, or values without spread.
     """
     if len(values) < 2 or _std(values) == 0:
         return None
@@ -53,17 +42,11 @@ def _std(values: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values that stay valid although there are many of them.
+    """P-values corrected for their number, in the order given, each at most 1.
 
     The i-th smallest of m is multiplied by m - i + 1, none becomes smaller than one before it.
 
     Reference: Holm 1979, Scandinavian Journal of Statistics 6.
-
-    Args:
-        p_values: In any order.
-
-    Returns:
-        The corrected ones in the same order, each at most 1.
     """
     corrected = [math.nan] * len(p_values)
     largest = 0.0

@@ -14,87 +14,54 @@ ALWAYS_SHOWN = ("dataset", "model", "flow")
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Accuracy in % per row and test graph.
+    """Accuracy in % per test graph, a row for each combination of what was swept, seeds aside."""
 
-    Args:
-        title: What all rows have in common.
-        cells: One row per combination of what was swept, seeds aside; first the columns in
-            `keys`, then `seeds`, then one column of text per test graph.
-        keys: Names of the columns that tell the rows apart.
-        notes: What a `!` in a cell stands for: an attack that broke its budget, changed nothing, or
-            was weaker than chance.
-    """
-
-    title: str
-    cells: pd.DataFrame
-    keys: list[str]
-    notes: list[str]
+    title: str  # what all rows have in common
+    cells: pd.DataFrame  # the columns of `keys`, then `seeds`, then one of text per test graph
+    keys: list[str]  # columns that tell the rows apart
+    notes: list[str]  # warnings of attacks, which a `!` in a cell stands for
 
 
 def summarize(records: Sequence[Record]) -> ResultTable:
-    """Mean +- sample standard deviation over seeds, of each combination that was swept.
+    """Mean +- sample standard deviation over seeds, of each combination that one run swept.
 
-    Args:
-        records: Records of one run, failed cells (those with an `error`) included.
-
-    Returns:
-        The table; a failed cell shows as `failed` in its row.
+    Failed cells, those with an `error`, show as `failed` in their row.
 
     Raises:
         ValueError: There are no records.
     """
-    if not records:
-        raise ValueError("no records to summarize")
-    rows = [_row(record) for record in records]
-    keys = _row_keys(rows)
+    keys, groups = _group(records)
     graphs = list(dict.fromkeys(g for record in records for g in record.get("accuracy", {})))
     timed = any(map(is_timing, records))
-    lines = []
-    for _, group in _group(rows, records, keys):
-        members = _by_seed(record for _, record in group)
-        done = [record for record in members if "error" not in record]
-        line: dict[str, Any] = {key: group[0][0].get(key, "") for key in keys}
-        line["seeds"] = len(done)
+    for line, done, failed in groups:
         for graph in graphs:
             values = [r["accuracy"][graph] for r in done if graph in r.get("accuracy", {})]
-            line[graph] = _cell(values, failed=len(members) - len(done))
+            line[graph] = _cell(values, failed)
             if any(graph in record.get("warnings", {}) for record in done):
                 line[graph] += " !"
         if timed:
-            line["ms per step"] = _time([r for r in done if is_timing(r)], len(members) - len(done))
-        lines.append(line)
-    return ResultTable(_title(records), pd.DataFrame(lines), keys, _notes(records))
+            line["ms per step"] = _time([r for r in done if is_timing(r)], failed)
+    cells = pd.DataFrame([line for line, _, _ in groups])
+    return ResultTable(_title(records), cells, keys, _notes(records))
 
 
 def rank(records: Sequence[Record]) -> ResultTable:
     """Accuracy on the clean validation nodes of each combination that was swept, best first.
 
-    It is what hyper-parameters are chosen by; the test nodes do not come into it.
-
-    Args:
-        records: Records of one run, failed cells (those with an `error`) included.
-
-    Returns:
-        The table, its last column `validation` in %; failed cells come last.
+    It is what hyper-parameters are chosen by; the test nodes do not come into it. Its last column
+    is `validation`, in %, and failed cells come last.
 
     Raises:
         ValueError: There are no records.
     """
-    if not records:
-        raise ValueError("no records to rank")
-    rows = [_row(record) for record in records]
-    keys = _row_keys(rows)
-    lines, means = [], []
-    for _, group in _group(rows, records, keys):
-        members = _by_seed(record for _, record in group)
-        done = [record["val_accuracy"] for record in members if "error" not in record]
-        line: dict[str, Any] = {key: group[0][0].get(key, "") for key in keys}
-        line["seeds"] = len(done)
-        line["validation"] = _cell(done, failed=len(members) - len(done))
-        lines.append(line)
-        means.append(pd.Series(done, dtype=float).mean())
+    keys, groups = _group(records)
+    means = []
+    for line, done, failed in groups:
+        values = [record["val_accuracy"] for record in done]
+        line["validation"] = _cell(values, failed)
+        means.append(pd.Series(values, dtype=float).mean())
     best_first = pd.Series(means).sort_values(ascending=False, kind="stable").index
-    cells = pd.DataFrame(lines).loc[best_first].reset_index(drop=True)
+    cells = pd.DataFrame([line for line, _, _ in groups]).loc[best_first].reset_index(drop=True)
     title = f"{records[0]['dataset']}: accuracy on clean validation nodes in %, best first"
     return ResultTable(f"{title}; fidelity={records[0]['fidelity']}", cells, keys, [])
 
@@ -129,12 +96,23 @@ def _row_keys(rows: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _group(
-    rows: Sequence[dict[str, str]], records: Sequence[Record], keys: Sequence[str]
-) -> list[tuple[tuple[str, ...], list[tuple[dict[str, str], Record]]]]:
-    groups: dict[tuple[str, ...], list[tuple[dict[str, str], Record]]] = {}
+    records: Sequence[Record],
+) -> tuple[list[str], list[tuple[dict[str, Any], list[Record], int]]]:
+    """Columns that tell settings apart; per setting its line, finished records, failed seeds."""
+    if not records:
+        raise ValueError("no records to show")
+    rows = [_row(record) for record in records]
+    keys = _row_keys(rows)
+    members: dict[tuple[str, ...], list[Record]] = {}
     for row, record in zip(rows, records, strict=True):
-        groups.setdefault(tuple(row.get(key, "") for key in keys), []).append((row, record))
-    return list(groups.items())
+        members.setdefault(tuple(row.get(key, "") for key in keys), []).append(record)
+    groups = []
+    for values, found in members.items():
+        by_seed = _by_seed(found)
+        done = [record for record in by_seed if "error" not in record]
+        line = dict(zip(keys, values, strict=True)) | {"seeds": len(done)}
+        groups.append((line, done, len(by_seed) - len(done)))
+    return keys, groups
 
 
 def _by_seed(records: Iterable[Record]) -> list[Record]:
@@ -146,7 +124,7 @@ def _by_seed(records: Iterable[Record]) -> list[Record]:
     return list(latest.values())
 
 
-def _cell(values: Sequence[float], *, failed: int) -> str:
+def _cell(values: Sequence[float], failed: int) -> str:
     if not values:
         return "failed" if failed else "-"
     series = 100 * pd.Series(values)
@@ -160,14 +138,8 @@ def _time(records: Sequence[Record], failed: int) -> str:
     """The median, and in brackets the quartiles; of several seeds their means."""
     if not records:
         return "failed" if failed else "-"
-    median, q1, q3 = (
-        1e3 * pd.Series(found).mean()
-        for found in (
-            [r["seconds"]["diffusion"] for r in records],
-            [r["timing"]["q1"] for r in records],
-            [r["timing"]["q3"] for r in records],
-        )
-    )
+    times = [(r["seconds"]["diffusion"], r["timing"]["q1"], r["timing"]["q3"]) for r in records]
+    median, q1, q3 = 1e3 * pd.DataFrame(times).mean()
     text = f"{median:.3g} ({q1:.3g}–{q3:.3g})"
     return f"{text} ({failed} failed)" if failed else text
 
