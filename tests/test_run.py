@@ -76,9 +76,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 def test_sweep_ends_in_a_table_of_flows_and_graphs(sweep: Sweep) -> None:
     assert sweep.done.returncode == 0, sweep.done.stderr
     title, *lines = [line for line in sweep.done.stdout.splitlines() if line.strip()]
-    assert title.startswith(
-        "synthetic, easy test nodes: accuracy in %; black_box (gcn), 3 nodes x 3"
-    )
+    assert title.startswith("synthetic, easy test nodes: accuracy in %; training cut at 3 epochs; ")
+    assert "; black_box (gcn), spent 3 nodes, 9 edges; " in title
     header, _, *body = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
     assert header == ["flow", "seeds", "clean", "speit", "tdgia"]
     assert [row[0] for row in body] == ["heat", "beltrami"]

@@ -61,16 +61,10 @@ ALONE = frozenset(
 NO_TRIAL = "No trials are completed yet."
 """What Optuna says at the end of a search in which every trial failed."""
 
-DATA = "ROBUST_DIFFUSION_DATA"
-"""Environment variable that names the data directory."""
-
 ELSEWHERE = "name another folder by paths.outputs"
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk without room, or of a user's share of it."""
-
-INTERRUPTED = 130
-"""Exit status of a program that Ctrl-C ended, as shells have it."""
 
 
 @hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="config")
@@ -120,8 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Makes Hydra hand every exception on to here instead of printing it its own way.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # Set to nothing is as good as not set; as a folder it would be the current one.
-    if os.environ.get(DATA) == "":
-        del os.environ[DATA]
+    if os.environ.get("ROBUST_DIFFUSION_DATA") == "":
+        del os.environ["ROBUST_DIFFUSION_DATA"]
     try:
         if given and given[0] in COMMANDS:
             module, function = COMMANDS[given[0]].split(":")
@@ -131,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             cell()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: finished cells are recorded, this one is not\n")
-        sys.exit(INTERRUPTED)
+        sys.exit(130)  # as shells have it
     except BrokenPipeError:
         # A reader such as `head` has seen enough; nothing is left to be flushed to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -177,9 +171,8 @@ def expected_cause(error: BaseException) -> BaseException | None:
     while (inner := chain[-1].__cause__) is not None:
         chain.append(inner)
     for kind in (RobustDiffusionError, HydraException, OmegaConfBaseException):
-        for link in chain:
-            if isinstance(link, kind):
-                return link
+        if found := next((link for link in chain if isinstance(link, kind)), None):
+            return found
     return next((of for of in chain if isinstance(of, OSError) and of.errno in FULL), None)
 
 
@@ -208,9 +201,8 @@ def describe(error: BaseException) -> str:
             # Hydra's last line ends with the override: "use +key=value".
             override = lines[-1].partition(" use +")[2]
             known = sorted(k for k in map(str, cause.parent_node or ()) if not k.startswith("_"))
-            return f"{override}: unknown key" + (
-                f"; use one of {', '.join(known)}" if known else ""
-            )
+            remedy = f"; use one of {', '.join(known)}" if known else ""
+            return f"{override}: unknown key{remedy}"
         case HydraException(__cause__=BaseException() as cause):
             return f"{' '.join(lines)}: {describe(cause)}"
         case OmegaConfBaseException(full_key=str(key)) if key:

@@ -9,6 +9,7 @@ from robust_diffusion.results.table import ResultTable, rank, summarize
 from tests.paper.records import timed
 
 Record = dict[str, Any]
+SPENT = {"injected_nodes": 3, "injected_edges": 6, "max_edges_per_injected_node": 2}
 
 
 def record(flow: str | None = "heat", seed: int = 0, clean: float = 0.5, **changes: Any) -> Record:
@@ -23,7 +24,7 @@ def record(flow: str | None = "heat", seed: int = 0, clean: float = 0.5, **chang
         "seed": seed,
         "budget": {
             "declared": {"max_injected_nodes": 3, "max_edges_per_injected_node": 2},
-            "spent": {"speit": {"gcn": {"injected_nodes": 3, "injected_edges": 6}}},
+            "spent": {"speit": {"gcn": SPENT}},
         },
         "overrides": {"flow": str(flow), "seed": str(seed)},
         "accuracy": {"clean": clean, "speit": clean / 2},

@@ -12,15 +12,8 @@ SOURCE = Path(__file__).parents[1]
 LANGUAGES = (".py", ".cpp", ".h")
 
 HASHED_PATHS = (
-    "arithmetic.py",
-    "attacks",
-    "data",
-    "flows",
-    "integrators",
-    "models",
-    "operators",
-    "solver.py",
-    "training",
+    *("arithmetic.py", "attacks", "data", "flows", "integrators", "models", "operators"),
+    *("solver.py", "training"),
 )
 """Code of the package that a trained model or a perturbed graph depends on."""
 

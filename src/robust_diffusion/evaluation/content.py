@@ -67,10 +67,8 @@ def _targets(node: Any) -> Iterator[str]:
             named = node.get("path")
             if target.startswith("hydra.utils.") and isinstance(named, str):
                 yield named  # get_class, get_method and get_object fetch what this names
-        for child in node.values():
-            yield from _targets(child)
-    elif isinstance(node, list):
-        for child in node:
+    if isinstance(node, Mapping | list):
+        for child in node.values() if isinstance(node, Mapping) else node:
             yield from _targets(child)
 
 

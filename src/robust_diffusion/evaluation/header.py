@@ -1,7 +1,6 @@
 """The part of a record that is known before anything is computed."""
 
 import os
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,17 +25,17 @@ def record_header(cfg: DictConfig) -> Record:
     choices = hydra.runtime.choices
     uses_flow = "flow" in cfg.model
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
-    # The place where a cell writes changes no result, and differs between machines.
-    config = {
-        key: value for key, value in config.items() if key not in ("paths", "logger", "table")
-    }
+    for key in ("paths", "logger", "table"):  # which change no result, and differ by machine
+        config.pop(key, None)
     if timing := config["timing"]:
         config["timing"] = timing | {"on": machine()}
     attacked = None if timing else choices.threat
+    read = parts_read(config)
+    content = {"user_code": user_code(read), "user_files": user_files(read)}
     return {
         "cell": cell_id(config),
         "code": code_hash(),
-        **_content(config),
+        **{key: hashes for key, hashes in content.items() if hashes},
         "experiment": choices.experiment,
         "scale": choices.get("scale", "full"),
         "dataset": cfg.dataset.name,
@@ -52,10 +51,8 @@ def record_header(cfg: DictConfig) -> Record:
         "config": config,
         "overrides": {
             key: value
-            for key, value in (
-                o.lstrip("+").split("=", 1) for o in hydra.overrides.task if "=" in o
-            )
-            if not key.startswith("paths.") and key != "force"
+            for key, equals, value in (o.lstrip("+").partition("=") for o in hydra.overrides.task)
+            if equals and not key.startswith("paths.") and key != "force"
         },
         "versions": versions(),
         "backend": cfg.backend,
@@ -65,10 +62,3 @@ def record_header(cfg: DictConfig) -> Record:
         "job": 0 if OmegaConf.is_missing(hydra.job, "num") else hydra.job.num,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def _content(config: Mapping[str, Any]) -> Record:
-    """Hashes of the user's code and files, if the cell depends on any."""
-    read = parts_read(config)
-    found = {"user_code": user_code(read), "user_files": user_files(read)}
-    return {key: hashes for key, hashes in found.items() if hashes}

@@ -10,13 +10,8 @@ import torch
 from robust_diffusion.arithmetic import active_settings
 
 PACKAGES = (
-    "robust-diffusion",
-    "torch",
-    "pytorch-lightning",
-    "torch-geometric",
-    "torchdiffeq",
-    "hydra-core",
-    "numpy",
+    *("robust-diffusion", "torch", "pytorch-lightning", "torch-geometric", "torchdiffeq"),
+    *("hydra-core", "numpy"),
 )
 
 

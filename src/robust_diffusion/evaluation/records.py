@@ -6,7 +6,7 @@ import logging
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -119,10 +119,9 @@ def read_records(path: str | Path, containing: str = "") -> list[Record]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or containing not in line:
             continue
-        try:
+        record = None
+        with suppress(json.JSONDecodeError):
             record = json.loads(line)
-        except json.JSONDecodeError:
-            record = None
         if isinstance(record, dict):
             records.append(record)
         else:

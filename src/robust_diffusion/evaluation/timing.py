@@ -32,16 +32,13 @@ MEDIAN_SECONDS = "seconds.diffusion"
 class TimingResult:
     """The results of one timing cell.
 
-    Args:
-        seconds: The median, under `diffusion`, of an aggregation step too.
-        nfe: Right-hand-side evaluations in one diffusion; 0 of an aggregation step.
-        timing: What was timed (`step`), on what (`device`, its `kind`, `threads`, `backend`), how
-            often (`repeats` after `warm_up`), the other statistics in seconds (`mean`, `q1`, `q3`,
-            `fastest`), the size (`nodes`, `edges`, `width`), and which `weights`.
+    `timing` has the kind of `step`, its place (`device`, its `kind`, `threads`, `backend`), the
+    numbers of `repeats` and of `warm_up`, the other statistics in seconds (`mean`, `q1`, `q3`,
+    `fastest`), the size (`nodes`, `edges`, `width`), and the origin of the `weights`.
     """
 
-    seconds: dict[str, float]
-    nfe: int
+    seconds: dict[str, float]  # the median, under `diffusion`, of an aggregation step too
+    nfe: int  # right-hand-side evaluations in one diffusion; 0 of an aggregation step
     timing: dict[str, Any]
 
 
@@ -101,7 +98,7 @@ class StepTiming:
             with count_evaluations(built) as evaluations:
                 step.run()
             seconds = measure(step.run, device, repeats=self.repeats, warm_up=self.warm_up)
-        size = {"nodes": graph.num_nodes, "edges": graph.num_edges, "width": step.width}
+        name = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
         times = statistics(seconds)
         log.info("%s: %.3g ms per %s", description, 1e3 * times["median"], step.kind)
         return TimingResult(
@@ -112,8 +109,13 @@ class StepTiming:
                 "repeats": self.repeats,
                 "warm_up": self.warm_up,
                 **times,
-                **_place(device),
-                **size,
+                "device": name,
+                "kind": device.type,
+                "threads": torch.get_num_threads(),
+                "backend": current_backend(device.type),
+                "nodes": graph.num_nodes,
+                "edges": graph.num_edges,
+                "width": step.width,
                 "weights": f"drawn from seed {seed}, not trained",
             },
         )
@@ -124,16 +126,6 @@ def statistics(seconds: Sequence[float]) -> dict[str, float]:
     q1, median, q3 = (float(np.quantile(seconds, share)) for share in (0.25, 0.5, 0.75))
     mean = float(np.mean(seconds))
     return {"median": median, "q1": q1, "q3": q3, "mean": mean, "fastest": min(seconds)}
-
-
-def _place(device: torch.device) -> dict[str, Any]:
-    on_cpu = device.type == "cpu"
-    return {
-        "device": cpu_name() if on_cpu else torch.cuda.get_device_name(device),
-        "kind": device.type,
-        "threads": torch.get_num_threads(),
-        "backend": current_backend(device.type),
-    }
 
 
 def measure(

@@ -78,7 +78,8 @@ def describe_budget(records: Sequence[Record]) -> str:
         return f"at most {limits}"
     nodes, each = (declared.get(key, (0, 0)) for key in list(INJECTION_LIMITS)[:2])
     whole = {"injected_nodes": nodes, "injected_edges": (nodes[0] * each[0], nodes[1] * each[1])}
-    used_up = spent == whole and "max_injected_edges" not in declared
+    told = {count: used for count, used in spent.items() if count in COUNTS}
+    used_up = told == whole and "max_injected_edges" not in declared
     return f"spent {describe_spent(spent)}" + ("" if used_up else f" of at most {limits}")
 
 

@@ -1,7 +1,7 @@
 """What each option of a sweep changes: every setting beside the one it departs from."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -44,13 +44,8 @@ def compare(
     of the same dataset, model and flow comes first.
     Differences are taken seed by seed, since settings of one seed share split, initial weights
     where their shapes agree, and attacked graphs. They are tested by Student's t-test of these
-    differences, Holm-corrected over the table.
-
-    Args:
-        records: In the order in which they were appended.
-        experiment: Whose cells.
-        scale: full or smoke.
-        on: Accuracy on the `test` graphs, or on the clean graph's `validation` nodes.
+    differences, Holm-corrected over the table. The accuracy is that `on` the `test` graphs, or on
+    the clean graph's `validation` nodes.
 
     Returns:
         One row per setting, after that from which it departs; settings of one dataset, model and
@@ -83,34 +78,25 @@ def compare(
 
 
 def _settings(records: Sequence[Record], experiment: str, scale: str, on: str) -> list[Setting]:
-    latest, settings = latest_by_cell(records), dict[str, Setting]()
-    # Cells that run side by side are recorded as they finish.
-    asked = _last_asked(records, experiment, scale)
-    for line in sorted(asked, key=lambda line: line.get("job", 0)):
-        # A line may be a reference to a cell that another experiment had run before.
-        record = latest[line["cell"]]
-        overrides = _compared(line)
-        setting = settings.setdefault(repr(sorted(overrides.items())), Setting(overrides))
-        found = record["accuracy"] if on == "test" else {on: record["val_accuracy"]}
-        for graph, accuracy in found.items():
-            setting.accuracy.setdefault(graph, {})[record["seed"]] = accuracy
-    return _told_apart(list(settings.values()))
-
-
-def _last_asked(records: Sequence[Record], experiment: str, scale: str) -> Iterable[Record]:
-    """The lines that ask for cells with results, of each setting and seed the last one.
-
-    Cells of one setting can differ in what has changed in `conf/` since; the last ones count.
-    """
     latest = latest_by_cell(records)
     lines: dict[tuple[str, int], Record] = {}
     for line in records:
         if line.get("experiment") != experiment or line.get("scale", "full") != scale:
             continue
+        # A line may be a reference to a cell that another experiment had run before.
         record = latest.get(line.get("cell", ""))
         if record is not None and "error" not in record and not is_timing(record):
+            # Cells of one setting can differ in what has changed in `conf/`; the last ones count.
             lines[repr(sorted(_compared(line).items())), record["seed"]] = line
-    return lines.values()
+    settings: dict[str, Setting] = {}
+    # Cells that run side by side are recorded as they finish.
+    for (name, seed), line in sorted(lines.items(), key=lambda item: item[1].get("job", 0)):
+        record = latest[line["cell"]]
+        setting = settings.setdefault(name, Setting(_compared(line)))
+        found = record["accuracy"] if on == "test" else {on: record["val_accuracy"]}
+        for graph, accuracy in found.items():
+            setting.accuracy.setdefault(graph, {})[seed] = accuracy
+    return _told_apart(list(settings.values()))
 
 
 def _compared(line: Record) -> dict[str, str]:
@@ -124,13 +110,10 @@ def _compared(line: Record) -> dict[str, str]:
 
 def _told_apart(settings: list[Setting]) -> list[Setting]:
     """The settings without the overrides that all of them share."""
-    if len(settings) < 2:
-        return settings
-    common = set.intersection(*(set(setting.overrides.items()) for setting in settings))
-    for setting in settings:
-        setting.overrides = {
-            key: value for key, value in setting.overrides.items() if (key, value) not in common
-        }
+    if len(settings) > 1:
+        common = set.intersection(*(set(setting.overrides.items()) for setting in settings))
+        for setting in settings:
+            setting.overrides = dict(i for i in setting.overrides.items() if i not in common)
     return settings
 
 

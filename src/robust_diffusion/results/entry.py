@@ -35,13 +35,11 @@ class Reported:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that a reader of an entry has to know.
+    """Something that a reader of an entry has to know, in one line.
 
-    Args:
-        kind: `warning` of an attack; seeds that `failed` or had `no data`; fewer `seeds` than
-            other entries; results of several versions of the `code`; cells of other `settings`
-            left out; a `budget` other than the reported one.
-        text: In one line.
+    It is a `warning` of an attack; seeds that `failed` or had `no data`; fewer `seeds` than other
+    entries; results of several versions of the `code`; cells of other `settings` left out; or a
+    `budget` other than the reported one.
     """
 
     kind: MarkKind
@@ -59,41 +57,23 @@ class Run:
 
 @dataclass(frozen=True)
 class Entry:
-    """Measured number of an entry beside the reported one.
+    """Measured number of an entry beside the reported one, both in the table's unit."""
 
-    Args:
-        keys: Axis -> value of its row, its column and all that the table has in common.
-        graph: The test graph, clean or an attack's.
-        reported: The published number, in the table's unit.
-        state: Whether there is a number, and if not, why.
-        runs: Its seeds; none unless measured.
-        mean: Over the seeds.
-        std: Sample standard deviation over the seeds; `None` with fewer than two.
-        marks: What a reader has to know.
-        p: Of the test against the reported number, before correction; see `test`.
-        p_holm: Corrected over all entries of the table.
-        test: Welch's test, or one sample's where no deviation is reported.
-        rank: 1 for the best of its row or column, 2 for the second best; equals share a rank.
-        comparable: Whether the reported number is of the same thing; not in a smoke run.
-        timed: It is a time on that graph, no accuracy.
-        quartiles: Of a time, the first and the third over its repeats, means over the seeds.
-    """
-
-    keys: Mapping[str, str]
-    graph: str
+    keys: Mapping[str, str]  # axis -> value, of its row, its column and the whole table
+    graph: str  # the test graph, clean or an attack's
     reported: Reported
-    state: State
-    runs: tuple[Run, ...] = ()
-    mean: float | None = None
-    std: float | None = None
+    state: State  # whether there is a number, and if not, why
+    runs: tuple[Run, ...] = ()  # its seeds; none unless measured
+    mean: float | None = None  # over the seeds
+    std: float | None = None  # sample standard deviation; `None` with fewer than two seeds
     marks: tuple[Mark, ...] = ()
-    p: float | None = None
-    p_holm: float | None = None
-    test: Test | None = None
-    rank: int | None = None
-    comparable: bool = True
-    timed: bool = False
-    quartiles: tuple[float, float] | None = None
+    p: float | None = None  # of the test against the reported number, before correction
+    p_holm: float | None = None  # corrected over all entries of the table
+    test: Test | None = None  # one sample's where no deviation is reported
+    rank: int | None = None  # 1 for the best of its row or column; equals share a rank
+    comparable: bool = True  # the reported number is of the same thing; not in a smoke run
+    timed: bool = False  # a time on that graph, no accuracy
+    quartiles: tuple[float, float] | None = None  # first and third of a time, means over the seeds
 
     @property
     def n(self) -> int:
