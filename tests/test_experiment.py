@@ -23,12 +23,8 @@ def test_a_record_holds_what_led_to_the_result(compose: Compose, tiny: list[str]
     record = run_and_record(cfg)
     assert set(record) >= KNOWN | MEASURED
     assert read_records(cfg.paths.records) == [json.loads(json.dumps(record))]
-    assert (record["dataset"], record["model"], record["flow"]) == (
-        "synthetic",
-        "graph_pde",
-        "heat",
-    )
-    assert (record["solver"], record["seed"], record["epochs"]) == ("implicit_adams", 3, 3)
+    chosen = {"dataset": "synthetic", "model": "graph_pde", "flow": "heat", "seed": 3}
+    assert record.items() >= (chosen | {"solver": "implicit_adams", "epochs": 3}).items()
     assert record["budget"]["declared"]["max_injected_nodes"] == 3
     assert set(record["budget"]["spent"]) == {"speit", "tdgia"}
     assert record["config"]["training"]["max_epochs"] == 3
@@ -82,11 +78,7 @@ def test_a_failure_is_recorded_with_its_configuration(compose: Compose, tiny: li
     ],
 )
 def test_a_mistake_is_told_before_any_training(
-    compose: Compose,
-    tiny: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    override: str,
-    words: str,
+    compose: Compose, tiny: list[str], monkeypatch: pytest.MonkeyPatch, override: str, words: str
 ) -> None:
     def never(**_: object) -> None:
         raise AssertionError("training began")

@@ -10,10 +10,12 @@ import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.evaluation.identity import cell_id
+from robust_diffusion.paper.commands.table import run_table_command
 from robust_diffusion.paper.layout import Line, load_layout, table_numbers
 from robust_diffusion.results.cells import value_at
 from robust_diffusion.sweeper import covering, planned_cells
@@ -59,14 +61,17 @@ def record(number: int, cell: Sequence[str]) -> dict[str, Any]:
             OmegaConf.update(task, key, OmegaConf.create({"v": _typed(value)}).v)
     task.paths = {"data_dir": "data"}
     task.download = False
+    return described(own["dataset"], own, task)
+
+
+def described(dataset: str, choices: Any, cfg: DictConfig) -> dict[str, Any]:
+    has_flow = "flow" in cfg.model
+    parts = {part: OmegaConf.to_container(cfg[part], resolve=True) for part in ("model", "budget")}
     return {
-        "dataset": own["dataset"],
-        "model": own["model"],
-        "flow": own["flow"] if "flow" in task.model else None,
-        "solver": own["solver"] if "flow" in task.model else None,
-        "config": {
-            part: OmegaConf.to_container(task[part], resolve=True) for part in ("model", "budget")
-        },
+        "dataset": dataset,
+        "model": choices["model"],
+        **{part: choices[part] if has_flow else None for part in ("flow", "solver")},
+        "config": parts,
     }
 
 
@@ -146,16 +151,7 @@ def test_every_option_of_a_grid_composes_to_what_its_layout_asks(number: int) ->
     entries = lines(number)
     for cell in covering(cells(number)):
         cfg = composed(*cell)
-        made = {
-            "dataset": cfg.dataset.name,
-            "model": cfg.hydra.runtime.choices.model,
-            "flow": cfg.hydra.runtime.choices.flow if "flow" in cfg.model else None,
-            "solver": cfg.hydra.runtime.choices.solver if "flow" in cfg.model else None,
-            "config": {
-                part: OmegaConf.to_container(cfg[part], resolve=True)
-                for part in ("model", "budget")
-            },
-        }
+        made = described(cfg.dataset.name, cfg.hydra.runtime.choices, cfg)
         assert any(fits(line, made) for line in entries)
         smoke = composed(*(o.replace("scale=full", "scale=smoke") for o in cell))
         assert smoke.data.source.num_nodes == 200
@@ -163,8 +159,6 @@ def test_every_option_of_a_grid_composes_to_what_its_layout_asks(number: int) ->
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_in_a_smoke_run_every_dataset_is_a_small_graph_under_its_own_name(dataset: str) -> None:
-    from hydra.utils import instantiate
-
     cfg = composed("scale=smoke", f"dataset={dataset}", "paths.data_dir=nowhere", "download=false")
     datamodule = instantiate(cfg.data)
     assert datamodule.name == cfg.dataset.name == dataset
@@ -196,32 +190,23 @@ def test_a_smoke_run_is_cut_short_whatever_is_attacked(threat: str, model: str) 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "num_cells", "entries"), [("14", 8, 12), ("7", 28, 28)], ids=["accuracies", "times"]
+)
 def test_a_smoke_run_fills_its_table(
-    cli: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    cli: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+    number: str,
+    num_cells: int,
+    entries: int,
 ) -> None:
-    from robust_diffusion.paper.commands.table import run_table_command
-
-    outcome = cli("experiment=table-14", "scale=smoke", "trainer=cpu")
-    assert outcome.status == 0
-    assert len(outcome.records) == 8
-    run_table_command(["14", "--scale", "smoke"])
+    outcome = cli(f"experiment=table-{number}", "scale=smoke", "trainer=cpu", "logger=none")
+    assert (outcome.status, len(outcome.records)) == (0, num_cells)
+    assert {record.get("timing", {}).get("repeats", 5) for record in outcome.records} == {5}
+    run_table_command([number, "--scale", "smoke"])
     shown = capsys.readouterr().out
     assert "SMOKE RUN" in shown
-    assert "Entries: 12 measured." in shown
-    run_table_command(["14"])
-    assert "Entries: 12 not run." in capsys.readouterr().out
+    assert f"Entries: {entries} measured." in shown
+    run_table_command([number])
+    assert f"Entries: {entries} not run." in capsys.readouterr().out
     assert Path("outputs/records.jsonl").is_file()
-
-
-@pytest.mark.slow
-def test_a_smoke_run_fills_the_table_of_times(
-    cli: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    from robust_diffusion.paper.commands.table import run_table_command
-
-    outcome = cli("experiment=table-7", "scale=smoke", "trainer=cpu", "logger=none")
-    assert outcome.status == 0
-    assert len(outcome.records) == 28
-    assert {record["timing"]["repeats"] for record in outcome.records} == {5}
-    run_table_command(["7", "--scale", "smoke"])
-    assert "Entries: 28 measured." in capsys.readouterr().out

@@ -28,8 +28,7 @@ from robust_diffusion.store import ArtifactStore
 Make = Callable[..., Any]
 Run = Callable[..., CellResult]
 
-NUM_LAYERS = 2
-NUM_STEPS = 3
+NUM_LAYERS, NUM_STEPS = 2, 3
 
 
 def gcn(in_channels: int, out_channels: int) -> nn.Module:
@@ -137,8 +136,7 @@ def test_logits_that_are_not_finite_are_reported(
 def test_without_attacks_no_surrogate_is_trained(run: Run, make_fit: Make) -> None:
     result = run(attacks={}, threat=BlackBox({"gcn": never}, make_fit()))
     assert list(result.accuracy) == ["clean"]
-    assert result.attacked == {}
-    assert result.spent == {}
+    assert result.attacked == result.spent == {}
 
 
 def test_accuracies_are_those_of_the_best_victim_on_the_test_graphs(
@@ -195,9 +193,8 @@ def test_what_was_computed_before_is_taken_from_the_store(
     again = run(fit=fit, attacks={"speit": SPEIT(num_steps=3)})
     assert first.reused == []
     assert again.reused == ["victim", "speit"]
-    assert again.accuracy["speit"] == first.accuracy["speit"]
-    assert again.files["speit"] == first.files["speit"]
-    assert again.seconds["speit"] == first.seconds["speit"]
+    for key in ("accuracy", "files", "seconds"):
+        assert getattr(again, key)["speit"] == getattr(first, key)["speit"]
 
 
 def sampling(in_channels: int, out_channels: int) -> nn.Module:

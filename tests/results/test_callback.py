@@ -60,15 +60,6 @@ def test_a_sweep_shows_its_cells_in_the_order_of_the_jobs(
     assert "beltrami" not in out
 
 
-def test_title_is_one_line_above_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    add("run/1")
-    PrintResults().on_run_end(config())
-    title, *rest = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
-    assert title.startswith("toy, easy test nodes: accuracy in %; black_box, at most 3 nodes")
-    assert len(rest) == 3
-    assert all(line.startswith("|") for line in rest)
-
-
 def test_a_wide_table_is_not_folded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,8 +67,10 @@ def test_a_wide_table_is_not_folded(
     accuracy = {f"attack_of_some_length_{i}": 0.12345 for i in range(12)}
     add("run/1", accuracy=accuracy)
     PrintResults().on_run_end(config())
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    title, *lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert title.startswith("toy, easy test nodes: accuracy in %; black_box, at most 3 nodes")
     assert len(lines) == 3
+    assert all(line.startswith("|") for line in lines)
     assert all(name in lines[0] for name in accuracy)
     assert lines[2].count("12.35") == 12
     assert "…" not in "".join(lines)

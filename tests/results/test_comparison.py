@@ -27,11 +27,7 @@ SWITCHED = cells(
 
 def test_changes_are_paired_by_seed() -> None:
     base, switched = compare(BASE + SWITCHED, EXPERIMENT).to_dict("records")
-    assert (base["setting"], base["seeds"], base["clean"]) == (
-        "(baseline)",
-        "3",
-        "72.00 ± 2.00",
-    )
+    assert list(base.values())[:3] == ["(baseline)", "3", "72.00 ± 2.00"]
     assert base["change in clean"] == ""
     assert switched["setting"] == "num_steps=1"
     p = stats.ttest_rel([0.71, 0.74, 0.77], [0.70, 0.72, 0.74]).pvalue
@@ -82,29 +78,19 @@ def test_a_setting_stands_below_the_one_that_it_departs_from() -> None:
     for job, record in enumerate(records):
         record["job"] = job
     named = list(compare(records, EXPERIMENT)["setting"])
-    assert named == [
-        "fidelity=released",
-        "fidelity=released: heads=2",
-        "fidelity=paper",
-        "fidelity=paper: num_steps=1",
-    ]
+    below = ["fidelity=released", "fidelity=released: heads=2"]
+    assert named == [*below, "fidelity=paper", "fidelity=paper: num_steps=1"]
 
 
 def test_settings_of_one_kind_stand_together_with_numbers_ascending() -> None:
     # As two processes leave a sweep that they share.
     asked = [("grand", "10"), ("heat", "none"), ("grand", "2"), ("heat", "10"), ("heat", "2")]
-    records = [
-        record
-        for flow, steps in asked
-        for record in cells([(0.6, 0.5)], flow=flow, **{"fidelity.num_steps": steps})
-    ]
-    assert list(compare(records, EXPERIMENT)["setting"]) == [
-        "flow=grand, num_steps=2",
-        "flow=grand, num_steps=10",
-        "flow=heat, num_steps=2",
-        "flow=heat, num_steps=10",
-        "flow=heat, num_steps=none",
-    ]
+    records = []
+    for flow, steps in asked:
+        records += cells([(0.6, 0.5)], flow=flow, **{"fidelity.num_steps": steps})
+    in_order = [("grand", "2"), ("grand", "10"), ("heat", "2"), ("heat", "10"), ("heat", "none")]
+    named = [f"flow={flow}, num_steps={steps}" for flow, steps in in_order]
+    assert list(compare(records, EXPERIMENT)["setting"]) == named
 
 
 def test_different_options_stay_as_they_were_run() -> None:

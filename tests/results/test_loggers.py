@@ -21,6 +21,11 @@ Cli = Callable[..., Any]
 
 FAKE_KEY = "0123456789" * 4
 NOBODY_LISTENS = "http://127.0.0.1:9"
+OWN_SERVER = {"WANDB_BASE_URL": "https://wandb.example.org/sub"}
+
+
+def login(host: str) -> str:
+    return f"machine {host} login user password {FAKE_KEY}\n"
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +45,8 @@ def _no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def open_run(tmp_path: Path, **options: Any) -> WandbLogger:
-    directory = str(tmp_path / "cell")
-    return loggers.wandb_logger(
-        project="p", name="n", experiment="g", directory=directory, **options
-    )
+    given = {"project": "p", "name": "n", "experiment": "g", "directory": str(tmp_path / "cell")}
+    return loggers.wandb_logger(**given, **options)
 
 
 def run_files(folder: Path, kind: str) -> list[Path]:
@@ -91,26 +94,14 @@ def test_an_unknown_mode_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [
         ({}, "", False),
         ({"WANDB_API_KEY": FAKE_KEY}, "", True),
-        ({}, f"machine api.wandb.ai login user password {FAKE_KEY}\n", True),
+        ({}, login("api.wandb.ai"), True),
         ({}, "this is no netrc\n", False),
-        (
-            {"WANDB_BASE_URL": "https://wandb.example.org/sub"},
-            f"machine api.wandb.ai login user password {FAKE_KEY}\n",
-            False,
-        ),
-        (
-            {"WANDB_BASE_URL": "https://wandb.example.org/sub"},
-            f"machine wandb.example.org login user password {FAKE_KEY}\n",
-            True,
-        ),
+        (OWN_SERVER, login("api.wandb.ai"), False),
+        (OWN_SERVER, login("wandb.example.org"), True),
     ],
 )
 def test_where_a_key_is_looked_for(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    environment: dict[str, str],
-    netrc: str,
-    has_key: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Any, netrc: str, has_key: bool
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -1,5 +1,6 @@
 import statistics
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -46,9 +47,10 @@ def printed(records: list[Record]) -> list[str]:
     return markdown_table(result.cells, result.keys).splitlines()
 
 
-def test_no_records_are_refused() -> None:
+@pytest.mark.parametrize("show", [summarize, rank])
+def test_no_records_are_refused(show: Callable[[list[Record]], ResultTable]) -> None:
     with pytest.raises(ValueError, match="no records"):
-        summarize([])
+        show([])
 
 
 def test_one_seed_has_no_spread() -> None:
@@ -98,16 +100,14 @@ def test_a_failed_cell_is_marked_in_its_row() -> None:
     done, broken = rows([record("heat"), failed(flow="grand")])
     assert (done["clean"], done["seeds"]) == ("50.00", 1)
     assert (broken["clean"], broken["speit"], broken["seeds"]) == ("failed", "failed", 0)
+    assert [row["seeds"] for row in rows([failed(flow="heat"), failed(flow="grand")])] == [0, 0]
 
 
 def test_a_failed_seed_is_counted_beside_the_mean() -> None:
     (row,) = rows([record(seed=0), failed(seed=1)])
     assert (row["clean"], row["seeds"]) == ("50.00 (1 failed)", 1)
-
-
-def test_all_cells_failed() -> None:
-    table = summarize([failed(flow="heat"), failed(flow="grand")])
-    assert list(table.cells["seeds"]) == [0, 0]
+    (row,) = rows([failed(seed=0), record(seed=0)])  # it finished later
+    assert (row["clean"], row["seeds"]) == ("50.00", 1)
 
 
 def test_a_graph_that_some_cells_lack_is_a_dash() -> None:
@@ -118,30 +118,16 @@ def test_a_graph_that_some_cells_lack_is_a_dash() -> None:
 @pytest.mark.parametrize("show", [summarize, rank])
 def test_a_seed_counts_once_per_row(show: Callable[[list[Record]], ResultTable]) -> None:
     # What the swept flow is, a GCN does not read: one cell, asked for twice.
-    overrides: list[dict[str, str]] = [
-        {"model": model, "flow": flow, "flow.heads": heads}
-        for model in ("gcn", "graph_pde")
-        for flow, heads in (("heat", "1"), ("beltrami", "2"))
-    ]
-    swept = [
-        record(
-            flow=None if given["model"] == "gcn" else given["flow"],
-            model=given["model"],
-            overrides=given,
-            val_accuracy=0.5,
-        )
-        for given in overrides
-    ]
+    swept = []
+    for model, (flow, heads) in product(("gcn", "graph_pde"), (("heat", "1"), ("beltrami", "2"))):
+        given = {"model": model, "flow": flow, "flow.heads": heads}
+        read = None if model == "gcn" else flow
+        swept.append(record(read, model=model, overrides=given, val_accuracy=0.5))
     cells = show(swept).cells
     (gcn,) = cells[cells["model"] == "gcn"].to_dict("records")
     assert gcn["seeds"] == 1
     assert not any("±" in str(value) for value in gcn.values())
     assert len(cells) == 3
-
-
-def test_a_failed_seed_that_finished_later_counts_as_done() -> None:
-    (row,) = rows([failed(seed=0), record(seed=0)])
-    assert (row["clean"], row["seeds"]) == ("50.00", 1)
 
 
 def test_title_tells_the_spent_budget() -> None:
@@ -241,5 +227,3 @@ def test_ranked_by_validation_accuracy_with_failures_last() -> None:
         {"flow": "heat", "seeds": 0, "validation": "failed"},
     ]
     assert "clean validation nodes" in ranked.title
-    with pytest.raises(ValueError, match="no records"):
-        rank([])
