@@ -99,10 +99,8 @@ def test_rounding_counts_points_and_means_over_seeds() -> None:
     found = [("a", 0.8, 0.81), ("a", 0.8, 0.77), ("b", 0.5, 0.5)]
     rows = [common | {"setting": s, "first": f, "second": g} for s, f, g in found]
     row = script("rounding/rounding").view(pd.DataFrame(rows)).splitlines()[-1]
-    assert [cell.strip() for cell in row.strip("|").split("|")[3:]] == [
-        *["3", "1.00", "2.60", "3.00", "67%"],
-        *["0.50", "1.00"],
-    ]
+    numbers = [cell.strip() for cell in row.strip("|").split("|")[3:]]
+    assert numbers == ["3", "1.00", "2.60", "3.00", "67%", "0.50", "1.00"]
 
 
 def test_views_that_the_records_do_not_make_are_named(
@@ -118,15 +116,17 @@ def test_views_that_the_records_do_not_make_are_named(
     assert [line.endswith(("`make publish`", "remove it")) for line in found] == [True] * 3
 
 
+def experiments(records: list[Record]) -> list[tuple[str, bool]]:
+    """Of each line its experiment, and True if it is a reference."""
+    return [(record["experiment"], record.get("reference", False)) for record in records]
+
+
 def test_what_is_published_is_each_finished_cell_once() -> None:
     old, new = finished(0.5, cell="a"), finished(0.7, cell="a")
     wrong = failed(cell="b")
     asked = [reference(new, "table-1"), reference(new, "table-1"), reference(wrong, "table-1")]
     published = list(publish().publishable([old, new, wrong, *asked]))
-    assert [(r["experiment"], r.get("reference", False)) for r in published] == [
-        ("table-3", False),
-        ("table-1", True),
-    ]
+    assert experiments(published) == [("table-3", False), ("table-1", True)]
     assert published[0]["accuracy"]["clean"] == 0.7
 
 
@@ -155,11 +155,8 @@ def test_publishing_keeps_the_variant_that_was_asked_for_last() -> None:
 def test_a_cell_that_another_experiment_ran_again_stays_in_the_first_one() -> None:
     old, new = finished(0.5, cell="a"), finished(0.7, cell="a", experiment="readings")
     published = list(publish().publishable([old, new]))
-    assert [(r["experiment"], r.get("reference", False)) for r in published] == [
-        ("readings", False),
-        ("table-3", True),
-        ("readings", True),
-    ]
+    asked = [("readings", False), ("table-3", True), ("readings", True)]
+    assert experiments(published) == asked
 
 
 def test_unreadable_records_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +208,8 @@ def again(
 
 
 PUBLISHED = finished(0.5, cell="a", attacks=(), processor="an abacus")
+FURTHER = PUBLISHED | {"accuracy": {"clean": 0.48}}
+ELSEWHERE = PUBLISHED | {"accuracy": {"clean": 0.51}, "processor": "a slide rule"}
 NAME = "a (table-3, cora, beltrami, paper, seed 0): "
 
 
@@ -218,16 +217,8 @@ NAME = "a (table-3, cora, beltrami, paper, seed 0): "
     ("found", "said", "end"),
     [
         (PUBLISHED, "the same accuracies", 0),
-        (
-            PUBLISHED | {"accuracy": {"clean": 0.48}},
-            "clean -2.00",
-            "1 further than 1.5 points away: a",
-        ),
-        (
-            PUBLISHED | {"accuracy": {"clean": 0.51}, "processor": "a slide rule"},
-            "clean +1.00; recorded on an abacus, now on a slide rule",
-            0,
-        ),
+        (FURTHER, "clean -2.00", "1 further than 1.5 points away: a"),
+        (ELSEWHERE, "clean +1.00; recorded on an abacus, now on a slide rule", 0),
         (
             PUBLISHED | {"cell": "b"},
             "its options are other ones today, which give another cell",

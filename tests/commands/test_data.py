@@ -39,11 +39,8 @@ def test_list_says_what_is_there(cli: Cli, tmp_path: Path) -> None:
     outcome = cli("data", "list", "--data-dir", str(tmp_path / "mine"))
     assert outcome.status == 0
     states = {row["dataset"]: row["state"] for row in rows(outcome, "data directory")}
-    assert (states["citeseer"], states["synthetic"], states["cora"]) == (
-        "present",
-        "built in",
-        "missing",
-    )
+    expected = {"citeseer": "present", "synthetic": "built in", "cora": "missing"}
+    assert states.items() >= expected.items()
 
 
 @pytest.mark.parametrize("value", [None, "", "elsewhere"])

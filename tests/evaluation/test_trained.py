@@ -34,13 +34,8 @@ def test_a_model_is_trained_once_and_then_found(
     second = make_training()("surrogate-gcn", gcn, fit, {"model": "gcn"}, description="gcn")
     assert (first.reused, second.reused) == (False, True)
     assert same_weights(first.model, second.model)
-    assert (first.epochs, first.val_accuracy, first.seconds, first.state, first.path) == (
-        second.epochs,
-        second.val_accuracy,
-        second.seconds,
-        second.state,
-        second.path,
-    )
+    for key in ("epochs", "val_accuracy", "seconds", "state", "path"):
+        assert getattr(first, key) == getattr(second, key)
     assert not second.model.training
 
 
@@ -69,12 +64,7 @@ def test_what_reads_edge_values_is_trained_on_them_and_nothing_else(
     ],
 )
 def test_another_graph_seed_or_key_is_another_model(
-    make_training: Make,
-    make_fit: Make,
-    make_datamodule: Make,
-    data: dict[str, Any],
-    seed: int,
-    shape: dict[str, Any],
+    make_training: Make, make_fit: Make, make_datamodule: Make, data: Any, seed: int, shape: Any
 ) -> None:
     fit = make_fit()
     one = make_training()("victim", gcn, fit, {"model": "gcn"}, description="gcn")

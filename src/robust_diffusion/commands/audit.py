@@ -62,7 +62,6 @@ def run_audit_command(arguments: Sequence[str]) -> None:
 
 
 def _clean(overrides: Sequence[str]) -> tuple[GraphDataModule, Budget]:
-    """The clean graph, and the budget for it."""
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if re.split(r"[./]", override.get_key_element().lstrip("+~"))[0] not in READ:
             raise ConfigError(

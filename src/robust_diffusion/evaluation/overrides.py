@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 UNREAD_BY_TIMING = frozenset(
     ["attack", "attacks", "budget", "callbacks", "surrogate", "surrogates", "threat", "training"]
 )
-"""Options that a timing cell does not read."""
 
 
 def check_overrides(cfg: DictConfig, record: Record) -> None:

@@ -24,11 +24,7 @@ log = logging.getLogger(__name__)
 class PrintResults(Callback):
     """Table of the cells that a run or a sweep has recorded, printed at its end.
 
-    Args:
-        shows: Accuracies on the `test` graphs, or on the clean graph's `validation` nodes.
-
-    Raises:
-        ConfigError: Another value of `shows`.
+    It `shows` accuracies on the `test` graphs, or on the clean graph's `validation` nodes.
     """
 
     def __init__(self, shows: str = "test") -> None:
@@ -76,7 +72,7 @@ def _records_below(config: DictConfig, directory: Path) -> list[Record]:
     path = Path(config.paths.records)
     records = check_records({path: read_records(path)})
     start = Path(os.path.relpath(directory, path.parent))
-    mine = [r for r in records if start in (Path(r["directory"]), *Path(r["directory"]).parents)]
+    mine = [r for r in records if Path(r["directory"]).is_relative_to(start)]
     # A cell that was done before left a reference; its result is where it was first recorded.
     done = latest_by_cell(records)
     mine = [

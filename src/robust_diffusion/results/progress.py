@@ -1,4 +1,4 @@
-"""The Hydra callback that says how far a sweep has come."""
+"""Hydra callback that logs the progress of a sweep."""
 
 import json
 import logging
