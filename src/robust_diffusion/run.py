@@ -58,9 +58,6 @@ ALONE = frozenset(
 )
 """What Hydra does one of at a time, and answers two of with a traceback."""
 
-NO_TRIAL = "No trials are completed yet."
-"""What Optuna says at the end of a search in which every trial failed."""
-
 ELSEWHERE = "name another folder by paths.outputs"
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -135,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if cause is None and isinstance(error, OSError) and error.filename:
             remedy = "" if given and given[0] in COMMANDS else f"; {ELSEWHERE}"
             cause = RobustDiffusionError(f"{error.filename}: {error.strerror or error}{remedy}")
-        if str(error) == NO_TRIAL:
+        if str(error) == "No trials are completed yet.":  # Optuna's, as every trial failed
             cause = RobustDiffusionError("every trial failed; the lines above say why")
         if cause is None or traceback:
             raise

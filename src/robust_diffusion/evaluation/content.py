@@ -52,11 +52,8 @@ def user_code(config: Mapping[str, Any]) -> dict[str, str]:
     Imports are read from the source, so that nothing is run; data that the code reads, and imports
     by a computed name, are not seen. A module is hashed once per process, as it is loaded once.
     """
-    modules: dict[str, str] = {}
-    for target in _targets(config):
-        if target.split(".")[0] not in LIBRARIES:
-            modules |= _hashes(target)
-    return dict(sorted(modules.items()))
+    targets = [of for of in _targets(config) if of.split(".")[0] not in LIBRARIES]
+    return dict(sorted(item for target in targets for item in _hashes(target).items()))
 
 
 def _targets(node: Any) -> Iterator[str]:

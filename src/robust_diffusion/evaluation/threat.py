@@ -56,7 +56,7 @@ class BlackBox:
     Args:
         surrogates: By name, each builds a surrogate from the numbers of features and classes.
         fit: Trains them.
-        labels: What the attacker takes for the targets' classes: its surrogate's predictions, or
+        labels: The targets' classes as the attacker takes them: its surrogate's predictions, or
             the true ones.
 
     Raises:
@@ -95,8 +95,7 @@ class WhiteBox:
 
     Args:
         name: `white_box`, or `adaptive` where the defence is made differentiable first.
-        labels: What the attacker takes for the targets' classes: the victim's predictions, or
-            the true ones.
+        labels: As of `BlackBox`, the predictions being the victim's.
         adjoint: Differentiate the PDE by the adjoint equation, or directly; `None` as the victim
             is configured.
         gradient: What the attacker differentiates a defender's re-weighting or truncation by;

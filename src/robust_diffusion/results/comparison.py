@@ -19,11 +19,7 @@ NOT_COMPARED = PRESENTATION_KEYS | {"seed", "hydra", "trainer"}
 KINDS = ("dataset", "model", "flow")
 """Overrides by which two settings are of different things rather than of different options."""
 
-CHANGE = "change in "
-"""Begin of the name of each column of changes."""
-
-BASELINE = "(baseline)"
-"""Name of the setting that has nothing of its own."""
+CHANGE = "change in "  # begins the name of each column of changes
 
 
 @dataclass
@@ -188,14 +184,13 @@ def _named(setting: Setting, base: Setting | None) -> str:
         for key, value in own.items()
     )
     shared = ", ".join(f"{key}={value}" for key, value in known.items())
-    return ": ".join(filter(None, [shared, named])) or BASELINE
+    return ": ".join(filter(None, [shared, named])) or "(baseline)"
 
 
 def _mean(values: list[float]) -> str:
-    if not values:
-        return "-"
-    series = 100 * pd.Series(values)
-    return spread(series.mean(), series.std() if len(values) > 1 else None, 2)
+    series = 100 * pd.Series(values, dtype=float)
+    mean = series.mean() if values else None
+    return spread(mean, series.std() if len(values) > 1 else None, 2)
 
 
 def _shown(change: list[float] | None, p: float | None) -> str:

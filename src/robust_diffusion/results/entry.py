@@ -156,21 +156,16 @@ def measure(
         marks=tuple(_marks(found, runs, graph, reported.budget if comparable else None)),
         comparable=comparable,
         timed=timed,
-        quartiles=_quartiles(runs) if timed and runs else None,
+        quartiles=(_quartile(runs, "q1"), _quartile(runs, "q3")) if timed and runs else None,
     )
 
 
 def _value(record: Record, graph: str, *, timed: bool) -> float:
-    if timed:
-        return 1e3 * record["seconds"]["diffusion"]  # type: ignore[no-any-return]
-    return 100 * record["accuracy"][graph]  # type: ignore[no-any-return]
+    return float(1e3 * record["seconds"]["diffusion"] if timed else 100 * record["accuracy"][graph])
 
 
-def _quartiles(runs: Sequence[Run]) -> tuple[float, float]:
-    first, third = (
-        1e3 * statistics.fmean(run.record["timing"][key] for run in runs) for key in ("q1", "q3")
-    )
-    return first, third
+def _quartile(runs: Sequence[Run], key: str) -> float:
+    return 1e3 * statistics.fmean(run.record["timing"][key] for run in runs)
 
 
 def _state(found: Selection) -> State:

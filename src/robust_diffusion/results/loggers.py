@@ -15,6 +15,7 @@ from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.evaluation.records import Record
+from robust_diffusion.results.captions import ranges
 
 log = logging.getLogger(__name__)
 
@@ -138,11 +139,7 @@ def log_table(
 def _spent(record: Record) -> dict[str, dict[str, float]]:
     """Per attack what it used of its budget, the most over the attacked models."""
     return {
-        attack: {
-            count: max(spent[count] for spent in models.values())
-            for count, used in next(iter(models.values())).items()
-            if isinstance(used, int | float)
-        }
+        attack: {count: most for count, (_, most) in ranges(models.values()).items()}
         for attack, models in record["budget"].get("spent", {}).items()
     }
 

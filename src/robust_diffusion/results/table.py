@@ -8,6 +8,7 @@ import pandas as pd
 
 from robust_diffusion.evaluation.records import Record, is_timing
 from robust_diffusion.results.captions import describe_budget, describe_cuts
+from robust_diffusion.results.numbers import spread
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
 
@@ -125,22 +126,23 @@ def _by_seed(records: Iterable[Record]) -> list[Record]:
 
 
 def _cell(values: Sequence[float], failed: int) -> str:
-    if not values:
-        return "failed" if failed else "-"
-    series = 100 * pd.Series(values)
-    text = f"{series.mean():.2f}"
-    if len(values) > 1:
-        text += f" ± {series.std():.2f}"
-    return f"{text} ({failed} failed)" if failed else text
+    series = 100 * pd.Series(values, dtype=float)
+    text = spread(series.mean(), series.std() if len(values) > 1 else None, 2) if values else ""
+    return _with_failures(text, failed)
 
 
 def _time(records: Sequence[Record], failed: int) -> str:
     """The median, and in brackets the quartiles; of several seeds their means."""
     if not records:
-        return "failed" if failed else "-"
+        return _with_failures("", failed)
     times = [(r["seconds"]["diffusion"], r["timing"]["q1"], r["timing"]["q3"]) for r in records]
     median, q1, q3 = 1e3 * pd.DataFrame(times).mean()
-    text = f"{median:.3g} ({q1:.3g}–{q3:.3g})"
+    return _with_failures(f"{median:.3g} ({q1:.3g}–{q3:.3g})", failed)
+
+
+def _with_failures(text: str, failed: int) -> str:
+    if not text:
+        return "failed" if failed else "-"
     return f"{text} ({failed} failed)" if failed else text
 
 
