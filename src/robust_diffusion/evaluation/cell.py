@@ -93,9 +93,6 @@ def evaluate_cell(
         callbacks: Further Lightning callbacks of the victim's training.
         description: Names the victim in progress bar and log.
 
-    Returns:
-        Accuracies, counts and times.
-
     Raises:
         ConfigError: The seed, the budget or the threat does not fit.
         TrainingError: A loss is not finite.
