@@ -99,13 +99,6 @@ def test_softmax_and_gradients_are_finite_where_all_weights_are_zero(scale: floa
         assert tensor.isfinite().all()
 
 
-def test_softmax_ignores_what_is_equal_for_all_edges_of_a_node() -> None:
-    graph = random_graph()
-    scores = random_scores(graph)
-    shift = 50 * random_signal(5, 2)[graph.dst]
-    torch.testing.assert_close(edge_softmax(scores + shift, graph), edge_softmax(scores, graph))
-
-
 def test_dot_equals_the_dense_one_per_head() -> None:
     graph = random_graph()
     key, query = random_signal(1, 6).view(NODES, 2, 3), random_signal(2, 6).view(NODES, 2, 3)

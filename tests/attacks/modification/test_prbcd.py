@@ -14,7 +14,6 @@ from robust_diffusion.attacks import (
     PRBCD,
     Budget,
     PerturbedGraph,
-    RandomFlip,
     SpentBudget,
     spent_budget,
 )
@@ -42,25 +41,6 @@ def accuracy(perturbed: PerturbedGraph) -> float:
     labels = trained()(graph().x, graph().edge_index).argmax(1)[targets]
     found = trained()(perturbed.x, perturbed.edge_index).argmax(1)[targets]
     return (found == labels).double().mean().item()
-
-
-@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
-@pytest.mark.parametrize("ratio", [0.01, 0.1, 0.5, 1.0])
-def test_flips_no_more_than_the_budget(attack: Block, ratio: float) -> None:
-    src, dst = graph().edge_index
-    at_target = torch.isin(src, graph().index_test) | torch.isin(dst, graph().index_test)
-    result = spent(run(attack(num_steps=5, block_size=5000), ratio))
-    assert result.added_edges + result.removed_edges <= ratio * int(at_target.sum() // 2)
-    assert result.changed_nodes == 0
-
-
-@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
-def test_flips_better_than_at_random(attack: Block) -> None:
-    chosen = run(attack(num_steps=30, block_size=5000))
-    random = run(RandomFlip())
-    result = spent(chosen)
-    assert result.added_edges + result.removed_edges > 0
-    assert accuracy(chosen) < accuracy(random) - 0.1
 
 
 @pytest.mark.parametrize("attack", [PRBCD, GRBCD])
