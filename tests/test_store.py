@@ -37,7 +37,9 @@ class Counter:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+    """Equal to the bit, NaN and the sign of 0 included."""
+    raw = [tensor.detach().contiguous().view(-1).view(torch.uint8) for tensor in (a, b)]
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(*raw)
 
 
 def entries(folder: Path) -> list[str]:
@@ -80,13 +82,15 @@ def test_what_is_handed_out_is_nobody_elses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(), (0,), (0, 3), (3, 0), (1,), (2, 3, 4)])
 @pytest.mark.parametrize(
-    "dtype",
-    [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32, torch.bool],
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32, torch.bool]
 )
 def test_types_and_shapes_come_back(
     tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> None:
     values = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    if dtype.is_floating_point and len(shape) == 3:
+        special = [0.0, -0.0, torch.nan, torch.inf, -torch.inf, 1e-45, 0.1]
+        values.view(-1)[:7] = torch.tensor(special, dtype=dtype)
     store = ArtifactStore(tmp_path)
     for _ in range(2):
         artifact, _ = store.get_or_compute(
@@ -94,14 +98,6 @@ def test_types_and_shapes_come_back(
         )
         assert set(artifact.tensors) == {"values", "b"}
         assert all(same(tensor, values) for tensor in artifact.tensors.values())
-
-
-def test_special_values_come_back_to_the_bit(tmp_path: Path) -> None:
-    values = torch.tensor([0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1e-45, 0.1])
-    store = ArtifactStore(tmp_path)
-    store.get_or_compute("t", {}, lambda: Artifact({"v": values}))
-    found, _ = store.get_or_compute("t", {}, Counter())
-    assert torch.equal(found.tensors["v"].view(torch.int32), values.view(torch.int32))
 
 
 def test_views_of_one_tensor_are_kept_as_they_look(tmp_path: Path) -> None:

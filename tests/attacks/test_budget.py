@@ -11,11 +11,7 @@ from omegaconf import OmegaConf
 from robust_diffusion.attacks import Budget
 from robust_diffusion.errors import ConfigError
 
-GOOD = {
-    "max_injected_nodes": 5,
-    "max_edges_per_injected_node": 4,
-    "feature_limits": (-0.5, 1.0),
-}
+GOOD = {"max_injected_nodes": 5, "max_edges_per_injected_node": 4, "feature_limits": (-0.5, 1.0)}
 COUNTS = ["max_injected_nodes", "max_edges_per_injected_node", "max_injected_edges"]
 DEFAULTS = {field.name: field.default for field in fields(Budget) if field.default is not MISSING}
 

@@ -3,13 +3,7 @@ import torch
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Grand
-from tests.graphs import (
-    CHANNELS,
-    build_flow,
-    random_graph,
-    random_signal,
-    without_type_checks,
-)
+from tests.graphs import CHANNELS, build_flow, random_graph, random_signal, without_type_checks
 
 TIME = torch.tensor(0.0)
 

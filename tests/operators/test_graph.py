@@ -169,9 +169,7 @@ def gradient_through(edge_index: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("made_in_inference_mode", [False, True])
-def test_first_use_in_inference_mode_does_not_hinder_training(
-    made_in_inference_mode: bool,
-) -> None:
+def test_first_use_in_inference_mode_does_not_hinder_training(made_in_inference_mode: bool) -> None:
     expected = gradient_through(random_edges()[0])
     with torch.inference_mode(made_in_inference_mode):
         edge_index, weight = random_edges()

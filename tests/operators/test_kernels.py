@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck
 
 from robust_diffusion.errors import DataError
 from robust_diffusion.flows import (
@@ -160,10 +159,7 @@ def assert_backend_right(
     # Checking shapes takes longer than what is checked, so it is left to one of the four.
     with backend("reference"), without_type_checks():
         truth, single = compute(torch.float64), compute(torch.float32)
-    for dtype, checks in (
-        (torch.float64, nullcontext()),
-        (torch.float32, without_type_checks()),
-    ):
+    for dtype, checks in ((torch.float64, nullcontext()), (torch.float32, without_type_checks())):
         with backend(name), checks:
             actual = compute(dtype)
         assert actual.keys() == truth.keys()
@@ -176,12 +172,7 @@ def assert_backend_right(
 @pytest.mark.parametrize("name", FAST)
 @pytest.mark.parametrize(("cls", "options", "heads", "width", "kind"), CASES)
 def test_modulated_flows(
-    cls: type[Flow],
-    options: dict[str, Any],
-    heads: int,
-    width: int,
-    kind: str,
-    name: str,
+    cls: type[Flow], options: dict[str, Any], heads: int, width: int, kind: str, name: str
 ) -> None:
     flow = small_flow(cls, width, heads=heads, **options)
     assert_backend_right(name, lambda dtype: evaluate(flow, kind, dtype))
@@ -310,31 +301,6 @@ def tiny_diffusion(
         return modulated_diffusion(z, weights, weighted, modulation, kernels)
 
     return diffuse
-
-
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("exponents", [(-1.0, -1.0), (0.0, -1.0), (0.0, 2.0), (0.0, 0.0)])
-@pytest.mark.parametrize("residual", [False, True])
-def test_gradcheck_of_the_diffusion(
-    residual: bool, exponents: tuple[float, float], name: str
-) -> None:
-    tensors, graph = tiny_inputs(key_bias=residual)
-    modulation = Modulation(*exponents, residual, 0.05, 2.0)
-    with backend(name):
-        assert gradcheck(tiny_diffusion(modulation, graph), tensors, fast_mode=True)
-
-
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("key_bias", [False, True])
-def test_gradcheck_of_the_attention(key_bias: bool, name: str) -> None:
-    tensors, graph = tiny_inputs(key_bias)
-
-    def attend(z: Tensor, matrix: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        weighted = Graph(graph.src, graph.dst, weight, graph.num_nodes)
-        return edge_attention(z, HeadWeights(matrix, bias), weighted)
-
-    with backend(name):
-        assert gradcheck(attend, tensors, fast_mode=True)
 
 
 def twice(function: Callable[[Tensor], Tensor], x: Tensor) -> None:

@@ -71,7 +71,9 @@ def test_they_draw_the_same_edges() -> None:
     assert torch.equal(run(FGSM(num_steps=0)).edge_index, run(PGD(num_steps=0)).edge_index)
 
 
-@pytest.mark.parametrize("attack", [FGSM(3, 9.0), SPEIT(learning_rate=9.0, num_steps=3)])
+@pytest.mark.parametrize(
+    "attack", [FGSM(num_steps=3, step_size=9.0), SPEIT(learning_rate=9.0, num_steps=3)]
+)
 def test_steps_end_at_the_limits(attack: Attack) -> None:
     ends = injected(run(attack, (-0.25, 0.5)))
     assert set(ends.unique().tolist()) == {-0.25, 0.5}

@@ -10,7 +10,7 @@ from torch_geometric.utils import degree
 from robust_diffusion.attacks import Budget, PerturbedGraph, PGDModification, spent_budget
 from robust_diffusion.attacks.modification.pgd_modification import _removed_in_turn
 from robust_diffusion.errors import ConfigError
-from tests.attacks.contract import clean, graph, make, trained
+from tests.attacks.contract import clean, graph, trained
 
 
 def run(epsilon: float = 0.1, *, edges: float = 0.0, nodes: float = 0.5, **options: Any) -> Any:
@@ -114,13 +114,6 @@ def test_with_grbs_list_edges_between_targets_are_put_back() -> None:
         kept[variant] = len(between & set(map(tuple, perturbed.edge_index.T.tolist())))
     assert kept["ball"] <= 0.5 * len(between)
     assert kept["step"] > 0.9 * len(between)
-
-
-def test_fidelity_chooses_the_variant() -> None:
-    for fidelity, variant in (("paper", "ball"), ("released", "step")):
-        attack = make("pgd_modification", fidelity)
-        assert isinstance(attack, PGDModification)
-        assert attack.variant == variant
 
 
 def test_only_the_step_reading_waives_limits() -> None:

@@ -9,14 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import (
-    GRBCD,
-    PRBCD,
-    Budget,
-    PerturbedGraph,
-    SpentBudget,
-    spent_budget,
-)
+from robust_diffusion.attacks import GRBCD, PRBCD, Budget, PerturbedGraph, SpentBudget, spent_budget
 from robust_diffusion.attacks.modification.prbcd import LogProbabilities
 from robust_diffusion.errors import AttackError, ConfigError
 from tests.attacks.contract import clean, graph, trained

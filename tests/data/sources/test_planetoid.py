@@ -15,22 +15,13 @@ from robust_diffusion.data import DatasetFolder
 from robust_diffusion.data.sources import load_planetoid
 from robust_diffusion.data.sources.planetoid import PARTS
 from robust_diffusion.data.split import degree_split
-from robust_diffusion.errors import DataError
 from tests.data.files import Bomb, planetoid_parts, write_planetoid
+from tests.data.reading import refusal
 
 
 def load(folder: Path, name: str = "pubmed", **options: Any) -> Data:
     files: dict[str, dict[str, Any]] = {f"ind.{name}.{part}": {} for part in PARTS}
     return load_planetoid(DatasetFolder(folder, ".", files), name, **options)
-
-
-def refusal(folder: Path) -> str:
-    with pytest.raises(DataError) as caught:
-        load(folder)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert str(folder) in message
-    return message
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -70,14 +61,14 @@ def test_an_edge_listed_often_is_one_edge(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path, part: str) -> None:
     path = write_planetoid(tmp_path, "pubmed") / f"ind.pubmed.{part}"
     path.unlink()
-    assert f"{path}: not found" in refusal(tmp_path)
+    assert f"{path}: not found" in refusal(load, tmp_path)
 
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("content", [b"<html>404</html>", b"", b"\x80\x02cos\nsystem\n."])
 def test_what_is_no_data_is_refused(tmp_path: Path, part: str, content: bytes) -> None:
     write_planetoid(tmp_path, "pubmed", **{part: content})
-    assert f"ind.pubmed.{part}: cannot be read" in refusal(tmp_path)
+    assert f"ind.pubmed.{part}: cannot be read" in refusal(load, tmp_path)
 
 
 @pytest.mark.parametrize("part", PARTS[:-1])
@@ -85,7 +76,7 @@ def test_a_pickle_that_names_functions_never_runs(tmp_path: Path, part: str) -> 
     mark = tmp_path / "mark"
     bomb: object = {0: [1], 1: [0, Bomb(mark)]} if part == "graph" else Bomb(mark)
     write_planetoid(tmp_path, "pubmed", **{part: pickle.dumps(bomb)})
-    assert "which is not data" in refusal(tmp_path)
+    assert "which is not data" in refusal(load, tmp_path)
     assert not mark.exists()
     pickle.loads((tmp_path / f"ind.pubmed.{part}").read_bytes())
     assert mark.exists()
@@ -145,15 +136,15 @@ def test_files_that_do_not_fit_are_refused(
     tmp_path: Path, parts: dict[str, Any], words: str
 ) -> None:
     write_planetoid(tmp_path, "pubmed", **parts)
-    assert words in refusal(tmp_path)
+    assert words in refusal(load, tmp_path)
 
 
 def test_a_small_file_cannot_list_a_huge_graph(tmp_path: Path) -> None:
     listed = list(range(60)) * 100
     write_planetoid(tmp_path, "pubmed", graph=dict.fromkeys(range(60), listed))
-    assert "over and over" in refusal(tmp_path)
+    assert "over and over" in refusal(load, tmp_path)
 
 
 def test_a_graph_too_small_to_split_is_refused(tmp_path: Path) -> None:
     write_planetoid(tmp_path, "pubmed", **planetoid_parts(known=8, tested=4))
-    assert "12 nodes, too few to split" in refusal(tmp_path)
+    assert "12 nodes, too few to split" in refusal(load, tmp_path)
