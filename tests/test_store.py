@@ -423,32 +423,6 @@ def test_other_entries_do_not_wait(tmp_path: Path) -> None:
     assert inner_found == [False]
 
 
-def _count_and_wait(folder: str, count: str) -> None:
-    def compute() -> Artifact:
-        with Path(count).open("a") as file:
-            file.write(f"{os.getpid()}\n")
-        time.sleep(0.5)
-        return Artifact({"x": torch.arange(6.0)}, {"pid": os.getpid()})
-
-    artifact, _ = ArtifactStore(folder).get_or_compute("graph", KEY, compute)
-    with Path(f"{count}-said").open("a") as file:
-        file.write(f"{artifact.metadata['pid']}\n")
-
-
-def test_of_two_processes_one_computes(tmp_path: Path) -> None:
-    count = tmp_path / "count"
-    arguments = (str(tmp_path / "store"), str(count))
-    processes = [fork.Process(target=_count_and_wait, args=arguments) for _ in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
-    (pid,) = count.read_text().split()
-    assert Path(f"{count}-said").read_text().split() == [pid, pid]
-    assert len(entries(tmp_path / "store")) == 1
-
-
 def _hang_in_compute(folder: str, mark: str) -> None:
     def compute() -> Artifact:
         Path(mark).touch()

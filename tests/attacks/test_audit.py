@@ -332,14 +332,6 @@ def test_an_edge_to_another_node_is_a_warning() -> None:
     assert audit(CLEAN, graph, kind="injection", **limits) == []  # type: ignore[arg-type]
 
 
-def test_many_offenders_are_counted_and_the_first_named() -> None:
-    x = injected().x.clone()
-    x[:30] = 0
-    (found,) = inject_audit(changed(injected(), x=x))
-    assert "30 original nodes" in found.message
-    assert "the first node 0, node 1, node 2, ...; none may" in found.message
-
-
 # Modifications
 
 
@@ -393,17 +385,6 @@ def test_rounding_is_no_change_beyond_epsilon(value: float, epsilon: float, sign
         graph = changed(clean, x=clean.x + (moved - clean.x) * factor)
         found = audit(clean, graph, kind="modification", epsilon=epsilon, feature_limits=(-2, 2))
         assert codes(found) == expected
-
-
-def test_only_what_is_written_has_to_be_in_range() -> None:
-    clean = set_feature(CLEAN, 6, 0.97)
-    limits = MODIFICATION | {"epsilon": 5}
-    within = set_feature(clean, 6, 0.5, column=0)
-    assert audit(clean, within, kind="modification", **limits) == []  # type: ignore[arg-type]
-    beyond = set_feature(clean, 6, 0.98)
-    (found,) = audit(clean, beyond, kind="modification", **limits)  # type: ignore[arg-type]
-    assert found.code == "feature_limits"
-    assert "1 features are out of range, the first at node 6 (0.98);" in found.message
 
 
 def test_too_many_flipped_edges_are_found() -> None:
@@ -692,12 +673,3 @@ def test_files_that_do_not_fit_are_told_in_a_line(tmp_path: Path) -> None:
     empty.mkdir()
     with pytest.raises(DataError, match="holds no perturbed graph"):
         perturbed_files(empty)
-
-
-def test_a_damaged_entry_is_refused(tmp_path: Path) -> None:
-    store = ArtifactStore(tmp_path)
-    store.get_or_compute("graph", {}, lambda: Artifact({"x": CLEAN.x}))
-    path = store.path("graph", {})
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match="is damaged"):
-        read_perturbed(path, CLEAN)

@@ -1,19 +1,10 @@
 import pytest
 import torch
 
-from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Heat
 from robust_diffusion.operators import Graph
 from tests import oracles
-from tests.graphs import (
-    CHANNELS,
-    NODES,
-    build_flow,
-    random_edges,
-    random_graph,
-    random_signal,
-    without_type_checks,
-)
+from tests.graphs import NODES, build_flow, random_edges, random_graph, random_signal
 
 TIME = torch.tensor(0.0)
 
@@ -64,8 +55,3 @@ def test_resample_reaches_the_frozen_attention() -> None:
     before = flow.attention.bias
     flow.resample()
     assert not torch.equal(flow.attention.bias, before)
-
-
-def test_unknown_weights_name_their_key() -> None:
-    with without_type_checks(), pytest.raises(ConfigError, match=r"flow\.weights=frozen: unknown"):
-        Heat(CHANNELS, weights="frozen")

@@ -168,16 +168,3 @@ def test_strided_inputs_and_expanded_gradients() -> None:
     difference = dense[graph.src] - dense[graph.dst]
     (difference.square().sum() + (dense[graph.src] * dense[graph.dst]).sum()).backward()
     torch.testing.assert_close(z.grad, dense.grad)
-
-
-def test_no_edges() -> None:
-    none = torch.zeros(2, 0, dtype=torch.long)
-    graph = Graph.from_edge_index(none, num_nodes=NODES, dtype=torch.float64, self_loops=False)
-    z = random_signal().requires_grad_()
-    heads = z[:, None, :]
-    total = edge_softmax(edge_dot(heads, heads, graph), graph).sum()
-    total = total + edge_squared_distance(z, graph).sum()
-    total.backward()
-    assert total == 0
-    assert z.grad is not None
-    assert torch.equal(z.grad, torch.zeros_like(z))

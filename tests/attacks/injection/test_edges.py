@@ -1,4 +1,4 @@
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
@@ -14,15 +14,11 @@ from robust_diffusion.attacks.injection.agia import project
 from robust_diffusion.attacks.injection.edges import Candidates
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.errors import ConfigError
+from tests.attacks import contract
 from tests.attacks.contract import clean, graph, trained
 
 BUDGET = Budget(8, 4, (-0.94, 0.94))
-
-
-def run(attack: Attack, budget: Budget = BUDGET, **changes: Any) -> PerturbedGraph:
-    parts = {"model": trained(), "data": clean(graph()), "targets": graph().index_test} | changes
-    generator = torch.Generator().manual_seed(0)
-    return attack(parts["model"], parts["data"], parts["targets"], budget, generator)
+run = partial(contract.run, budget=BUDGET)
 
 
 def capped_loss(perturbed: PerturbedGraph) -> float:
@@ -56,7 +52,7 @@ def test_edges_go_to_the_one_target_that_can_be_lost(attack: type[MetaGIA | AGIA
     data = Data(x=x, edge_index=torch.tensor([[0, 1], [1, 0]]))
     made = attack(num_rounds=3, num_steps=50)
     budget = Budget(3, 1, (-1.0, 1.0))
-    perturbed = run(made, budget, model=model, data=data, targets=torch.arange(n))
+    perturbed = run(made, budget=budget, model=model, data=data, targets=torch.arange(n))
     src, dst = perturbed.edge_index
     assert dst[src >= n].tolist() == [3, 3, 3]
 

@@ -1,37 +1,17 @@
 import pytest
-import torch
-from torch_geometric.data import Data
 
-from robust_diffusion.attacks import SPEIT, Budget, PerturbedGraph
-from robust_diffusion.attacks.base import Classifier
-from tests.attacks.graphs import mean_of_neighbours, small_graph, without_labels
+from robust_diffusion.attacks import SPEIT, Budget
+from tests.attacks.contract import graph, run
+from tests.attacks.graphs import mean_of_neighbours
 
 
-@pytest.fixture(scope="module")
-def graph() -> Data:
-    return small_graph()
-
-
-def run(
-    graph: Data,
-    budget: Budget,
-    *,
-    model: Classifier = mean_of_neighbours,
-    targets: int = 60,
-    num_steps: int = 0,
-    learning_rate: float = 0.01,
-) -> PerturbedGraph:
-    attack = SPEIT(num_steps=num_steps, learning_rate=learning_rate)
-    generator = torch.Generator().manual_seed(0)
-    return attack(model, without_labels(graph), graph.index_test[:targets], budget, generator)
-
-
-def test_targets_are_distinct_and_uniform(graph: Data) -> None:
-    nodes, edges, targets = 2000, 3, 10
-    perturbed = run(graph, Budget(nodes, edges, (-1.0, 1.0)), targets=targets)
-    new = perturbed.edge_index[:, perturbed.edge_index[0] >= graph.num_nodes]
-    assert (new[0].bincount()[graph.num_nodes :] == edges).all()
+def test_targets_are_distinct_and_uniform() -> None:
+    nodes, edges, targets = 2000, 3, graph().index_test[:10]
+    budget = Budget(nodes, edges, (-1.0, 1.0))
+    perturbed = run(SPEIT(num_steps=0), model=mean_of_neighbours, targets=targets, budget=budget)
+    new = perturbed.edge_index[:, perturbed.edge_index[0] >= graph().num_nodes]
+    assert (new[0].bincount()[graph().num_nodes :] == edges).all()
     assert new.unique(dim=1).size(1) == nodes * edges
-    share = new[1].bincount(minlength=graph.num_nodes)[graph.index_test[:targets]] / nodes
+    share = new[1].bincount(minlength=graph().num_nodes)[targets] / nodes
     # Four standard deviations of a binomial's share.
-    assert share.tolist() == pytest.approx([0.3] * targets, abs=4 * (0.3 * 0.7 / nodes) ** 0.5)
+    assert share.tolist() == pytest.approx([0.3] * 10, abs=4 * (0.3 * 0.7 / nodes) ** 0.5)

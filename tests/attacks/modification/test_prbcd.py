@@ -1,6 +1,8 @@
 import copy
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,17 +14,13 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import GRBCD, PRBCD, Budget, PerturbedGraph, SpentBudget, spent_budget
 from robust_diffusion.attacks.modification.prbcd import LogProbabilities
 from robust_diffusion.errors import AttackError, ConfigError
+from tests.attacks import contract
 from tests.attacks.contract import clean, graph, trained
 from tests.attacks.graphs import mean_of_neighbours
 
 Block = type[PRBCD] | type[GRBCD]
-
-
-def run(attack: Any, ratio: float = 0.2, **changes: Any) -> PerturbedGraph:
-    parts = {"model": trained(), "data": clean(graph()), "targets": graph().index_test} | changes
-    generator = torch.Generator().manual_seed(0)
-    budget = Budget(0, 0, (-1.0, 1.0), edge_ratio=ratio)
-    return attack(parts["model"], parts["data"], parts["targets"], budget, generator)
+BUDGET = Budget(0, 0, (-1.0, 1.0), edge_ratio=0.2)
+run = partial(contract.run, budget=BUDGET)
 
 
 def spent(perturbed: PerturbedGraph) -> SpentBudget:
@@ -56,7 +54,13 @@ def test_a_complete_graph_can_be_attacked(attack: Block) -> None:
     pairs = torch.combinations(torch.arange(n)).T
     data = Data(x=torch.eye(n, 7), edge_index=torch.cat([pairs, pairs.flip(0)], 1))
     made = attack(num_steps=3, block_size=200)
-    perturbed = run(made, 1.0, model=mean_of_neighbours, data=data, targets=torch.arange(n))
+    perturbed = run(
+        made,
+        model=mean_of_neighbours,
+        data=data,
+        targets=torch.arange(n),
+        budget=replace(BUDGET, edge_ratio=1.0),
+    )
     result = spent_budget(data, perturbed)
     assert result.added_edges == 0
     # PyG's attack searches more pairs than it flips, so one stays.
@@ -67,7 +71,7 @@ def test_a_complete_graph_can_be_attacked(attack: Block) -> None:
 def test_blocks_too_small_for_the_budget_are_refused(attack: Block) -> None:
     match = rf"attacks\.{attack.name}\.block_size=2: too few .*;"
     with pytest.raises(ConfigError, match=match):
-        run(attack(block_size=2, num_steps=1), 0.5)
+        run(attack(block_size=2, num_steps=1), budget=replace(BUDGET, edge_ratio=0.5))
 
 
 @pytest.mark.parametrize("attack", [PRBCD, GRBCD])

@@ -304,9 +304,3 @@ def test_custom_trains_and_is_attacked(
     (record,) = outcome.records
     assert (record["dataset"], record["difficulty"], record["epochs"]) == ("custom", "full", 3)
     assert set(record["budget"]["spent"]) == {"speit", "tdgia"}
-
-
-def test_custom_without_a_path_is_refused(cli: Callable[..., Any]) -> None:
-    outcome = cli("dataset=custom")
-    assert outcome.status == 1
-    assert "dataset.source.path=null: " in outcome.error

@@ -16,8 +16,6 @@ SIDES: dict[str, Any] = {
     "left": {"model": "beltrami"},
     "right": {"model": "gat"},
 }
-TIMES = "table-7"
-"""Its records come from a command of its own, not from a sweep."""
 
 EVERY = load_claims()
 GROUPS = sorted(
