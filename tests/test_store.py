@@ -108,20 +108,22 @@ def test_views_of_one_tensor_are_kept_as_they_look(tmp_path: Path) -> None:
     assert not any(tensor.requires_grad for tensor in found.tensors.values())
 
 
-def test_an_entry_without_tensors_is_an_entry(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "metadata"),
+    [
+        (KEY, {"said": 'naïve \\ "q" \u2028'}),
+        (  # checksums among the user's words
+            {"sha256": "a" * 64, "text": f'"sha256":"{"b" * 64}"}}"'},
+            {"z": {"sha256": "c" * 64}},
+        ),
+    ],
+)
+def test_an_entry_without_tensors_is_an_entry(
+    tmp_path: Path, key: dict[str, Any], metadata: dict[str, Any]
+) -> None:
     store = ArtifactStore(tmp_path)
-    store.get_or_compute("note", KEY, lambda: Artifact({}, {"said": 'naïve \\ "q" \u2028'}))
-    found, was_found = store.get_or_compute("note", KEY, Counter())
-    assert was_found
-    assert found == Artifact({}, {"said": 'naïve \\ "q" \u2028'})
-
-
-def test_a_checksum_among_the_users_words_confuses_nobody(tmp_path: Path) -> None:
-    key = {"sha256": "a" * 64, "text": f'"sha256":"{"b" * 64}"}}"'}
-    store = ArtifactStore(tmp_path)
-    store.get_or_compute("t", key, lambda: Artifact({}, {"z": {"sha256": "c" * 64}}))
-    found, was_found = store.get_or_compute("t", key, Counter())
-    assert (was_found, found.metadata) == (True, {"z": {"sha256": "c" * 64}})
+    store.get_or_compute("note", key, lambda: Artifact({}, metadata))
+    assert store.get_or_compute("note", key, Counter()) == (Artifact({}, metadata), True)
 
 
 def test_one_file_can_be_read_by_its_path(tmp_path: Path) -> None:

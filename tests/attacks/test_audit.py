@@ -315,10 +315,13 @@ def test_the_smallest_change_of_an_original_feature_is_found() -> None:
     assert codes(inject_audit(set_feature(injected(), 3, value))) == {"original_features"}
 
 
-def test_missing_original_nodes_are_found() -> None:
+def test_missing_nodes_are_found() -> None:
     keep = (CLEAN.edge_index < N - 1).all(0)
     graph = G(CLEAN.x[:-1], CLEAN.edge_index[:, keep])
     assert codes(inject_audit(graph)) == {"num_nodes", "original_edges_removed"}
+    (found,) = modify_audit(graph)  # node 39 is next to targets, so its edges may go
+    assert found.code == "num_nodes"
+    assert "39 nodes; the clean graph has 40" in found.message
 
 
 def test_an_edge_to_another_node_is_a_warning() -> None:
@@ -347,13 +350,6 @@ def test_a_modification_is_no_injection_and_the_other_way_round() -> None:
         "original_edges_removed",
     }
     assert codes(modify_audit(injected())) == {"num_nodes", "flipped_edges"}
-
-
-def test_missing_nodes_are_found_in_a_modification() -> None:
-    keep = (CLEAN.edge_index < N - 1).all(0)
-    found = modify_audit(G(CLEAN.x[:-1], CLEAN.edge_index[:, keep]))
-    assert codes(found) == {"num_nodes"}  # node 39 is next to targets, so its edges may go
-    assert "39 nodes; the clean graph has 40" in found[0].message
 
 
 @pytest.mark.parametrize(("ratio", "count", "allowed"), [(0.29, 100, 29), (0.1, 30, 3), (1, 7, 7)])

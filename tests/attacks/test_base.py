@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import PerturbedGraph, SpentBudget, spent_budget
+from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget, spent_budget
 from robust_diffusion.attacks.base import frozen
 
 X = torch.tensor([[9.0, 9.0], [1.0, 2.0], [9.0, -9.0]])
@@ -64,12 +64,15 @@ def test_spent_measures_the_features_that_changed() -> None:
     assert (spent.added_edges, spent.removed_edges) == (0, 0)
 
 
-def test_results_are_frozen() -> None:
+def test_budgets_and_results_are_frozen() -> None:
     graph = perturbed([], PATH)
-    with pytest.raises(FrozenInstanceError):
-        graph.num_original_nodes = 4  # type: ignore[misc]
-    with pytest.raises(FrozenInstanceError):
-        spent_budget(CLEAN, graph).injected_edges = 0  # type: ignore[misc]
+    for result, key in (
+        (graph, "num_original_nodes"),
+        (spent_budget(CLEAN, graph), "injected_edges"),
+        (Budget(5, 4, (-1.0, 1.0)), "max_injected_nodes"),
+    ):
+        with pytest.raises(FrozenInstanceError):
+            setattr(result, key, 4)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from torch_geometric.utils import coalesce
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, spent_budget
 from robust_diffusion.attacks.injection.features import neighbourhood
 from robust_diffusion.errors import ConfigError
-from tests.attacks.contract import attack_class, clean, graph, make, names, run, trained
+from tests.attacks.contract import clean, graph, make, names, run, trained
 
 LIMITS = [(-0.94, 0.94), (-0.04, 1.0), (-1.0, 0.04), (0.2, 0.9), (-0.9, -0.2)]
 NAMES = names("injection")
@@ -137,10 +137,3 @@ def test_homophily_is_raised_by_its_weight(name: str) -> None:
     without, little, much = similar(0.0), similar(0.1), similar(1.0)
     assert without < little < 1
     assert much > without + 0.3
-
-
-@pytest.mark.parametrize("name", GRADIENT)
-@pytest.mark.parametrize("value", [-0.1, float("nan")])
-def test_homophily_is_no_penalty(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"attacks.{name}.homophily={value}: must be"):
-        attack_class(name)(homophily=value)

@@ -1,5 +1,3 @@
-import inspect
-import math
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +12,6 @@ from robust_diffusion.attacks import TDGIA, Budget, PerturbedGraph, spent_budget
 from robust_diffusion.attacks.base import Classifier
 from robust_diffusion.attacks.injection.tdgia import _spread_over_classes
 from robust_diffusion.data.sources import citation_like_graph
-from robust_diffusion.errors import ConfigError
 from tests.attacks.graphs import mean_of_neighbours, small_graph, trained_gcn, without_labels
 
 
@@ -229,16 +226,3 @@ def test_spread_equals_the_greedy_loop(labels: list[int]) -> None:
     nodes = torch.arange(len(labels)) * 3 + 100
     spread = _spread_over_classes(nodes, torch.tensor(labels))
     assert spread.tolist() == nodes[greedy_spread(labels)].tolist()
-
-
-@pytest.mark.parametrize("value", [0.0, -0.2, 1.1, math.nan])
-def test_batch_ratio_is_a_share(value: float) -> None:
-    with pytest.raises(ConfigError, match=f"attacks.tdgia.batch_ratio={value}: must be"):
-        TDGIA(batch_ratio=value)
-
-
-def test_an_unknown_variant_is_refused() -> None:
-    # Past the type checker of the tests, as it is in use.
-    init = inspect.unwrap(TDGIA.__init__)
-    with pytest.raises(ConfigError, match=r"attacks.tdgia.variant=loose: .* grb, strict"):
-        init(object.__new__(TDGIA), variant="loose")

@@ -4,7 +4,6 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import DICE, Budget
-from robust_diffusion.errors import ConfigError
 from tests.attacks.contract import clean, graph, trained
 from tests.attacks.modification.test_contract import flips
 
@@ -63,9 +62,3 @@ def test_by_hand() -> None:
     )
     # The one edge inside goes, and the one pair across that is not there comes.
     assert sorted(map(tuple, perturbed.edge_index.T.tolist())) == [(1, 2), (1, 3), (2, 1), (3, 1)]
-
-
-@pytest.mark.parametrize("value", [-0.1, 1.1])
-def test_delete_ratio_is_a_share(value: float) -> None:
-    with pytest.raises(ConfigError, match=f"attacks.dice.delete_ratio={value}: must be"):
-        DICE(delete_ratio=value)

@@ -109,19 +109,3 @@ def test_the_import_is_silent() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(
-    ("attack", "key", "value"),
-    [
-        (PRBCD, "block_size", 0),
-        (PRBCD, "num_steps", 0),
-        (PRBCD, "resampling_ratio", 0.0),
-        (PRBCD, "learning_rate", 0.0),
-        (GRBCD, "block_size", 0),
-        (GRBCD, "num_steps", 0),
-    ],
-)
-def test_numbers_have_a_range(attack: Block, key: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"attacks.{attack.name}.{key}={value}: must be"):
-        attack(**{key: value})

@@ -92,18 +92,14 @@ def test_a_mistake_is_named(change: dict[str, Any], words: list[str]) -> None:
         assert word in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["claims: [", "claims: {}\n", "- 1\n"])
-def test_a_file_without_claims_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "claims.yaml").write_text(text)
+@pytest.mark.parametrize("text", ["claims: [", "claims: {}\n", "- 1\n", None])
+def test_a_file_without_claims_is_refused(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "claims.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         load_claims(tmp_path / "claims.yaml")
     assert "claims.yaml" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml"):
-        load_claims(tmp_path / "none.yaml")
 
 
 def test_every_table_of_results_has_claims() -> None:
