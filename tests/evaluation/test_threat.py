@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import BlackBox, WhiteBox
-from robust_diffusion.evaluation.threat import ThreatModel
 from robust_diffusion.evaluation.trained import TrainedModel
 from robust_diffusion.flows import Heat
 from robust_diffusion.models import GCN, GCNSVD, GNNGuard, GraphPDE
@@ -30,11 +29,6 @@ def trained(model: nn.Module, state: str = "state") -> TrainedModel:
 
 def gcn(in_channels: int, out_channels: int) -> nn.Module:
     return GCN(in_channels, 8, out_channels)
-
-
-def test_both_are_threat_models(make_fit: Make) -> None:
-    assert isinstance(BlackBox({"gcn": gcn}, make_fit()), ThreatModel)
-    assert isinstance(WhiteBox(), ThreatModel)
 
 
 def test_black_box_trains_every_surrogate_and_leaves_the_victim_alone(make_fit: Make) -> None:

@@ -12,7 +12,8 @@ from robust_diffusion.attacks import TDGIA, Budget, PerturbedGraph, spent_budget
 from robust_diffusion.attacks.base import Classifier
 from robust_diffusion.attacks.injection.tdgia import _spread_over_classes
 from robust_diffusion.data.sources import citation_like_graph
-from tests.attacks.graphs import mean_of_neighbours, small_graph, trained_gcn, without_labels
+from tests.attacks.contract import clean
+from tests.attacks.graphs import mean_of_neighbours, small_graph, trained_gcn
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def run(
     attack = TDGIA(**{"num_steps": 0} | options)
     targets = graph.index_test if targets is None else targets
     generator = torch.Generator().manual_seed(0)
-    return attack(model, without_labels(graph), targets, Budget(*budget, limits), generator)
+    return attack(model, clean(graph), targets, Budget(*budget, limits), generator)
 
 
 def edges_of_new_nodes(perturbed: PerturbedGraph) -> list[list[int]]:
@@ -145,7 +146,7 @@ def test_the_seed_decides_who_is_tied_to_whom(graph: Data) -> None:
     first, again, other = (
         TDGIA(num_steps=0, batch_ratio=1.0)(
             mean_of_neighbours,
-            without_labels(graph),
+            clean(graph),
             graph.index_test,
             budget,
             torch.Generator().manual_seed(seed),
