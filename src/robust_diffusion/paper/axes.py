@@ -12,17 +12,11 @@ from robust_diffusion.config import CONFIG_DIR
 
 @dataclass(frozen=True)
 class Choice:
-    """One value of one axis of a table.
+    """One value of one axis of a table."""
 
-    Args:
-        label: What the table calls it.
-        printed: Column of `printed.csv` -> text.
-        record: Dotted path in a record -> value.
-    """
-
-    label: str
-    printed: Mapping[str, str] = field(default_factory=dict)
-    record: Mapping[str, Any] = field(default_factory=dict)
+    label: str  # shown in the table
+    printed: Mapping[str, str] = field(default_factory=dict)  # column of `printed.csv` -> text
+    record: Mapping[str, Any] = field(default_factory=dict)  # dotted path in a record -> value
 
 
 DATASETS = {
@@ -160,15 +154,7 @@ AXES: dict[str, tuple[Callable[[str], Choice], Mapping[str, Any] | None]] = {
 
 
 def choice(axis: str, value: str) -> Choice:
-    """What a value of an axis stands for.
-
-    Args:
-        axis: Its name in a layout.
-        value: One of its values.
-
-    Raises:
-        ConfigError: An unknown axis, or an unknown name on it.
-    """
+    """What a value of a layout's axis stands for; an unknown axis or name is a `ConfigError`."""
     check_choice("table.axis", axis, AXES)
     read, known = AXES[axis]
     if known is not None:
@@ -177,11 +163,9 @@ def choice(axis: str, value: str) -> Choice:
 
 
 def label_of(axis: str, name: str) -> str:
-    """What tables and charts call it; what no table of the paper has goes by its own name.
+    """Name of a dataset, attack or model in tables and charts.
 
-    Args:
-        axis: dataset, attack or model.
-        name: One of its values.
+    What no table of the paper has goes by its own name.
     """
     read, known = AXES[axis]
     return read(name).label if name in (known or {}) else OTHERS.get(name, name)

@@ -27,44 +27,24 @@ SAID_ELSEWHERE = frozenset(
 
 @dataclass(frozen=True)
 class Header:
-    """What was run, over all records that a table shows.
+    """What was run, over all records that a table shows; a `Range` spans its cells."""
 
-    Args:
-        difficulty: Test nodes: easy, medium, hard or full.
-        threats: Threat models.
-        surrogates: Models that black-box attacks ran on.
-        fidelity: Which reading of the paper.
-        scale: full or smoke.
-        seeds: The seeds.
-        declared: Per limit of the budget its range over the cells.
-        feature_limits: Smallest and largest feature value that an attack was allowed.
-        spent: Per attack, what it used: per count its range over the cells.
-        unbounded: Per attack, the limits that it does not keep by its definition -> its reading.
-        states: How many entries are measured, failed, without data, or not run.
-        comparisons: Number of p-values.
-        codes: Versions of the code that shapes results.
-        revisions: Git commits.
-        options: Overrides beyond the table's own and the defaults, with the number of cells that
-            had them.
-        cells: Number of cells.
-    """
-
-    difficulty: tuple[str, ...]
+    difficulty: tuple[str, ...]  # easy, medium, hard or full test nodes
     threats: tuple[str, ...]
-    surrogates: tuple[str, ...]
+    surrogates: tuple[str, ...]  # models that black-box attacks ran on
     fidelity: str
     scale: str
     seeds: tuple[int, ...]
-    declared: Mapping[str, Range]
-    feature_limits: Range | None
-    spent: Mapping[str, Mapping[str, Range]]
-    unbounded: Mapping[str, Mapping[str, str]]
-    states: Mapping[str, int]
-    comparisons: int
-    codes: tuple[str, ...]
-    revisions: tuple[str, ...]
-    options: Mapping[str, int]
-    cells: int
+    declared: Mapping[str, Range]  # limit of the budget -> its range
+    feature_limits: Range | None  # smallest and largest allowed feature value
+    spent: Mapping[str, Mapping[str, Range]]  # attack -> count -> its range
+    unbounded: Mapping[str, Mapping[str, str]]  # attack -> limit that it does not keep -> why
+    states: Mapping[str, int]  # number of entries in each
+    comparisons: int  # number of p-values
+    codes: tuple[str, ...]  # versions of the code that shapes results
+    revisions: tuple[str, ...]  # Git commits
+    options: Mapping[str, int]  # override beyond the table's own and the defaults -> cells
+    cells: int  # number of cells
 
     @property
     def lines(self) -> list[str]:
@@ -125,13 +105,7 @@ class Header:
 
 
 def describe(layout: Layout, entries: Sequence[Entry], counted: RecordSet) -> Header:
-    """Sum up what a table shows.
-
-    Args:
-        layout: Of the table.
-        entries: Of all its grids.
-        counted: The records that it was made of.
-    """
+    """Sum up what the entries of all grids of a table show."""
     shown = [(entry.graph, run.record) for entry in entries for run in entry.runs]
     records = list({id(record): record for _, record in shown}.values())
     attacked = [(graph, record) for graph, record in shown if graph != CLEAN]

@@ -18,19 +18,12 @@ from robust_diffusion.results.grid import Grid, compare_entries, mark_fewer_seed
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table, ready to be shown.
-
-    Args:
-        layout: Captions, headings, rows and columns.
-        entries: Per row of the layout, per column its entry.
-        header: What all entries have in common, those below included.
-        below: The table's second grid.
-    """
+    """A table, ready to be shown."""
 
     layout: Layout
-    entries: tuple[tuple[Entry, ...], ...]
-    header: Header
-    below: "PaperTable | None" = None
+    entries: tuple[tuple[Entry, ...], ...]  # per row of the layout, per column
+    header: Header  # what all entries have in common, those below included
+    below: "PaperTable | None" = None  # the second grid
 
     @property
     def parts(self) -> "list[PaperTable]":
@@ -105,15 +98,7 @@ def build_tables(records: RecordSet) -> dict[int, PaperTable]:
 
 
 def build_table(layout: Layout, records: RecordSet) -> PaperTable:
-    """Fill a layout from records.
-
-    Args:
-        layout: Of the table.
-        records: Those that count, of any experiments.
-
-    Returns:
-        The table; an entry without a number says why.
-    """
+    """Fill a layout from the records that count; an entry without a number says why."""
     cells = records.cells(layout.experiment)
     layout = fit_layout(layout, cells)
     smoke = records.scale == "smoke"

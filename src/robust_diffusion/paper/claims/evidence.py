@@ -18,19 +18,12 @@ from robust_diffusion.results.cells import Cell, RecordSet, select, value_at
 
 @dataclass(frozen=True)
 class Sample:
-    """Values of a group, or their moments alone.
+    """Values of a group, or their moments alone."""
 
-    Args:
-        values: By seed: accuracies in points, of other measures the logarithm.
-        moments: Their moments, or published ones; `None` for fewer than two values.
-        count: Number of values.
-        models: By seed, the entry of the store that was tested, where records name it.
-    """
-
-    values: Mapping[int, float] = field(default_factory=dict)
-    moments: Moments | None = None
+    values: Mapping[int, float] = field(default_factory=dict)  # by seed; logarithms of times
+    moments: Moments | None = None  # `None` for fewer than two values
     count: int = 0
-    models: Mapping[int, str] = field(default_factory=dict)
+    models: Mapping[int, str] = field(default_factory=dict)  # store entry that was tested, by seed
 
     @classmethod
     def of(cls, values: Mapping[int, float], models: Mapping[int, str] | None = None) -> "Sample":
@@ -59,11 +52,7 @@ class Evidence(Protocol):
 
 
 class RecordedEvidence:
-    """Samples from records; each seed counts once.
-
-    Args:
-        records: Those that count.
-    """
+    """Samples from the records that count; each seed counts once."""
 
     def __init__(self, records: RecordSet) -> None:
         self._records = records

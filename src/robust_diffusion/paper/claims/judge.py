@@ -14,13 +14,7 @@ from robust_diffusion.results.significance import holm
 
 
 def judge(claim: Claim, evidence: Evidence, claims: Claims) -> Judgement:
-    """Judge one claim by the samples of some evidence.
-
-    Args:
-        claim: The claim.
-        evidence: Source of its samples.
-        claims: The file it is from: level and fewest seeds.
-    """
+    """Judge one claim by samples, at the level and with the fewest seeds of the claims' file."""
     return _Judge(claim, evidence, claims).judgement()
 
 

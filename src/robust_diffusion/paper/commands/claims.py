@@ -24,14 +24,7 @@ from robust_diffusion.results.markdown import print_table
 
 
 def run_claims_command(arguments: Sequence[str]) -> None:
-    """Judge the paper's claims; the exit status is 0 whatever the verdicts.
-
-    Args:
-        arguments: What follows `claims` on the command line.
-
-    Raises:
-        RobustDiffusionError: An unknown claim or reading, or a file that cannot be read.
-    """
+    """Judge the paper's claims; the exit status is 0 whatever the verdicts."""
     chosen = _parser().parse_args(arguments)
     claims = load_claims(chosen.claims)
     for name in chosen.names:

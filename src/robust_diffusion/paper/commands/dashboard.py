@@ -26,14 +26,7 @@ OFFLINE = ("offline", "disabled")
 
 
 def run_dashboard_command(arguments: Sequence[str]) -> None:
-    """Create or update the dashboards, or show what they would be; nothing is run.
-
-    Args:
-        arguments: What follows `dashboard` on the command line.
-
-    Raises:
-        ConfigError: A package or a key is missing, W&B refuses, or a file cannot be written.
-    """
+    """Create or update the dashboards, or show what they would be; nothing is run."""
     chosen = _parser().parse_args(arguments)
     dashboards = _dashboards(chosen.table, scale=chosen.scale, fidelity=chosen.fidelity)
     if chosen.dry_run or chosen.json:

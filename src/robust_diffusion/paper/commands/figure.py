@@ -21,15 +21,7 @@ NEEDED = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
 
 
 def run_figure_command(arguments: Sequence[str]) -> None:
-    """Draw one of the figures, and print the numbers behind it.
-
-    Args:
-        arguments: What follows `figure` on the command line.
-
-    Raises:
-        RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
-        HydraException: An override that does not fit.
-    """
+    """Draw one of the figures, and print the numbers behind it."""
     chosen = _parser().parse_intermixed_args(arguments)
     if chosen.name == "layer":
         if chosen.overrides:

@@ -47,14 +47,6 @@ def table_dashboard(number: int, *, scale: str = "full", fidelity: str = "paper"
 
     A cell that was done before, perhaps for another table, is not logged anew: it is among the
     runs of the table that ran it first.
-
-    Args:
-        number: Number of the table.
-        scale: Scale of the runs: full or smoke.
-        fidelity: Variant of the paper.
-
-    Raises:
-        ConfigError: There is no such table, or it has no cells.
     """
     layout = load_layout(number)
     if layout.kind == "budgets":

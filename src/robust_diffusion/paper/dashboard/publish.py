@@ -15,11 +15,7 @@ MOST = 100
 
 
 def default_entity() -> str:
-    """W&B user or team of the key.
-
-    Raises:
-        ConfigError: W&B does not know the key, or is not there.
-    """
+    """W&B user or team of the key."""
     try:
         entity = wandb.Api().default_entity
     except wandb.Error as error:
@@ -30,16 +26,7 @@ def default_entity() -> str:
 
 
 def publish(dashboard: Dashboard, *, entity: str, project: str) -> str:
-    """Create the view of this name, or update the existing one, and return its address.
-
-    Args:
-        dashboard: Content of the view.
-        entity: W&B user or team that owns the project.
-        project: W&B project.
-
-    Raises:
-        ConfigError: There is no such project, or W&B refuses.
-    """
+    """Create the view of this name, or update the existing one, and return its address."""
     made = to_workspace(dashboard, entity=entity, project=project)
     slug = _slug(dashboard, entity, project)
     try:

@@ -65,12 +65,8 @@ def draw_panels(panels: Sequence[Panel], weight_name: str, *, warning: str = "")
     """Panels in a row, with one scale of darkness and one legend for all.
 
     An edge is as dark as the share of all edges, of all panels, that weigh less: equal weights are
-    equally dark in every panel, and no few large weights leave the others white.
-
-    Args:
-        panels: At least one; all of the same classes.
-        weight_name: Title of the colour bar.
-        warning: Stands in a corner, in red.
+    equally dark in every panel, and no few large weights leave the others white. The warning stands
+    in a corner, in red.
     """
     with rc_context(STYLE):
         width = MARGIN + len(panels) * (SIZE + GAP) + RIGHT

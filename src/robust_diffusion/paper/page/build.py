@@ -35,14 +35,8 @@ def render_page(
 ) -> str:
     """The report as one HTML file that loads nothing.
 
-    The same records and figures give the same page, byte by byte.
-
-    Args:
-        records: Of any experiments, in the order in which they were appended.
-        scale: Scale of the runs that count: full or smoke.
-        fidelity: Variant of the paper that counts: paper or released.
-        figures: Folder of figures that were drawn before.
-        tables: Result of `build_tables` for the same records, if that is at hand.
+    The same records, in the order in which they were appended, and the same folder of figures give
+    the same page, byte by byte. `tables` are those of `build_tables`, if they are at hand.
     """
     counted = RecordSet.of(records, scale=scale, fidelity=fidelity)
     if tables is None:

@@ -29,12 +29,7 @@ FACTS = {
 
 
 def judge_all(records: RecordSet) -> dict[str, Any]:
-    """Judge every claim by the records that count.
-
-    Returns:
-        `alpha`: level of the tests; `groups`: claims by verdict; `elsewhere`: quotes that records
-        cannot decide, and where they are discussed.
-    """
+    """Judge every claim by the records that count, and group them by verdict."""
     claims, published = _by_the_paper()
     evidence = RecordedEvidence(records)
     judged = [judge(claim, evidence, claims) for claim in claims.claims.values()]

@@ -52,13 +52,8 @@ class ChartGroup:
 class Chart:
     """An SVG chart with a vertical axis.
 
-    Args:
-        identity: Prefix of its ids, unique on the page.
-        title: Accessible title.
-        description: Its numbers as text, for screen readers.
-        y: Vertical axis.
-        y_label: Name of the vertical axis, with the unit.
-        right: Right edge of the plot.
+    The identity, a prefix of its ids, is unique on the page; the description holds the chart's
+    numbers as text, for screen readers.
     """
 
     def __init__(

@@ -41,9 +41,8 @@ class Point:
 def time_scatter(tables: Sequence[PaperTable]) -> list[Panel]:
     """Training time against robust accuracy, a chart per dataset.
 
-    Args:
-        tables: With the axes `dataset`, `attack` and `model`, all under the datasets' own budgets;
-            a model of several tables is taken from the first that measured it.
+    Tables have the axes `dataset`, `attack` and `model`, all under the datasets' own budgets; a
+    model of several tables is taken from the first that measured it.
     """
     charts: dict[str, dict[str, Point | None]] = {}
     for table in tables:
@@ -64,11 +63,7 @@ def time_scatter(tables: Sequence[PaperTable]) -> list[Panel]:
 
 
 def evaluation_scatter(table: PaperTable) -> list[Panel]:
-    """Evaluations of the flow against robust accuracy, per solver and step size.
-
-    Args:
-        table: With the axes `solver`, `tau` and `attack`.
-    """
+    """Evaluations of the flow against robust accuracy, for a table of `solver`, `tau`, `attack`."""
     groups = by_axes((entry for _, _, entry in table), "solver", "tau")
     points = [
         _point(
