@@ -55,7 +55,7 @@ class PaperTable:
         """What is to be said of the table as a whole, a sentence each."""
         if self.layout.kind == "budgets":
             return ["Edges are counted per injected node, as GRB's attacks do."]
-        lines = self.header.lines
+        lines = list(self.header.lines)
         if self.layout.kind == "accuracy":
             lines += describe_stand_ins(entry.keys["dataset"] for _, _, entry in self)
         if self.layout.kind == "time":

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from robust_diffusion.paper.claims.evidence import PublishedEvidence, RecordedEvidence, Sample
+from robust_diffusion.paper.claims.evidence import Sample, published_evidence, recorded_evidence
 from robust_diffusion.paper.claims.group import group
 from robust_diffusion.results.cells import RecordSet
 from tests.paper.claims.synthetic import records_of
@@ -14,7 +14,7 @@ VALUES = [40.0, 42.0, 41.0]
 
 
 def recorded(*records: dict[str, object], fidelity: str = "paper") -> Sample:
-    return RecordedEvidence(RecordSet.of(list(records), fidelity=fidelity)).sample(WANTED)
+    return recorded_evidence(RecordSet.of(list(records), fidelity=fidelity))(WANTED)
 
 
 def test_values_are_points_by_seed() -> None:
@@ -69,24 +69,24 @@ def test_cells_of_other_settings_are_not_mixed_in() -> None:
 
 def test_other_measures_are_logarithms() -> None:
     records = records_of("table-1", GAT, {"clean": VALUES}, nfe=8, seconds={"train": 2.0})
-    evidence = RecordedEvidence(RecordSet.of(records, fidelity="paper"))
+    evidence = recorded_evidence(RecordSet.of(records, fidelity="paper"))
     for measure, value in (("nfe", 8), ("seconds.train", 2)):
-        sample = evidence.sample(group({"experiment": "table-1", "measure": measure, **GAT}))
+        sample = evidence(group({"experiment": "table-1", "measure": measure, **GAT}))
         assert sample.values == pytest.approx(dict.fromkeys(range(3), math.log(value)))
     nothing = group({"experiment": "table-1", "measure": "seconds.nope", **GAT})
-    assert evidence.sample(nothing).count == 0
+    assert evidence(nothing).count == 0
 
 
 def test_times_are_those_of_timing_cells_alone() -> None:
     tested = finished(experiment="table-7", dataset="citeseer", seconds={"diffusion": 7.0})
     timings = [timed(0.01 * (seed + 1), seed=seed) for seed in range(3)]
-    evidence = RecordedEvidence(RecordSet.of([*timings, tested], fidelity="paper"))
+    evidence = recorded_evidence(RecordSet.of([*timings, tested], fidelity="paper"))
     beltrami = {"experiment": "table-7", "dataset": "citeseer", "model": "beltrami", "tau": 2}
-    times = evidence.sample(group({**beltrami, "measure": "seconds.diffusion"}))
+    times = evidence(group({**beltrami, "measure": "seconds.diffusion"}))
     assert times.values == pytest.approx({i: math.log(0.01 * (i + 1)) for i in range(3)})
     # What a diffusion takes in evaluations is not what a forward pass takes.
-    assert evidence.sample(group({**beltrami, "measure": "nfe"})).count == 0
-    assert evidence.sample(group({**beltrami, "attack": "clean"})).count == 1
+    assert evidence(group({**beltrami, "measure": "nfe"})).count == 0
+    assert evidence(group({**beltrami, "attack": "clean"})).count == 1
 
 
 def test_spread_is_the_distance_from_the_median() -> None:
@@ -96,7 +96,7 @@ def test_spread_is_the_distance_from_the_median() -> None:
 
 
 def test_the_papers_own_numbers() -> None:
-    sample = PublishedEvidence().sample(WANTED)
+    sample = published_evidence(WANTED)
     assert sample.moments is not None
     assert (sample.moments.mean, sample.moments.variance) == pytest.approx((38.10, 2.48**2))
     assert sample.count == 5
@@ -104,8 +104,7 @@ def test_the_papers_own_numbers() -> None:
 
 
 def test_unpublished_numbers_are_empty_samples() -> None:
-    printed = PublishedEvidence()
     dash = {"experiment": "table-1", "dataset": "pubmed", "attack": "speit", "model": "gcn_svd"}
-    assert printed.sample(group(dash)).count == 0
-    assert printed.sample(group({"experiment": "table-1", "measure": "nfe", **GAT})).count == 0
-    assert printed.sample(WANTED).spread().count == 0
+    assert published_evidence(group(dash)).count == 0
+    assert published_evidence(group({"experiment": "table-1", "measure": "nfe", **GAT})).count == 0
+    assert published_evidence(WANTED).spread().count == 0

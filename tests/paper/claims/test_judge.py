@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
@@ -9,12 +9,13 @@ from robust_diffusion.paper.claims import (
     Claim,
     Claims,
     Judgement,
-    PublishedEvidence,
-    RecordedEvidence,
     judge,
     load_claims,
+    published_evidence,
+    recorded_evidence,
 )
 from robust_diffusion.paper.claims.claim import parse_claim
+from robust_diffusion.paper.claims.contrast import Moments
 from robust_diffusion.paper.claims.evidence import Sample
 from robust_diffusion.paper.claims.group import Group
 from robust_diffusion.results.cells import RecordSet
@@ -32,7 +33,7 @@ def claim(test: str, **keys: Any) -> Claim:
 
 def decide(found: Claim, *groups: list[dict[str, Any]]) -> Judgement:
     records = [record for group in groups for record in group]
-    return judge(found, RecordedEvidence(RecordSet.of(records, fidelity="paper")), RULES)
+    return judge(found, recorded_evidence(RecordSet.of(records, fidelity="paper")), RULES)
 
 
 def cells(
@@ -208,22 +209,13 @@ def test_a_trend(means: tuple[float, float, float], verdict: str, state: str) ->
     assert judged.estimate.effect == pytest.approx(means[2] - means[0])
 
 
-class Given:
-    """Evidence of which only means and deviations are known."""
-
-    def __init__(self, moments: Mapping[str, tuple[float, float]]) -> None:
-        self.moments = moments
-
-    def sample(self, group: Group) -> Sample:
-        mean, std = self.moments[dict(group.axes)["model"]]
-        known = Sample.of(dict(enumerate(with_moments(mean, std, 5, 0))))
-        return Sample(moments=known.moments, count=5)
-
-
 @pytest.mark.parametrize(("last", "verdict"), [(61, "supported"), (66, "not supported")])
 def test_a_trend_of_means_alone(last: float, verdict: str) -> None:
-    moments = {"mean_curvature": (66.0, 1.0), "p_laplacian_p3": (64.0, 1.0)}
-    evidence = Given(moments | {"p_laplacian_p4": (last, 1.0)})
+    means = {"mean_curvature": 66.0, "p_laplacian_p3": 64.0, "p_laplacian_p4": last}
+
+    def evidence(group: Group) -> Sample:
+        return Sample(moments=Moments(means[dict(group.axes)["model"]], 1.0, 5), count=5)
+
     assert judge(claim("trend", direction="down", **LEVELS), evidence, RULES).verdict == verdict
 
 
@@ -320,11 +312,11 @@ EVERY = load_claims()
 
 @pytest.mark.parametrize("name", EVERY.claims)
 def test_published_moments_give_published_effects(name: str) -> None:
-    wanted, printed = EVERY.claims[name], PublishedEvidence()
+    wanted = EVERY.claims[name]
     groups = {group for member in wanted.members() for group in member.groups}
     cells_: dict[Any, dict[str, list[float]]] = {}
     for group in groups:
-        if (moments := printed.sample(group).moments) is not None:
+        if (moments := published_evidence(group).moments) is not None:
             values = with_moments(
                 moments.mean, moments.variance**0.5, 5, crc32(repr(group).encode())
             )
@@ -334,8 +326,8 @@ def test_published_moments_give_published_effects(name: str) -> None:
         for (experiment, axes), accuracy in cells_.items()
         for record in records_of(experiment, dict(axes), accuracy)
     ]
-    recorded = judge(wanted, RecordedEvidence(RecordSet.of(records, fidelity="paper")), EVERY)
-    expected = judge(wanted, printed, EVERY)
+    recorded = judge(wanted, recorded_evidence(RecordSet.of(records, fidelity="paper")), EVERY)
+    expected = judge(wanted, published_evidence, EVERY)
     if expected.estimate is None:
         assert expected.verdict == "not enough data"
         return
@@ -345,7 +337,7 @@ def test_published_moments_give_published_effects(name: str) -> None:
 
 
 def test_published_tables_do_not_support_every_claim() -> None:
-    verdicts = {n: judge(c, PublishedEvidence(), EVERY).verdict for n, c in EVERY.claims.items()}
+    verdicts = {n: judge(c, published_evidence, EVERY).verdict for n, c in EVERY.claims.items()}
     assert verdicts["lipschitz-helps"] == "supported"
     assert verdicts["topology-hurts-less-than-features"] == "supported"
     assert verdicts["robustness-falls-with-p"] == "supported"

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from robust_diffusion.paper.claims import Claims, Judgement, RecordedEvidence, judge
+from robust_diffusion.paper.claims import Claims, Judgement, judge, recorded_evidence
 from robust_diffusion.paper.claims.claim import parse_claim
 from robust_diffusion.paper.claims.contrast import Moments, welch
 from robust_diffusion.paper.claims.show import (
@@ -41,7 +41,7 @@ def judged(**means: float) -> Judgement:
             {"speit": with_moments(mean, 1.0, 5, seed=len(model))},
         )
     ]
-    return judge(CLAIM, RecordedEvidence(RecordSet.of(records, fidelity="paper")), RULES)
+    return judge(CLAIM, recorded_evidence(RecordSet.of(records, fidelity="paper")), RULES)
 
 
 def test_a_row_holds_verdict_effect_and_evidence() -> None:

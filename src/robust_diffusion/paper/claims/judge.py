@@ -27,7 +27,7 @@ class _Judge:
         if self.differ:
             self.members = [pair for member in self.members for pair in _pairs(member)]
         groups = dict.fromkeys(group for member in self.members for group in member.groups)
-        self.samples = {group: evidence.sample(group) for group in groups}
+        self.samples = {group: evidence(group) for group in groups}
         if claim.of == "spread":
             self.samples = {group: sample.spread() for group, sample in self.samples.items()}
         self.unit: Unit = "points" if all(g.measure == ACCURACY for g in groups) else "factor"

@@ -11,10 +11,10 @@ from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.claims import (
     CLAIMS,
     Judgement,
-    PublishedEvidence,
-    RecordedEvidence,
     judge,
     load_claims,
+    published_evidence,
+    recorded_evidence,
 )
 from robust_diffusion.paper.claims.show import LEFT, as_frame, as_json, to_json
 from robust_diffusion.paper.commands.options import FIDELITIES
@@ -31,10 +31,10 @@ def run_claims_command(arguments: Sequence[str]) -> None:
         check_choice("claim", name, claims.claims)
     wanted = [claims.claims[name] for name in chosen.names or claims.claims]
     records = read_chosen(chosen.records)
-    printed = [judge(claim, PublishedEvidence(), claims) for claim in wanted]
+    printed = [judge(claim, published_evidence, claims) for claim in wanted]
     by_fidelity: dict[str, list[Judgement]] = {}
     for fidelity in [chosen.fidelity] if chosen.fidelity else _fidelities(records):
-        evidence = RecordedEvidence(RecordSet.of(records, fidelity=fidelity))
+        evidence = recorded_evidence(RecordSet.of(records, fidelity=fidelity))
         by_fidelity[fidelity] = [judge(claim, evidence, claims) for claim in wanted]
     if chosen.format == "json":
         shown = {
