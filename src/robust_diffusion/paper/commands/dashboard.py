@@ -11,9 +11,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from robust_diffusion.commands.records import (
-    add_scale_option,
-)
+from robust_diffusion.commands.records import add_scale_option
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.files import write_whole

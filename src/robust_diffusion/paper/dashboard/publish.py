@@ -28,7 +28,9 @@ def default_entity() -> str:
 def publish(dashboard: Dashboard, *, entity: str, project: str) -> str:
     """Create the view of this name, or update the existing one, and return its address."""
     made = to_workspace(dashboard, entity=entity, project=project)
-    slug = _slug(dashboard, entity, project)
+    # The view's name in its address: 11 lower-case letters and digits.
+    digest = sha256(f"{entity}/{project}/{dashboard.name}".encode()).digest()
+    slug = base64.b32encode(digest).decode("ascii").lower()[:11]
     try:
         found = _find(slug, entity, project)
         if found is None:
@@ -64,7 +66,7 @@ def to_workspace(dashboard: Dashboard, *, entity: str, project: str) -> ws.Works
 def _find(slug: str, entity: str, project: str) -> ws.Workspace | None:
     url = f"https://wandb.ai/{entity}/{project}?nw={slug}"  # only its path is read
     try:
-        found: ws.Workspace = ws.Workspace.from_url(url)
+        return ws.Workspace.from_url(url)  # type: ignore[no-any-return]
     except ValueError as error:
         if str(error).startswith("Project"):
             raise ConfigError(
@@ -74,18 +76,11 @@ def _find(slug: str, entity: str, project: str) -> ws.Workspace | None:
         if str(error).startswith("Workspace"):
             return None
         raise
-    return found
 
 
 def _refused(what: str, error: wandb.Error) -> ConfigError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     return ConfigError(f"{what}: W&B refuses ({reason}); run `wandb login`, or add --dry-run")
-
-
-def _slug(dashboard: Dashboard, entity: str, project: str) -> str:
-    """The view's name in its address: 11 lower-case letters and digits."""
-    digest = sha256(f"{entity}/{project}/{dashboard.name}".encode()).digest()
-    return base64.b32encode(digest).decode("ascii").lower()[:11]
 
 
 def _panel(panel: Panel) -> wr.BarPlot | wr.LinePlot | wr.ScatterPlot:

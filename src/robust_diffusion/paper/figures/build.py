@@ -112,7 +112,10 @@ def _panel(
         "carried": edge_statistics(seen.carried.numpy(), src, dst, label),
         "attention": edge_statistics(seen.attention.numpy(), src, dst, label),
     }
-    nodes = _drawn_nodes(len(label), options.max_nodes, seed)
+    nodes = np.arange(len(label))
+    if len(nodes) > options.max_nodes:
+        generator = np.random.default_rng(seed)
+        nodes = np.sort(generator.choice(len(nodes), options.max_nodes, replace=False))
     ends, weight = _drawn_edges(seen, options.weights, nodes)
     panel = Panel(
         title=title,
@@ -137,12 +140,6 @@ def _panel(
         "statistics": {kind: asdict(found) for kind, found in statistics.items()},
     }
     return panel, about
-
-
-def _drawn_nodes(num_nodes: int, most: int, seed: int) -> Int[ndarray, " k"]:
-    if num_nodes <= most:
-        return np.arange(num_nodes)
-    return np.sort(np.random.default_rng(seed).choice(num_nodes, most, replace=False))
 
 
 def _drawn_edges(

@@ -43,7 +43,6 @@ STYLE: dict[Any, object] = {
     "pdf.fonttype": 42,
 }
 
-
 SIZE, GAP, MARGIN = 2.45, 0.1, 0.08
 TOP, BOTTOM, RIGHT = 0.27, 0.62, 0.62
 """Layout in inches: panel, gap, left margin; room for titles, legend and colour bar."""
@@ -148,12 +147,11 @@ def _colour_bar(place: Axes, ordered: Float[ndarray, " _"], name: str) -> None:
 
 
 def _legend(figure: Figure, classes: Sequence[int]) -> None:
-    handles = []
-    for index, value in enumerate(classes):
-        colour, marker = _look(index)
-        handles.append(
-            Line2D([], [], linestyle="", marker=marker, color=colour, markersize=4.5, label=value)
-        )
+    looks = [(value, *_look(index)) for index, value in enumerate(classes)]
+    handles = [
+        Line2D([], [], linestyle="", marker=marker, color=colour, markersize=4.5, label=value)
+        for value, colour, marker in looks
+    ]
     figure.legend(
         handles=handles,
         title="class",

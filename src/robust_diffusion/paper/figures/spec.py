@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from robust_diffusion.checks import check_choice
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import MODELS
 
@@ -86,15 +85,6 @@ def panel_overrides(figure: FigureSpec, given: Sequence[str]) -> dict[str, tuple
             raise ConfigError(f"{_key(own)}: is what figure {figure.name} compares; drop it")
     default = () if _key(DATASET) in keys else (DATASET,)
     return {title: (*default, own, *rest) for title, own in panels}
-
-
-def figure_spec(name: str) -> FigureSpec:
-    """A figure by its name.
-
-    Raises:
-        ConfigError: There is none of that name.
-    """
-    return FIGURES[check_choice("figure", name, FIGURES)]
 
 
 def _key(override: str) -> str:

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.page.charts.bars import LEGEND, flow_bars
@@ -20,6 +18,7 @@ from robust_diffusion.paper.page.sections import cell_id, sections
 from robust_diffusion.paper.page.switches import switches
 from robust_diffusion.paper.page.verdicts import judge_all
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
+from robust_diffusion.paper.render_html import ENVIRONMENT
 from robust_diffusion.results.cells import RecordSet
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -43,17 +42,8 @@ def render_page(
         tables = build_tables(counted)
     shown = sections(list(tables.values()))
     agreeing = agreement(list(tables.values()))
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        # Records hold foreign text, wherever it ends up.
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
-    return environment.get_template("page.html.jinja").render(
+    return ENVIRONMENT.get_template("page.html.jinja").render(
         style=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
         script=script,
         # No other script runs, wherever it came from.

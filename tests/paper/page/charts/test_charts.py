@@ -4,8 +4,9 @@ from xml.etree.ElementTree import Element, fromstring
 import pytest
 
 from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.paper.page.charts.axis import BASE, TOP
 from robust_diffusion.paper.page.charts.bars import flow_bars
-from robust_diffusion.paper.page.charts.chart import BASE, TOP, ChartGroup
+from robust_diffusion.paper.page.charts.chart import ChartGroup
 from robust_diffusion.paper.page.charts.curves import budget_curves
 from robust_diffusion.paper.page.charts.period import period_curves
 from robust_diffusion.paper.page.charts.scatter import evaluation_scatter, time_scatter

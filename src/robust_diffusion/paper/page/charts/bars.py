@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from robust_diffusion.paper.axes import label_of
-from robust_diffusion.paper.page.charts.axis import Axis
-from robust_diffusion.paper.page.charts.chart import BASE, LEFT, TOP, WIDTH, Chart, Panel, by_axes
+from robust_diffusion.paper.page.charts.axis import BASE, LEFT, TOP, WIDTH, Axis
+from robust_diffusion.paper.page.charts.chart import Chart, Panel, by_axes
 from robust_diffusion.paper.page.charts.svg import add, line, text
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.wording import difference

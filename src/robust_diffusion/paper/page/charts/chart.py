@@ -4,14 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element, tostring
 
-from robust_diffusion.paper.page.charts.axis import Axis, linear_axis
+from robust_diffusion.paper.page.charts.axis import BASE, HEIGHT, LEFT, WIDTH, Axis
 from robust_diffusion.paper.page.charts.svg import add, line, text, whisker
 from robust_diffusion.results.entry import Entry
-
-WIDTH, HEIGHT = 380, 292
-LEFT, TOP = 36, 28
-BASE = HEIGHT - 44
-"""Edges of the plot; the right one is each chart's own, and BASE is where x axes lie."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +89,6 @@ class Chart:
     def panel(self, title: str, note: str = "") -> Panel:
         """Finish the chart."""
         return Panel(title, tostring(self.root, encoding="unicode"), note)
-
-
-def percent_axis(values: Iterable[float]) -> Axis:
-    """Vertical axis of percentages, as long as the values need."""
-    return linear_axis(values, start=BASE, end=TOP, at_least=0, at_most=100)
 
 
 def by_axes(entries: Iterable[Entry], *axes: str) -> dict[tuple[str, ...], list[Entry]]:

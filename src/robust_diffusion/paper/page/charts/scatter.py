@@ -5,17 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from robust_diffusion.paper.axes import SOLVERS, label_of
-from robust_diffusion.paper.page.charts.axis import log_axis
-from robust_diffusion.paper.page.charts.chart import (
-    BASE,
-    LEFT,
-    TOP,
-    WIDTH,
-    Chart,
-    Panel,
-    by_axes,
-    percent_axis,
-)
+from robust_diffusion.paper.page.charts.axis import BASE, LEFT, TOP, WIDTH, log_axis, percent_axis
+from robust_diffusion.paper.page.charts.chart import Chart, Panel, by_axes
 from robust_diffusion.paper.page.charts.labels import Labels
 from robust_diffusion.paper.page.charts.svg import MARKERS, add, line, marker, text
 from robust_diffusion.paper.paper_table import PaperTable
