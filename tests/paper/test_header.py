@@ -76,9 +76,9 @@ def test_entries_are_counted_by_state() -> None:
         failed(flow="heat"),
         *(failed("gone", "DataError", dataset="pubmed", flow=f) for f in ("heat", "grand")),
     ]
-    header = flows(records).header
-    assert header.states == {"failed": 3, "not run": 24, "measured": 3, "no data": 6}
-    assert sum(header.states.values()) == 36
+    states = flows(records).states
+    assert states == {"failed": 3, "not run": 24, "measured": 3, "no data": 6}
+    assert sum(states.values()) == 36
 
 
 def test_the_test_says_what_it_assumes_of_the_paper() -> None:

@@ -81,33 +81,12 @@ LIMITS = {
 }
 
 
-def _dataset(value: str) -> Choice:
-    return Choice(DATASETS[value], {"dataset": value}, {"dataset": value})
-
-
-def _attack(value: str) -> Choice:
-    return Choice(GRAPHS[value], {"attack": value})
-
-
-def _model(value: str) -> Choice:
-    label, record = MODELS[value]
-    return Choice(label, {"model": value}, record)
-
-
-def _solver(value: str) -> Choice:
-    return Choice(SOLVERS[value], {"parameter": value}, {"solver": value})
-
-
 def _tau(value: str) -> Choice:
     if value == "-":
         return Choice("-")
     return Choice(
         f"τ={value}", {"parameter": f"tau={value}"}, {"config.model.solver.num_steps": int(value)}
     )
-
-
-def _step(value: str) -> Choice:
-    return Choice(STEPS[value], {"parameter": STEPS[value]})
 
 
 def _layers(value: str) -> Choice:
@@ -133,22 +112,21 @@ def _epsilon(value: str) -> Choice:
     )
 
 
-def _limit(value: str) -> Choice:
-    return Choice(LIMITS[value], {"metric": value})
-
-
 AXES: dict[str, tuple[Callable[[str], Choice], Mapping[str, Any] | None]] = {
-    "dataset": (_dataset, DATASETS),
-    "attack": (_attack, GRAPHS),
-    "model": (_model, MODELS),
-    "solver": (_solver, SOLVERS),
+    "dataset": (
+        lambda name: Choice(DATASETS[name], {"dataset": name}, {"dataset": name}),
+        DATASETS,
+    ),
+    "attack": (lambda name: Choice(GRAPHS[name], {"attack": name}), GRAPHS),
+    "model": (lambda name: Choice(MODELS[name][0], {"model": name}, MODELS[name][1]), MODELS),
+    "solver": (lambda name: Choice(SOLVERS[name], {"parameter": name}, {"solver": name}), SOLVERS),
     "tau": (_tau, None),
-    "step": (_step, STEPS),
+    "step": (lambda name: Choice(STEPS[name], {"parameter": STEPS[name]}), STEPS),
     "layers": (_layers, None),
     "injected": (_injected, None),
     "modified": (_modified, None),
     "epsilon": (_epsilon, None),
-    "limit": (_limit, LIMITS),
+    "limit": (lambda name: Choice(LIMITS[name], {"metric": name}), LIMITS),
 }
 """Per axis, what a value stands for, and the values that there are where they are names."""
 

@@ -1,8 +1,7 @@
 """What all entries of a table have in common: threat model, budget, seeds, code."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from robust_diffusion.evaluation.identity import IGNORED_KEYS, PRESENTATION_KEYS
@@ -27,26 +26,16 @@ Attacked = Sequence[tuple[str, Record]]
 """Attacks, and a record of each."""
 
 
-@dataclass(frozen=True)
-class Header:
-    """What was run, over all records that a table shows."""
-
-    scale: str
-    fidelity: str
-    states: Mapping[str, int]  # number of entries in each
-    lines: Sequence[str]  # a sentence each
-
-
-def describe(layout: Layout, entries: Sequence[Entry], counted: RecordSet) -> Header:
-    """Sum up what the entries of all grids of a table show."""
+def describe(layout: Layout, entries: Sequence[Entry], counted: RecordSet) -> list[str]:
+    """What was run, over all records that the grids of a table show, a sentence each."""
     shown = [(entry.graph, run.record) for entry in entries for run in entry.runs]
     records = list({id(record): record for _, record in shown}.values())
-    fidelity, states = counted.fidelity or "paper", Counter(entry.state for entry in entries)
+    states = Counter(entry.state for entry in entries)
     lines = [SMOKE] if counted.scale == "smoke" else []
     lines.append(f"Entries: {', '.join(f'{n} {state}' for state, n in states.items())}.")
     if records:
         attacked = [(graph, record) for graph, record in shown if graph != CLEAN]
-        lines.append(_setting(records, attacked, fidelity))
+        lines.append(_setting(records, attacked, counted.fidelity or "paper"))
         lines += _budget(attacked) if attacked else []
     if comparisons := sum(entry.p is not None for entry in entries):
         lines.append(
@@ -61,7 +50,7 @@ def describe(layout: Layout, entries: Sequence[Entry], counted: RecordSet) -> He
     if len(codes) > 1:
         named = _list(record.get("code") for record in records)
         lines.append(f"Cells of {len(codes)} versions of the code: {named}.")
-    return Header(counted.scale, fidelity, dict(states), lines)
+    return lines
 
 
 def _setting(records: Sequence[Record], attacked: Attacked, fidelity: str) -> str:

@@ -71,7 +71,7 @@ class Claim:
     place: str  # label of the table, figure or section
     test: Test
     reading: str = ""  # interpretation, where there is a choice
-    over: Quantifier = "all"  # whether all members must hold, or their average
+    over: Quantifier = "all"  # all members must hold, or their average
     of: Of = "level"  # compared statistic: the level, or the spread over seeds
     margin: float = 0.0  # in points of accuracy; of other measures, a factor
     direction: Direction = "up"  # of a trend

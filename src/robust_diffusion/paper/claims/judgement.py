@@ -9,6 +9,8 @@ from robust_diffusion.paper.claims.group import Group
 
 Verdict = Literal["supported", "not supported", "not enough data"]
 State = Literal["holds", "undecided", "contradicted", "no data"]
+"""Significant; neither; confidence interval on the other side; too few seeds."""
+
 Unit = Literal["points", "factor"]
 
 

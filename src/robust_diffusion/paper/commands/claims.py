@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from robust_diffusion.checks import check_choice
@@ -47,7 +47,8 @@ def run_claims_command(arguments: Sequence[str]) -> None:
         return
     for fidelity, found in by_fidelity.items():
         print_table(_title(found, fidelity, claims.alpha), as_frame(found, printed), LEFT)
-    _write_elsewhere(claims.elsewhere)
+    elsewhere = "".join(f'- "{quote}": {where}\n' for quote, where in claims.elsewhere.items())
+    sys.stdout.write(f"\nNot decided by records:\n{elsewhere}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,33 +63,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--fidelity",
         choices=FIDELITIES,
-        help="reading of the paper that counts (default: each that was run)",
+        help="variant of the paper that counts (default: each that was run)",
     )
     parser.add_argument("--format", choices=["markdown", "json"], default="markdown")
     return parser
 
 
 def _fidelities(records: Sequence[Record]) -> list[str]:
-    """Every reading that was run; the default one if none was."""
+    """Every variant that was run; the default one if none was."""
     found = dict.fromkeys(record["fidelity"] for record in records if record.get("fidelity"))
     return sorted(found) or ["paper"]
 
 
 def _title(judgements: Sequence[Judgement], fidelity: str, alpha: float) -> str:
     verdicts = [judgement.verdict for judgement in judgements]
-    counts = ", ".join(
-        f"{verdicts.count(verdict)} {verdict}"
-        for verdict in ("supported", "not supported", "not enough data")
-    )
+    kinds = ("supported", "not supported", "not enough data")
+    counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in kinds)
     return (
         f"Claims of arXiv:2209.07754 by records, fidelity={fidelity}: {counts}; each tested at "
         f"{100 * alpha:g} %, as is each part where all have to hold; effects in points of "
         "accuracy, × a factor; printed: by the paper's own means and deviations, of "
         f"{ASSUMED_RUNS} runs each"
     )
-
-
-def _write_elsewhere(elsewhere: Mapping[str, str]) -> None:
-    sys.stdout.write("\nNot decided by records:\n")
-    for quote, where in elsewhere.items():
-        sys.stdout.write(f'- "{quote}": {where}\n')

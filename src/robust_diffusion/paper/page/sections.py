@@ -78,7 +78,7 @@ def _section(table: PaperTable) -> Section:
         id=figure_id(table),
         caption=table.layout.caption,
         fragment=embed(table),
-        states=tuple(table.header.states.items()),
+        states=tuple(table.states.items()),
         outside=0 if configured else sum(entry.outside_tolerance for _, _, entry in table),
         configured=configured,
     )
