@@ -71,10 +71,14 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
             cells = frozenset(run.record["cell"] for run in entry.runs)
             distinct[cells, entry.graph, entry.reported.mean] = not entry.outside_tolerance
             if entry.outside_tolerance:
-                texts = [text(entry, decimals) for text in (measured, reported, difference)]
-                p = "-" if entry.p_holm is None else p_value(entry.p_holm)
-                where = number, place, row.label, column.label
-                outside.append(Outlier(*where, *texts, p, entry.deviations))
+                outlier = Outlier(
+                    *(number, place, row.label, column.label),
+                    *(measured(entry, decimals), reported(entry, decimals)),
+                    difference(entry, decimals),
+                    "-" if entry.p_holm is None else p_value(entry.p_holm),
+                    entry.deviations,
+                )
+                outside.append(outlier)
     outside.sort(key=lambda outlier: -abs(outlier.deviations))
     counted = sum(distinct.values()), len(distinct)
     return Agreement(tuple(outside), dict(agreeing), undecided, counted)

@@ -13,7 +13,7 @@ from robust_diffusion.operators import current_backend, set_backend
 from robust_diffusion.paper.figures import build, victims
 from robust_diffusion.paper.figures.build import BuiltFigure, Options, build_figure
 from robust_diffusion.paper.figures.files import render
-from robust_diffusion.paper.figures.spec import figure_spec
+from robust_diffusion.paper.figures.spec import FIGURES
 
 SMOKE = [
     "scale=smoke",
@@ -23,7 +23,7 @@ SMOKE = [
     "model.num_layers=2",
     "model.hidden_channels=8",
 ]
-LIPSCHITZ = figure_spec("lipschitz")
+LIPSCHITZ = FIGURES["lipschitz"]
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +76,9 @@ def test_other_panels_or_options_have_other_names(
     monkeypatch.setattr(build, "_panel", lambda *_: nothing)
     monkeypatch.setattr(build, "draw_panels", lambda *_, **__: Figure())
     plain = ["scale=smoke", "trainer=cpu", "fidelity=released", "seed=1"]
-    flows = figure_spec("flows")
 
     def stem(*more: str, **options: Any) -> str:
-        return build_figure(flows, [*plain, *more], Options(**options)).stem
+        return build_figure(FIGURES["flows"], [*plain, *more], Options(**options)).stem
 
     usual = "flows-cora-released-seed1-smoke"
     assert stem() == stem("flow=heat,mean_curvature,beltrami") == usual
@@ -146,7 +145,7 @@ def test_a_late_mistake_costs_no_training(monkeypatch: pytest.MonkeyPatch) -> No
     from hydra.errors import HydraException
 
     with pytest.raises(HydraException):
-        build_figure(figure_spec("flows"), [*SMOKE, "flow=heat,nope"])
+        build_figure(FIGURES["flows"], [*SMOKE, "flow=heat,nope"])
 
 
 def test_a_model_without_a_flow_is_refused() -> None:

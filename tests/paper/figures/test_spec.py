@@ -1,11 +1,11 @@
 import pytest
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.figures.spec import figure_spec, panel_overrides
+from robust_diffusion.paper.figures.spec import FIGURES, panel_overrides
 
 
 def options(name: str, *given: str) -> dict[str, tuple[str, ...]]:
-    return panel_overrides(figure_spec(name), given)
+    return panel_overrides(FIGURES[name], given)
 
 
 def test_the_papers_panels_on_the_papers_graph() -> None:
@@ -39,8 +39,3 @@ def test_what_a_figure_compares_cannot_be_set() -> None:
 def test_an_override_has_a_value() -> None:
     with pytest.raises(ConfigError, match=r"^seed:"):
         options("flows", "seed")
-
-
-def test_an_unknown_figure_is_named() -> None:
-    with pytest.raises(ConfigError, match="figure=nope"):
-        figure_spec("nope")

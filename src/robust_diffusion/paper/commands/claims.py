@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.commands.records import add_records_option, read_chosen
@@ -16,6 +17,7 @@ from robust_diffusion.paper.claims import (
     published_evidence,
     recorded_evidence,
 )
+from robust_diffusion.paper.claims.judgement import Verdict
 from robust_diffusion.paper.claims.show import LEFT, as_frame, as_json, to_json
 from robust_diffusion.paper.commands.options import FIDELITIES
 from robust_diffusion.paper.printed import ASSUMED_RUNS
@@ -77,8 +79,7 @@ def _fidelities(records: Sequence[Record]) -> list[str]:
 
 def _title(judgements: Sequence[Judgement], fidelity: str, alpha: float) -> str:
     verdicts = [judgement.verdict for judgement in judgements]
-    kinds = ("supported", "not supported", "not enough data")
-    counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in kinds)
+    counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in get_args(Verdict))
     return (
         f"Claims of arXiv:2209.07754 by records, fidelity={fidelity}: {counts}; each tested at "
         f"{100 * alpha:g} %, as is each part where all have to hold; effects in points of "

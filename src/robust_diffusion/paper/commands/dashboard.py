@@ -27,11 +27,10 @@ def run_dashboard_command(arguments: Sequence[str]) -> None:
     """Create or update the dashboards, or show what they would be; nothing is run."""
     chosen = _parser().parse_args(arguments)
     variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
-    numbers = [n for n in table_numbers() if load_layout(n).kind != "budgets"]
     dashboards = [] if chosen.table else [project_dashboard(**variant)]
-    dashboards += [
-        table_dashboard(n, **variant) for n in ([chosen.table] if chosen.table else numbers)
-    ]
+    every = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
+    numbers = [chosen.table] if chosen.table else every
+    dashboards += [table_dashboard(number, **variant) for number in numbers]
     text = json.dumps([asdict(dashboard) for dashboard in dashboards], indent=2) + "\n"
     if chosen.json:
         text = f"{write_whole(chosen.json, text, option='--json')}\n"

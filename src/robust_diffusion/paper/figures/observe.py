@@ -57,7 +57,7 @@ def observe(
     states: list[Tensor] = []
     # The flow's own argument, since a guard may have pruned it and a flow may have prepared it.
     handles = [
-        flow.register_forward_hook(lambda _, arguments, __: graphs.append(arguments[2])),
+        flow.register_forward_hook(lambda *seen: graphs.append(seen[2]["graph"]), with_kwargs=True),
         watched.register_forward_hook(lambda _, __, output: states.append(output[0])),
     ]
     try:
