@@ -162,10 +162,8 @@ def parse_layout(section: Mapping[str, Any]) -> Layout:
     )
     for line in layout.rows:
         if len(line.labels) != len(layout.headings):
-            raise ConfigError(
-                f"table.headings={list(layout.headings)}: the row {line.label} has "
-                f"{len(line.labels)} labels; give one heading for each"
-            )
+            row = f"the row {line.label} has {len(line.labels)} labels"
+            raise ConfigError(f"table.headings={list(layout.headings)}: {row}; give one for each")
     return layout
 
 

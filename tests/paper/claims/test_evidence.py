@@ -38,35 +38,6 @@ def test_only_the_wanted_cells_count() -> None:
     assert recorded(*others).count == 0
 
 
-def test_a_reference_brings_the_record_of_another_experiment() -> None:
-    made = records_of("table-3", GAT, {"speit": VALUES})
-    asked = [
-        {"cell": r["cell"], "experiment": "table-1", "scale": "full", "reference": True}
-        for r in made
-    ]
-    assert recorded(*made).count == 0
-    assert recorded(*made, *asked).count == 3
-    smoke = [line | {"scale": "smoke"} for line in asked]
-    assert recorded(*made, *smoke).count == 0
-
-
-def test_a_failed_cell_counts_once_repeated() -> None:
-    good = records_of("table-1", GAT, {"speit": VALUES})
-    failed = [{k: v for k, v in r.items() if k != "accuracy"} | {"error": "no"} for r in good]
-    assert recorded(*failed).count == 0
-    assert recorded(*failed, *good).count == 3
-    assert recorded(*good, *failed).count == 3
-
-
-def test_cells_of_other_settings_are_not_mixed_in() -> None:
-    made = records_of("table-1", GAT, {"speit": VALUES})
-    short = records_of("table-1", GAT, {"speit": [1.0, 2.0]}, seeds=[7, 8])
-    for record in short:
-        record["cell"] += "-short"
-        record["config"]["training"] = {"max_epochs": 2}
-    assert recorded(*short, *made).values.keys() == {0, 1, 2}
-
-
 def test_other_measures_are_logarithms() -> None:
     records = records_of("table-1", GAT, {"clean": VALUES}, nfe=8, seconds={"train": 2.0})
     evidence = recorded_evidence(RecordSet.of(records, fidelity="paper"))

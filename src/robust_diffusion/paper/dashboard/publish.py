@@ -57,7 +57,8 @@ def to_workspace(dashboard: Dashboard, *, entity: str, project: str) -> ws.Works
         ],
         settings=ws.WorkspaceSettings(max_runs=MOST),
         runset_settings=ws.RunsetSettings(
-            filters=[_filter(key) == value for key, value in dashboard.filters.items()],
+            # W&B keeps a nested configuration below `value`, and only in filters it has to be told.
+            filters=[_group(key, ".value") == value for key, value in dashboard.filters.items()],
             groupby=[_group(key) for key in dashboard.groups],
         ),
     )
@@ -103,11 +104,8 @@ def _axis(key: str) -> wr.Config | wr.SummaryMetric:
     return wr.Config(_name(key)) if key.startswith("config:") else wr.SummaryMetric(_name(key))
 
 
-def _group(key: str) -> ws.Config | ws.Metric:
-    return ws.Config(_name(key)) if key.startswith("config:") else ws.Metric(_name(key))
-
-
-def _filter(key: str) -> ws.Config | ws.Metric:
-    # W&B keeps a nested configuration below `value`, and only in filters it has to be told.
+def _group(key: str, value: str = "") -> ws.Config | ws.Metric:
+    if not key.startswith("config:"):
+        return ws.Metric(_name(key))
     first, dot, rest = _name(key).partition(".")
-    return ws.Config(f"{first}.value{dot}{rest}") if key.startswith("config:") else _group(key)
+    return ws.Config(f"{first}{value}{dot}{rest}")

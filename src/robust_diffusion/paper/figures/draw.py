@@ -14,17 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy import ndarray
 
-COLOURS = (
-    "#cc6677",
-    "#332288",
-    "#ddcc77",
-    "#117733",
-    "#88ccee",
-    "#882255",
-    "#44aa99",
-    "#999933",
-    "#aa4499",
-)
+COLOURS: tuple[str, ...] = ("#cc6677", "#332288", "#ddcc77", "#117733", "#88ccee")
+COLOURS += ("#882255", "#44aa99", "#999933", "#aa4499")
 """Paul Tol's muted scheme: told apart by any colour vision, and none is grey as edges are."""
 
 MARKERS = ("o", "^", "s")

@@ -78,7 +78,6 @@ def observe(
 def _number(layer: int, num_layers: int) -> int:
     if num_layers == 1 and layer == LAST_HIDDEN:
         return 0
-    number = layer + num_layers if layer < 0 else layer
     if not check_whole("--layer", layer, at_least=-num_layers) < num_layers:
         raise ConfigError(f"--layer {layer}: the model has {num_layers} layers, counted from 0")
-    return number
+    return layer % num_layers

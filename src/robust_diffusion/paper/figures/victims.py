@@ -62,12 +62,7 @@ def train_cell(cell: FigureCell, description: str) -> tuple[TrainedModel, GraphD
     with TemporaryDirectory() as checkpoints:
         store = ArtifactStore(cfg.paths.store, refresh=cfg.force)
         train = ModelTraining(datamodule, store, cfg.seed, Path(checkpoints))
-        trained = train(
-            "victim",
-            model,
-            fit,
-            # The key under which a table's cell keeps the same victim.
-            {"model": hashed["model"], "fit": hashed["training"]},
-            description=description,
-        )
+        # The key under which a table's cell keeps the same victim.
+        key = {"model": hashed["model"], "fit": hashed["training"]}
+        trained = train("victim", model, fit, key, description=description)
     return trained, datamodule
