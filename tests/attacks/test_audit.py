@@ -67,6 +67,9 @@ def injected() -> G:
     return G(torch.cat([CLEAN.x, x]), torch.cat([CLEAN.edge_index, both_ways(edges)], 1))
 
 
+GOOD = injected()
+
+
 def modified() -> G:
     """Five of twenty targets changed by 0.1, one edge removed and one added at targets."""
     x = CLEAN.x.clone()
@@ -160,20 +163,14 @@ FORM: dict[str, tuple[Callable[[G], G], str]] = {
 }
 
 
-def planted(code: str, graph: G) -> G:
-    return FORM[code][0](graph)
-
-
 @pytest.mark.parametrize("code", FORM)
 @pytest.mark.parametrize("kind", ["injection", "modification"])
 def test_what_is_no_simple_graph_is_found(code: str, kind: str) -> None:
-    if kind == "injection":
-        found = inject_audit(planted(code, injected()))
-    else:
-        found = modify_audit(planted(code, modified()))
+    plant, words = FORM[code]
+    found = inject_audit(plant(GOOD)) if kind == "injection" else modify_audit(plant(modified()))
     (violation,) = [violation for violation in found if violation.code == code]
     assert violation.level == "error"
-    assert re.search(FORM[code][1], violation.message)
+    assert re.search(words, violation.message)
     # NaN is another feature, of a node that may be no target, and one more than allowed.
     consequences = {
         "not_finite": {"original_features"}
@@ -199,11 +196,8 @@ def test_what_is_no_matrix_is_found(kind: str) -> None:
 # Injections
 
 
-def test_a_good_injection_passes() -> None:
-    assert inject_audit(injected()) == []
-
-
-def test_no_injection_passes() -> None:
+def test_a_good_injection_and_none_pass() -> None:
+    assert inject_audit(GOOD) == []
     assert inject_audit(CLEAN) == []
     assert inject_audit(CLEAN, max_injected_nodes=0, max_injected_edges=0) == []
 
@@ -217,21 +211,59 @@ def test_the_order_of_the_edges_does_not_matter() -> None:
 def test_limits_that_are_not_given_are_not_looked_at() -> None:
     many = add_edges(add_nodes(injected(), 2), (N, 0 + 20), (N, 22), (N + 3, 0))
     assert audit(CLEAN, many, kind="injection", feature_limits=(-1, 1)) == []
+    assert audit(CLEAN, add_edges(CLEAN, (1, 5), (2, 5)), kind="modification", edge_ratio=0.2) == []
 
 
-def test_too_many_nodes_are_found() -> None:
-    (found,) = inject_audit(add_nodes(injected(), 2))
-    assert found == Violation("injected_nodes", "5 nodes are injected; at most 3 may be")
+BREACHES: dict[str, tuple[Callable[[], list[Violation]], list[str]]] = {
+    "injected_nodes": (lambda: inject_audit(add_nodes(GOOD, 2)), ["5 nodes", "at most 3"]),
+    "edges_per_injected_node": (
+        lambda: inject_audit(
+            add_edges(GOOD, (N + 1, 0), (N + 1, 2), (N + 2, 0)), max_injected_edges=None
+        ),
+        ["2 injected nodes", "node 41 (6), node 42 (5);", "at most 4"],
+    ),
+    "original_features": (
+        lambda: inject_audit(set_feature(set_feature(GOOD, 8, 0.1), 9, 0.2)),
+        ["2 original nodes", "node 8, node 9;"],
+    ),
+    "original_edges_removed": (
+        lambda: inject_audit(
+            changed(GOOD, edge_index=without_edges(GOOD.edge_index, (2, 3), (0, 39)))
+        ),
+        ["2 edges", "0-39, 2-3;"],
+    ),
+    "original_edges_added": (lambda: inject_audit(add_edges(GOOD, (2, 20))), ["1 edges", "2-20;"]),
+    "changed_nodes": (
+        lambda: modify_audit(set_feature(modified(), 20, 0.0, column=0), epsilon=2),
+        ["6 nodes", "node 0, node 2, node 4, ...;", "at most 5 may (0.25 of 20)"],
+    ),
+    "changed_elsewhere": (
+        lambda: modify_audit(set_feature(CLEAN, 7, CLEAN.x[7, 1].item() + 0.05)),
+        ["1 nodes", "the first node 7;"],
+    ),
+    "epsilon": (
+        lambda: modify_audit(
+            set_feature(
+                set_feature(modified(), 0, CLEAN.x[0, 1].item() + 0.11),
+                4,
+                CLEAN.x[4, 1].item() - 0.25,
+            )
+        ),
+        ["2 features", "node 0 (0.11), node 4 (0.25);", "at most 0.1"],
+    ),
+    "flipped_elsewhere": (
+        lambda: modify_audit(add_edges(CLEAN, (1, 5), (2, 5))),
+        ["1 edges", "the first 1-5;"],
+    ),
+}
 
 
-def test_too_many_edges_of_a_node_are_found() -> None:
-    graph = add_edges(injected(), (N + 1, 0), (N + 1, 2), (N + 2, 0))
-    (found,) = inject_audit(graph, max_injected_edges=None)
-    assert found.code == "edges_per_injected_node"
-    assert "2 injected nodes have too many edges, the first node 41 (6), node 42 (5);" in (
-        found.message
-    )
-    assert "at most 4 each" in found.message
+@pytest.mark.parametrize("code", BREACHES)
+def test_a_breach_is_named_with_its_offenders(code: str) -> None:
+    found, words = BREACHES[code]
+    (violation,) = found()
+    assert violation.code == code
+    assert all(word in violation.message for word in words)
 
 
 def test_edges_between_injected_nodes_count_for_both_and_once_in_all() -> None:
@@ -239,18 +271,26 @@ def test_edges_between_injected_nodes_count_for_both_and_once_in_all() -> None:
     found = {violation.code: violation.message for violation in inject_audit(graph)}
     assert set(found) == {"edges_per_injected_node", "injected_edges"}
     assert "node 40 (5), node 41 (5);" in found["edges_per_injected_node"]
-    assert found["injected_edges"] == "13 edges are injected; at most 12 may be in all"
+    assert "13 edges" in found["injected_edges"]
     assert inject_audit(graph, max_edges_per_injected_node=5, max_injected_edges=13) == []
 
 
 @pytest.mark.parametrize("value", [0.95, -0.95, float("inf"), 0.9 + 1e-6])
 def test_a_feature_out_of_range_is_found(value: float) -> None:
-    found = [
-        v for v in inject_audit(set_feature(injected(), N + 2, value)) if v.code == "feature_limits"
-    ]
-    assert len(found) == 1
-    assert "1 features are out of range, the first at node 42 (" in found[0].message
-    assert "the range is -0.9..0.9" in found[0].message
+    found = inject_audit(set_feature(GOOD, N + 2, value))
+    (message,) = [v.message for v in found if v.code == "feature_limits"]
+    assert "1 features" in message
+    assert "node 42 (" in message
+    assert "-0.9..0.9" in message
+
+
+def test_without_limits_those_of_the_clean_graph_count() -> None:
+    low, high = CLEAN.x.min().item(), CLEAN.x.max().item()
+    x = torch.cat([CLEAN.x, torch.tensor([[low, high, 0.0, 0.0]]).repeat(3, 1)])
+    graph = changed(injected(), x=x)
+    for value, expected in ((high, set()), (high + 1e-4, {"feature_limits"})):
+        found = inject_audit(set_feature(graph, N, value), feature_limits=None)
+        assert codes(found) == expected
 
 
 @pytest.mark.parametrize("limits", [(-0.94, 0.943), (-0.1, 0.7), (0.1, 0.3), (-0.96, 0.89)])
@@ -264,43 +304,18 @@ def test_a_limit_counts_as_the_features_type_rounds_it(limits: tuple[float, floa
         assert codes(inject_audit(graph, feature_limits=limits)) == {"feature_limits"}
 
 
-def test_without_limits_those_of_the_clean_graph_count() -> None:
-    low, high = CLEAN.x.min().item(), CLEAN.x.max().item()
-    x = torch.cat([CLEAN.x, torch.tensor([[low, high, 0.0, 0.0]]).repeat(3, 1)])
-    graph = changed(injected(), x=x)
-    assert inject_audit(graph, feature_limits=None) == []
-    graph = set_feature(graph, N, high + 1e-4)
-    assert codes(inject_audit(graph, feature_limits=None)) == {"feature_limits"}
-
-
-def test_changed_original_features_are_found() -> None:
-    graph = set_feature(set_feature(injected(), 8, 0.1), 9, 0.2)
-    (found,) = inject_audit(graph)
-    assert found.code == "original_features"
-    message = "2 original nodes have other features, the first node 8, node 9; none may"
-    assert found.message == message
-
-
 def test_the_smallest_change_of_an_original_feature_is_found() -> None:
     value = torch.nextafter(CLEAN.x[3, 1], torch.tensor(1.0)).item()
     assert codes(inject_audit(set_feature(injected(), 3, value))) == {"original_features"}
 
 
-def test_changed_original_edges_are_found() -> None:
-    good = injected()
-    removed = changed(good, edge_index=without_edges(good.edge_index, (2, 3), (0, 39)))
-    (found,) = inject_audit(removed)
-    assert found.code == "original_edges_removed"
-    assert "2 edges between original nodes are removed, the first 0-39, 2-3;" in found.message
-    (found,) = inject_audit(add_edges(good, (2, 20)))
-    assert found.code == "original_edges_added"
-    assert "1 edges between original nodes are added, the first 2-20;" in found.message
-
-
-def test_missing_original_nodes_are_found() -> None:
+def test_missing_nodes_are_found() -> None:
     keep = (CLEAN.edge_index < N - 1).all(0)
     graph = G(CLEAN.x[:-1], CLEAN.edge_index[:, keep])
     assert codes(inject_audit(graph)) == {"num_nodes", "original_edges_removed"}
+    (found,) = modify_audit(graph)  # node 39 is next to targets, so its edges may go
+    assert found.code == "num_nodes"
+    assert "39 nodes; the clean graph has 40" in found.message
 
 
 def test_an_edge_to_another_node_is_a_warning() -> None:
@@ -309,18 +324,9 @@ def test_an_edge_to_another_node_is_a_warning() -> None:
     assert [(violation.code, violation.level) for violation in found] == [
         ("not_a_target", "warning")
     ]
-    message = "2 injected edges lead to nodes that are not under attack, the first 7-41, 9-42"
-    assert found[0].message == message
+    assert "7-41, 9-42" in found[0].message
     limits = INJECTION | {"max_edges_per_injected_node": 5, "max_injected_edges": None}
     assert audit(CLEAN, graph, kind="injection", **limits) == []  # type: ignore[arg-type]
-
-
-def test_many_offenders_are_counted_and_the_first_named() -> None:
-    x = injected().x.clone()
-    x[:30] = 0
-    (found,) = inject_audit(changed(injected(), x=x))
-    assert "30 original nodes" in found.message
-    assert "the first node 0, node 1, node 2, ...; none may" in found.message
 
 
 # Modifications
@@ -340,20 +346,6 @@ def test_a_modification_is_no_injection_and_the_other_way_round() -> None:
     assert codes(modify_audit(injected())) == {"num_nodes", "flipped_edges"}
 
 
-def test_missing_nodes_are_found_in_a_modification() -> None:
-    keep = (CLEAN.edge_index < N - 1).all(0)
-    found = modify_audit(G(CLEAN.x[:-1], CLEAN.edge_index[:, keep]))
-    assert codes(found) == {"num_nodes"}  # node 39 is next to targets, so its edges may go
-    assert found[0].message == "39 nodes; the clean graph has 40, and a modification keeps them"
-
-
-def test_too_many_changed_nodes_are_found() -> None:
-    (found,) = modify_audit(set_feature(modified(), 20, 0.0, column=0), epsilon=2)
-    assert found.code == "changed_nodes"
-    assert "6 nodes have other features, the first node 0, node 2, node 4, ...;" in found.message
-    assert "at most 5 may (0.25 of 20)" in found.message
-
-
 @pytest.mark.parametrize(("ratio", "count", "allowed"), [(0.29, 100, 29), (0.1, 30, 3), (1, 7, 7)])
 def test_shares_are_exact_in_decimals(ratio: float, count: int, allowed: int) -> None:
     clean = G(torch.zeros(count, 1), torch.empty(2, 0, dtype=torch.int64))
@@ -371,27 +363,6 @@ def test_shares_are_exact_in_decimals(ratio: float, count: int, allowed: int) ->
             assert codes(found) == expected
 
 
-def test_changes_of_other_nodes_are_found() -> None:
-    graph = set_feature(CLEAN, 7, CLEAN.x[7, 1].item() + 0.05)
-    (found,) = modify_audit(graph)
-    assert found.code == "changed_elsewhere"
-    assert "1 nodes that are not under attack have other features, the first node 7;" in (
-        found.message
-    )
-
-
-def test_too_large_a_change_is_found() -> None:
-    x = modified().x
-    x[0, 2] = CLEAN.x[0, 2] + 0.11
-    x[4, 3] = CLEAN.x[4, 3] - 0.25
-    (found,) = modify_audit(changed(modified(), x=x))
-    assert found.code == "epsilon"
-    assert "2 features change by too much, the first at node 0 (0.11), node 4 (0.25);" in (
-        found.message
-    )
-    assert "at most 0.1 each" in found.message
-
-
 @given(
     st.floats(-0.75, 0.75, width=32),
     st.sampled_from([0.01, 0.1, 0.3, 1.0]),
@@ -406,17 +377,6 @@ def test_rounding_is_no_change_beyond_epsilon(value: float, epsilon: float, sign
         assert codes(found) == expected
 
 
-def test_only_what_is_written_has_to_be_in_range() -> None:
-    clean = set_feature(CLEAN, 6, 0.97)
-    limits = MODIFICATION | {"epsilon": 5}
-    within = set_feature(clean, 6, 0.5, column=0)
-    assert audit(clean, within, kind="modification", **limits) == []  # type: ignore[arg-type]
-    beyond = set_feature(clean, 6, 0.98)
-    (found,) = audit(clean, beyond, kind="modification", **limits)  # type: ignore[arg-type]
-    assert found.code == "feature_limits"
-    assert "1 features are out of range, the first at node 6 (0.98);" in found.message
-
-
 def test_too_many_flipped_edges_are_found() -> None:
     at_targets = 0
     for u, v in CLEAN.edge_index.t().tolist():
@@ -427,18 +387,9 @@ def test_too_many_flipped_edges_are_found() -> None:
     graph = changed(graph, edge_index=without_edges(graph.edge_index, (4, 5), (6, 7)))
     (found,) = modify_audit(graph)
     assert found.code == "flipped_edges"
-    assert f"{allowed + 1} edges are flipped ({allowed - 1} added, 2 removed), the first 0-31" in (
-        found.message
-    )
+    for words in (f"{allowed + 1} edges", f"({allowed - 1} added, 2 removed)", "the first 0-31"):
+        assert words in found.message
     assert f"at most {allowed} may be (0.2 of {at_targets})" in found.message
-
-
-def test_flips_away_from_the_targets_are_found() -> None:
-    graph = add_edges(CLEAN, (1, 5), (2, 5))
-    (found,) = modify_audit(graph)
-    assert found.code == "flipped_elsewhere"
-    assert "1 edges that touch no node under attack are flipped, the first 1-5;" in found.message
-    assert audit(CLEAN, graph, kind="modification", edge_ratio=0.2) == []
 
 
 # Combinations
@@ -608,9 +559,8 @@ def test_edges_with_a_weight_are_found(tmp_path: Path) -> None:
     rows.data[2] = 2
     sp.save_npz(tmp_path / "adj.npz", rows)
     read = read_perturbed(tmp_path / "adj.npz", CLEAN)
-    assert read.violations == [
-        Violation("edge_weight", "1 edges have a weight, the first 40-4 (2); all must be 1")
-    ]
+    assert codes(read.violations) == {"edge_weight"}
+    assert "40-4 (2)" in read.violations[0].message
     assert inject_audit(G(read.x, read.edge_index)) == []
 
 
@@ -660,9 +610,7 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, through: str) -> None
     with pytest.raises(DataError) as caught:
         read_perturbed(path, CLEAN) if through == "file" else perturbed_files(path.parent)
     assert str(path) in str(caught.value)
-    assert "is a pickle, which can run any code when it is read; if you trust it" in (
-        str(caught.value)
-    )
+    assert "is a pickle" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not mark.exists()
 
@@ -693,43 +641,25 @@ def test_a_pickle_inside_the_features_is_refused(tmp_path: Path) -> None:
 
 
 def test_files_that_do_not_fit_are_told_in_a_line(tmp_path: Path) -> None:
-    path = write_grb_result(tmp_path, injected())
+    path, features = write_grb_result(tmp_path, injected()), tmp_path / "features.npy"
     cases: list[tuple[Callable[[], Any], str]] = [
-        (
-            lambda: np.save(tmp_path / "features.npy", np.zeros((2, WIDTH))),
-            r"shape \(2, 4\); they must be 3 x 4 or 43 x 4",
-        ),
-        (
-            lambda: np.save(tmp_path / "features.npy", np.zeros((3, WIDTH)) * 1j),
-            "holds no real numbers",
-        ),
-        (lambda: (tmp_path / "features.npy").write_bytes(b"no"), r"features\.npy: cannot be read"),
-        (lambda: (tmp_path / "features.npy").unlink(), r"features\.npy: not found"),
-        (
-            lambda: sp.save_npz(path, sp.csr_matrix((7, 9))),
-            "is 7 x 9, which does not fit the 40 nodes",
-        ),
+        (lambda: np.save(features, np.zeros((2, WIDTH))), r"\(2, 4\); .* 3 x 4 or 43 x 4"),
+        (lambda: np.save(features, np.zeros((3, WIDTH)) * 1j), "holds no real numbers"),
+        (lambda: features.write_bytes(b"no"), r"features\.npy: cannot be read"),
+        (features.unlink, r"features\.npy: not found"),
+        (lambda: sp.save_npz(path, sp.csr_matrix((7, 9))), "is 7 x 9, .* the 40 nodes"),
         (lambda: path.write_bytes(path.read_bytes()[:-9]), r"adj\.npz: cannot be read"),
-        (lambda: path.unlink(), r"adj\.npz: not found"),
+        (path.unlink, r"adj\.npz: not found"),
     ]
     for damage, message in cases:
         damage()
         with pytest.raises(DataError, match=message) as caught:
             read_perturbed(path, CLEAN)
         assert "\n" not in str(caught.value)
-    (tmp_path / "features.npy").touch()
+    features.touch()
     with pytest.raises(DataError, match="is neither"):
-        read_perturbed(tmp_path / "features.npy", CLEAN)
+        read_perturbed(features, CLEAN)
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(DataError, match="holds no perturbed graph"):
         perturbed_files(empty)
-
-
-def test_a_damaged_entry_is_refused(tmp_path: Path) -> None:
-    store = ArtifactStore(tmp_path)
-    store.get_or_compute("graph", {}, lambda: Artifact({"x": CLEAN.x}))
-    path = store.path("graph", {})
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match="is damaged"):
-        read_perturbed(path, CLEAN)
