@@ -25,11 +25,12 @@ from robust_diffusion.evaluation.records import Record, latest_by_cell, referenc
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.agreement import render_agreement
 from robust_diffusion.paper.claims import (
+    Evidence,
     Judgement,
-    PublishedEvidence,
-    RecordedEvidence,
     judge,
     load_claims,
+    published_evidence,
+    recorded_evidence,
 )
 from robust_diffusion.paper.claims.show import side_by_side
 from robust_diffusion.paper.commands.options import FIDELITIES
@@ -183,13 +184,13 @@ def _studies(records: list[Record]) -> Iterator[tuple[str, str, pd.DataFrame, Co
 def _verdicts(records: list[Record]) -> pd.DataFrame:
     claims = load_claims()
 
-    def judged(evidence: RecordedEvidence | PublishedEvidence) -> list[Judgement]:
+    def judged(evidence: Evidence) -> list[Judgement]:
         return [judge(claim, evidence, claims) for claim in claims.claims.values()]
 
     of_records = {
-        f: judged(RecordedEvidence(RecordSet.of(records, fidelity=f))) for f in FIDELITIES
+        f: judged(recorded_evidence(RecordSet.of(records, fidelity=f))) for f in FIDELITIES
     }
-    return side_by_side(of_records, judged(PublishedEvidence()))
+    return side_by_side(of_records, judged(published_evidence))
 
 
 def _compressed(records: Iterable[Record]) -> bytes:

@@ -34,10 +34,6 @@ def test_without_an_attack_there_is_no_threat_and_no_budget() -> None:
 
 def test_budget_is_its_range_over_the_cells() -> None:
     records = [finished(budget=(50, 60)), finished(dataset="pubmed", budget=(300, 60))]
-    header = flows(records).header
-    assert header.declared["max_injected_nodes"] == (50, 300)
-    assert header.spent["speit"]["injected_edges"] == (3000, 18000)
-    assert header.feature_limits == (-0.94, 0.94)
     assert (
         "Budget of each attack: 50 to 300 nodes, 60 edges each, features from -0.94 to 0.94. "
         "Spent: speit 50 to 300 nodes, 3000 to 18000 edges; tdgia 50 to 300 nodes, 3000 to 18000 "
@@ -80,9 +76,9 @@ def test_entries_are_counted_by_state() -> None:
         failed(flow="heat"),
         *(failed("gone", "DataError", dataset="pubmed", flow=f) for f in ("heat", "grand")),
     ]
-    header = flows(records).header
-    assert header.states == {"failed": 3, "not run": 24, "measured": 3, "no data": 6}
-    assert sum(header.states.values()) == 36
+    states = flows(records).states
+    assert states == {"failed": 3, "not run": 24, "measured": 3, "no data": 6}
+    assert sum(states.values()) == 36
 
 
 def test_the_test_says_what_it_assumes_of_the_paper() -> None:
@@ -99,8 +95,6 @@ def test_options_that_the_table_does_not_have_are_named() -> None:
         finished(seed=0, overrides={**own, "training.max_epochs": "10"}),
         finished(seed=1, overrides={**own, "training.max_epochs": "10", "solver": "rk4"}),
     ]
-    header = flows(records).header
-    assert header.options == {"training.max_epochs=10": 2, "solver=rk4": 1}
     assert (
         "Options beyond the table's: training.max_epochs=10 in 2 of 2 cells; solver=rk4 in 1 of 2"
     ) in said(records)
@@ -109,8 +103,8 @@ def test_options_that_the_table_does_not_have_are_named() -> None:
 def test_options_below_a_group_that_is_said_elsewhere_are_named() -> None:
     own = {"fidelity": "released", "threat": "black_box", "trainer": "cpu"}
     below = {"fidelity.attention": "trained", "threat.fit.max_epochs": "50", "surrogates.x": "1"}
-    header = flows([finished(overrides=own | below)]).header
-    assert header.options == {f"{key}={value}": 1 for key, value in below.items()}
+    named = "; ".join(f"{key}={value} in 1 of 1 cells" for key, value in below.items())
+    assert f"Options beyond the table's: {named}." in said([finished(overrides=own | below)])
 
 
 def test_an_option_that_only_spells_out_a_default_is_not_named() -> None:
@@ -120,9 +114,9 @@ def test_an_option_that_only_spells_out_a_default_is_not_named() -> None:
     ]
     for record in records:
         record["config"]["fidelity"] = {"edge_values": "ids"}
-    assert flows(records).header.options == {}
+    assert "Options beyond" not in said(records)
     records[1]["config"]["fidelity"] = {"edge_values": "ones"}
-    assert flows(records).header.options == {"fidelity.edge_values=ids": 1}
+    assert "Options beyond the table's: fidelity.edge_values=ids in 1 of 2 cells." in said(records)
 
 
 def test_the_default_of_another_flow_does_not_count() -> None:
@@ -130,18 +124,17 @@ def test_the_default_of_another_flow_does_not_count() -> None:
         finished(flow="beltrami", overrides={"training.max_epochs": "5000"}),
         finished(flow="heat"),
     ]
-    assert flows(records).header.options == {"training.max_epochs=5000": 1}
+    assert "Options beyond the table's: training.max_epochs=5000 in 1 of 2" in said(records)
     records.append(finished(flow="beltrami", seed=1))
-    assert flows(records).header.options == {}
+    assert "Options beyond" not in said(records)
 
 
 def test_a_cell_of_another_table_brings_no_options_that_its_entry_says() -> None:
     theirs = finished(experiment="table-1", overrides={"model": "graph_pde", "dataset": "cora"})
-    assert flows([theirs, reference(theirs, "table-3")]).header.options == {}
+    assert "Options beyond" not in said([theirs, reference(theirs, "table-3")])
 
 
-def test_revisions_and_codes_are_kept() -> None:
-    header = flows([finished(), finished(flow="heat", code="new", revision="def")]).header
-    assert set(header.codes) == {"c0de", "new"}
-    assert set(header.revisions) == {"abc", "def"}
-    assert header.cells == 2
+def test_several_versions_of_the_code_are_named() -> None:
+    records = [finished(), finished(flow="heat", code="new")]
+    assert "Cells of 2 versions of the code: new, c0de." in said(records)
+    assert "versions of the code" not in said(records[:1])

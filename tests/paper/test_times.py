@@ -86,7 +86,7 @@ def test_fewer_seeds_than_in_the_other_grid_are_marked() -> None:
 def test_accuracies_of_the_same_experiment_are_no_times() -> None:
     tested = finished(experiment="table-7", dataset="citeseer", settings=ONE_STEP)
     assert beltrami([tested]).state == "not run"
-    assert build_table(load_layout(3), [timed(experiment="table-3")]).header.cells == 0
+    assert set(build_table(load_layout(3), [timed(experiment="table-3")]).states) == {"not run"}
 
 
 def test_the_table_says_on_what_and_how_often() -> None:

@@ -40,19 +40,12 @@ class Outlier:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Comparison of the entries of tables with the published numbers.
+    """Comparison of the entries of tables with the published numbers."""
 
-    Args:
-        outside: Entries outside the tolerance, the furthest first.
-        agreeing: Number of entries within it, per number of a table that has comparable ones.
-        undecided: Number of measured entries of one seed, or without a published deviation.
-        distinct: Number of entries within, and of all, each that tables share counted once.
-    """
-
-    outside: tuple[Outlier, ...]
-    agreeing: dict[int, int]
-    undecided: int
-    distinct: tuple[int, int]
+    outside: tuple[Outlier, ...]  # entries outside the tolerance, the furthest first
+    agreeing: dict[int, int]  # number of entries within it, per table
+    undecided: int  # entries of one seed, or without a published deviation
+    distinct: tuple[int, int]  # entries within and in all, shared ones once
 
     @property
     def within(self) -> int:
@@ -79,12 +72,8 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
             distinct[cells, entry.graph, entry.reported.mean] = not entry.outside_tolerance
             if entry.outside_tolerance:
                 outlier = Outlier(
-                    number,
-                    place,
-                    row.label,
-                    column.label,
-                    measured(entry, decimals),
-                    reported(entry, decimals),
+                    *(number, place, row.label, column.label),
+                    *(measured(entry, decimals), reported(entry, decimals)),
                     difference(entry, decimals),
                     "-" if entry.p_holm is None else p_value(entry.p_holm),
                     entry.deviations,
@@ -96,11 +85,7 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
 
 
 def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
-    """Counts per variant and table, and every entry outside the tolerance, in Markdown.
-
-    Args:
-        variants: The tables of each variant.
-    """
+    """Counts per variant and table, and every entry outside the tolerance, in Markdown."""
     found = {name: agreement(tables) for name, tables in variants.items()}
     numbers = sorted({number for one in found.values() for number in one.agreeing})
     header = ["Variant", *(f"Table {number}" for number in numbers), "All", "Once each"]

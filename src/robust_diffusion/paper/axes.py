@@ -12,17 +12,11 @@ from robust_diffusion.config import CONFIG_DIR
 
 @dataclass(frozen=True)
 class Choice:
-    """One value of one axis of a table.
+    """One value of one axis of a table."""
 
-    Args:
-        label: What the table calls it.
-        printed: Column of `printed.csv` -> text.
-        record: Dotted path in a record -> value.
-    """
-
-    label: str
-    printed: Mapping[str, str] = field(default_factory=dict)
-    record: Mapping[str, Any] = field(default_factory=dict)
+    label: str  # shown in the table
+    printed: Mapping[str, str] = field(default_factory=dict)  # column of `printed.csv` -> text
+    record: Mapping[str, Any] = field(default_factory=dict)  # dotted path in a record -> value
 
 
 DATASETS = {
@@ -87,33 +81,12 @@ LIMITS = {
 }
 
 
-def _dataset(value: str) -> Choice:
-    return Choice(DATASETS[value], {"dataset": value}, {"dataset": value})
-
-
-def _attack(value: str) -> Choice:
-    return Choice(GRAPHS[value], {"attack": value})
-
-
-def _model(value: str) -> Choice:
-    label, record = MODELS[value]
-    return Choice(label, {"model": value}, record)
-
-
-def _solver(value: str) -> Choice:
-    return Choice(SOLVERS[value], {"parameter": value}, {"solver": value})
-
-
 def _tau(value: str) -> Choice:
     if value == "-":
         return Choice("-")
     return Choice(
         f"τ={value}", {"parameter": f"tau={value}"}, {"config.model.solver.num_steps": int(value)}
     )
-
-
-def _step(value: str) -> Choice:
-    return Choice(STEPS[value], {"parameter": STEPS[value]})
 
 
 def _layers(value: str) -> Choice:
@@ -139,36 +112,27 @@ def _epsilon(value: str) -> Choice:
     )
 
 
-def _limit(value: str) -> Choice:
-    return Choice(LIMITS[value], {"metric": value})
-
-
 AXES: dict[str, tuple[Callable[[str], Choice], Mapping[str, Any] | None]] = {
-    "dataset": (_dataset, DATASETS),
-    "attack": (_attack, GRAPHS),
-    "model": (_model, MODELS),
-    "solver": (_solver, SOLVERS),
+    "dataset": (
+        lambda name: Choice(DATASETS[name], {"dataset": name}, {"dataset": name}),
+        DATASETS,
+    ),
+    "attack": (lambda name: Choice(GRAPHS[name], {"attack": name}), GRAPHS),
+    "model": (lambda name: Choice(MODELS[name][0], {"model": name}, MODELS[name][1]), MODELS),
+    "solver": (lambda name: Choice(SOLVERS[name], {"parameter": name}, {"solver": name}), SOLVERS),
     "tau": (_tau, None),
-    "step": (_step, STEPS),
+    "step": (lambda name: Choice(STEPS[name], {"parameter": STEPS[name]}), STEPS),
     "layers": (_layers, None),
     "injected": (_injected, None),
     "modified": (_modified, None),
     "epsilon": (_epsilon, None),
-    "limit": (_limit, LIMITS),
+    "limit": (lambda name: Choice(LIMITS[name], {"metric": name}), LIMITS),
 }
 """Per axis, what a value stands for, and the values that there are where they are names."""
 
 
 def choice(axis: str, value: str) -> Choice:
-    """What a value of an axis stands for.
-
-    Args:
-        axis: Its name in a layout.
-        value: One of its values.
-
-    Raises:
-        ConfigError: An unknown axis, or an unknown name on it.
-    """
+    """What a value of a layout's axis stands for; an unknown axis or name is a `ConfigError`."""
     check_choice("table.axis", axis, AXES)
     read, known = AXES[axis]
     if known is not None:
@@ -177,11 +141,9 @@ def choice(axis: str, value: str) -> Choice:
 
 
 def label_of(axis: str, name: str) -> str:
-    """What tables and charts call it; what no table of the paper has goes by its own name.
+    """Name of a dataset, attack or model in tables and charts.
 
-    Args:
-        axis: dataset, attack or model.
-        name: One of its values.
+    What no table of the paper has goes by its own name.
     """
     read, known = AXES[axis]
     return read(name).label if name in (known or {}) else OTHERS.get(name, name)

@@ -24,21 +24,13 @@ OPTIONAL = {"kind", "fixed", "grouped", "below"}
 
 @dataclass(frozen=True)
 class Line:
-    """A row or a column, or what all entries of a table have in common.
+    """A row or a column, or what all entries of a table have in common."""
 
-    Args:
-        keys: Axis -> value.
-        labels: What the table shows, one text per axis.
-        printed: Column of `printed.csv` -> text.
-        record: Dotted path in a record -> value.
-        own: The paper has no such row or column, so nothing is printed of it.
-    """
-
-    keys: Mapping[str, str] = field(default_factory=dict)
-    labels: tuple[str, ...] = ()
-    printed: Mapping[str, str] = field(default_factory=dict)
-    record: Mapping[str, Any] = field(default_factory=dict)
-    own: bool = False
+    keys: Mapping[str, str] = field(default_factory=dict)  # axis -> value
+    labels: tuple[str, ...] = ()  # shown text per axis
+    printed: Mapping[str, str] = field(default_factory=dict)  # column of `printed.csv` -> text
+    record: Mapping[str, Any] = field(default_factory=dict)  # dotted path in a record -> value
+    own: bool = False  # the paper has no such row or column
 
     def __or__(self, other: "Line") -> "Line":
         """Both; where they differ, the other counts."""
@@ -60,13 +52,7 @@ class Line:
         return " ".join(self.labels)
 
     def at(self, axis: str, value: str, meaning: Choice) -> "Line":
-        """The same line at another value of one of its axes.
-
-        Args:
-            axis: Whose value, of those that the paper has, is exchanged.
-            value: For which.
-            meaning: What that stands for.
-        """
+        """The same line at another value, with its meaning, of one of its axes."""
         old = choice(axis, self.keys[axis])
         named = zip(self.keys, self.labels, strict=True)
         printed = {key: text for key, text in self.printed.items() if key not in old.printed}
@@ -82,35 +68,20 @@ class Line:
 
 @dataclass(frozen=True)
 class Layout:
-    """What one of the paper's tables looks like.
+    """What one of the paper's tables looks like."""
 
-    Args:
-        number: Of the table, in the order of the paper's source.
-        label: The table's in the paper's source and in `printed.csv`.
-        kind: `accuracy` of recorded cells, their `time`, or the `budgets` of the configuration.
-        caption: The paper's.
-        headings: Of the columns that name the rows.
-        fixed: What all entries have in common and no row or column shows.
-        rows: From top to bottom.
-        columns: From left to right.
-        best: Along what the best and the second best entry are marked.
-        grouped: Rows below each other with the same first label are one block.
-        swept: Options that the experiment runs through.
-        below: A second grid of the same table, with rows and columns of its own.
-    """
-
-    number: int
-    label: str
-    kind: Kind
+    number: int  # in the order of the paper's source
+    label: str  # in the paper's source and in `printed.csv`
+    kind: Kind  # accuracies of cells, their times, or configured budgets
     caption: str
-    headings: tuple[str, ...]
-    fixed: Line
+    headings: tuple[str, ...]  # of the columns that name the rows
+    fixed: Line  # common to all entries, and not shown
     rows: tuple[Line, ...]
     columns: tuple[Line, ...]
-    best: Best
-    grouped: bool = True
-    swept: frozenset[str] = frozenset()
-    below: "Layout | None" = None
+    best: Best  # along what the best and second best are marked
+    grouped: bool = True  # adjacent rows with one first label are a block
+    swept: frozenset[str] = frozenset()  # options that the experiment runs through
+    below: "Layout | None" = None  # a second grid, with rows and columns of its own
 
     @property
     def parts(self) -> list["Layout"]:
@@ -131,11 +102,7 @@ class Layout:
         return [list(block) for _, block in places]
 
     def on(self, dataset: str) -> "Layout":
-        """The same table of another dataset's records beside the same printed numbers.
-
-        Args:
-            dataset: The dataset that stands in for its own.
-        """
+        """The same table of another dataset's records beside the same published values."""
         other = Line({"dataset": dataset}, record={"dataset": dataset})
         below = self.below.on(dataset) if self.below else None
         return replace(self, fixed=self.fixed | other, below=below)
@@ -145,11 +112,7 @@ class Layout:
         return self.fixed | row | column
 
     def printed(self, row: Line, column: Line) -> PrintedNumber:
-        """The paper's entry; of a stand-in, or of what it does not have, there is none.
-
-        Raises:
-            ConfigError: The paper has none, or more than one.
-        """
+        """The published entry; of a stand-in, or of what the paper does not have, there is none."""
         entry = self.at(row, column)
         if entry.own or entry.printed.get("dataset") in STAND_INS.values():
             return NOT_PRINTED
@@ -165,14 +128,7 @@ def table_numbers() -> list[int]:
 
 
 def load_layout(number: int) -> Layout:
-    """The layout of a table.
-
-    Args:
-        number: Of the table.
-
-    Raises:
-        ConfigError: There is no such table, or its layout does not fit together.
-    """
+    """The layout of a table."""
     path = CONFIG_DIR / "experiment" / f"table-{number}.yaml"
     experiment = _experiment(path) if path.is_file() else {}
     if "table" not in experiment:
@@ -185,14 +141,7 @@ def load_layout(number: int) -> Layout:
 
 
 def parse_layout(section: Mapping[str, Any]) -> Layout:
-    """Read a layout.
-
-    Args:
-        section: The `table` section of an experiment.
-
-    Raises:
-        ConfigError: A key or value that is missing, unknown or does not fit.
-    """
+    """Read the `table` section of an experiment."""
     for key in section:
         check_choice("table", key, REQUIRED | OPTIONAL)
     for key in sorted(REQUIRED - set(section)):
@@ -213,10 +162,8 @@ def parse_layout(section: Mapping[str, Any]) -> Layout:
     )
     for line in layout.rows:
         if len(line.labels) != len(layout.headings):
-            raise ConfigError(
-                f"table.headings={list(layout.headings)}: the row {line.label} has "
-                f"{len(line.labels)} labels; give one heading for each"
-            )
+            row = f"the row {line.label} has {len(line.labels)} labels"
+            raise ConfigError(f"table.headings={list(layout.headings)}: {row}; give one for each")
     return layout
 
 

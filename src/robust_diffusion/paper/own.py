@@ -22,11 +22,8 @@ def fit_layout(layout: Layout, cells: Sequence[Cell]) -> Layout:
     Times are of the paper's dataset if that was timed, else of the one timed last. Accuracies of a
     stand-in follow those of the dataset that it stands in for. Every other dataset, attack and
     model that the table lacks follows its own, in the order in which they were run. Where all of a
-    table is of one dataset or model, and only others were run, it becomes one of the newest.
-
-    Args:
-        layout: Of the table.
-        cells: Of the table, in the order in which they were last asked for.
+    table is of one dataset or model, and only others were run, it becomes one of the newest. Cells
+    come in the order in which they were last asked for.
     """
     if layout.kind == "time":
         timed = [c.record["dataset"] for c in cells if c.finished and is_timing(c.record)]

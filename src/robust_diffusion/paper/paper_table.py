@@ -1,51 +1,38 @@
 """One of the paper's tables, measured numbers beside the published ones."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from omegaconf import OmegaConf
 
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.paper.header import Header, describe
+from robust_diffusion.paper.header import describe
 from robust_diffusion.paper.layout import Layout, Line, load_layout, table_numbers
 from robust_diffusion.paper.own import fit_layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS
 from robust_diffusion.paper.times import describe_stand_ins, describe_times, stand_in
 from robust_diffusion.results.cells import CLEAN, Cell, RecordSet, select
-from robust_diffusion.results.entry import Entry, measure
+from robust_diffusion.results.entry import Entry, State, measure
 from robust_diffusion.results.grid import Grid, compare_entries, mark_fewer_seeds, rank_entries
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table, ready to be shown.
-
-    Args:
-        layout: Captions, headings, rows and columns.
-        entries: Per row of the layout, per column its entry.
-        header: What all entries have in common, those below included.
-        below: The table's second grid.
-    """
+    """A table, ready to be shown."""
 
     layout: Layout
-    entries: tuple[tuple[Entry, ...], ...]
-    header: Header
-    below: "PaperTable | None" = None
+    entries: tuple[tuple[Entry, ...], ...]  # per row of the layout, per column
+    scale: str  # full, or smoke, whose numbers say nothing about the paper
+    fidelity: str  # variant of the paper that was run
+    states: Mapping[State, int]  # number of entries in each, of both grids
+    remarks: Sequence[str]  # on what both grids have in common
+    below: "PaperTable | None" = None  # the second grid
 
     @property
     def parts(self) -> "list[PaperTable]":
         """Its grids, from top to bottom."""
         return [self, *(self.below.parts if self.below else [])]
-
-    @property
-    def scale(self) -> str:
-        """full, or smoke, whose numbers say nothing about the paper."""
-        return self.header.scale
-
-    @property
-    def fidelity(self) -> str:
-        """Variant of the paper that was run."""
-        return self.header.fidelity
 
     @property
     def smoke(self) -> bool:
@@ -62,21 +49,18 @@ class PaperTable:
         """What is to be said of the table as a whole, a sentence each."""
         if self.layout.kind == "budgets":
             return ["Edges are counted per injected node, as GRB's attacks do."]
-        lines = self.header.lines
+        lines = list(self.remarks)
         if self.layout.kind == "accuracy":
             lines += describe_stand_ins(entry.keys["dataset"] for _, _, entry in self)
         if self.layout.kind == "time":
             records = {id(run.record): run.record for _, _, entry in self for run in entry.runs}
-            states = list(self.header.states)
+            states = list(self.states)
             place = 1 if self.smoke else 0  # behind the line that says so
             lines[place:place] = describe_times(self.layout, list(records.values()), states)
-        if set(self.header.states) == {"not run"}:
-            options = f"experiment={self.layout.experiment}"
-            if self.header.fidelity != "paper":
-                options += f" fidelity={self.header.fidelity}"
-            if self.smoke:
-                options += " scale=smoke"
-            command = f"python -m robust_diffusion.run {options}"
+        if set(self.states) == {"not run"}:
+            variant = f" fidelity={self.fidelity}" if self.fidelity != "paper" else ""
+            variant += " scale=smoke" if self.smoke else ""
+            command = f"python -m robust_diffusion.run experiment={self.layout.experiment}{variant}"
             return [*lines, f"{command} runs it."]
         return lines
 
@@ -105,15 +89,7 @@ def build_tables(records: RecordSet) -> dict[int, PaperTable]:
 
 
 def build_table(layout: Layout, records: RecordSet) -> PaperTable:
-    """Fill a layout from records.
-
-    Args:
-        layout: Of the table.
-        records: Those that count, of any experiments.
-
-    Returns:
-        The table; an entry without a number says why.
-    """
+    """Fill a layout from the records that count; an entry without a number says why."""
     cells = records.cells(layout.experiment)
     layout = fit_layout(layout, cells)
     smoke = records.scale == "smoke"
@@ -121,10 +97,12 @@ def build_table(layout: Layout, records: RecordSet) -> PaperTable:
     if not smoke and layout.kind == "accuracy":
         grids = [compare_entries(grid, runs=ASSUMED_RUNS) for grid in grids]
     grids = [rank_entries(grid, part.best) for grid, part in zip(grids, layout.parts, strict=True)]
-    header = describe(layout, [entry for grid in grids for row in grid for entry in row], records)
+    entries = [entry for grid in grids for row in grid for entry in row]
+    variant = records.scale, records.fidelity or "paper"
+    states, remarks = Counter(entry.state for entry in entries), describe(layout, entries, records)
     table = None
     for part, grid in zip(reversed(layout.parts), reversed(grids), strict=True):
-        table = PaperTable(part, tuple(map(tuple, grid)), header, table)
+        table = PaperTable(part, tuple(map(tuple, grid)), *variant, states, remarks, table)
     assert table is not None
     return table
 

@@ -17,13 +17,9 @@ ASSUMED_RUNS = 5
 
 @dataclass(frozen=True)
 class PrintedNumber(Reported):
-    """An entry of one of the paper's tables.
+    """An entry of one of the paper's tables."""
 
-    Args:
-        row: Its place in the file, which tells two of them apart; -1 of what is not printed.
-    """
-
-    row: int = -1
+    row: int = -1  # place in the file; -1 of what is not printed
 
 
 NOT_PRINTED = PrintedNumber()
@@ -45,13 +41,9 @@ def _rows_of(table: str | None) -> tuple[tuple[int, dict[str, str]], ...]:
 
 
 def printed_number(where: Mapping[str, str]) -> PrintedNumber:
-    """The one entry of which all that is true.
+    """The one entry with these texts in its columns.
 
-    Args:
-        where: Per column of the file its text.
-
-    Raises:
-        ConfigError: There is none, or more than one.
+    None, or more than one, is a `ConfigError`.
     """
     found = [
         (i, row)

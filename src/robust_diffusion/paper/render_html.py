@@ -22,8 +22,10 @@ from robust_diffusion.results.numbers import p_value
 RANKS = {None: ("", "span"), 1: (" best", "strong"), 2: (" second", "em")}
 """Class and element of an entry by its rank."""
 
+FOLDERS = [Path(__file__).with_name("templates"), Path(__file__).parent / "page" / "templates"]
+
 ENVIRONMENT = Environment(
-    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    loader=FileSystemLoader(FOLDERS),
     autoescape=True,  # what records say is foreign text
     undefined=StrictUndefined,
     trim_blocks=True,

@@ -19,11 +19,7 @@ def stand_in(layout: Layout) -> str | None:
 
 
 def describe_stand_ins(datasets: Iterable[str]) -> list[str]:
-    """That nothing is printed of the stand-ins among the datasets, a sentence each.
-
-    Args:
-        datasets: Of a table's entries.
-    """
+    """That nothing is published of the stand-ins among the datasets, a sentence each."""
     shown = set(datasets)
     return [
         f"{DATASETS[other]} stands in for the paper's {DATASETS[own]}, which is another graph; "
@@ -34,13 +30,7 @@ def describe_stand_ins(datasets: Iterable[str]) -> list[str]:
 
 
 def describe_times(layout: Layout, records: Sequence[Record], states: Sequence[str]) -> list[str]:
-    """What is to be said of the times, a sentence each.
-
-    Args:
-        layout: Of the table.
-        records: Behind its entries.
-        states: That its entries are in.
-    """
+    """Remarks on the times of a table, of whose entries the states are given, a sentence each."""
     own = DATASETS[layout.fixed.printed["dataset"]]
     if not records:
         options = " or ".join(f"dataset={name}" for name in TIMED)

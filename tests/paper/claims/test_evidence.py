@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from robust_diffusion.paper.claims.evidence import PublishedEvidence, RecordedEvidence, Sample
+from robust_diffusion.paper.claims.evidence import Sample, published_evidence, recorded_evidence
 from robust_diffusion.paper.claims.group import group
 from robust_diffusion.results.cells import RecordSet
 from tests.paper.claims.synthetic import records_of
@@ -14,7 +14,7 @@ VALUES = [40.0, 42.0, 41.0]
 
 
 def recorded(*records: dict[str, object], fidelity: str = "paper") -> Sample:
-    return RecordedEvidence(RecordSet.of(list(records), fidelity=fidelity)).sample(WANTED)
+    return recorded_evidence(RecordSet.of(list(records), fidelity=fidelity))(WANTED)
 
 
 def test_values_are_points_by_seed() -> None:
@@ -38,55 +38,26 @@ def test_only_the_wanted_cells_count() -> None:
     assert recorded(*others).count == 0
 
 
-def test_a_reference_brings_the_record_of_another_experiment() -> None:
-    made = records_of("table-3", GAT, {"speit": VALUES})
-    asked = [
-        {"cell": r["cell"], "experiment": "table-1", "scale": "full", "reference": True}
-        for r in made
-    ]
-    assert recorded(*made).count == 0
-    assert recorded(*made, *asked).count == 3
-    smoke = [line | {"scale": "smoke"} for line in asked]
-    assert recorded(*made, *smoke).count == 0
-
-
-def test_a_failed_cell_counts_once_repeated() -> None:
-    good = records_of("table-1", GAT, {"speit": VALUES})
-    failed = [{k: v for k, v in r.items() if k != "accuracy"} | {"error": "no"} for r in good]
-    assert recorded(*failed).count == 0
-    assert recorded(*failed, *good).count == 3
-    assert recorded(*good, *failed).count == 3
-
-
-def test_cells_of_other_settings_are_not_mixed_in() -> None:
-    made = records_of("table-1", GAT, {"speit": VALUES})
-    short = records_of("table-1", GAT, {"speit": [1.0, 2.0]}, seeds=[7, 8])
-    for record in short:
-        record["cell"] += "-short"
-        record["config"]["training"] = {"max_epochs": 2}
-    assert recorded(*short, *made).values.keys() == {0, 1, 2}
-
-
 def test_other_measures_are_logarithms() -> None:
     records = records_of("table-1", GAT, {"clean": VALUES}, nfe=8, seconds={"train": 2.0})
-    evidence = RecordedEvidence(RecordSet.of(records, fidelity="paper"))
+    evidence = recorded_evidence(RecordSet.of(records, fidelity="paper"))
     for measure, value in (("nfe", 8), ("seconds.train", 2)):
-        sample = evidence.sample(group({"experiment": "table-1", "measure": measure, **GAT}))
+        sample = evidence(group({"experiment": "table-1", "measure": measure, **GAT}))
         assert sample.values == pytest.approx(dict.fromkeys(range(3), math.log(value)))
     nothing = group({"experiment": "table-1", "measure": "seconds.nope", **GAT})
-    assert evidence.sample(nothing).count == 0
+    assert evidence(nothing).count == 0
 
 
 def test_times_are_those_of_timing_cells_alone() -> None:
     tested = finished(experiment="table-7", dataset="citeseer", seconds={"diffusion": 7.0})
     timings = [timed(0.01 * (seed + 1), seed=seed) for seed in range(3)]
-    evidence = RecordedEvidence(RecordSet.of([*timings, tested], fidelity="paper"))
+    evidence = recorded_evidence(RecordSet.of([*timings, tested], fidelity="paper"))
     beltrami = {"experiment": "table-7", "dataset": "citeseer", "model": "beltrami", "tau": 2}
-    times = evidence.sample(group({**beltrami, "measure": "seconds.diffusion"}))
+    times = evidence(group({**beltrami, "measure": "seconds.diffusion"}))
     assert times.values == pytest.approx({i: math.log(0.01 * (i + 1)) for i in range(3)})
     # What a diffusion takes in evaluations is not what a forward pass takes.
-    assert evidence.sample(group({**beltrami, "measure": "nfe"})).count == 0
-    assert evidence.sample(group({**beltrami, "attack": "clean"})).count == 1
+    assert evidence(group({**beltrami, "measure": "nfe"})).count == 0
+    assert evidence(group({**beltrami, "attack": "clean"})).count == 1
 
 
 def test_spread_is_the_distance_from_the_median() -> None:
@@ -96,7 +67,7 @@ def test_spread_is_the_distance_from_the_median() -> None:
 
 
 def test_the_papers_own_numbers() -> None:
-    sample = PublishedEvidence().sample(WANTED)
+    sample = published_evidence(WANTED)
     assert sample.moments is not None
     assert (sample.moments.mean, sample.moments.variance) == pytest.approx((38.10, 2.48**2))
     assert sample.count == 5
@@ -104,8 +75,7 @@ def test_the_papers_own_numbers() -> None:
 
 
 def test_unpublished_numbers_are_empty_samples() -> None:
-    printed = PublishedEvidence()
     dash = {"experiment": "table-1", "dataset": "pubmed", "attack": "speit", "model": "gcn_svd"}
-    assert printed.sample(group(dash)).count == 0
-    assert printed.sample(group({"experiment": "table-1", "measure": "nfe", **GAT})).count == 0
-    assert printed.sample(WANTED).spread().count == 0
+    assert published_evidence(group(dash)).count == 0
+    assert published_evidence(group({"experiment": "table-1", "measure": "nfe", **GAT})).count == 0
+    assert published_evidence(WANTED).spread().count == 0

@@ -48,9 +48,6 @@ def test_a_perfect_rise_and_fall_are_significant() -> None:
     assert (up.concordance, down.concordance) == (1.0, -1.0)
     assert up.p_up < 0.001 < 0.99 < up.p_down
     assert down.p_down < 0.001
-
-
-def test_equal_values_say_nothing() -> None:
     flat = jonckheere([{1.0: [5.0, 5.0], 2.0: [5.0, 5.0]}])
     assert (flat.concordance, flat.p_up, flat.p_down) == (0.0, 1.0, 1.0)
 

@@ -1,11 +1,14 @@
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.paper.commands import figure as figure_command
 from robust_diffusion.paper.commands.figure import run_figure_command
+
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "figures" / "gode_layer.svg"
 
 SMOKE = [
     "scale=smoke",
@@ -63,7 +66,13 @@ def test_only_the_name_is_required(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_layer_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     run_figure_command(["layer", "--directory", "docs"])
     assert capsys.readouterr().out == "docs/gode_layer.svg\n"
-    assert Path("docs/gode_layer.svg").read_text(encoding="utf-8").startswith("<svg")
+    diagram = Path("docs/gode_layer.svg").read_text(encoding="utf-8")
+    assert diagram == DOCUMENTATION.read_text(encoding="utf-8")
+    root = ElementTree.fromstring(diagram)
+    described = (root.get("aria-labelledby") or "").split()
+    assert len(described) == 2
+    assert set(described) <= {element.get("id") for element in root}
+    assert diagram.count("http") == 1  # the namespace: it loads nothing
     with pytest.raises(ConfigError, match="seed=1: figure layer takes no option"):
         run_figure_command(["layer", "seed=1"])
 

@@ -48,9 +48,8 @@ def test_every_attack_is_shown_with_its_budget() -> None:
 
 
 def test_varied_numbers_are_axes() -> None:
-    assert "config:model.num_layers" in {
-        panel.x for section in table_dashboard(6).sections for panel in section.panels
-    }
+    varied = table_dashboard(6).sections[1].panels
+    assert "config:model.num_layers" in {panel.x for panel in varied}
     assert sections(table_dashboard(6))[1] == "What table 6 varies"
     assert "What table 3 varies" not in sections(table_dashboard(3))
 
@@ -58,12 +57,9 @@ def test_varied_numbers_are_axes() -> None:
 def test_all_cells_have_a_dashboard_too() -> None:
     every = project_dashboard()
     assert every.groups[0] == "run:Group"
-    assert sections(every) == [
-        "Accuracy, clean and attacked",
-        "Training curves",
-        "Time",
-        "Budgets spent",
-    ]
+    accuracy, *others = sections(every)
+    assert accuracy == "Accuracy, clean and attacked"
+    assert others == ["Training curves", "Time", "Budgets spent"]
     for attack in ("speit", "tdgia", "pgd_modification"):
         assert f"summary:accuracy/{attack}" in every.keys
 

@@ -101,19 +101,15 @@ def test_every_panel_becomes_one_of_wandb(dashboard: Dashboard) -> None:
 
 def test_runs_are_filtered_and_grouped_by_nested_configuration() -> None:
     (runs,) = to_workspace(table_dashboard(3), **PROJECT)._spec["spec"]["section"]["runSets"]
-    wanted = [
-        (f["key"]["section"], f["key"]["name"], f["value"]) for f in runs["filters"]["filters"]
-    ]
-    assert wanted == [
-        ("run", "group", "table-3"),
-        ("run", "jobType", "cell"),
-        ("config", "record.value.scale", "full"),
-        ("config", "record.value.fidelity", "paper"),
-    ]
-    assert [(g["section"], g["name"]) for g in runs["grouping"]] == [
-        ("config", "record.value.dataset"),
-        ("config", "record.value.flow"),
-    ]
+    filters = runs["filters"]["filters"]
+    assert {":".join((f["key"]["section"], f["key"]["name"])): f["value"] for f in filters} == {
+        "run:group": "table-3",
+        "run:jobType": "cell",
+        "config:record.value.scale": "full",
+        "config:record.value.fidelity": "paper",
+    }
+    groups = [(group["section"], group["name"]) for group in runs["grouping"]]
+    assert groups == [("config", "record.value.dataset"), ("config", "record.value.flow")]
 
 
 def test_a_view_is_created_once_then_updated(views: Views) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hydra.errors import HydraException
 from matplotlib.figure import Figure
 
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
@@ -13,7 +14,8 @@ from robust_diffusion.operators import current_backend, set_backend
 from robust_diffusion.paper.figures import build, victims
 from robust_diffusion.paper.figures.build import BuiltFigure, Options, build_figure
 from robust_diffusion.paper.figures.files import render
-from robust_diffusion.paper.figures.spec import figure_spec
+from robust_diffusion.paper.figures.observe import Observation
+from robust_diffusion.paper.figures.spec import FIGURES
 
 SMOKE = [
     "scale=smoke",
@@ -23,7 +25,11 @@ SMOKE = [
     "model.num_layers=2",
     "model.hidden_channels=8",
 ]
-LIPSCHITZ = figure_spec("lipschitz")
+LIPSCHITZ = FIGURES["lipschitz"]
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("trained")
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +63,6 @@ def test_a_figure_says_what_shaped_it(built: BuiltFigure) -> None:
 def test_the_same_seed_gives_the_stored_picture(
     smoke: list[str], built: BuiltFigure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("trained again")
-
     monkeypatch.setattr("robust_diffusion.training.fit.Fit.__call__", never)
     again = build_figure(LIPSCHITZ, smoke)
     assert again.description == built.description
@@ -74,10 +77,9 @@ def test_other_panels_or_options_have_other_names(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(build, "_panel", lambda *_: nothing)
     monkeypatch.setattr(build, "draw_panels", lambda *_, **__: Figure())
     plain = ["scale=smoke", "trainer=cpu", "fidelity=released", "seed=1"]
-    flows = figure_spec("flows")
 
     def stem(*more: str, **options: Any) -> str:
-        return build_figure(flows, [*plain, *more], Options(**options)).stem
+        return build_figure(FIGURES["flows"], [*plain, *more], Options(**options)).stem
 
     usual = "flows-cora-released-seed1-smoke"
     assert stem() == stem("flow=heat,mean_curvature,beltrami") == usual
@@ -86,21 +88,16 @@ def test_other_panels_or_options_have_other_names(monkeypatch: pytest.MonkeyPatc
     assert all(other.startswith(f"{usual}-") for other in others)
 
 
-def test_the_backend_is_the_one_asked_for(smoke: list[str]) -> None:
+def test_backend_and_force_are_those_asked_for(smoke: list[str], built: BuiltFigure) -> None:
+    options = [*smoke, "dataset=cora", "flow.spectral_norm=true"]
+    assert victims.train_cell(victims.compose_cell(options), "again")[0].reused
     before = current_backend()
-    cell = victims.compose_cell([*smoke, "dataset=cora", "backend=reference"])
+    forced = victims.compose_cell([*options, "force=true", "backend=reference"])
     try:
-        victims.train_cell(cell, "slow")
+        assert not victims.train_cell(forced, "forced")[0].reused
         assert current_backend() == "reference"
     finally:
         set_backend(before)
-
-
-def test_force_trains_again(smoke: list[str], built: BuiltFigure) -> None:
-    cell = victims.compose_cell([*smoke, "dataset=cora", "flow.spectral_norm=true"])
-    assert victims.train_cell(cell, "again")[0].reused
-    forced = victims.compose_cell([*smoke, "dataset=cora", "flow.spectral_norm=true", "force=true"])
-    assert not victims.train_cell(forced, "forced")[0].reused
 
 
 def test_a_run_shares_cell_and_model(cli: Callable[..., Any], tiny: list[str]) -> None:
@@ -121,8 +118,6 @@ def test_large_graphs_are_sampled_but_counted_whole(smoke: list[str], built: Bui
 
 
 def test_an_edge_is_the_mean_of_its_directions() -> None:
-    from robust_diffusion.paper.figures.observe import Observation
-
     weight = torch.tensor([0.2, 0.4, 0.7])
     seen = Observation(
         torch.zeros(4, 1), torch.tensor([0, 3, 1]), torch.tensor([3, 0, 2]), weight, weight, 0
@@ -137,14 +132,9 @@ def test_an_edge_is_the_mean_of_its_directions() -> None:
 
 
 def test_a_late_mistake_costs_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("trained")
-
     monkeypatch.setattr(build, "train_cell", never)
-    from hydra.errors import HydraException
-
     with pytest.raises(HydraException):
-        build_figure(figure_spec("flows"), [*SMOKE, "flow=heat,nope"])
+        build_figure(FIGURES["flows"], [*SMOKE, "flow=heat,nope"])
 
 
 def test_a_model_without_a_flow_is_refused() -> None:

@@ -49,25 +49,16 @@ def test_one_scale_serves_all_panels() -> None:
     assert greys(first)[-1] == pytest.approx(greys(second)[0])
 
 
-def test_equal_weights_are_equally_dark() -> None:
-    (drawn,) = lines(draw_panels([panel(np.full(5, 0.2))], "attention"))
-    assert len(np.unique(greys(drawn))) == 1
-
-
-def test_nodes_have_the_colour_of_their_class() -> None:
-    axis = draw_panels([panel(np.ones(3), num_nodes=11)], "attention").axes[0]
-    nodes = [c for c in axis.collections if isinstance(c, PathCollection)]
-    assert [len(np.asarray(c.get_offsets())) for c in nodes] == [4, 4, 3]
-    assert len({tuple(np.asarray(c.get_facecolor())[0]) for c in nodes}) == 3
-
-
-def test_more_classes_than_colours_differ_in_shape() -> None:
-    figure = draw_panels([panel(np.ones(3), num_nodes=60, classes=15)], "attention")
+@pytest.mark.parametrize("classes", [3, 15])
+def test_classes_differ_in_colour_or_shape(classes: int) -> None:
+    figure = draw_panels([panel(np.ones(3), num_nodes=61, classes=classes)], "attention")
     nodes = [c for c in figure.axes[0].collections if isinstance(c, PathCollection)]
+    sizes = [len(np.asarray(c.get_offsets())) for c in nodes]
+    assert sizes == [61 // classes + 1] + [61 // classes] * (classes - 1)
     looks = {
         (tuple(np.asarray(c.get_facecolor())[0]), len(c.get_paths()[0].vertices)) for c in nodes
     }
-    assert len(looks) == 15
+    assert len(looks) == classes
 
 
 def test_titles_notes_and_a_warning_are_text() -> None:

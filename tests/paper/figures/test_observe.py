@@ -83,19 +83,14 @@ def test_looking_leaves_no_trace(compose: Compose) -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
-@pytest.mark.parametrize(("layer", "number"), [(-2, 1), (-1, 2), (0, 0), (2, 2), (-3, 0)])
-def test_layers_are_counted_as_python_does(compose: Compose, layer: int, number: int) -> None:
-    assert observe(build(compose), features(), EDGES, layer=layer).layer == number
-
-
-def test_a_single_layer_is_the_last_hidden(compose: Compose) -> None:
+def test_layers_are_counted_as_python_does(compose: Compose) -> None:
+    model = build(compose)
+    for layer, number in {-2: 1, -1: 2, 0: 0, 2: 2, -3: 0}.items():
+        assert observe(model, features(), EDGES, layer=layer).layer == number
+    for layer in (3, -4):
+        with pytest.raises(ConfigError, match="--layer"):
+            observe(model, features(), EDGES, layer=layer)
     assert observe(build(compose, "model.num_layers=1"), features(), EDGES).layer == 0
-
-
-@pytest.mark.parametrize("layer", [3, -4])
-def test_a_layer_that_is_not_there_is_named(compose: Compose, layer: int) -> None:
-    with pytest.raises(ConfigError, match="--layer"):
-        observe(build(compose), features(), EDGES, layer=layer)
 
 
 @pytest.mark.parametrize("model", ["gcn", "mlp", "gat"])

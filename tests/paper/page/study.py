@@ -19,10 +19,7 @@ HOSTILE = '<script>alert("x")</script><img src="https://example.org/a.png"> \u20
 def study(*, seeds: int = 5, scale: str = "full", trouble: bool = True) -> list[Record]:
     """One record per table, setting and seed, near the printed numbers.
 
-    Args:
-        seeds: Per cell.
-        scale: full or smoke.
-        trouble: Some cells fail, lack data, warn, have other versions, or fewer seeds.
+    With trouble, some cells fail, lack data, warn, have other versions, or fewer seeds.
     """
     draw = random.Random(0)
     records = []
@@ -58,21 +55,15 @@ def study(*, seeds: int = 5, scale: str = "full", trouble: bool = True) -> list[
 
 def _times(layout: Layout, seeds: int, draw: random.Random) -> list[Record]:
     records = []
-    for part in layout.parts:
-        for row in part.rows:
-            for column in part.columns:
-                line, printed = part.at(row, column), part.printed(row, column)
-                own = {key: v for key, v in line.record.items() if not key.startswith("config.")}
-                steps = line.record.get("config.model.solver.num_steps", 2)
-                records += [
-                    timed(
-                        draw.uniform(0.8, 1.2) * (printed.mean or 1.0) / 1e3,
-                        seed=seed,
-                        settings={"solver": {"num_steps": steps}},
-                        **own,
-                    )
-                    for seed in range(seeds)
-                ]
+    every = [(part, row, c) for part in layout.parts for row in part.rows for c in part.columns]
+    for part, row, column in every:
+        line, printed = part.at(row, column), part.printed(row, column)
+        own = {key: v for key, v in line.record.items() if not key.startswith("config.")}
+        steps = line.record.get("config.model.solver.num_steps", 2)
+        for seed in range(seeds):
+            seconds = draw.uniform(0.8, 1.2) * (printed.mean or 1.0) / 1e3
+            settings = {"solver": {"num_steps": steps}}
+            records.append(timed(seconds, seed=seed, settings=settings, **own))
     return records
 
 
@@ -82,25 +73,17 @@ def _record(
     settings: dict[str, dict[str, Any]] = {}
     own = {key: value for key, value in line.record.items() if not key.startswith("config.")}
     for path, value in line.record.items():
-        if path.startswith("config.model.flow."):
-            settings.setdefault("flow", {})[path.rpartition(".")[2]] = value
-        elif path.startswith("config.model.solver."):
-            settings.setdefault("solver", {})[path.rpartition(".")[2]] = value
-        elif path.startswith("config."):
-            _, part, key = path.split(".")
+        if path.startswith("config."):
+            *_, part, key = path.split(".")
             settings.setdefault(part, {})[key] = value
     attacks = tuple(graph for graph in values if graph != CLEAN) or ("speit",)
     values = dict.fromkeys(attacks, 0.6) | values
-    budget = settings.get("budget", {})
-    nodes = int(budget.get("max_injected_nodes", 50))
+    nodes = int(settings.get("budget", {}).get("max_injected_nodes", 50))
     record = finished(
         values.get(CLEAN, 0.75),
         {attack: values[attack] for attack in attacks},
         experiment=experiment,
-        dataset=own.get("dataset", "cora"),
-        model=own.get("model", "graph_pde"),
-        flow=own.get("flow", "beltrami"),
-        solver=own.get("solver", "implicit_adams"),
+        **{"dataset": "cora", "model": "graph_pde", "flow": "beltrami"} | own,
         seed=seed,
         attacks=attacks,
         budget=(nodes, nodes),

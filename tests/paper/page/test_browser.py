@@ -4,17 +4,19 @@ from typing import Any
 
 import pytest
 
-WIDTHS = (1280, 390)
+pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(params=WIDTHS)
+@pytest.fixture(params=[1280, 390])
 def opened(request: pytest.FixtureRequest, browser: Any, page: str, tmp_path: Path) -> Any:
     """The page in a window of some width."""
     from selenium.webdriver.support.wait import WebDriverWait
 
     path = tmp_path / "report.html"
     path.write_text(page, encoding="utf-8")
-    resize(browser, request.param)
+    width = request.param
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     for log in ("browser", "performance"):
         browser.get_log(log)
     browser.get(path.as_uri())
@@ -27,11 +29,6 @@ def opened(request: pytest.FixtureRequest, browser: Any, page: str, tmp_path: Pa
         )
     )
     return browser
-
-
-def resize(browser: Any, width: int) -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 def press(browser: Any, *keys: str) -> None:
@@ -47,21 +44,18 @@ def press(browser: Any, *keys: str) -> None:
 def tip(browser: Any) -> str | None:
     """Text of the tooltip; nothing while it is hidden."""
     script = "const t = document.getElementById('tip'); return t.hidden ? null : t.innerText;"
-    found: str | None = browser.execute_script(script)
-    return found
+    return browser.execute_script(script)  # type: ignore[no-any-return]
 
 
 def focused(browser: Any) -> list[str]:
     script = "const d = document.activeElement.dataset; return [d.row, d.column];"
-    found: list[str] = browser.execute_script(script)
-    return found
+    return browser.execute_script(script)  # type: ignore[no-any-return]
 
 
 def focus(browser: Any, selector: str) -> None:
     browser.execute_script("document.querySelector(arguments[0]).focus()", selector)
 
 
-@pytest.mark.browser
 def test_nothing_is_loaded_and_nothing_goes_wrong(opened: Any) -> None:
     sent = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
     urls = [
@@ -75,7 +69,6 @@ def test_nothing_is_loaded_and_nothing_goes_wrong(opened: Any) -> None:
     assert opened.get_log("browser") == []
 
 
-@pytest.mark.browser
 def test_the_page_fits_the_window(opened: Any) -> None:
     width, client = opened.execute_script(
         "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
@@ -90,12 +83,10 @@ def test_the_page_fits_the_window(opened: Any) -> None:
     assert size >= 16
 
 
-@pytest.mark.browser
 def test_hovering_over_a_cell_shows_its_details(opened: Any) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.common.by import By
 
-    cell = opened.find_element(By.CSS_SELECTOR, "#table-3 td")
+    cell = opened.find_element("css selector", "#table-3 td")
     opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", cell)
     assert tip(opened) is None
     ActionChains(opened).move_to_element(cell).perform()
@@ -106,7 +97,6 @@ def test_hovering_over_a_cell_shows_its_details(opened: Any) -> None:
     assert tip(opened) is None
 
 
-@pytest.mark.browser
 def test_arrow_keys_move_and_escape_closes(opened: Any) -> None:
     focus(opened, "#table-3 td")
     assert "Cora clean, Heat" in (tip(opened) or "")
@@ -129,7 +119,6 @@ def test_arrow_keys_move_and_escape_closes(opened: Any) -> None:
     assert focused(opened) == ["Cora clean", "Heat"]
 
 
-@pytest.mark.browser
 def test_a_table_is_one_tab_stop(opened: Any) -> None:
     stops = opened.execute_script(
         "return [...document.querySelectorAll('.paper-table table')]"
@@ -141,7 +130,6 @@ def test_a_table_is_one_tab_stop(opened: Any) -> None:
     assert opened.execute_script("return document.activeElement.closest('#table-3')") is None
 
 
-@pytest.mark.browser
 def test_the_first_stop_skips_to_the_content(opened: Any) -> None:
     press(opened, "TAB")
     assert opened.switch_to.active_element.text == "Skip to the content"
@@ -149,7 +137,6 @@ def test_the_first_stop_skips_to_the_content(opened: Any) -> None:
     assert opened.switch_to.active_element.get_attribute("id") == "content"
 
 
-@pytest.mark.browser
 def test_a_deviation_leads_to_its_cell(opened: Any) -> None:
     link = opened.execute_script("return document.querySelector('.misses a').hash")
     focus(opened, ".misses a")
@@ -160,14 +147,12 @@ def test_a_deviation_leads_to_its_cell(opened: Any) -> None:
     assert "in pooled sd" in (tip(opened) or "")
 
 
-@pytest.mark.browser
 def test_what_an_error_says_does_not_run(opened: Any) -> None:
     focus(opened, "#table-3 td.failed")
     assert "<script>" in (tip(opened) or "")
     assert opened.execute_script("return document.querySelectorAll('#tip script').length") == 0
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_its_ground(opened: Any, scheme: str) -> None:
     feature = {"name": "prefers-color-scheme", "value": scheme}

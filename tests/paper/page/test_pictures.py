@@ -16,16 +16,11 @@ def put(folder: Path, about: Any) -> None:
     (folder / "flows.json").write_text(about if isinstance(about, str) else json.dumps(about))
 
 
+FOREIGN = ["no json", [1], {"panels": 3}, {"panels": [1]}, {"panels": [{"statistics": 1}]}]
+
+
 @pytest.mark.parametrize(
-    "about",
-    [
-        "no json",
-        [1],
-        {"panels": 3},
-        {"panels": [1]},
-        {"panels": [{"statistics": 1}]},
-        {"panels": [{"statistics": {"attention": 0.5}}]},
-    ],
+    "about", [*FOREIGN, {"panels": [{"statistics": {"attention": 0.5}}]}], ids=repr
 )
 def test_a_foreign_description_is_skipped_with_a_warning(
     tmp_path: Path, about: Any, caplog: pytest.LogCaptureFixture

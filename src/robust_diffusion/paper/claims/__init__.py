@@ -1,7 +1,7 @@
 """The paper's claims in words, as tests over records."""
 
 from robust_diffusion.paper.claims.claim import CLAIMS, Claim, Claims, load_claims
-from robust_diffusion.paper.claims.evidence import PublishedEvidence, RecordedEvidence
+from robust_diffusion.paper.claims.evidence import Evidence, published_evidence, recorded_evidence
 from robust_diffusion.paper.claims.judge import judge
 from robust_diffusion.paper.claims.judgement import Judgement
 
@@ -9,9 +9,10 @@ __all__ = [
     "CLAIMS",
     "Claim",
     "Claims",
+    "Evidence",
     "Judgement",
-    "PublishedEvidence",
-    "RecordedEvidence",
     "judge",
     "load_claims",
+    "published_evidence",
+    "recorded_evidence",
 ]

@@ -64,51 +64,26 @@ def merged(terms: Iterable[tuple[float, Group]]) -> Terms:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper as a test over records.
-
-    Args:
-        name: Identifies it.
-        quote: The paper's words.
-        place: Label of the table, figure or section.
-        test: `greater`: left above right by more than the margin; `equivalent`: within the margin
-            of each other; `contrast`: a weighted sum of terms above the margin; `trend`: from level
-            to level in the direction; `differ`: some levels differ.
-        reading: Interpretation of the sentence, where there is a choice.
-        over: `all` members must hold, or their `average`.
-        of: Compared statistic: the `level`, or the `spread` over seeds.
-        margin: In points of accuracy; of other measures, a factor.
-        direction: Of a trend.
-        select: Axes of all sides.
-        each: Axis -> values; every combination is a member. `left.model`, say, is an axis of the
-            left side alone.
-        left: Axes of the left side; a list of values is their mean.
-        right: Of the right side.
-        terms: Of a contrast: `weight` and axes each.
-        levels: Of a test of levels: axes each, and for a trend the number it is `at`.
-    """
+    """A sentence of the paper as a test over records."""
 
     name: str
-    quote: str
-    place: str
+    quote: str  # the paper's words
+    place: str  # label of the table, figure or section
     test: Test
-    reading: str = ""
-    over: Quantifier = "all"
-    of: Of = "level"
-    margin: float = 0.0
-    direction: Direction = "up"
-    select: Axes = field(default_factory=dict)
-    each: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    left: Axes = field(default_factory=dict)
+    reading: str = ""  # interpretation, where there is a choice
+    over: Quantifier = "all"  # all members must hold, or their average
+    of: Of = "level"  # compared statistic: the level, or the spread over seeds
+    margin: float = 0.0  # in points of accuracy; of other measures, a factor
+    direction: Direction = "up"  # of a trend
+    select: Axes = field(default_factory=dict)  # axes of all sides
+    each: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values per axis
+    left: Axes = field(default_factory=dict)  # a list of values is their mean
     right: Axes = field(default_factory=dict)
-    terms: Sequence[Axes] = ()
-    levels: Sequence[Axes] = ()
+    terms: Sequence[Axes] = ()  # of a contrast: `weight` and axes each
+    levels: Sequence[Axes] = ()  # axes each, and for a trend the number it is `at`
 
     def members(self) -> list[Member]:
-        """The statements it consists of.
-
-        Raises:
-            ConfigError: A selection that does not fit.
-        """
+        """The statements it consists of; a selection that does not fit is a `ConfigError`."""
         return [
             self._member(dict(zip(self.each, values, strict=True)))
             for values in product(*self.each.values())
@@ -151,27 +126,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class Claims:
-    """The file of claims.
+    """The file of claims."""
 
-    Args:
-        alpha: Level of the tests, in 0..1.
-        min_seeds: Fewest values of a group that is tested, at least 2.
-        claims: By name.
-        elsewhere: Sentences that records cannot decide: quote -> place of their discussion.
-    """
-
-    alpha: float
-    min_seeds: int
+    alpha: float  # level of the tests, in 0..1
+    min_seeds: int  # fewest values of a group that is tested, at least 2
     claims: Mapping[str, Claim]
-    elsewhere: Mapping[str, str]
+    elsewhere: Mapping[str, str]  # sentence that records cannot decide -> place of its discussion
 
 
 def load_claims(path: str | Path = CLAIMS) -> Claims:
-    """Read and check a YAML file of claims such as `conf/claims.yaml`, which explains its keys.
-
-    Raises:
-        ConfigError: It cannot be read, or a claim does not fit together.
-    """
+    """Read and check a YAML file of claims such as `conf/claims.yaml`, which explains its keys."""
     try:
         node: Any = OmegaConf.to_container(OmegaConf.load(path))
     except (OSError, YAMLError, OmegaConfBaseException) as error:
@@ -189,11 +153,7 @@ def load_claims(path: str | Path = CLAIMS) -> Claims:
 
 
 def parse_claim(name: str, keys: Mapping[str, Any]) -> Claim:
-    """Read and check one claim, given the fields of `Claim`.
-
-    Raises:
-        ConfigError: A key or value that is missing, unknown or does not fit.
-    """
+    """Read and check one claim, given the fields of `Claim`."""
     known = {f.name for f in fields(Claim)} - {"name"}
     for key in keys:
         check_choice(f"claims.{name}", key, known)

@@ -31,26 +31,15 @@ class Moments:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimate of a weighted sum of means.
-
-    Args:
-        effect: The sum.
-        low: Lower end of its confidence interval.
-        high: Upper end.
-        error: Standard error.
-        freedom: Degrees of freedom; infinite where nothing varies.
-        hedges_g: Effect over the pooled standard deviation, corrected for few values; `None`
-            where nothing varies.
-        count: Number of values in the smallest group.
-    """
+    """Estimate of a weighted sum of means, with its confidence interval."""
 
     effect: float
     low: float
     high: float
-    error: float
-    freedom: float
-    hedges_g: float | None
-    count: int
+    error: float  # standard error
+    freedom: float  # degrees of freedom; infinite where nothing varies
+    hedges_g: float | None  # `None` where nothing varies
+    count: int  # number of values in the smallest group
 
     def p_above(self, bound: float) -> float:
         """One-sided p-value of the effect being above a bound."""
@@ -82,13 +71,10 @@ class Estimate:
 def welch(groups: Sequence[tuple[float, Moments]], *, confidence: float = CONFIDENCE) -> Estimate:
     """A weighted sum of the means of independent groups, their variances not assumed equal.
 
-    With weights 1 and -1 this is Welch's t-test; the degrees of freedom are Satterthwaite's.
+    Takes the weight and the moments of each group. With weights 1 and -1 this is Welch's t-test;
+    the degrees of freedom are Satterthwaite's.
 
     Reference: Welch 1947; Satterthwaite 1946; Hedges 1981 (effect size).
-
-    Args:
-        groups: Weight and moments of each group.
-        confidence: Of the interval, in 0..1.
     """
     weights = np.array([weight for weight, _ in groups])
     means = np.array([moments.mean for _, moments in groups])
@@ -115,14 +101,9 @@ def welch(groups: Sequence[tuple[float, Moments]], *, confidence: float = CONFID
 def paired(
     groups: Sequence[tuple[float, Sequence[float]]], *, confidence: float = CONFIDENCE
 ) -> Estimate:
-    """The same where the i-th values of all groups belong together, as those of one seed do.
+    """The same for the weight and values of each group, of which the i-th belong together.
 
-    Args:
-        groups: Weight and values of each group, equally many and at least two.
-        confidence: Of the interval, in 0..1.
-
-    Raises:
-        ValueError: Groups of different sizes, or of fewer than two values.
+    Values of one seed do. All groups have equally many, and at least two.
     """
     weights = np.array([weight for weight, _ in groups])
     values = np.array([list(values) for _, values in groups], dtype=float)

@@ -1,11 +1,10 @@
 """Samples of groups, from records or from the paper's own tables."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
-from typing import Protocol, runtime_checkable
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.records import Record
@@ -13,24 +12,17 @@ from robust_diffusion.paper.claims.contrast import Moments
 from robust_diffusion.paper.claims.group import ACCURACY, Group
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS, printed_number
-from robust_diffusion.results.cells import Cell, RecordSet, select, value_at
+from robust_diffusion.results.cells import RecordSet, select, value_at
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Values of a group, or their moments alone.
+    """Values of a group, or their moments alone."""
 
-    Args:
-        values: By seed: accuracies in points, of other measures the logarithm.
-        moments: Their moments, or published ones; `None` for fewer than two values.
-        count: Number of values.
-        models: By seed, the entry of the store that was tested, where records name it.
-    """
-
-    values: Mapping[int, float] = field(default_factory=dict)
-    moments: Moments | None = None
+    values: Mapping[int, float] = field(default_factory=dict)  # by seed; logarithms of times
+    moments: Moments | None = None  # `None` for fewer than two values
     count: int = 0
-    models: Mapping[int, str] = field(default_factory=dict)
+    models: Mapping[int, str] = field(default_factory=dict)  # store entry that was tested, by seed
 
     @classmethod
     def of(cls, values: Mapping[int, float], models: Mapping[int, str] | None = None) -> "Sample":
@@ -50,32 +42,17 @@ class Sample:
         return Sample.of(distances, self.models)
 
 
-@runtime_checkable
-class Evidence(Protocol):
-    """Source of samples."""
-
-    def sample(self, group: Group) -> Sample:
-        """Sample of a group; empty if nothing is known of it."""
+Evidence = Callable[[Group], Sample]
+"""Source of samples; that of a group of which nothing is known is empty."""
 
 
-class RecordedEvidence:
-    """Samples from records; each seed counts once.
+def recorded_evidence(counted: RecordSet) -> Evidence:
+    """Samples from the finished cells of records; each seed counts once."""
+    cells = cache(counted.cells)
 
-    Args:
-        records: Those that count.
-    """
-
-    def __init__(self, records: RecordSet) -> None:
-        self._records = records
-        self._cells: dict[str, list[Cell]] = {}
-
-    def sample(self, group: Group) -> Sample:
-        """The finished cells of a group, by seed."""
-        name = group.experiment
-        if name not in self._cells:
-            self._cells[name] = self._records.cells(name)
-        cells, wanted = self._cells[name], group.line.record
-        found = select(cells, wanted, group.graph, timed=group.timed).finished
+    def sample(group: Group) -> Sample:
+        wanted = cells(group.experiment), group.line.record, group.graph
+        found = select(*wanted, timed=group.timed).finished
         records = {seed: cell.record for seed, cell in found.items()}
         values = {seed: _value(record, group) for seed, record in records.items()}
         models = {seed: r.get("files", {}).get("victim") for seed, r in records.items()}
@@ -84,28 +61,23 @@ class RecordedEvidence:
             {seed: model for seed, model in models.items() if model},
         )
 
-
-class PublishedEvidence:
-    """Samples from the paper's own tables, to test its text against them."""
-
-    def sample(self, group: Group) -> Sample:
-        """The published mean and deviation of a group, taken as of five runs."""
-        if group.measure != ACCURACY:
-            return Sample()
-        try:
-            found = printed_number({"table": _label(group.experiment), **group.line.printed})
-        except ConfigError:
-            return Sample()
-        if found.mean is None or found.std is None:
-            return Sample()
-        moments = Moments(found.mean, found.std**2, ASSUMED_RUNS)
-        return Sample(moments=moments, count=ASSUMED_RUNS)
+    return sample
 
 
 @cache
-def _label(experiment: str) -> str:
-    """The table's label in the paper."""
-    return load_layout(int(experiment.removeprefix("table-"))).label
+def published_evidence(group: Group) -> Sample:
+    """The paper's own mean and deviation, taken as of five runs, to test its text against them."""
+    if group.measure != ACCURACY:
+        return Sample()
+    try:
+        table = load_layout(int(group.experiment.removeprefix("table-"))).label
+        found = printed_number({"table": table, **group.line.printed})
+    except ConfigError:
+        return Sample()
+    if found.mean is None or found.std is None:
+        return Sample()
+    moments = Moments(found.mean, found.std**2, ASSUMED_RUNS)
+    return Sample(moments=moments, count=ASSUMED_RUNS)
 
 
 def _value(record: Record, group: Group) -> float | None:

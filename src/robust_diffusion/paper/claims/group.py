@@ -15,17 +15,11 @@ ACCURACY = "accuracy"
 
 @dataclass(frozen=True)
 class Group:
-    """One measure of the cells of one setting, seeds aside.
+    """One measure of the cells of one setting, seeds aside."""
 
-    Args:
-        experiment: Experiment of a table, such as table-3.
-        axes: Axes of the tables (see `paper.axes`) and their values, sorted.
-        measure: `accuracy`, in points, or a path in the record, compared as factors.
-    """
-
-    experiment: str
-    axes: tuple[tuple[str, str], ...]
-    measure: str = ACCURACY
+    experiment: str  # of a table, such as table-3
+    axes: tuple[tuple[str, str], ...]  # of `paper.axes`, with their values, sorted
+    measure: str = ACCURACY  # in points, or a record's path, compared as factors
 
     @property
     def line(self) -> Line:
@@ -53,14 +47,9 @@ class Group:
 
 
 def group(axes: Mapping[str, Any]) -> Group:
-    """The group of some axes.
+    """The group of an `experiment`, optionally a `measure`, and axes of the tables.
 
-    Args:
-        axes: `experiment`, optionally `measure`, and axes of the tables; `attack` names the test
-            graph, `clean` among them.
-
-    Raises:
-        ConfigError: No experiment, no test graph of an accuracy, or an unknown axis or value.
+    The axis `attack` names the test graph, `clean` among them; an accuracy needs it.
     """
     given = {axis: str(value) for axis, value in axes.items()}
     experiment = given.pop("experiment", None)

@@ -1,7 +1,7 @@
 """Verdicts: tests of a claim's statements by the samples of its groups."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
 from robust_diffusion.paper.claims.claim import Claim, Claims, Member, Terms, merged
@@ -14,13 +14,7 @@ from robust_diffusion.results.significance import holm
 
 
 def judge(claim: Claim, evidence: Evidence, claims: Claims) -> Judgement:
-    """Judge one claim by the samples of some evidence.
-
-    Args:
-        claim: The claim.
-        evidence: Source of its samples.
-        claims: The file it is from: level and fewest seeds.
-    """
+    """Judge one claim by samples, at the level and with the fewest seeds of the claims' file."""
     return _Judge(claim, evidence, claims).judgement()
 
 
@@ -33,7 +27,7 @@ class _Judge:
         if self.differ:
             self.members = [pair for member in self.members for pair in _pairs(member)]
         groups = dict.fromkeys(group for member in self.members for group in member.groups)
-        self.samples = {group: evidence.sample(group) for group in groups}
+        self.samples = {group: evidence(group) for group in groups}
         if claim.of == "spread":
             self.samples = {group: sample.spread() for group, sample in self.samples.items()}
         self.unit: Unit = "points" if all(g.measure == ACCURACY for g in groups) else "factor"
@@ -56,7 +50,8 @@ class _Judge:
             self._untested(member) if self._missing(member) else self._finding(*next(tested))
             for member in self.members
         ]
-        absent = _absent_datasets(findings)
+        datasets = dict.fromkeys(f.dataset for f in findings if f.dataset is not None)
+        absent = tuple(d for d in datasets if all(f.empty for f in findings if f.dataset == d))
         counts = [s.count for s in self.samples.values() if s.count >= self.min_seeds]
         estimate, p = self._overall(known, estimates)
         return Judgement(
@@ -157,7 +152,7 @@ class _Judge:
     def _trend(self, members: Sequence[Member], *, up: bool) -> float:
         """P-value of rising, or falling, from level to level."""
         strata = [
-            {at: _by_seed(self.samples[group].values) for at, group in member.levels}
+            {at: [x for _, x in sorted(self.samples[g].values.items())] for at, g in member.levels}
             for member in members
         ]
         if all(values for stratum in strata for values in stratum.values()):
@@ -175,10 +170,6 @@ class _Judge:
         return estimate.p_above(0) if up else estimate.p_below(0)
 
 
-def _by_seed(values: Mapping[int, float]) -> list[float]:
-    return [values[seed] for seed in sorted(values)]
-
-
 def _pairs(member: Member) -> list[Member]:
     """A statement for each two levels."""
     return [
@@ -189,9 +180,3 @@ def _pairs(member: Member) -> list[Member]:
 
 def _name(group: Group) -> str:
     return "/".join(value for axis, value in group.axes if axis != "attack")
-
-
-def _absent_datasets(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Datasets without any record."""
-    datasets = dict.fromkeys(f.dataset for f in findings if f.dataset is not None)
-    return tuple(d for d in datasets if all(f.empty for f in findings if f.dataset == d))

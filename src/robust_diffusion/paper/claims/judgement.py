@@ -9,59 +9,37 @@ from robust_diffusion.paper.claims.group import Group
 
 Verdict = Literal["supported", "not supported", "not enough data"]
 State = Literal["holds", "undecided", "contradicted", "no data"]
+"""Significant; neither; confidence interval on the other side; too few seeds."""
+
 Unit = Literal["points", "factor"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of testing one of a claim's statements.
-
-    Args:
-        label: Label among the claim's statements.
-        dataset: Its dataset, if the claim is about several.
-        state: `holds`: significant; `contradicted`: the confidence interval lies on the other
-            side; else `undecided`.
-        estimate: The effect.
-        p: Of its test.
-        p_corrected: P-value that decides on the state: the same where every statement has to
-            hold, else corrected by Holm's method.
-        missing: Its groups of too few seeds; with any it is `no data`.
-        empty: None of its groups has a single value.
-    """
+    """Result of testing one of a claim's statements."""
 
     label: str
-    dataset: str | None
+    dataset: str | None  # if the claim is about several
     state: State = "no data"
     estimate: Estimate | None = None
     p: float | None = None
-    p_corrected: float | None = None
-    missing: tuple[Group, ...] = ()
-    empty: bool = False
+    p_corrected: float | None = None  # by Holm's method, unless every statement has to hold
+    missing: tuple[Group, ...] = ()  # groups of too few seeds
+    empty: bool = False  # no group has a single value
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on a claim, and the findings behind it.
-
-    Args:
-        claim: The claim.
-        verdict: `not supported` does not mean refuted; `findings` say which part is.
-        estimate: The mean effect over the statements with data; of the test `differ` the largest.
-        p: Of the test that decided: the largest of all statements, of an average its own.
-        unit: Of effects: points of accuracy, or a factor, of which they are the logarithm.
-        findings: Per statement.
-        absent: Datasets without any record, about which the verdict says nothing.
-        seeds: Fewest and most values of a group.
-    """
+    """The verdict on a claim, and the findings behind it."""
 
     claim: Claim
-    verdict: Verdict
-    estimate: Estimate | None
-    p: float | None
-    unit: Unit
+    verdict: Verdict  # `not supported` does not mean refuted; findings say what is
+    estimate: Estimate | None  # mean effect; of the test `differ` the largest
+    p: float | None  # of the test that decided
+    unit: Unit  # effects of factors are logarithms
     findings: tuple[Finding, ...]
-    absent: tuple[str, ...]
-    seeds: tuple[int, int] | None
+    absent: tuple[str, ...]  # datasets without any record, on which there is no verdict
+    seeds: tuple[int, int] | None  # fewest and most values of a group
 
     @property
     def weakest(self) -> Finding | None:

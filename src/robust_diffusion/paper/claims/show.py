@@ -46,9 +46,7 @@ def side_by_side(
 ) -> pd.DataFrame:
     """One row per claim that any records decide, in each variant and by the published values.
 
-    Args:
-        judged: Per variant of the paper the same claims, by records.
-        published: The same claims by the paper's own tables.
+    `judged` holds the same claims as `published`, by the records of each variant.
     """
     quotes = Counter(judgement.claim.quote for judgement in published)
     rows = []

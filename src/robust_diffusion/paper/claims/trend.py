@@ -35,16 +35,11 @@ def jonckheere(
 ) -> Trend:
     """Jonckheere and Terpstra's test of ordered levels, by permutation within each stratum.
 
-    Values of different strata, such as other datasets, are never compared.
+    A stratum holds the values at each level, by seed; values of different strata, such as other
+    datasets, are never compared. Strata of one block and size are permuted alike, which keeps one
+    model's accuracies on several graphs together; without blocks each is permuted by itself.
 
     Reference: Jonckheere 1954; Terpstra 1952.
-
-    Args:
-        strata: Per stratum, the values at each level, by seed.
-        blocks: Block of each stratum; those of one block and size are permuted alike, which keeps
-            one model's accuracies on several graphs together. Without them, each by itself.
-        rounds: Number of random permutations.
-        seed: Seed of the permutations.
     """
     observed, pairs = 0.0, 0
     drawn = np.zeros(rounds)

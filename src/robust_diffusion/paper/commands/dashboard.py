@@ -11,14 +11,12 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from robust_diffusion.commands.records import (
-    add_scale_option,
-)
+from robust_diffusion.commands.records import add_scale_option
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.commands.options import add_fidelity_option
-from robust_diffusion.paper.dashboard import Dashboard, project_dashboard, table_dashboard
+from robust_diffusion.paper.dashboard import project_dashboard, table_dashboard
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.results.loggers import has_key
 
@@ -26,18 +24,18 @@ OFFLINE = ("offline", "disabled")
 
 
 def run_dashboard_command(arguments: Sequence[str]) -> None:
-    """Create or update the dashboards, or show what they would be; nothing is run.
-
-    Args:
-        arguments: What follows `dashboard` on the command line.
-
-    Raises:
-        ConfigError: A package or a key is missing, W&B refuses, or a file cannot be written.
-    """
+    """Create or update the dashboards, or show what they would be; nothing is run."""
     chosen = _parser().parse_args(arguments)
-    dashboards = _dashboards(chosen.table, scale=chosen.scale, fidelity=chosen.fidelity)
+    variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
+    dashboards = [] if chosen.table else [project_dashboard(**variant)]
+    every = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
+    numbers = [chosen.table] if chosen.table else every
+    dashboards += [table_dashboard(number, **variant) for number in numbers]
+    text = json.dumps([asdict(dashboard) for dashboard in dashboards], indent=2) + "\n"
+    if chosen.json:
+        text = f"{write_whole(chosen.json, text, option='--json')}\n"
     if chosen.dry_run or chosen.json:
-        _show(dashboards, chosen.json)
+        sys.stdout.write(text)
         return
     _check_ready()
     # Imported late: the package is optional, and the server is asked who is there.
@@ -69,24 +67,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     shown.add_argument("--json", type=Path, metavar="FILE", help="the same, into a file")
     return parser
-
-
-def _dashboards(number: int | None, *, scale: str, fidelity: str) -> list[Dashboard]:
-    if number is not None:
-        return [table_dashboard(number, scale=scale, fidelity=fidelity)]
-    numbers = [n for n in table_numbers() if load_layout(n).kind != "budgets"]
-    return [
-        project_dashboard(scale=scale, fidelity=fidelity),
-        *(table_dashboard(n, scale=scale, fidelity=fidelity) for n in numbers),
-    ]
-
-
-def _show(dashboards: Sequence[Dashboard], path: Path | None) -> None:
-    text = json.dumps([asdict(dashboard) for dashboard in dashboards], indent=2) + "\n"
-    if path is None:
-        sys.stdout.write(text)
-    else:
-        sys.stdout.write(f"{write_whole(path, text, option='--json')}\n")
 
 
 def _check_ready() -> None:

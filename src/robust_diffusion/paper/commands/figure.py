@@ -12,29 +12,37 @@ import pandas as pd
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.files import write_whole
-from robust_diffusion.paper.figures.layer_diagram import layer_diagram
 from robust_diffusion.results.markdown import print_table
 
 DEFAULT_DIRECTORY = "outputs/figures"
 
+LAYER_DIAGRAM = Path(__file__).parents[1] / "figures" / "gode_layer.svg"
+"""Diagram of one layer of a graph neural PDE, fig. (gode_layer) of arXiv:2209.07754."""
+
 NEEDED = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
+
+STATISTICS = {
+    "intra_edges": "edges within",
+    "inter_edges": "between",
+    "intra_mean": "mean within",
+    "inter_mean": "mean between",
+    "inter_share": "share between",
+    "inter_preference": "preference between",
+    "inter_above_intra": "P(between > within)",
+    "evenness": "evenness",
+}
+"""Columns of the printed statistics."""
 
 
 def run_figure_command(arguments: Sequence[str]) -> None:
-    """Draw one of the figures, and print the numbers behind it.
-
-    Args:
-        arguments: What follows `figure` on the command line.
-
-    Raises:
-        RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
-        HydraException: An override that does not fit.
-    """
+    """Draw one of the figures, and print the numbers behind it."""
     chosen = _parser().parse_intermixed_args(arguments)
     if chosen.name == "layer":
         if chosen.overrides:
             raise ConfigError(f"{chosen.overrides[0]}: figure layer takes no option; drop it")
-        _draw_layer(Path(chosen.directory))
+        layer = Path(chosen.directory) / LAYER_DIAGRAM.name
+        diagram = LAYER_DIAGRAM.read_text(encoding="utf-8")
+        sys.stdout.write(f"{write_whole(layer, diagram, option='--directory')}\n")
     else:
         _draw(chosen)
 
@@ -74,11 +82,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _draw_layer(directory: Path) -> None:
-    path = write_whole(directory / "gode_layer.svg", layer_diagram(), option="--directory")
-    sys.stdout.write(f"{path}\n")
-
-
 def _draw(chosen: argparse.Namespace) -> None:
     missing = [package for module, package in NEEDED.items() if find_spec(module) is None]
     if missing:
@@ -89,17 +92,12 @@ def _draw(chosen: argparse.Namespace) -> None:
     # Imported late, since neither is needed for anything else.
     from robust_diffusion.paper.figures.build import Options, build_figure
     from robust_diffusion.paper.figures.files import write_figure
-    from robust_diffusion.paper.figures.spec import figure_spec
+    from robust_diffusion.paper.figures.spec import FIGURES
 
-    options = Options(
-        layer=chosen.layer,
-        perplexity=chosen.perplexity,
-        max_nodes=chosen.max_nodes,
-        weights=chosen.weights,
-    )
+    options = Options(chosen.layer, chosen.perplexity, chosen.max_nodes, chosen.weights)
     # Lightning's banners on devices and tips; its warnings stay.
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    built = build_figure(figure_spec(chosen.name), chosen.overrides, options)
+    built = build_figure(FIGURES[chosen.name], chosen.overrides, options)
     written = write_figure(built.figure, chosen.directory, built.stem, built.description)
     about = built.description
     title = (
@@ -113,25 +111,13 @@ def _draw(chosen: argparse.Namespace) -> None:
 
 
 def _statistics(description: Mapping[str, Any]) -> pd.DataFrame:
-    rows = []
-    for panel in description["panels"]:
-        for kind, found in panel["statistics"].items():
-            rows.append(
-                {
-                    "panel": panel["title"],
-                    "weight": kind,
-                    "edges within": found["intra_edges"],
-                    "between": found["inter_edges"],
-                    "mean within": _number(found["intra_mean"]),
-                    "mean between": _number(found["inter_mean"]),
-                    "share between": _number(found["inter_share"]),
-                    "preference between": _number(found["inter_preference"]),
-                    "P(between > within)": _number(found["inter_above_intra"]),
-                    "evenness": _number(found["evenness"]),
-                }
-            )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {"panel": panel["title"], "weight": kind}
+        | {name: _text(found[key]) for key, name in STATISTICS.items()}
+        for panel in description["panels"]
+        for kind, found in panel["statistics"].items()
+    )
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+def _text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)

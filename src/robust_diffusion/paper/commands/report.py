@@ -5,26 +5,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from robust_diffusion.commands.records import (
-    add_records_option,
-    add_scale_option,
-    read_chosen,
-)
+from robust_diffusion.commands.records import add_records_option, add_scale_option, read_chosen
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.commands.options import add_fidelity_option
 from robust_diffusion.paper.page import render_page
 
 
 def run_report_command(arguments: Sequence[str]) -> None:
-    """Write the page; nothing is run.
-
-    Args:
-        arguments: What follows `report` on the command line.
-
-    Raises:
-        DataError: A file of records that was named is not there.
-        ConfigError: The page cannot be written.
-    """
+    """Write the page; nothing is run."""
     chosen = _parser().parse_args(arguments)
     page = render_page(
         read_chosen(chosen.records),

@@ -6,11 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from robust_diffusion.commands.records import (
-    add_records_option,
-    add_scale_option,
-    read_chosen,
-)
+from robust_diffusion.commands.records import add_records_option, add_scale_option, read_chosen
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.commands.options import add_fidelity_option
@@ -31,21 +27,12 @@ FORMATS: dict[str, Callable[[PaperTable], str]] = {
     "html": render_html,
 }
 
-
 DATASETS = 4
 """Number of the table of datasets, which holds no result."""
 
 
 def run_table_command(arguments: Sequence[str]) -> None:
-    """Print a table, or write it to a file; nothing is run.
-
-    Args:
-        arguments: What follows `table` on the command line.
-
-    Raises:
-        DataError: A file of records that was named is not there.
-        ConfigError: The file cannot be written.
-    """
+    """Print a table, or write it to a file; nothing is run."""
     parser = argparse.ArgumentParser(
         prog="robust-diffusion table",
         description="Show a table of the paper as the records have it; nothing is run. "

@@ -47,14 +47,6 @@ def table_dashboard(number: int, *, scale: str = "full", fidelity: str = "paper"
 
     A cell that was done before, perhaps for another table, is not logged anew: it is among the
     runs of the table that ran it first.
-
-    Args:
-        number: Number of the table.
-        scale: Scale of the runs: full or smoke.
-        fidelity: Variant of the paper.
-
-    Raises:
-        ConfigError: There is no such table, or it has no cells.
     """
     layout = load_layout(number)
     if layout.kind == "budgets":
@@ -132,53 +124,36 @@ def _varied(
 
 def _sections(attacks: Sequence[str]) -> tuple[Section, ...]:
     """Accuracy, training curves, times and budgets of cells that were attacked."""
-    against_clean = (
-        Panel("scatter", f"Clean against {GRAPHS[a]}", _accuracy(a), _accuracy(CLEAN))
+    accuracy = {graph: f"summary:accuracy/{graph}" for graph in (CLEAN, *attacks)}
+    seconds = {attack: f"summary:seconds/{attack}" for attack in ("train", "test", *attacks)}
+    accuracies = [Panel("bar", f"Accuracy, {GRAPHS[g]}", key) for g, key in accuracy.items()]
+    accuracies += [
+        Panel("scatter", f"Clean against {GRAPHS[attack]}", accuracy[attack], accuracy[CLEAN])
+        for attack in attacks
+    ]
+    curves = [Panel("line", CURVES[key], f"history:{key}", "history:epoch") for key in CURVES]
+    times = [
+        Panel("bar", "Training [s]", seconds["train"]),
+        Panel("bar", "Test [s]", seconds["test"]),
+        *(Panel("bar", f"{GRAPHS[attack]} [s]", seconds[attack]) for attack in attacks),
+        Panel("bar", "Epochs", "summary:epochs"),
+        Panel("bar", "Evaluations of the flow in a forward pass", "summary:nfe"),
+    ]
+    times += [
+        Panel("scatter", f"Training [s] against {GRAPHS[a]}", accuracy[a], seconds["train"])
         for a in attacks
-    )
-    against_time = (
-        Panel("scatter", f"Training [s] against {GRAPHS[a]}", _accuracy(a), "summary:seconds/train")
-        for a in attacks
-    )
+    ]
+    spent = [
+        Panel("bar", f"{GRAPHS[attack]}: {title}", f"summary:spent/{attack}/{count}")
+        for attack in attacks
+        for count, title in SPENT[_kind(attack)].items()
+    ]
     return (
-        Section(
-            "Accuracy, clean and attacked",
-            (
-                *(Panel("bar", f"Accuracy, {GRAPHS[g]}", _accuracy(g)) for g in (CLEAN, *attacks)),
-                *against_clean,
-            ),
-        ),
-        Section(
-            "Training curves",
-            tuple(
-                Panel("line", title, f"history:{key}", "history:epoch")
-                for key, title in CURVES.items()
-            ),
-        ),
-        Section(
-            "Time",
-            (
-                Panel("bar", "Training [s]", "summary:seconds/train"),
-                Panel("bar", "Test [s]", "summary:seconds/test"),
-                *(Panel("bar", f"{GRAPHS[a]} [s]", f"summary:seconds/{a}") for a in attacks),
-                Panel("bar", "Epochs", "summary:epochs"),
-                Panel("bar", "Evaluations of the flow in a forward pass", "summary:nfe"),
-                *against_time,
-            ),
-        ),
-        Section(
-            "Budgets spent",
-            tuple(
-                Panel("bar", f"{GRAPHS[attack]}: {title}", f"summary:spent/{attack}/{count}")
-                for attack in attacks
-                for count, title in SPENT[_kind(attack)].items()
-            ),
-        ),
+        Section("Accuracy, clean and attacked", tuple(accuracies)),
+        Section("Training curves", tuple(curves)),
+        Section("Time", tuple(times)),
+        Section("Budgets spent", tuple(spent)),
     )
-
-
-def _accuracy(graph: str) -> str:
-    return f"summary:accuracy/{graph}"
 
 
 def _kind(attack: str) -> str:

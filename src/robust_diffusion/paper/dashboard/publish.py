@@ -15,11 +15,7 @@ MOST = 100
 
 
 def default_entity() -> str:
-    """W&B user or team of the key.
-
-    Raises:
-        ConfigError: W&B does not know the key, or is not there.
-    """
+    """W&B user or team of the key."""
     try:
         entity = wandb.Api().default_entity
     except wandb.Error as error:
@@ -30,18 +26,11 @@ def default_entity() -> str:
 
 
 def publish(dashboard: Dashboard, *, entity: str, project: str) -> str:
-    """Create the view of this name, or update the existing one, and return its address.
-
-    Args:
-        dashboard: Content of the view.
-        entity: W&B user or team that owns the project.
-        project: W&B project.
-
-    Raises:
-        ConfigError: There is no such project, or W&B refuses.
-    """
+    """Create the view of this name, or update the existing one, and return its address."""
     made = to_workspace(dashboard, entity=entity, project=project)
-    slug = _slug(dashboard, entity, project)
+    # The view's name in its address: 11 lower-case letters and digits.
+    digest = sha256(f"{entity}/{project}/{dashboard.name}".encode()).digest()
+    slug = base64.b32encode(digest).decode("ascii").lower()[:11]
     try:
         found = _find(slug, entity, project)
         if found is None:
@@ -68,7 +57,8 @@ def to_workspace(dashboard: Dashboard, *, entity: str, project: str) -> ws.Works
         ],
         settings=ws.WorkspaceSettings(max_runs=MOST),
         runset_settings=ws.RunsetSettings(
-            filters=[_filter(key) == value for key, value in dashboard.filters.items()],
+            # W&B keeps a nested configuration below `value`, and only in filters it has to be told.
+            filters=[_group(key, ".value") == value for key, value in dashboard.filters.items()],
             groupby=[_group(key) for key in dashboard.groups],
         ),
     )
@@ -77,7 +67,7 @@ def to_workspace(dashboard: Dashboard, *, entity: str, project: str) -> ws.Works
 def _find(slug: str, entity: str, project: str) -> ws.Workspace | None:
     url = f"https://wandb.ai/{entity}/{project}?nw={slug}"  # only its path is read
     try:
-        found: ws.Workspace = ws.Workspace.from_url(url)
+        return ws.Workspace.from_url(url)  # type: ignore[no-any-return]
     except ValueError as error:
         if str(error).startswith("Project"):
             raise ConfigError(
@@ -87,18 +77,11 @@ def _find(slug: str, entity: str, project: str) -> ws.Workspace | None:
         if str(error).startswith("Workspace"):
             return None
         raise
-    return found
 
 
 def _refused(what: str, error: wandb.Error) -> ConfigError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     return ConfigError(f"{what}: W&B refuses ({reason}); run `wandb login`, or add --dry-run")
-
-
-def _slug(dashboard: Dashboard, entity: str, project: str) -> str:
-    """The view's name in its address: 11 lower-case letters and digits."""
-    digest = sha256(f"{entity}/{project}/{dashboard.name}".encode()).digest()
-    return base64.b32encode(digest).decode("ascii").lower()[:11]
 
 
 def _panel(panel: Panel) -> wr.BarPlot | wr.LinePlot | wr.ScatterPlot:
@@ -121,11 +104,8 @@ def _axis(key: str) -> wr.Config | wr.SummaryMetric:
     return wr.Config(_name(key)) if key.startswith("config:") else wr.SummaryMetric(_name(key))
 
 
-def _group(key: str) -> ws.Config | ws.Metric:
-    return ws.Config(_name(key)) if key.startswith("config:") else ws.Metric(_name(key))
-
-
-def _filter(key: str) -> ws.Config | ws.Metric:
-    # W&B keeps a nested configuration below `value`, and only in filters it has to be told.
+def _group(key: str, value: str = "") -> ws.Config | ws.Metric:
+    if not key.startswith("config:"):
+        return ws.Metric(_name(key))
     first, dot, rest = _name(key).partition(".")
-    return ws.Config(f"{first}.value{dot}{rest}") if key.startswith("config:") else _group(key)
+    return ws.Config(f"{first}{value}{dot}{rest}")

@@ -10,18 +10,12 @@ class Panel:
 
     A key names a value of a run by its place: `summary:`, `history:` (a curve), `config:` (dots
     lead into nested parts) or `run:` (W&B's own, such as its group).
-
-    Args:
-        kind: Kind of chart.
-        title: Stands above it.
-        y: Key of the vertical axis.
-        x: Key of the horizontal axis; `None` for bars.
     """
 
     kind: Literal["bar", "line", "scatter"]
     title: str
-    y: str
-    x: str | None = None
+    y: str  # key of the vertical axis
+    x: str | None = None  # `None` for bars
 
 
 @dataclass(frozen=True)
@@ -34,19 +28,14 @@ class Section:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """One view of a project's runs.
+    """One view of a project's runs; an existing view of the same name is updated.
 
-    Args:
-        name: Identifies the view; an existing one of this name is updated.
-        filters: Key -> value of the runs that are shown.
-        groups: Keys that tell cells apart; runs that agree in all of them, and so differ in their
-            seeds alone, are shown as their mean.
-        sections: From top to bottom.
+    Runs that agree in all `groups`, and so differ in their seeds alone, are shown as their mean.
     """
 
     name: str
-    filters: dict[str, str]
-    groups: tuple[str, ...]
+    filters: dict[str, str]  # key -> value of the runs that are shown
+    groups: tuple[str, ...]  # keys that tell cells apart
     sections: tuple[Section, ...]
 
     @property

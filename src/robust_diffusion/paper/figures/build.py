@@ -28,18 +28,11 @@ IN_NAME = frozenset(["dataset", "fidelity", "seed", "scale"])
 
 @dataclass(frozen=True)
 class Options:
-    """Options of drawing.
+    """Options of drawing."""
 
-    Args:
-        layer: Index of the layer, negative from the end; see `observe.LAST_HIDDEN`.
-        perplexity: Of t-SNE, above 0.
-        max_nodes: Of a larger graph so many nodes are drawn, chosen at random; at least 4.
-        weights: Weights by which edges are drawn.
-    """
-
-    layer: int = LAST_HIDDEN
-    perplexity: float = 30.0
-    max_nodes: int = 3000
+    layer: int = LAST_HIDDEN  # negative from the end
+    perplexity: float = 30.0  # of t-SNE, above 0
+    max_nodes: int = 3000  # at least 4; drawn at random from a larger graph
     weights: Weights = "attention"
 
     def __post_init__(self) -> None:
@@ -59,17 +52,7 @@ class BuiltFigure:
 def build_figure(
     spec: FigureSpec, overrides: Sequence[str], options: Options | None = None
 ) -> BuiltFigure:
-    """Build a figure.
-
-    Args:
-        spec: The figure.
-        overrides: The user's overrides, as on the command line of a run.
-        options: Options of drawing.
-
-    Raises:
-        RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
-        HydraException: An override that does not fit.
-    """
+    """Build a figure under the overrides of a run, as on its command line."""
     options = options or Options()
     # All composed first, so that a mistyped option of the last panel costs no training.
     cells = _composed(spec, overrides)
@@ -129,7 +112,10 @@ def _panel(
         "carried": edge_statistics(seen.carried.numpy(), src, dst, label),
         "attention": edge_statistics(seen.attention.numpy(), src, dst, label),
     }
-    nodes = _drawn_nodes(len(label), options.max_nodes, seed)
+    nodes = np.arange(len(label))
+    if len(nodes) > options.max_nodes:
+        generator = np.random.default_rng(seed)
+        nodes = np.sort(generator.choice(len(nodes), options.max_nodes, replace=False))
     ends, weight = _drawn_edges(seen, options.weights, nodes)
     panel = Panel(
         title=title,
@@ -154,12 +140,6 @@ def _panel(
         "statistics": {kind: asdict(found) for kind, found in statistics.items()},
     }
     return panel, about
-
-
-def _drawn_nodes(num_nodes: int, most: int, seed: int) -> Int[ndarray, " k"]:
-    if num_nodes <= most:
-        return np.arange(num_nodes)
-    return np.sort(np.random.default_rng(seed).choice(num_nodes, most, replace=False))
 
 
 def _drawn_edges(

@@ -14,17 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy import ndarray
 
-COLOURS = (
-    "#cc6677",
-    "#332288",
-    "#ddcc77",
-    "#117733",
-    "#88ccee",
-    "#882255",
-    "#44aa99",
-    "#999933",
-    "#aa4499",
-)
+COLOURS: tuple[str, ...] = ("#cc6677", "#332288", "#ddcc77", "#117733", "#88ccee")
+COLOURS += ("#882255", "#44aa99", "#999933", "#aa4499")
 """Paul Tol's muted scheme: told apart by any colour vision, and none is grey as edges are."""
 
 MARKERS = ("o", "^", "s")
@@ -42,7 +33,6 @@ STYLE: dict[Any, object] = {
     "svg.hashsalt": "robust_diffusion",  # ids of an SVG's parts, the same each time
     "pdf.fonttype": 42,
 }
-
 
 SIZE, GAP, MARGIN = 2.45, 0.1, 0.08
 TOP, BOTTOM, RIGHT = 0.27, 0.62, 0.62
@@ -65,12 +55,8 @@ def draw_panels(panels: Sequence[Panel], weight_name: str, *, warning: str = "")
     """Panels in a row, with one scale of darkness and one legend for all.
 
     An edge is as dark as the share of all edges, of all panels, that weigh less: equal weights are
-    equally dark in every panel, and no few large weights leave the others white.
-
-    Args:
-        panels: At least one; all of the same classes.
-        weight_name: Title of the colour bar.
-        warning: Stands in a corner, in red.
+    equally dark in every panel, and no few large weights leave the others white. The warning stands
+    in a corner, in red.
     """
     with rc_context(STYLE):
         width = MARGIN + len(panels) * (SIZE + GAP) + RIGHT
@@ -152,12 +138,11 @@ def _colour_bar(place: Axes, ordered: Float[ndarray, " _"], name: str) -> None:
 
 
 def _legend(figure: Figure, classes: Sequence[int]) -> None:
-    handles = []
-    for index, value in enumerate(classes):
-        colour, marker = _look(index)
-        handles.append(
-            Line2D([], [], linestyle="", marker=marker, color=colour, markersize=4.5, label=value)
-        )
+    looks = [(value, *_look(index)) for index, value in enumerate(classes)]
+    handles = [
+        Line2D([], [], linestyle="", marker=marker, color=colour, markersize=4.5, label=value)
+        for value, colour, marker in looks
+    ]
     figure.legend(
         handles=handles,
         title="class",

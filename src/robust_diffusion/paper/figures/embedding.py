@@ -14,20 +14,11 @@ MIN_NODES = 4
 def tsne(z: Float[ndarray, "n d"], *, seed: int, perplexity: float = 30.0) -> Float[ndarray, "n 2"]:
     """t-SNE of the representations, the same for the same input and seed.
 
-    Started from the principal components, so that the large-scale layout has a meaning.
+    Started from the principal components, so that the large-scale layout has a meaning. Positions
+    are centred, the larger of the two extents from -1 to 1. The perplexity, the effective number of
+    neighbours, is above 0; it is lowered where there are too few nodes.
 
     Reference: van der Maaten and Hinton 2008; Kobak and Berens 2019, arXiv:1902.07023 (start).
-
-    Args:
-        z: One row per node.
-        seed: Seed of the approximation.
-        perplexity: Effective number of neighbours, above 0; lowered where there are too few nodes.
-
-    Returns:
-        Centred positions, the larger of the two extents from -1 to 1.
-
-    Raises:
-        ConfigError: The perplexity is out of range.
     """
     n = len(z)
     wanted = check_number("--perplexity", perplexity, above=0)

@@ -23,11 +23,7 @@ FORMATS: Mapping[str, dict[str, Any]] = {
 def write_figure(
     figure: Figure, directory: str | Path, stem: str, description: Mapping[str, Any]
 ) -> list[Path]:
-    """Write a figure in every format, and its description to `<stem>.json`.
-
-    Raises:
-        ConfigError: The folder cannot be written.
-    """
+    """Write a figure in every format, and its description to `<stem>.json`."""
     contents = {f"{stem}.{form}": render(figure, form) for form in FORMATS}
     about = {**description, "files": {form: f"{stem}.{form}" for form in FORMATS}}
     text = json.dumps(about, indent=2, sort_keys=True, allow_nan=False)

@@ -23,24 +23,14 @@ paper's figures are about the attention between representations, those of the la
 
 @dataclass(frozen=True)
 class Observation:
-    """One layer's state after diffusion, and its edges without self-loops.
+    """One layer's state after diffusion, and its edges without self-loops."""
 
-    Args:
-        z: The state at the end of the diffusion, before ReLU and dropout.
-        src: Source of each edge.
-        dst: Destination of each edge.
-        carried: Weight with which the flow carries features along each edge, at that state.
-        attention: Attention A(Z) of each edge, before any modulation; for a flow without
-            attention the weights themselves.
-        layer: Number of the layer, from 0.
-    """
-
-    z: Float[Tensor, "n d"]
+    z: Float[Tensor, "n d"]  # end of the diffusion, before ReLU and dropout
     src: Int[Tensor, " e"]
     dst: Int[Tensor, " e"]
-    carried: Float[Tensor, " e"]
-    attention: Float[Tensor, " e"]
-    layer: int
+    carried: Float[Tensor, " e"]  # weight with which the flow carries features, at that state
+    attention: Float[Tensor, " e"]  # A(Z) before any modulation; the weights where there is none
+    layer: int  # counted from 0
 
 
 def observe(
@@ -50,16 +40,9 @@ def observe(
     *,
     layer: int = LAST_HIDDEN,
 ) -> Observation:
-    """Observe one layer of a trained model on a graph.
+    """Observe one layer of a trained stack of graph neural PDEs; leaves it in eval mode.
 
-    Args:
-        model: Stacked graph neural PDEs; put in eval mode.
-        x: Node features.
-        edge_index: Source and destination of each edge.
-        layer: Index of the layer, negative from the end; of a model with one layer, -2 is that one.
-
-    Raises:
-        ConfigError: The model has no flow, no such layer, or does not diffuse.
+    The layer counts from the end where negative; of a model with one layer, -2 is that one.
     """
     layers = getattr(model, "layers", None)
     if not isinstance(layers, nn.ModuleList) or not isinstance(layers[0], PDELayer):
@@ -74,7 +57,7 @@ def observe(
     states: list[Tensor] = []
     # The flow's own argument, since a guard may have pruned it and a flow may have prepared it.
     handles = [
-        flow.register_forward_hook(lambda _, arguments, __: graphs.append(arguments[2])),
+        flow.register_forward_hook(lambda *seen: graphs.append(seen[2]["graph"]), with_kwargs=True),
         watched.register_forward_hook(lambda _, __, output: states.append(output[0])),
     ]
     try:
@@ -95,7 +78,6 @@ def observe(
 def _number(layer: int, num_layers: int) -> int:
     if num_layers == 1 and layer == LAST_HIDDEN:
         return 0
-    number = layer + num_layers if layer < 0 else layer
     if not check_whole("--layer", layer, at_least=-num_layers) < num_layers:
         raise ConfigError(f"--layer {layer}: the model has {num_layers} layers, counted from 0")
-    return number
+    return layer % num_layers

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from robust_diffusion.checks import check_choice
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import MODELS
 
@@ -28,22 +27,13 @@ SAME_SCALE = (
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """One figure.
+    """One figure."""
 
-    Args:
-        name: On the command line.
-        label: In the paper's source.
-        caption: Text of the caption.
-        panels: Title of each panel, from left to right, and the override that sets it apart.
-        note: Statistic below each panel: the mean weight between and within classes, or the
-            evenness of the weights that arrive at a node.
-    """
-
-    name: str
-    label: str
+    name: str  # on the command line
+    label: str  # in the paper's source
     caption: str
-    panels: tuple[tuple[str, str], ...]
-    note: Note
+    panels: tuple[tuple[str, str], ...]  # title and override of each, from left to right
+    note: Note  # statistic below each panel
 
 
 def _flow(name: str) -> tuple[str, str]:
@@ -75,16 +65,10 @@ FIGURES = {
 
 
 def panel_overrides(figure: FigureSpec, given: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """All overrides of each panel, by its title.
+    """All overrides of each panel, by its title, from those the user gave.
 
-    `flow=a,b,c` replaces the panels of a figure that shows one per flow.
-
-    Args:
-        figure: The figure.
-        given: The user's overrides.
-
-    Raises:
-        ConfigError: An override without a value, or one that differs between the panels.
+    `flow=a,b,c` replaces the panels of a figure that shows one per flow. An option that differs
+    between the panels is refused.
     """
     for override in given:
         if "=" not in override:
@@ -101,15 +85,6 @@ def panel_overrides(figure: FigureSpec, given: Sequence[str]) -> dict[str, tuple
             raise ConfigError(f"{_key(own)}: is what figure {figure.name} compares; drop it")
     default = () if _key(DATASET) in keys else (DATASET,)
     return {title: (*default, own, *rest) for title, own in panels}
-
-
-def figure_spec(name: str) -> FigureSpec:
-    """A figure by its name.
-
-    Raises:
-        ConfigError: There is none of that name.
-    """
-    return FIGURES[check_choice("figure", name, FIGURES)]
 
 
 def _key(override: str) -> str:

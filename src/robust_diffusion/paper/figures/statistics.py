@@ -10,30 +10,16 @@ from scipy.stats import rankdata
 
 @dataclass(frozen=True)
 class EdgeStatistics:
-    """Weights of a layer's edges inside classes (intra) and between them (inter).
+    """Weights of a layer's edges inside classes (intra) and between them (inter)."""
 
-    Args:
-        intra_edges: Number of directed edges inside a class, self-loops aside.
-        inter_edges: Number of directed edges between classes.
-        intra_mean: Mean weight of the former.
-        inter_mean: Mean weight of the latter.
-        inter_share: Share of all weight on edges between classes, in 0..1.
-        inter_preference: Mean over edges between classes of the edge's weight over the mean
-            weight arriving at the same node; 1 where a node makes no difference.
-        inter_above_intra: Probability that an edge between classes outweighs one inside a class,
-            ties half; 0.5 where weights are unrelated to classes.
-        evenness: Mean over nodes with two neighbours or more of the entropy of the weights that
-            arrive, over its largest value; 1 where all weigh the same.
-    """
-
-    intra_edges: int
+    intra_edges: int  # directed, self-loops aside
     inter_edges: int
     intra_mean: float | None
     inter_mean: float | None
-    inter_share: float | None
-    inter_preference: float | None
-    inter_above_intra: float | None
-    evenness: float | None
+    inter_share: float | None  # of all weight, in 0..1
+    inter_preference: float | None  # mean of weight / mean weight at its node; 1 if unrelated
+    inter_above_intra: float | None  # probability, ties half; 0.5 if unrelated to classes
+    evenness: float | None  # entropy at a node / its largest value; 1 if all weigh the same
 
 
 def edge_statistics(
@@ -42,13 +28,9 @@ def edge_statistics(
     dst: Int[ndarray, " e"],
     label: Int[ndarray, " n"],
 ) -> EdgeStatistics:
-    """Statistics of the weights of directed edges; `None` where there are no such edges.
+    """Statistics of directed edges with weights of at least 0, none of them a self-loop.
 
-    Args:
-        weight: At least 0.
-        src: Source of each edge.
-        dst: Destination of each edge; no self-loops.
-        label: Class of each node.
+    `None` where there are no edges of a kind.
     """
     weight = weight.astype(np.float64)
     inter = label[src] != label[dst]

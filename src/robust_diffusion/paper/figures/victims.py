@@ -36,11 +36,7 @@ class FigureCell:
 
 
 def compose_cell(overrides: Sequence[str]) -> FigureCell:
-    """Compose the configuration of one cell from the overrides of a run.
-
-    Raises:
-        HydraException: An override that does not fit.
-    """
+    """Compose the configuration of one cell from the overrides of a run."""
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         cfg = compose("config", [*overrides, "logger=none"], return_hydra_config=True)
     choices = OmegaConf.to_container(cfg.hydra.runtime.choices)
@@ -54,15 +50,7 @@ def compose_cell(overrides: Sequence[str]) -> FigureCell:
 
 
 def train_cell(cell: FigureCell, description: str) -> tuple[TrainedModel, GraphDataModule]:
-    """The victim of a cell, from the store if it was trained before, and its graph.
-
-    Args:
-        cell: Its configuration.
-        description: Name of the model in progress bar and log.
-
-    Raises:
-        RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
-    """
+    """The victim of a cell, from the store if it was trained before, and its graph."""
     cfg = cell.cfg
     torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
     set_up_arithmetic()
@@ -74,12 +62,7 @@ def train_cell(cell: FigureCell, description: str) -> tuple[TrainedModel, GraphD
     with TemporaryDirectory() as checkpoints:
         store = ArtifactStore(cfg.paths.store, refresh=cfg.force)
         train = ModelTraining(datamodule, store, cfg.seed, Path(checkpoints))
-        trained = train(
-            "victim",
-            model,
-            fit,
-            # The key under which a table's cell keeps the same victim.
-            {"model": hashed["model"], "fit": hashed["training"]},
-            description=description,
-        )
+        # The key under which a table's cell keeps the same victim.
+        key = {"model": hashed["model"], "fit": hashed["training"]}
+        trained = train("victim", model, fit, key, description=description)
     return trained, datamodule

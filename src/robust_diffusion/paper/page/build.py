@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.page.charts.bars import LEGEND, flow_bars
@@ -20,6 +18,7 @@ from robust_diffusion.paper.page.sections import cell_id, sections
 from robust_diffusion.paper.page.switches import switches
 from robust_diffusion.paper.page.verdicts import judge_all
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
+from robust_diffusion.paper.render_html import ENVIRONMENT
 from robust_diffusion.results.cells import RecordSet
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -35,31 +34,16 @@ def render_page(
 ) -> str:
     """The report as one HTML file that loads nothing.
 
-    The same records and figures give the same page, byte by byte.
-
-    Args:
-        records: Of any experiments, in the order in which they were appended.
-        scale: Scale of the runs that count: full or smoke.
-        fidelity: Variant of the paper that counts: paper or released.
-        figures: Folder of figures that were drawn before.
-        tables: Result of `build_tables` for the same records, if that is at hand.
+    The same records, in the order in which they were appended, and the same folder of figures give
+    the same page, byte by byte. `tables` are those of `build_tables`, if they are at hand.
     """
     counted = RecordSet.of(records, scale=scale, fidelity=fidelity)
     if tables is None:
         tables = build_tables(counted)
     shown = sections(list(tables.values()))
     agreeing = agreement(list(tables.values()))
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        # Records hold foreign text, wherever it ends up.
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
-    return environment.get_template("page.html.jinja").render(
+    return ENVIRONMENT.get_template("page.html.jinja").render(
         style=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
         script=script,
         # No other script runs, wherever it came from.

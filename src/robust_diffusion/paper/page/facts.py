@@ -10,10 +10,7 @@ from robust_diffusion.evaluation.records import Record, latest_by_cell
 def gather(records: Sequence[Record], *, scale: str, fidelity: str) -> dict[str, Any]:
     """Provenance of the page of one scale and fidelity, as its header shows it.
 
-    Returns:
-        `records`: all, repetitions included; `finished` and `failed`: cells of this page; `others`:
-        options of other pages and their cells; `codes`, `revisions`, `processors`: cells of each;
-        `packages`: names and versions; `newest`: date of the newest record.
+    Records are counted with repetitions; all else by cell, `others` those of other pages.
     """
     shown: list[Record] = []
     others: Counter[str] = Counter()

@@ -13,15 +13,10 @@ NUMBERS = {"mean within classes": "intra_mean", "between": "inter_mean", "evenne
 
 
 def load_pictures(folder: Path) -> list[dict[str, Any]]:
-    """Every SVG of a folder, with the description in the JSON beside it.
+    """Every SVG of a folder, with the description in the JSON beside it; none without the folder.
 
-    Args:
-        folder: Folder of figures; an absent one has none.
-
-    Returns:
-        Per picture its `id`, `title`, `caption`, `facts` (the options it was drawn under), `smoke`,
-        `statistics`, and `source`, a data URI: as an image it can neither run scripts nor load
-        anything, whoever drew it.
+    The source of a picture is a data URI: as an image it can neither run scripts nor load anything,
+    whoever drew it.
     """
     return [_picture(path, i) for i, path in enumerate(sorted(folder.glob("*.svg")), start=1)]
 

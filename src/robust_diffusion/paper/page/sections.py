@@ -15,27 +15,16 @@ WITHOUT_LAYOUT = {
 
 @dataclass(frozen=True)
 class Section:
-    """A table on the page.
-
-    Args:
-        number: Number of the table.
-        label: The table's in the paper's source.
-        id: Anchor on the page.
-        caption: The paper's.
-        fragment: The table as HTML; empty where records cannot fill it.
-        states: Number of entries in each state.
-        outside: Number of entries outside the tolerance around the published value.
-        configured: True for a table of budgets, whose numbers are configured, not measured.
-    """
+    """A table on the page."""
 
     number: int
     label: str
-    id: str
+    id: str  # anchor on the page
     caption: str
-    fragment: str = ""
-    states: tuple[tuple[str, int], ...] = ()
-    outside: int = 0
-    configured: bool = False
+    fragment: str = ""  # HTML; empty where records cannot fill it
+    states: tuple[tuple[str, int], ...] = ()  # number of entries in each state
+    outside: int = 0  # number of entries outside the tolerance
+    configured: bool = False  # a table of budgets: numbers are configured, not measured
 
     @property
     def measured(self) -> int:
@@ -89,7 +78,7 @@ def _section(table: PaperTable) -> Section:
         id=figure_id(table),
         caption=table.layout.caption,
         fragment=embed(table),
-        states=tuple(table.header.states.items()),
+        states=tuple(table.states.items()),
         outside=0 if configured else sum(entry.outside_tolerance for _, _, entry in table),
         configured=configured,
     )

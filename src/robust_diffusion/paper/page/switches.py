@@ -14,9 +14,7 @@ CHANGE = "change in "
 def switches(records: Sequence[Record], *, scale: str) -> dict[str, Any]:
     """The settings of both variants, each after the one that it departs from.
 
-    Returns:
-        `columns`: headings of the test graphs; `rows`: a setting's `name`, number of `seeds`,
-        `cells` of accuracy and change per test graph, and `base` if it departs from none.
+    A row with `base` departs from none; its cells are accuracy and change per test graph.
     """
     frame = compare(records, EXPERIMENT, scale=scale)
     graphs = [name for name in frame.columns if not name.startswith(("setting", "seeds", CHANGE))]

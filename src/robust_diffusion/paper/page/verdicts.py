@@ -6,10 +6,10 @@ from typing import Any
 from robust_diffusion.paper.claims import (
     Claims,
     Judgement,
-    PublishedEvidence,
-    RecordedEvidence,
     judge,
     load_claims,
+    published_evidence,
+    recorded_evidence,
 )
 from robust_diffusion.paper.claims.show import as_frame, describe_effect
 from robust_diffusion.results.cells import RecordSet
@@ -29,14 +29,9 @@ FACTS = {
 
 
 def judge_all(records: RecordSet) -> dict[str, Any]:
-    """Judge every claim by the records that count.
-
-    Returns:
-        `alpha`: level of the tests; `groups`: claims by verdict; `elsewhere`: quotes that records
-        cannot decide, and where they are discussed.
-    """
+    """Judge every claim by the records that count, and group them by verdict."""
     claims, published = _by_the_paper()
-    evidence = RecordedEvidence(records)
+    evidence = recorded_evidence(records)
     judged = [judge(claim, evidence, claims) for claim in claims.claims.values()]
     rows = as_frame(judged, published).to_dict("records")
     shown = [_shown(judgement, row) for judgement, row in zip(judged, rows, strict=True)]
@@ -50,7 +45,7 @@ def judge_all(records: RecordSet) -> dict[str, Any]:
 @cache
 def _by_the_paper() -> tuple[Claims, tuple[Judgement, ...]]:
     """The claims, judged by the paper's own numbers; neither changes."""
-    claims, evidence = load_claims(), PublishedEvidence()
+    claims, evidence = load_claims(), published_evidence
     return claims, tuple(judge(claim, evidence, claims) for claim in claims.claims.values())
 
 

@@ -34,9 +34,6 @@ def test_a_logarithmic_axis_holds_all_values(values: list[float]) -> None:
     assert all(axis.low <= tick <= axis.high for tick in axis.ticks)
 
 
-def test_a_logarithmic_axis_has_round_ticks() -> None:
+def test_ticks_are_round_and_a_single_value_central() -> None:
     assert log_axis([12, 70], start=0, end=1).ticks == (10, 20, 50, 100)
-
-
-def test_a_single_value_is_in_the_middle() -> None:
     assert Axis(50, 50, 0, 10, (50.0,))(50) == 5

@@ -4,8 +4,9 @@ from xml.etree.ElementTree import Element, fromstring
 import pytest
 
 from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.paper.page.charts.axis import BASE, TOP
 from robust_diffusion.paper.page.charts.bars import flow_bars
-from robust_diffusion.paper.page.charts.chart import BASE, TOP, ChartGroup
+from robust_diffusion.paper.page.charts.chart import ChartGroup
 from robust_diffusion.paper.page.charts.curves import budget_curves
 from robust_diffusion.paper.page.charts.period import period_curves
 from robust_diffusion.paper.page.charts.scatter import evaluation_scatter, time_scatter
@@ -66,17 +67,11 @@ def test_there_is_a_curve_per_model(number: int, panels: int, lines: int) -> Non
 
 
 def test_a_curve_goes_down_where_accuracy_does() -> None:
+    limits = ("max_injected_nodes", "max_edges_per_injected_node")
+    options = {"experiment": "table-9", "attacks": ("speit", "tdgia")}
     records = [
-        finished(
-            0.8,
-            0.8 - nodes / 500,
-            experiment="table-9",
-            attacks=("speit", "tdgia"),
-            settings={
-                "budget": {"max_injected_nodes": nodes, "max_edges_per_injected_node": nodes}
-            },
-        )
-        for nodes in (200, 50, 150)
+        finished(0.8, 0.8 - n / 500, settings={"budget": dict.fromkeys(limits, n)}, **options)
+        for n in (200, 50, 150)
     ]
     chart = budget_curves(table(9, records))[0]
     (line,) = parse(chart.svg).findall(".//polyline")
@@ -89,21 +84,14 @@ def test_a_curve_goes_down_where_accuracy_does() -> None:
 
 def test_points_are_train_time_and_worst_accuracy() -> None:
     records = [
-        record | {"seconds": {"train": time}}
-        for record, time in zip(
-            [finished(0.8, {"speit": 0.4, "tdgia": 0.6}, seed=s) for s in range(2)],
-            (10.0, 30.0),
-            strict=True,
-        )
+        finished(0.8, {"speit": 0.4, "tdgia": 0.6}, seed=seed) | {"seconds": {"train": time}}
+        for seed, time in enumerate((10.0, 30.0))
     ]
     (cora, *_) = time_scatter([table(3, records)])
     assert "Beltrami: 20, 40.0 %" in (cora.svg or "")
     assert "3 not run" in cora.note
-
-
-def test_without_a_time_there_is_no_point() -> None:
-    panels = time_scatter([table(3, seeds([0.5, 0.6]))])
-    assert [panel.svg for panel in panels] == [None] * 3
+    without = time_scatter([table(3, seeds([0.5, 0.6]))])
+    assert [panel.svg for panel in without] == [None] * 3
 
 
 def test_solvers_are_told_apart_by_their_evaluations() -> None:
@@ -113,20 +101,16 @@ def test_solvers_are_told_apart_by_their_evaluations() -> None:
         assert name in named
 
 
-def test_a_network_without_a_period_is_a_point() -> None:
-    options = {"model": "mlp", "flow": None, "experiment": "t-end", "attacks": ("speit",)}
-    mlp = [finished(0.60, 0.59, seed=seed, **options) for seed in (0, 1)]
-    (chart,) = period_curves(RecordSet.of([*RECORDS, *mlp], fidelity="paper"))
-    assert "MLP: 60.0 / 59.0" in chart.svg
-
-
 def test_a_point_counts_each_seed_once() -> None:
     short = {"training": {"max_epochs": 5}}
     options = {"experiment": "t-end", "attacks": ("speit",)}
     look = [finished(0.1, 0.1, seed=s, settings=short, **options) for s in range(3)]
     runs = [finished(0.8, 0.6, seed=s, **options) for s in (0, 0, 1)]
-    guard = [finished(0.5, 0.4, model="beltrami_guard", **options)]
-    (chart,) = period_curves(RecordSet.of([*look, *runs, *guard], fidelity="paper"))
+    # A network without a period is a single point.
+    alone = [finished(0.5, 0.4, model="beltrami_guard", **options)]
+    alone += [finished(0.6, 0.59, model="mlp", flow=None, **options)]
+    (chart,) = period_curves(RecordSet.of([*look, *runs, *alone], fidelity="paper"))
+    assert "MLP: 60.0 / 59.0" in chart.svg
     assert "Beltrami: 80.0 / 60.0" in chart.svg
     assert "BeltramiGuard: 50.0 / 40.0" in chart.svg
     assert "seeds: 2" in chart.svg

@@ -6,11 +6,8 @@ from hypothesis import strategies as st
 from robust_diffusion.paper.page.charts.labels import Labels, spread_out
 
 
-def test_a_label_prefers_the_right() -> None:
+def test_a_label_prefers_the_right_and_stays_inside() -> None:
     assert Labels(0, 300, 0, 200).place("Heat", 100, 100) == (109, 104, False)
-
-
-def test_a_label_stays_inside() -> None:
     left, _, far = Labels(0, 300, 0, 200).place("Beltrami", 290, 100)
     assert left < 240
     assert not far

@@ -4,6 +4,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+WIDTH, HEIGHT = 380, 292
+LEFT, TOP = 36, 28
+BASE = HEIGHT - 44
+"""Edges of the plot; the right one is each chart's own, and BASE is where x axes lie."""
+
 STEPS = (1, 2, 5)
 """Round numbers, times powers of ten."""
 
@@ -59,6 +64,11 @@ def linear_axis(
     # Products of a whole number, since sums of 0.1 are not round.
     ticks = tuple(round(step * i, 9) for i in range(first, last + 1))
     return Axis(ticks[0], ticks[-1], start, end, ticks)
+
+
+def percent_axis(values: Iterable[float]) -> Axis:
+    """Vertical axis of percentages, as long as the values need."""
+    return linear_axis(values, start=BASE, end=TOP, at_least=0, at_most=100)
 
 
 def log_axis(values: Iterable[float], *, start: float, end: float) -> Axis:

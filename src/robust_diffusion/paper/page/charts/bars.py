@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from robust_diffusion.paper.axes import label_of
-from robust_diffusion.paper.page.charts.axis import Axis
-from robust_diffusion.paper.page.charts.chart import BASE, LEFT, TOP, WIDTH, Chart, Panel, by_axes
+from robust_diffusion.paper.page.charts.axis import BASE, LEFT, TOP, WIDTH, Axis
+from robust_diffusion.paper.page.charts.chart import Chart, Panel, by_axes
 from robust_diffusion.paper.page.charts.svg import add, line, text
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.wording import difference
@@ -49,19 +49,14 @@ def _chart(table: PaperTable, dataset: str, entries: Sequence[Entry]) -> Panel:
     for i, (model, own) in enumerate(groups.items()):
         start, each = LEFT + (i + 0.1) * width, 0.8 * width / len(own)
         for k, entry in enumerate(own):
-            _draw_bar(
-                chart, entry, model, start + k * each + 1, each - 2, published=not table.smoke
-            )
+            left, published = start + k * each + 1, not table.smoke
+            _draw_bar(chart, entry, model, left, each - 2, published=published)
         for k, part in enumerate(_wrapped(model)):
             middle = LEFT + (i + 0.5) * width
             text(chart.root, middle, BASE + 16 + 13 * k, part, anchor="middle", class_="tick")
     line(chart.root, LEFT, BASE, RIGHT, BASE, "axis")
-    missing = [
-        f"{model} {label_of('attack', entry.graph)}"
-        for model, own in groups.items()
-        for entry in own
-        if entry.mean is None
-    ]
+    absent = [(model, e.graph) for model, own in groups.items() for e in own if e.mean is None]
+    missing = [f"{model} {label_of('attack', graph)}" for model, graph in absent]
     return chart.panel(title, f"no number: {', '.join(missing)}" if missing else "")
 
 

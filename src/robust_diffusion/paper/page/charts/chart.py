@@ -4,14 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element, tostring
 
-from robust_diffusion.paper.page.charts.axis import Axis, linear_axis
+from robust_diffusion.paper.page.charts.axis import BASE, HEIGHT, LEFT, WIDTH, Axis
 from robust_diffusion.paper.page.charts.svg import add, line, text, whisker
 from robust_diffusion.results.entry import Entry
-
-WIDTH, HEIGHT = 380, 292
-LEFT, TOP = 36, 28
-BASE = HEIGHT - 44
-"""Edges of the plot; the right one is each chart's own, and BASE is where x axes lie."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +47,8 @@ class ChartGroup:
 class Chart:
     """An SVG chart with a vertical axis.
 
-    Args:
-        identity: Prefix of its ids, unique on the page.
-        title: Accessible title.
-        description: Its numbers as text, for screen readers.
-        y: Vertical axis.
-        y_label: Name of the vertical axis, with the unit.
-        right: Right edge of the plot.
+    The identity, a prefix of its ids, is unique on the page; the description holds the chart's
+    numbers as text, for screen readers.
     """
 
     def __init__(
@@ -99,11 +89,6 @@ class Chart:
     def panel(self, title: str, note: str = "") -> Panel:
         """Finish the chart."""
         return Panel(title, tostring(self.root, encoding="unicode"), note)
-
-
-def percent_axis(values: Iterable[float]) -> Axis:
-    """Vertical axis of percentages, as long as the values need."""
-    return linear_axis(values, start=BASE, end=TOP, at_least=0, at_most=100)
 
 
 def by_axes(entries: Iterable[Entry], *axes: str) -> dict[tuple[str, ...], list[Entry]]:

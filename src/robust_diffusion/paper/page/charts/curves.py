@@ -3,17 +3,8 @@
 from collections.abc import Sequence
 
 from robust_diffusion.paper.axes import label_of
-from robust_diffusion.paper.page.charts.axis import Axis
-from robust_diffusion.paper.page.charts.chart import (
-    BASE,
-    LEFT,
-    TOP,
-    WIDTH,
-    Chart,
-    Panel,
-    by_axes,
-    percent_axis,
-)
+from robust_diffusion.paper.page.charts.axis import BASE, LEFT, TOP, WIDTH, Axis, percent_axis
+from robust_diffusion.paper.page.charts.chart import Chart, Panel, by_axes
 from robust_diffusion.paper.page.charts.labels import spread_out
 from robust_diffusion.paper.page.charts.svg import add, line, marker, polyline, text
 from robust_diffusion.paper.paper_table import PaperTable
@@ -28,12 +19,8 @@ DODGE = 2.2
 def budget_curves(table: PaperTable) -> list[Panel]:
     """Charts of a table with the axes `dataset`, `attack`, `injected` and `model`."""
     every = [entry for _, _, entry in table]
-    reached = [
-        entry.mean + side * (entry.std or 0)
-        for entry in every
-        if entry.mean is not None
-        for side in (-1, 1)
-    ]
+    known = [(entry.mean, entry.std or 0) for entry in every if entry.mean is not None]
+    reached = [mean + side * std for mean, std in known for side in (-1, 1)]
     # One scale for all charts of a table, so that they can be compared.
     y = percent_axis(reached) if reached else None
     return [
@@ -88,9 +75,8 @@ def _draw_curve(
     """Draw the curve of one model, and return its last point."""
     group = add(chart.root, "g", class_=f"s{series} line" + (" main" if series == 0 else ""))
     means = [entry.mean or 0.0 for entry in entries]
-    places = [
-        (x(_budget(e)) + shift, chart.y(mean)) for e, mean in zip(entries, means, strict=True)
-    ]
+    budgets = [x(_budget(entry)) + shift for entry in entries]
+    places = list(zip(budgets, map(chart.y, means), strict=True))
     polyline(group, places)
     for entry, mean, place in zip(entries, means, places, strict=True):
         details = f"{model}, {_budget(entry)} nodes\n"

@@ -5,16 +5,15 @@ from statistics import fmean
 
 from robust_diffusion.evaluation.records import Record, is_timing
 from robust_diffusion.paper.axes import label_of
-from robust_diffusion.paper.page.charts.axis import linear_axis
-from robust_diffusion.paper.page.charts.chart import (
+from robust_diffusion.paper.page.charts.axis import (
     BASE,
     LEFT,
     TOP,
     WIDTH,
-    Chart,
-    Panel,
+    linear_axis,
     percent_axis,
 )
+from robust_diffusion.paper.page.charts.chart import Chart, Panel
 from robust_diffusion.paper.page.charts.labels import Labels
 from robust_diffusion.paper.page.charts.svg import add, marker, polyline, text
 from robust_diffusion.results.cells import CLEAN, Cell, RecordSet, select, value_at

@@ -1,26 +1,17 @@
 """Cost against robustness: seconds of training, or evaluations of the flow."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from robust_diffusion.paper.axes import SOLVERS, label_of
-from robust_diffusion.paper.page.charts.axis import log_axis
-from robust_diffusion.paper.page.charts.chart import (
-    BASE,
-    LEFT,
-    TOP,
-    WIDTH,
-    Chart,
-    Panel,
-    by_axes,
-    percent_axis,
-)
+from robust_diffusion.paper.page.charts.axis import BASE, LEFT, TOP, WIDTH, log_axis, percent_axis
+from robust_diffusion.paper.page.charts.chart import Chart, Panel, by_axes
 from robust_diffusion.paper.page.charts.labels import Labels
 from robust_diffusion.paper.page.charts.svg import MARKERS, add, line, marker, text
 from robust_diffusion.paper.paper_table import PaperTable
-from robust_diffusion.results.cells import CLEAN
-from robust_diffusion.results.entry import Entry, Run
+from robust_diffusion.results.cells import CLEAN, value_at
+from robust_diffusion.results.entry import Entry
 from robust_diffusion.results.numbers import spread
 
 RIGHT = WIDTH - 8
@@ -41,9 +32,8 @@ class Point:
 def time_scatter(tables: Sequence[PaperTable]) -> list[Panel]:
     """Training time against robust accuracy, a chart per dataset.
 
-    Args:
-        tables: With the axes `dataset`, `attack` and `model`, all under the datasets' own budgets;
-            a model of several tables is taken from the first that measured it.
+    Tables have the axes `dataset`, `attack` and `model`, all under the datasets' own budgets; a
+    model of several tables is taken from the first that measured it.
     """
     charts: dict[str, dict[str, Point | None]] = {}
     for table in tables:
@@ -51,11 +41,8 @@ def time_scatter(tables: Sequence[PaperTable]) -> list[Panel]:
         for (dataset, model), entries in groups.items():
             points = charts.setdefault(dataset, {})
             # One after the other, so that a model keeps the place and colour of its first table.
-            points[model] = points.get(model) or _point(
-                label_of("model", model),
-                entries,
-                lambda run: run.record.get("seconds", {}).get("train"),
-            )
+            own = _point(label_of("model", model), entries, "seconds.train")
+            points[model] = points.get(model) or own
     label = "training time [s], log scale"
     return [
         _chart(f"time-{dataset}", label_of("dataset", dataset), list(points.values()), label)
@@ -64,32 +51,26 @@ def time_scatter(tables: Sequence[PaperTable]) -> list[Panel]:
 
 
 def evaluation_scatter(table: PaperTable) -> list[Panel]:
-    """Evaluations of the flow against robust accuracy, per solver and step size.
-
-    Args:
-        table: With the axes `solver`, `tau` and `attack`.
-    """
+    """Evaluations of the flow against robust accuracy, for a table of `solver`, `tau`, `attack`."""
     groups = by_axes((entry for _, _, entry in table), "solver", "tau")
-    points = [
-        _point(
-            SOLVERS[solver] + ("" if tau == "-" else f" τ={tau}"),
-            entries,
-            lambda run: run.record.get("nfe"),
-        )
+    named = {
+        SOLVERS[solver] + ("" if tau == "-" else f" τ={tau}"): entries
         for (solver, tau), entries in groups.items()
-    ]
+    }
+    points = [_point(name, entries, "nfe") for name, entries in named.items()]
     title = f"{label_of('dataset', table.layout.fixed.keys['dataset'])}, Beltrami by solver"
     label = "evaluations of the flow in a forward pass, log scale"
     return [_chart(f"nfe-{table.layout.experiment}", title, points, label)]
 
 
-def _point(name: str, entries: Iterable[Entry], cost: Callable[[Run], object]) -> Point | None:
-    """The point of a model that was attacked and whose cost is known."""
+def _point(name: str, entries: Iterable[Entry], cost: str) -> Point | None:
+    """The point of a model that was attacked and whose cost, a path in records, is known."""
     attacked = [(e.mean, e) for e in entries if e.graph != CLEAN and e.mean is not None]
     if not attacked:
         return None
     mean, worst = min(attacked, key=lambda pair: pair[0])
-    costs = [found for run in worst.runs if isinstance(found := cost(run), int | float)]
+    costs = [value_at(run.record, cost) for run in worst.runs]
+    costs = [found for found in costs if isinstance(found, int | float)]
     if not costs or min(costs) <= 0:
         return None
     return Point(name, fmean(costs), mean, worst.std, worst.graph, worst.n)
