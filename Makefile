@@ -91,8 +91,8 @@ bench: $(STAMP) ## Measure speed and memory into benchmarks/results/ (20 minutes
 bench-check: $(STAMP) ## Measure the ratios of an epoch and compare them with those recorded
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py --only epoch,dopri5 --check $(ARGS)
 
-test: $(STAMP) ## Run the fast tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
+test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, with three cases of each
+	$(BIN)/python -m pytest -n 2 --dist loadfile --fast
 
 test-all: $(STAMP) ## Run every test that this machine can run
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -13,17 +13,11 @@ def degrees(n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_sizes(n: int) -> None:
+def test_every_node_is_in_exactly_one_part(n: int) -> None:
     splits = degree_split(degrees(n))
     assert [splits[name].size for name in TESTS] == [n // 10] * 3
     assert splits["train"].size == int(0.6 * n)
-    assert splits["val"].size == n - int(0.6 * n) - 3 * (n // 10)
     assert splits["val"].size > 0
-
-
-@pytest.mark.parametrize("n", SIZES)
-def test_every_node_is_in_exactly_one_part(n: int) -> None:
-    splits = degree_split(degrees(n))
     parts = np.concatenate([splits["train"], splits["val"], splits["test"]])
     assert sorted(parts) == list(range(n))
     assert sorted(np.concatenate([splits[name] for name in TESTS])) == splits["test"].tolist()
@@ -50,7 +44,7 @@ def test_lowest_and_highest_degrees_are_never_tested() -> None:
     assert drawn == set(range(10, 190))
 
 
-def test_ties_are_cut_in_the_order_of_the_nodes() -> None:
+def test_ties_are_cut_in_node_order() -> None:
     n = 1000
     degree = np.random.default_rng(0).integers(0, 4, n)
     rank = np.lexsort((np.arange(n), degree)).argsort()
@@ -60,25 +54,12 @@ def test_ties_are_cut_in_the_order_of_the_nodes() -> None:
         assert rank[splits[name]].max() < high
 
 
-def test_train_nodes_are_drawn_from_everywhere() -> None:
-    splits = degree_split(degrees(1000))
-    assert splits["val"].min() < 100
-    assert splits["train"].max() > 900
-
-
 def test_the_seed_decides() -> None:
     degree = degrees(100)
     first, again, other = (degree_split(degree, seed) for seed in (1, 1, 2))
     for name in first:
         assert np.array_equal(first[name], again[name])
         assert not np.array_equal(first[name], other[name])
-
-
-def test_the_integer_type_does_not_matter() -> None:
-    degree = degrees(100)
-    narrow = degree_split(degree.astype(np.int32))
-    for name, index in degree_split(degree).items():
-        assert np.array_equal(index, narrow[name])
 
 
 @pytest.mark.parametrize("n", [0, 1, 19])
@@ -92,9 +73,7 @@ FIXED = np.array([5, 1, 1, 2, 8, 3, 3, 3, 1, 0, 2, 2, 9, 4, 4, 1, 1, 6, 2, 7, 2,
 
 @pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64])
 @pytest.mark.parametrize(("seed", "expected"), [(0, "8885b61be2810fe4"), (1, "56563d3e8e607247")])
-def test_the_split_and_its_hash_are_the_same_on_every_platform(
-    dtype: type, seed: int, expected: str
-) -> None:
+def test_the_split_is_the_same_on_every_platform(dtype: type, seed: int, expected: str) -> None:
     assert split_hash(degree_split(FIXED.astype(dtype), seed)) == expected
 
 

@@ -16,20 +16,17 @@ def served(difficulty: str = "easy", **changes: object) -> GraphDataModule:
     return GraphDataModule(lambda: graph, name="ring", difficulty=difficulty)  # type: ignore[arg-type]
 
 
-def test_counts() -> None:
-    found = statistics(served())
-    assert (found.nodes, found.edges) == (NUM_NODES, len(EDGES))
-    assert (found.features, found.classes) == (3, 4)
-
-
 def test_the_range_is_that_of_the_normalised_features() -> None:
     raw = raw_graph()["features"].astype(np.float32).astype(float)
     normalised = 2 / math.pi * np.arctan((raw - raw.mean()) / raw.std())
     expected = (normalised.min(), normalised.max())
-    assert statistics(served()).feature_range == pytest.approx(expected, rel=1e-6)
+    found = statistics(served())
+    assert found.feature_range == pytest.approx(expected, rel=1e-6)
+    assert (found.nodes, found.edges) == (NUM_NODES, len(EDGES))
+    assert (found.features, found.classes) == (3, 4)
 
 
-def test_homophily_is_the_share_of_edges_inside_a_class() -> None:
+def test_homophily_is_the_share_inside_a_class() -> None:
     labels = np.arange(NUM_NODES) % 4
     labels[1] = 0  # so that edge 0-1 is inside a class
     inside = sum(labels[u] == labels[v] for u, v in EDGES)
@@ -39,7 +36,7 @@ def test_homophily_is_the_share_of_edges_inside_a_class() -> None:
 
 
 @pytest.mark.parametrize(("difficulty", "share"), [("easy", 1 / 3), ("full", 4 / 9)])
-def test_the_largest_class_is_that_of_the_target_nodes(difficulty: str, share: float) -> None:
+def test_the_largest_class_is_of_the_targets(difficulty: str, share: float) -> None:
     labels = np.arange(NUM_NODES) % 4
     labels[14] = 3  # of nodes 11 to 19, now four are of class 3
     assert (labels[splits()["test"]] == 3).sum() == 4

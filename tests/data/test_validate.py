@@ -98,7 +98,7 @@ def test_a_graph_without_edges_is_a_graph() -> None:
         pytest.param(symmetric(EDGES) * 0.5, "weights other than 1", id="weights"),
     ],
 )
-def test_what_can_be_mended_is_mended_with_a_warning(
+def test_minor_faults_are_mended_with_a_warning(
     adjacency: sp.csr_array, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = build_graph(**raw_graph(), where=WHERE)
@@ -132,6 +132,7 @@ BAD = {
     "labels fractional": (labels(1.5), "label 1.5"),
     "labels NaN": (labels(np.nan), "label nan"),
     "labels infinite": (labels(np.inf), "label inf"),
+    "labels of one class": ({"labels": np.zeros(N)}, "labels are all 0"),
     "labels text": ({"labels": np.full(N, "b")}, "<U1"),
     "labels one short": ({"labels": np.zeros(N - 1, int)}, "(19,)"),
     "labels one-hot": ({"labels": np.eye(N, dtype=int)}, "(20, 20)"),

@@ -24,80 +24,57 @@ from robust_diffusion.attacks import (
 )
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.errors import AttackError
+from robust_diffusion.evaluation.content import by_content
 from robust_diffusion.evaluation.threat import AttackedModel
-from robust_diffusion.evaluation.trained import code_hash
+from robust_diffusion.evaluation.trained import computed_by
 from robust_diffusion.hashes import tensor_hash
 from robust_diffusion.store import Artifact, ArtifactStore
 
 log = logging.getLogger(__name__)
 
 BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": RandomFlip()}
-"""What an attack of each kind has to beat: chance, with the same budget."""
+"""Chance with the same budget, which an attack of each kind has to beat."""
 
 
 @dataclass(frozen=True, eq=False)
 class AttackOutcome:
-    """One attack on one model.
-
-    Args:
-        graph: The attacked graph.
-        spent: What was used of the budget.
-        accuracy: Of the attacked model at the target nodes, in 0..1.
-        warnings: What is wrong with the attack, each in a line; none if nothing is.
-        seconds: Wall time of the attack, whenever that was.
-        path: Its entry in the store.
-        reused: It was in the store already.
-    """
+    """The result of one attack on one model; its time is that of whenever it was computed."""
 
     graph: PerturbedGraph
     spent: SpentBudget
-    accuracy: float
+    accuracy: float  # of the attacked model at the target nodes, in 0..1
     warnings: list[str]
     seconds: float
-    path: Path
+    path: Path  # of the entry in the store
     reused: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Attacker:
-    """Runs attacks on one graph with one budget from one seed, or takes them from the store.
+    """Runs attacks on one graph with one budget from one seed, or takes them from the store."""
 
-    Args:
-        graph: The clean graph, features normalised, with true classes.
-        target_nodes: Nodes under attack.
-        budget: What each attack may spend, resolved.
-        seed: Of every random choice.
-        store: Where perturbed graphs are kept.
-        knows_labels: The attacker is handed the true classes.
-        device: Where attacks run.
-    """
-
-    graph: Data
+    graph: Data  # clean, features normalised, with true classes
     target_nodes: Int[Tensor, " t"]
-    budget: Budget
+    budget: Budget  # resolved
     seed: int
     store: ArtifactStore
-    knows_labels: bool
+    knows_labels: bool  # the attacker is handed the true classes
     device: torch.device
 
     def __call__(
-        self, name: str, attack: Attack, attacked: AttackedModel, shaped_by: Mapping[str, Any]
+        self, name: str, attack: Attack, attacked: AttackedModel, cache_key: Mapping[str, Any]
     ) -> AttackOutcome:
-        """Perturb the graph, unless the store has it, and look at what came out.
+        """Perturb the graph, unless the store has it, and audit the result.
 
-        Args:
-            name: The attack's name, for the log.
-            attack: The attack.
-            attacked: The model that it runs on.
-            shaped_by: Configuration of the attack and of the attacked model.
+        The name is for the log, the key the configuration of the attack and the attacked model.
         """
         key = {
             "graph": self._fingerprint(),
             "attacked": attacked.state,
             "budget": asdict(self.budget),
             "seed": self.seed,
-            "code": code_hash(),
-            **shaped_by,
+            **computed_by(),
+            **by_content(cache_key),
         }
         artifact, reused = self.store.get_or_compute(
             "graph", key, lambda: self._perturb(attack, attacked)
@@ -202,14 +179,12 @@ class Attacker:
     def _predictions(
         self, attacked: AttackedModel, graph: PerturbedGraph | None = None
     ) -> Int[Tensor, " t"]:
-        x, edges = (
-            (self.graph.x, self.graph.edge_index) if graph is None else (graph.x, graph.edge_index)
-        )
-        assert x is not None
-        assert edges is not None
+        seen = self.graph if graph is None else graph
+        assert seen.x is not None
+        assert seen.edge_index is not None
         model = attacked.model.to(self.device)
         with torch.no_grad(), seeded(self.seed):
-            logits = model(x.to(self.device), edges.to(self.device)).cpu()
+            logits = model(seen.x.to(self.device), seen.edge_index.to(self.device)).cpu()
         return logits.argmax(1)[self.target_nodes]  # type: ignore[no-any-return]
 
     def _accuracy(self, predictions: Tensor) -> float:
@@ -217,11 +192,8 @@ class Attacker:
         return float((predictions == self.graph.y[self.target_nodes]).double().mean().item())
 
     def _audit(self, attack: Attack, perturbed: PerturbedGraph) -> list[str]:
-        violations = audit(
-            self.graph,
-            perturbed,
-            kind=attack.kind,
-            target_nodes=self.target_nodes,
-            **asdict(self.budget) | dict.fromkeys(attack.unbounded),
+        limits = asdict(self.budget) | dict.fromkeys(attack.unbounded)
+        found = audit(
+            self.graph, perturbed, kind=attack.kind, target_nodes=self.target_nodes, **limits
         )
-        return [violation.message for violation in violations]
+        return [violation.message for violation in found]

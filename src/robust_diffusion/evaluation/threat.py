@@ -1,4 +1,4 @@
-"""Threat models: which model the attacker gets to see, and what of it."""
+"""Threat models: the model that the attacker gets to see, and what of it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,12 +25,10 @@ class AttackedModel:
     Args:
         model: In eval mode.
         state: Hash of its weights and buffers.
-        reused: It was in the store already.
     """
 
     model: nn.Module
     state: str
-    reused: bool
 
 
 @runtime_checkable
@@ -45,24 +43,12 @@ class ThreatModel(Protocol):
     labels: Labels
 
     def check(self, model: nn.Module) -> None:
-        """Look at a victim before it is trained.
-
-        Args:
-            model: The victim, untrained.
-
-        Raises:
-            ConfigError: The attacker cannot see it as it is configured to.
-        """
+        """Refuse, by a `ConfigError`, an untrained victim that the attacker could not see."""
 
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
-        """The models that the attacks of one cell run on, by name.
-
-        Args:
-            victim: The model under test.
-            train: Trains a surrogate of a name, or takes it from the store.
-        """
+        """The models that the attacks of one cell run on, by name; `train` makes surrogates."""
 
 
 class BlackBox:
@@ -106,10 +92,7 @@ class BlackBox:
     ) -> dict[str, AttackedModel]:
         """Train the surrogates; the victim is not looked at."""
         trained = {name: train(name, build, self._fit) for name, build in self._surrogates.items()}
-        return {
-            name: AttackedModel(surrogate.model, surrogate.state, surrogate.reused)
-            for name, surrogate in trained.items()
-        }
+        return {name: AttackedModel(of.model, of.state) for name, of in trained.items()}
 
 
 class WhiteBox:
@@ -152,7 +135,7 @@ class WhiteBox:
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
         """The victim itself, or a copy with another derivative."""
-        return {"victim": AttackedModel(self._seen(victim.model), victim.state, victim.reused)}
+        return {"victim": AttackedModel(self._seen(victim.model), victim.state)}
 
     def _seen(self, model: nn.Module) -> nn.Module:
         if self._gradient is not None:

@@ -1,4 +1,4 @@
-"""Tensors that take a few functions into their own hands."""
+"""Tensors that compute a few functions in their own way."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +27,15 @@ _Own = TypeVar("_Own", bound="SelectiveTensor")
 
 
 class SelectiveTensor(Tensor):
-    """A tensor that knows a faster way to some functions; any other sees a plain tensor.
+    """A tensor with faster ways to some functions; for all others it is a plain tensor.
 
-    Networks are written for tensors, and need not know of it. `torch.autograd.Function.apply` asks
-    no subclass: a tensor whose storage does not hold its entries must be in the graph of gradients
-    by itself, as one that `standing_for` makes is.
+    Inputs are mostly zeros, and attacks change a few rows of them, so that a first layer or a
+    similarity can be had in a fraction of the time. A wrapper or another argument would have to be
+    known to every model, also those of users; a tensor passes through any model as it is, and only
+    `shortcut` says for which functions there is a faster way.
+
+    `torch.autograd.Function.apply` asks no subclass. A tensor whose storage does not hold its
+    entries must therefore be in the graph of gradients by itself, as `standing_for` makes it.
     """
 
     make: Callable[[], Tensor]
@@ -53,13 +57,9 @@ class SelectiveTensor(Tensor):
         like: Tensor,
         sources: Sequence[Tensor],
     ) -> _Own:
-        """One whose entries are made when first looked at; NaN to whom looks past them.
+        """A tensor whose entries are made on first use; its own storage holds NaN.
 
-        Args:
-            make: Makes the entries.
-            shape: Of what it makes.
-            like: Of the same type and place.
-            sources: What `make` makes them of, as far as gradients flow there.
+        `like` gives type and device; `sources` are the tensors that `make` takes gradients to.
         """
         out = cls.of(_StandIn.apply(make, like, shape, *sources))  # type: ignore[no-untyped-call]
         out.make = make
@@ -76,13 +76,7 @@ class SelectiveTensor(Tensor):
     def shortcut(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """The result of `func(self, *args, **kwargs)`; `None` where the plain tensor has to do it.
-
-        Args:
-            func: Any function of `torch`.
-            args: What follows this tensor.
-            kwargs: By name.
-        """
+        """Result of `func(self, *args, **kwargs)`, or `None` to use the plain tensor."""
 
     @classmethod
     def __torch_function__(

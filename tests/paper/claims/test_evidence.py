@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from robust_diffusion.paper.claims.evidence import PrintedEvidence, RecordedEvidence, Sample
+from robust_diffusion.paper.claims.evidence import PublishedEvidence, RecordedEvidence, Sample
 from robust_diffusion.paper.claims.group import group
 from tests.paper.claims.synthetic import records_of
 from tests.paper.records import finished, timed
@@ -49,7 +49,7 @@ def test_a_reference_brings_the_record_of_another_experiment() -> None:
     assert recorded(*made, *smoke).count == 0
 
 
-def test_a_failed_cell_is_no_value_and_its_repetition_is() -> None:
+def test_a_failed_cell_counts_once_repeated() -> None:
     good = records_of("table-1", GAT, {"speit": VALUES})
     failed = [{k: v for k, v in r.items() if k != "accuracy"} | {"error": "no"} for r in good]
     assert recorded(*failed).count == 0
@@ -96,15 +96,15 @@ def test_spread_is_the_distance_from_the_median() -> None:
 
 
 def test_the_papers_own_numbers() -> None:
-    sample = PrintedEvidence().sample(WANTED)
+    sample = PublishedEvidence().sample(WANTED)
     assert sample.moments is not None
     assert (sample.moments.mean, sample.moments.variance) == pytest.approx((38.10, 2.48**2))
     assert sample.count == 5
     assert not sample.values
 
 
-def test_what_the_paper_does_not_print_is_not_there() -> None:
-    printed = PrintedEvidence()
+def test_unpublished_numbers_are_empty_samples() -> None:
+    printed = PublishedEvidence()
     dash = {"experiment": "table-1", "dataset": "pubmed", "attack": "speit", "model": "gcn_svd"}
     assert printed.sample(group(dash)).count == 0
     assert printed.sample(group({"experiment": "table-1", "measure": "nfe", **GAT})).count == 0

@@ -10,8 +10,12 @@ from torch import Tensor
 
 from robust_diffusion.operators.graph import Graph
 
-MAX_EXPONENT = 50.0
-"""Largest exponent of an edge of weight 0 above the largest score that counts."""
+MAX_EXPONENT = 35.0
+"""Largest exponent of an edge of weight 0 above the largest score that counts.
+
+In the gradient by its weight two such exponentials are multiplied, one of A and one of B; their
+product has to stay finite in single precision.
+"""
 
 
 @dataclass(frozen=True)
@@ -137,13 +141,10 @@ class Kernels(ABC):
         *,
         iterate: bool,
     ) -> tuple[Float[Tensor, "k a d"], Float[Tensor, " k"]]:
-        """Matrices divided by their largest singular values, and these.
+        """Matrices of one shape divided by their largest singular values, and these.
 
-        Args:
-            matrices: Of one shape.
-            left: Estimate of the left singular vector of each.
-            right: Estimate of the right one.
-            iterate: Improve the estimates first, in place, by one step of the power iteration.
+        `left` and `right` estimate the singular vectors; with `iterate` they are improved first,
+        in place, by one step of the power iteration.
         """
 
     @abstractmethod

@@ -11,7 +11,7 @@ from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.claims import (
     CLAIMS,
     Judgement,
-    PrintedEvidence,
+    PublishedEvidence,
     RecordedEvidence,
     judge,
     load_claims,
@@ -36,7 +36,7 @@ def run_claims_command(arguments: Sequence[str]) -> None:
         check_choice("claim", name, claims.claims)
     wanted = [claims.claims[name] for name in chosen.names or claims.claims]
     records = read_chosen(chosen.records)
-    printed = [judge(claim, PrintedEvidence(), claims) for claim in wanted]
+    printed = [judge(claim, PublishedEvidence(), claims) for claim in wanted]
     by_fidelity: dict[str, list[Judgement]] = {}
     for fidelity in [chosen.fidelity] if chosen.fidelity else _fidelities(records):
         evidence = RecordedEvidence(records, fidelity=fidelity)
