@@ -70,6 +70,11 @@ class GCNSVD(LayerStack):
         check_choice("model.negative_degree", negative_degree, get_args(NegativeDegree))
         self.negative_degree = negative_degree
 
+    def make_adaptive(self) -> bool:
+        """Differentiate the matrix as if it were not truncated; see `HasAdaptiveForm`."""
+        before, self.gradient = self.gradient, "straight_through"
+        return before != "straight_through"
+
     def forward(
         self,
         x: Float[Tensor, "n f"],

@@ -44,6 +44,11 @@ class GNNGuard(LayerStack):
         super().__init__(gcn_convs(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
         self.guard = Guard(threshold=threshold, gradient=gradient)
 
+    def make_adaptive(self) -> bool:
+        """Let a gradient through to pruned edges; see `HasAdaptiveForm`."""
+        self.guard, before = self.guard.adaptive(), self.guard
+        return self.guard != before
+
     def forward(
         self,
         x: Float[Tensor, "n f"],
