@@ -4,8 +4,8 @@
     python experiments/reproduce.py dc8025651fa67a7d
 
 Cells are drawn from the records, or named by their ids. Everything is computed anew in a folder of
-its own. On the machine that recorded a cell its accuracies are the same again; on another one
-rounding differs, unless it was recorded with `make ... PORTABLE=1`.
+its own. On the machine that recorded a cell its accuracies are the same again, and so are they on
+another one if it was recorded with `make ... PORTABLE=1`.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 
 RECORDS = Path(__file__).with_name("results") / "records.jsonl.gz"
-PASSED_OVER = ("logger", "hydra", "threads")
-"""Parts of an override that do not shape a result."""
+IGNORED = ("logger", "hydra", "threads")
+"""First parts of the overrides that do not shape a result."""
 
 
 def main() -> None:
@@ -44,12 +44,12 @@ def main() -> None:
     if not tested:
         sys.exit(f"{chosen.records}: no cell with an accuracy; name other records")
     drawn = random.Random(chosen.seed).sample(sorted(tested), min(chosen.cells, len(tested)))  # noqa: S311
-    missed: dict[str, list[str]] = {}
+    outside: dict[str, list[str]] = {}
     for cell in chosen.ids or drawn:
-        if (miss := _reproduce(tested[cell], chosen.tolerance)) is not None:
-            missed.setdefault(miss, []).append(cell)
-    if missed:
-        sys.exit("; ".join(f"{len(ids)} {miss}: {', '.join(ids)}" for miss, ids in missed.items()))
+        if (reason := _reproduce(tested[cell], chosen.tolerance)) is not None:
+            outside.setdefault(reason, []).append(cell)
+    if outside:
+        sys.exit("; ".join(f"{len(ids)} {why}: {', '.join(ids)}" for why, ids in outside.items()))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,12 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _reproduce(record: Record, tolerance: float) -> str | None:
-    """Run a cell again, and say how it compares; what is missing, if anything is.
-
-    Args:
-        record: Of the cell.
-        tolerance: In points of accuracy.
-    """
+    """Run a cell again, and print how it compares; the reason if it is not reproduced."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = Path(folder)
         found = _run(record, outputs)
@@ -96,7 +91,7 @@ def _reproduce(record: Record, tolerance: float) -> str | None:
 
 
 def _elsewhere(record: Record, found: Record) -> str:
-    """On which processors it was recorded and run again, where they differ."""
+    """The processors of the record and of today, where they differ."""
     before, now = (of.get("processor", "one that is not recorded") for of in (record, found))
     return "" if before == now else f"; recorded on {before}, now on {now}"
 
@@ -108,7 +103,7 @@ def _run(record: Record, outputs: Path) -> Record | None:
 
 
 def _environment(record: Record) -> dict[str, str]:
-    """That of the arithmetic which it was recorded with, as its processor names it."""
+    """The environment of the arithmetic that the record names after its processor."""
     others = {key: value for key, value in os.environ.items() if key not in PORTABLE}
     return others | named_in(record.get("processor", ""))
 
@@ -117,9 +112,9 @@ def _command(record: Record, outputs: Path) -> list[str]:
     overrides = {
         key: value
         for key, value in record["overrides"].items()
-        if key.split(".")[0].split("/")[0] not in PASSED_OVER
+        if key.split(".")[0].split("/")[0] not in IGNORED
     }
-    # A reading may take a graph's edge numbers today, and have had ones then.
+    # A variant may take a graph's edge numbers today, and have taken ones then.
     values = record["config"].get("data", {}).get("edge_values", "ones")
     overrides.setdefault("fidelity.edge_values", values)
     # Its cell alone, whatever else its experiment sweeps.

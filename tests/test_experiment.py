@@ -11,6 +11,7 @@ from omegaconf import DictConfig, read_write
 from robust_diffusion import experiment
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import read_records, timing
+from robust_diffusion.evaluation.header import record_header
 from robust_diffusion.experiment import record_failure, run_and_record
 from tests.conftest import TINY_DATA
 
@@ -204,16 +205,16 @@ def test_a_time_is_not_taken_again_on_the_same_machine_but_on_another(
     assert second["cell"] != first["cell"]
     assert second["timing"]["device"] == "another processor"
     tested = compose("flow=heat", *TINY_DATA)
-    assert experiment._header(tested)["cell"] not in (first["cell"], second["cell"])
+    assert record_header(tested)["cell"] not in (first["cell"], second["cell"])
 
 
 def test_where_an_accuracy_was_computed_makes_no_other_cell(
     compose: Compose, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cfg = compose("flow=heat", *tiny_clean)
-    before = experiment._header(cfg)["cell"]
+    before = record_header(cfg)["cell"]
     monkeypatch.setattr(timing, "cpu_name", lambda: "another processor")
-    assert experiment._header(cfg)["cell"] == before
+    assert record_header(cfg)["cell"] == before
 
 
 @pytest.mark.parametrize(

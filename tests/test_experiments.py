@@ -10,9 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from robust_diffusion.arithmetic import PORTABLE
+from robust_diffusion.arithmetic import PORTABLE, named_in
 from robust_diffusion.evaluation import read_records
 from robust_diffusion.evaluation.identity import cell_id
 from robust_diffusion.evaluation.records import Record
@@ -26,7 +27,8 @@ RESULTS = ROOT / "experiments" / "results"
 
 @cache
 def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "experiments" / f"{name}.py")
+    path = ROOT / "experiments" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -41,22 +43,6 @@ def publish() -> ModuleType:
 @pytest.fixture(scope="module")
 def records() -> list[Record]:
     return read_records(RESULTS / "records.jsonl.gz")
-
-
-def test_the_readme_shows_what_is_published() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    published = {path: path.read_text(encoding="utf-8") for path in RESULTS.glob("*.md")}
-    assert publish().shown_in(readme, published) == readme
-
-
-def test_the_readme_takes_the_rows_of_one_dataset_and_leaves_the_rest() -> None:
-    head = ["| Dataset | Flow |", "|---|---|"]
-    view = [*head, "| Cora | 1 |", "|  | difference |", "|  | 2 |", "| Citeseer | 3 |"]
-    readme = ["Text.", "| Other |", "|---|", "", *head, "| Cora | 0 |", "More."]
-    module = publish()
-    made = {module.RESULTS / "table-3-released.md": "\n".join(["Title", "", *view])}
-    shown = module.shown_in("\n".join(readme), made).splitlines()
-    assert shown == [*readme[:4], *head, "| Cora | 1 |", "|  | 2 |", "More."]
 
 
 def test_published_configurations_have_the_ids_of_their_cells(records: list[Record]) -> None:
@@ -74,6 +60,8 @@ def test_published_records_are_whole_and_clean(records: list[Record]) -> None:
             continue
         finished_cells.add(record["cell"])
         assert "error" not in record
+        if "accuracy" in record:
+            assert named_in(record["processor"]) == PORTABLE
         assert record["revision"]
         assert not record["revision"].endswith("-dirty")
         values = record.get("accuracy", {"none": 0.5}).values()
@@ -81,11 +69,33 @@ def test_published_records_are_whole_and_clean(records: list[Record]) -> None:
     assert finished_cells
 
 
+@pytest.mark.slow
 def test_published_views_are_what_the_records_say() -> None:
     # In a process of its own, since the type checker of the tests takes longer than the views.
     command = [sys.executable, str(ROOT / "experiments" / "publish.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_study_of_rounding_is_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = script("rounding/rounding")
+    monkeypatch.setattr(sys, "argv", ["rounding.py", "--check"])
+    module.main()
+    monkeypatch.setattr(module, "VIEW", tmp_path / "rounding.md")
+    module.VIEW.write_text("another view")
+    with pytest.raises(SystemExit, match=r"rounding\.md: differs"):
+        module.main()
+
+
+def test_rounding_counts_points_and_means_over_seeds() -> None:
+    common = {"dataset": "cora", "fidelity": "paper", "test_graph": "clean"}
+    found = [("a", 0.8, 0.81), ("a", 0.8, 0.77), ("b", 0.5, 0.5)]
+    rows = [common | {"setting": s, "first": f, "second": g} for s, f, g in found]
+    row = script("rounding/rounding").view(pd.DataFrame(rows)).splitlines()[-1]
+    assert [cell.strip() for cell in row.strip("|").split("|")[3:]] == [
+        *["3", "1.00", "2.60", "3.00", "67%"],
+        *["0.50", "1.00"],
+    ]
 
 
 def test_views_that_the_records_do_not_make_are_named(
@@ -145,19 +155,17 @@ def test_a_cell_that_another_experiment_ran_again_stays_in_the_first_one() -> No
     ]
 
 
-def test_records_that_cannot_be_published_change_nothing(tmp_path: Path) -> None:
+def test_unreadable_records_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, before = tmp_path / "odd.jsonl", (RESULTS / "records.jsonl.gz").read_bytes()
     path.write_text(json.dumps(finished(cell="c0ffee") | {"accuracy": {"clean": None}}))
     for named in (path, tmp_path / "missing.jsonl"):
-        command = [sys.executable, str(ROOT / "experiments" / "publish.py"), str(named)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 1
-        assert done.stderr.endswith("; nothing is published\n")
-        assert str(named) in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+        monkeypatch.setattr(sys, "argv", ["publish.py", str(named)])
+        with pytest.raises(SystemExit, match=named.name):
+            publish().main()
     assert (RESULTS / "records.jsonl.gz").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_published_cell_is_run_again(cli: Callable[..., Any]) -> None:
     outcome = cli(
         "-m", "experiment=demo", "scale=smoke", "flow=heat", "seed=1", "logger=none", "attack=speit"

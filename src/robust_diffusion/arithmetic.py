@@ -32,24 +32,20 @@ tangents. It starts them, whatever the environment, from a reciprocal root that 
 processors approximate in their own way. Records without it are older."""
 
 
-def held() -> dict[str, str]:
-    """Which of these variables are set, to whatever value."""
+def active_settings() -> dict[str, str]:
+    """The variables of `PORTABLE` that are set, to whatever value."""
     return {key: value for key in PORTABLE if (value := os.environ.get(key))}
 
 
 def named_in(processor: str) -> dict[str, str]:
-    """Which of these variables a record names in its `processor`, after the model's name.
-
-    Args:
-        processor: As in `AMD EPYC, AVX2, MKL_CBWR=COMPATIBLE`.
-    """
+    """The variables of `PORTABLE` in a record's `processor`: `AMD, AVX2, MKL_CBWR=COMPATIBLE`."""
     found = dict(part.split("=", 1) for part in processor.split(", ") if "=" in part)
     return {key: value for key, value in found.items() if key in PORTABLE}
 
 
-def are_libraries_held() -> bool:
-    """Whether the environment holds the libraries, portable or only on Intel's processors."""
-    return held().items() >= LIBRARIES.items()
+def are_libraries_pinned() -> bool:
+    """True if the environment pins the libraries, on all processors or only on Intel's."""
+    return active_settings().items() >= LIBRARIES.items()
 
 
 def set_up_arithmetic() -> None:
@@ -61,17 +57,17 @@ def set_up_arithmetic() -> None:
         RobustDiffusionError: NumPy's products are not those of OpenBLAS for this environment, or
             the variable for roots is set to something else.
     """
-    found = held()
+    found = active_settings()
     if found.get(ROOTS, "exact") != "exact":
         raise RobustDiffusionError(f"{ROOTS}={found[ROOTS]}: set it to exact, or unset it")
-    if are_libraries_held():
-        _hold_openblas()
+    if are_libraries_pinned():
+        _require_openblas()
         _replace(*PRODUCTS.items())
     if ROOTS in found:
         _replace(*ROOTS_AND_TANGENTS.items())
 
 
-def _hold_openblas() -> None:
+def _require_openblas() -> None:
     blas = ThreadpoolController().select(user_api="blas")
     found = [f"{of['internal_api']} for {of.get('architecture', 'all')}" for of in blas.info()]
     if "openblas for Haswell" not in found:
@@ -84,7 +80,7 @@ def _hold_openblas() -> None:
 
 @cache
 def _replace(*operators: tuple[str, Replacement]) -> Library:
-    """Registered for as long as it is kept, which is as long as the process lives."""
+    """Registered as long as it is kept, which the cache does for the life of the process."""
     replaced = Library("aten", "IMPL")
     with warnings.catch_warnings():  # that PyTorch's own are replaced is what is wanted
         warnings.filterwarnings("ignore", message="Warning only once for all operators")

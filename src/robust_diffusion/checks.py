@@ -7,16 +7,7 @@ from robust_diffusion.errors import ConfigError
 
 
 def check_whole(key: str, value: object, *, at_least: int) -> int:
-    """Return `value` if it is a whole number in range.
-
-    Args:
-        key: The configuration key that the message names.
-        value: The value to check.
-        at_least: Smallest value allowed.
-
-    Raises:
-        ConfigError: It is not a whole number or too small.
-    """
+    """The value, if it is a whole number of at least that; else a `ConfigError` names the key."""
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
         raise ConfigError(f"{key}={value}: must be a whole number of at least {at_least}")
     return value
@@ -31,19 +22,7 @@ def check_number(
     at_most: float = math.inf,
     below: float = math.inf,
 ) -> float:
-    """Return `value` as a float if it is a finite number in range.
-
-    Args:
-        key: The configuration key that the message names.
-        value: The value to check.
-        at_least: Smallest value allowed.
-        above: Bound that the value must exceed.
-        at_most: Largest value allowed.
-        below: Bound that the value must stay under.
-
-    Raises:
-        ConfigError: It is not a finite number or out of range.
-    """
+    """The value as a float, if it is a finite number in range; else a `ConfigError`."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         number = float(value)
         if at_least <= number <= at_most and above < number < below:
@@ -62,31 +41,14 @@ def check_number(
 
 
 def check_flag(key: str, value: object) -> bool:
-    """Return `value` if it is a truth value.
-
-    Args:
-        key: The configuration key that the message names.
-        value: The value to check.
-
-    Raises:
-        ConfigError: It is another value, such as the word `no`, which Python takes for true.
-    """
+    """The value, if it is a truth value; else a `ConfigError`, as of `no`, true to Python."""
     if not isinstance(value, bool):
         raise ConfigError(f"{key}={value}: must be true or false")
     return value
 
 
 def check_choice(key: str, value: str, options: Iterable[str]) -> str:
-    """Return `value` if it is one of the options.
-
-    Args:
-        key: The configuration key that the message names.
-        value: The value to check.
-        options: What is allowed.
-
-    Raises:
-        ConfigError: It is not among them.
-    """
+    """The value, if it is one of the options; else a `ConfigError` that lists them."""
     known = sorted(options)
     if value not in known:
         raise ConfigError(f"{key}={value}: unknown; use one of {', '.join(known)}")

@@ -1,15 +1,23 @@
-"""What identifies a value: the one JSON text of a configuration, and hashes of tensors."""
+"""The one JSON text of a configuration, and hashes of tensors, files and source code."""
 
+import ast
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError
+
+C_TOKENS = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL
+)
+"""Comments, and in a group the literals of C++ that may look like one."""
 
 
 def canonical_json(value: Any, where: str) -> str:
@@ -60,3 +68,37 @@ def state_hash(state: Mapping[str, Tensor]) -> str:
     for name in sorted(state):
         digest.update(f"{name} {tensor_hash(state[name])}\n".encode())
     return digest.hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def source_hash(path: Path) -> str:
+    """A hash of what source code does: comments, docstrings and layout do not count.
+
+    Args:
+        path: Python or C++; of any other file every byte counts.
+    """
+    if path.suffix == ".py":
+        try:
+            tree = ast.parse(path.read_bytes())
+        except SyntaxError:
+            return file_hash(path)
+        return hashlib.sha256(ast.dump(_WithoutStrings().visit(tree)).encode()).hexdigest()
+    if path.suffix in (".cpp", ".h"):
+        text = C_TOKENS.sub(lambda found: found[1] or " ", path.read_text(encoding="utf-8"))
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return file_hash(path)
+
+
+class _WithoutStrings(ast.NodeTransformer):
+    """Drops docstrings, those of variables included: strings that are statements."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        value = node.value
+        is_string = isinstance(value, ast.Constant) and isinstance(value.value, str)
+        return None if is_string else node

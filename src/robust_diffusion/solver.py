@@ -4,9 +4,12 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Literal, get_args
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torchdiffeq import odeint, odeint_adjoint
 
@@ -18,9 +21,12 @@ from robust_diffusion.integrators import (
     METHODS,
     RightHandSide,
     StepUnderflowError,
+    checked,
+    cut_off,
     solve_adaptive,
     solve_fixed_step,
 )
+from robust_diffusion.operators import Graph
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +59,7 @@ class Solver:
             explicit_adams, implicit_adams (fixed_adams is its old name). Adaptive: dopri5, dopri8,
             bosh3, fehlberg2, adaptive_heun, scipy_solver (SciPy's RK45).
         num_steps: Number of equal steps on the integration period, at least 1; for fixed-step
-            methods only. The paper's tau, see notes in `docs/readings.md`.
+            methods only. The paper's tau, see notes in `docs/variants.md`.
         rtol: Relative tolerance, positive; for adaptive methods only.
         atol: Absolute tolerance, positive; for adaptive methods only.
         adjoint: Differentiate by the adjoint equation, in memory that does not grow with the
@@ -129,6 +135,29 @@ class Solver:
             return self.method == "dopri5"
         return self.method not in ADAMS or self.num_steps <= RUNGE_KUTTA_STEPS
 
+    def solve(self, flow: Flow, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
+        """State of a flow at the end of its integration period, from `z` at its beginning.
+
+        Gradients reach `z`, the edge weights, whatever `flow.prepare` made of them, and the flow's
+        parameters, by the direct derivative and by the adjoint alike.
+
+        Raises:
+            TrainingError: As `integrate` does.
+            ConfigError: In the backward pass of the adjoint, if the flow depends on other tensors.
+        """
+        graph = flow.prepare(z, graph)
+        if not (self.adjoint and torch.is_grad_enabled()):
+            return self.integrate(partial(flow, graph=graph), z, flow.t_end)
+        parameters = [p for p in flow.parameters() if p.requires_grad]
+
+        def solve(z: Tensor, weight: Tensor, *carried: Tensor) -> Tensor:
+            own = dict(zip(graph.carried, carried, strict=True))
+            cut = replace(graph, weight=weight, carried=own)
+            inputs = (*parameters, weight, *carried)
+            return self.integrate(partial(flow, graph=cut), z, flow.t_end, inputs)
+
+        return cut_off(solve, (z, graph.weight, *graph.carried.values()), parameters)
+
     def integrate(
         self, rhs: RightHandSide, z: Tensor, t_end: float, parameters: Sequence[Tensor] = ()
     ) -> Tensor:
@@ -138,8 +167,8 @@ class Solver:
             rhs: The right-hand side.
             z: Initial state, any shape.
             t_end: End of the integration period [0, t_end]; at 0 the state itself is returned.
-            parameters: Tensors that `rhs` depends on; the adjoint needs them to give them
-                gradients, the direct derivative finds them by itself.
+            parameters: Tensors that `rhs` depends on, none of them made from another; the adjoint
+                needs them to give them gradients, the direct derivative finds them by itself.
 
         Returns:
             The state at `t_end`.
@@ -169,7 +198,9 @@ class Solver:
             with self._unsettled_in_one_line(z.dtype):
                 if self.adjoint:
                     wanted = tuple(p for p in parameters if p.requires_grad)
-                    solution = odeint_adjoint(rhs, z, times, adjoint_params=wanted, **arguments)
+                    solution = odeint_adjoint(
+                        checked(rhs, wanted), z, times, adjoint_params=wanted, **arguments
+                    )
                 else:
                     solution = odeint(rhs, z, times, **arguments)
         except AssertionError as error:

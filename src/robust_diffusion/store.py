@@ -1,4 +1,4 @@
-"""The store: what took long to compute is kept once, under a hash of everything that shaped it.
+"""The store: what took long to compute is kept once, under a hash of all that it depends on.
 
 One entry is one safetensors file, `<kind>-<hash>.safetensors`: tensors, and in its header the key,
 the metadata and a checksum of the whole file. Nothing in it is ever run.
@@ -24,6 +24,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.files import written_whole
 from robust_diffusion.hashes import canonical_json
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Artifact:
 
 
 class ArtifactStore:
-    """Artifacts by everything that shaped them; safe among processes that run at the same time.
+    """Artifacts by all that they depend on; safe among processes that run at the same time.
 
     Args:
         directory: Where entries are kept; made when the first one is.
@@ -67,7 +68,7 @@ class ArtifactStore:
         """Where an entry is kept, or will be; see `get_or_compute`."""
         if not re.fullmatch(r"[\w-]+", kind, re.ASCII):
             raise ConfigError(f"store.kind={kind}: use letters, digits, - and _")
-        digest = hashlib.sha256(_shaped_by(kind, key).encode()).hexdigest()
+        digest = hashlib.sha256(_cache_key(kind, key).encode()).hexdigest()
         return self.directory / f"{kind}-{digest}.safetensors"
 
     def get_or_compute(
@@ -79,8 +80,8 @@ class ArtifactStore:
         process that dies holds nobody up. A damaged entry is moved aside and computed again.
 
         Args:
-            kind: What it is, in letters, digits, `-` and `_`; begins the file's name.
-            key: Everything that shaped it: numbers, strings, and lists and dictionaries of them.
+            kind: Begins the file's name, in letters, digits, `-` and `_`.
+            key: All that it depends on: numbers, strings, and lists and dictionaries of them.
             compute: Makes it.
 
         Returns:
@@ -90,24 +91,24 @@ class ArtifactStore:
             ConfigError: A key that JSON cannot hold, or a folder that cannot be read or written.
         """
         path = self.path(kind, key)
-        shaped_by = json.loads(_shaped_by(kind, key))
+        cache_key = json.loads(_cache_key(kind, key))
         with suppress(DataError):  # looked at again where nobody else can be mending it
-            if (found := self._read(path, shaped_by)) is not None and not self.refresh:
+            if (found := self._read(path, cache_key)) is not None and not self.refresh:
                 return found, True
         with self._locked(path):
             try:
-                if (found := self._read(path, shaped_by)) is not None and not self.refresh:
+                if (found := self._read(path, cache_key)) is not None and not self.refresh:
                     return found, True
             except DataError as error:
                 with self._writing(path):
                     log.warning("%s; moved to %s and computed anew", error, _set_aside(path).name)
-            payload = _encode(compute(), shaped_by)
-            with self._writing(path):
-                _write(path, payload)
+            payload = _encode(compute(), cache_key)
+            with self._writing(path), written_whole(path, locked=True) as part:
+                part.write_bytes(payload)
             # What is handed out now is what will be read next time, to the bit.
             return _decode(payload)[0], False
 
-    def _read(self, path: Path, shaped_by: dict[str, Any]) -> Artifact | None:
+    def _read(self, path: Path, cache_key: dict[str, Any]) -> Artifact | None:
         try:
             payload = path.read_bytes()
         except FileNotFoundError:
@@ -115,7 +116,7 @@ class ArtifactStore:
         except OSError as error:
             raise self._unusable(path, "read", error) from error
         artifact, stored = _checked(payload, path)
-        if stored != shaped_by:
+        if stored != cache_key:
             raise DataError(f"{path}: holds the entry of another key")
         return artifact
 
@@ -156,14 +157,7 @@ class ArtifactStore:
 
 
 def read_artifact(path: str | Path) -> Artifact:
-    """Read one entry by its path, verified.
-
-    Args:
-        path: An entry's file.
-
-    Raises:
-        DataError: It is missing or damaged.
-    """
+    """One entry by its file's path, verified; a `DataError` if it is missing or damaged."""
     try:
         payload = Path(path).read_bytes()
     except OSError as error:
@@ -172,13 +166,13 @@ def read_artifact(path: str | Path) -> Artifact:
     return _checked(payload, path)[0]
 
 
-def _shaped_by(kind: str, key: Mapping[str, Any]) -> str:
+def _cache_key(kind: str, key: Mapping[str, Any]) -> str:
     return canonical_json({"kind": kind, "key": key}, "store")
 
 
-def _encode(artifact: Artifact, shaped_by: dict[str, Any]) -> bytes:
+def _encode(artifact: Artifact, cache_key: dict[str, Any]) -> bytes:
     """The file's bytes, signed."""
-    about = {"format": FORMAT, "sha256": UNSIGNED, **shaped_by}
+    about = {"format": FORMAT, "sha256": UNSIGNED, **cache_key}
     metadata = json.loads(canonical_json(artifact.metadata, "metadata"))
     header = canonical_json(about | {"metadata": metadata}, "store")
     # Copies, since tensors that share memory would be refused.
@@ -195,7 +189,7 @@ def _encode(artifact: Artifact, shaped_by: dict[str, Any]) -> bytes:
 
 
 def _checked(payload: bytes, path: str | Path) -> tuple[Artifact, dict[str, Any]]:
-    """The artifact and what shaped it, if every byte is as it was written."""
+    """The artifact and its key, if every byte is as it was written."""
     (length,) = struct.unpack("<Q", payload[:8].ljust(8, b"\0"))
     place = CHECKSUM.search(payload, 8, min(8 + length, len(payload)))
     if place is not None:
@@ -214,26 +208,6 @@ def _decode(payload: bytes) -> tuple[Artifact, dict[str, Any]]:
     if about["format"] != FORMAT:
         raise ValueError
     return Artifact(load(payload), about["metadata"]), {k: about[k] for k in ("kind", "key")}
-
-
-def _write(path: Path, payload: bytes) -> None:
-    """Write to a temporary name, reach the disk, rename: whole or not at all."""
-    # Only the holder of the entry's lock writes it, so what a killed process left is overwritten.
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    with suppress(OSError):  # not every system lets a folder be opened
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _set_aside(path: Path) -> Path:

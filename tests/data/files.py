@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from hypothesis import strategies as st
 
 NUM_NODES = 20
 # A ring with two chords.
@@ -58,6 +59,23 @@ def write_grb(root: Path, *, name: str = "ring", compressed: bool = True, **chan
     index = {f"index_{key}": nodes for key, nodes in graph["splits"].items()}
     save(folder / "index.npz", **index)
     return folder
+
+
+FLIPS = st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), max_size=4)
+CUT = st.none() | st.integers(0, 10**4)
+
+
+def damaged(content: bytes, flips: list[tuple[int, int]], cut: int | None) -> bytes:
+    """The content with some bytes replaced, and cut short."""
+    changed = bytearray(content)
+    for position, value in flips:
+        changed[position % len(changed)] = value
+    return bytes(changed if cut is None else changed[: cut % len(changed)])
+
+
+def damage(path: Path, flips: list[tuple[int, int]], cut: int | None) -> None:
+    """Replace some bytes of a file, and cut it short."""
+    path.write_bytes(damaged(path.read_bytes(), flips, cut))
 
 
 class Bomb:

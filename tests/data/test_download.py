@@ -4,7 +4,6 @@ import io
 import json
 import multiprocessing
 import os
-import time
 import zipfile
 from collections.abc import Iterator
 from multiprocessing.queues import SimpleQueue
@@ -88,50 +87,38 @@ def test_a_missing_file_is_downloaded_once(tmp_path: Path, server: Server) -> No
     assert server.requests == [f"/{NAME}"]
 
 
-def test_what_is_not_the_file_of_a_known_hash_is_not_kept(tmp_path: Path, server: Server) -> None:
-    data = folder(tmp_path, server.url(NAME, Answer(OTHER)), sha256=sha256(GOOD))
-    message = refusal(data)
-    assert f"what came is not the file of sha256 {sha256(GOOD)}" in message
-    assert not data.folder.exists()
-
-
-def test_the_first_hash_is_kept_and_compared(tmp_path: Path, server: Server) -> None:
-    data = folder(tmp_path, server.url(NAME, Answer(GOOD)))
-    path = data.file(NAME)
+@pytest.mark.usefixtures("no_network")
+def test_the_first_hash_is_kept_and_compared(tmp_path: Path) -> None:
+    path, data = put(tmp_path), folder(tmp_path)
     record = path.parent / "sha256.json"
+    assert data.file(NAME) == path
     assert not record.exists()  # until a graph could be made of it
     data.keep_hashes()
-    assert json.loads(record.read_text()) == {NAME: sha256(GOOD)}
-    path.write_bytes(OTHER)
-    message = refusal(data)
-    assert sha256(OTHER) in message
-    assert f"sha256.json says {sha256(GOOD)}" in message
-    assert "delete the file to fetch it again" in message
-    assert data.status()[0].state == "damaged"
-
-
-def test_the_kept_hash_holds_for_a_second_download(tmp_path: Path, server: Server) -> None:
-    data = folder(tmp_path, server.url(NAME, Answer(GOOD)))
-    data.file(NAME).unlink()
-    data.keep_hashes()
-    server.url(NAME, Answer(OTHER))
-    assert f"not the file of sha256 {sha256(GOOD)}" in refusal(data)
-    assert names(data.folder) == {"sha256.json"}
-    server.url(NAME, Answer(GOOD))
-    assert data.file(NAME).read_bytes() == GOOD
-
-
-def test_a_file_put_there_by_hand_is_recorded_too(tmp_path: Path, no_network: None) -> None:
-    path = put(tmp_path)
-    alone = folder(tmp_path)
-    assert alone.file(NAME) == path
-    alone.keep_hashes()
     put(tmp_path, OTHER, "features.npz")
     both = DatasetFolder(tmp_path, "grb-ring", {NAME: {}, "features.npz": {}})
     both.file("features.npz")
     both.keep_hashes()
-    recorded = json.loads((path.parent / "sha256.json").read_text())
-    assert recorded == {NAME: sha256(GOOD), "features.npz": sha256(OTHER)}
+    assert json.loads(record.read_text()) == {NAME: sha256(GOOD), "features.npz": sha256(OTHER)}
+    path.write_bytes(OTHER)
+    message = refusal(data)
+    assert sha256(OTHER) in message
+    assert f"sha256.json says {sha256(GOOD)}" in message
+    assert data.status()[0].state == "damaged"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_download_of_another_hash_is_not_kept(
+    tmp_path: Path, server: Server, known: bool
+) -> None:
+    options = {"sha256": sha256(GOOD)} if known else {}
+    data = folder(tmp_path, server.url(NAME, Answer(GOOD)), **options)
+    data.file(NAME).unlink()
+    data.keep_hashes()  # in sha256.json, unless it is known
+    server.url(NAME, Answer(OTHER))
+    assert f"not the file of sha256 {sha256(GOOD)}" in refusal(data)
+    assert names(data.folder) <= {"sha256.json"}
+    server.url(NAME, Answer(GOOD))
+    assert data.file(NAME).read_bytes() == GOOD
 
 
 def test_a_file_of_another_hash_than_the_known_one_is_refused(
@@ -140,7 +127,6 @@ def test_a_file_of_another_hash_than_the_known_one_is_refused(
     put(tmp_path, OTHER)
     message = refusal(folder(tmp_path, "http://x/", sha256=sha256(GOOD)))
     assert f"its configuration says {sha256(GOOD)}" in message
-    assert "correct the hash" in message
 
 
 def encrypted() -> bytes:
@@ -164,49 +150,31 @@ BAD = {
 
 
 @pytest.mark.parametrize(("answer", "words"), BAD.values(), ids=BAD)
-def test_a_bad_mirror_is_named_and_leaves_nothing(
+def test_a_bad_mirror_is_named_and_the_next_tried(
     tmp_path: Path, server: Server, answer: Answer, words: str
 ) -> None:
-    data = folder(tmp_path / "data", server.url("bad", answer), path="planetoid/Ring/raw")
-    message = refusal(data)
+    message = refusal(folder(tmp_path / "data", server.url("bad", answer), path="Ring/raw"))
     assert f"{server.url('bad')}: " in message
     assert words in message
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("answer", "words"), BAD.values(), ids=BAD)
-def test_the_next_mirror_is_tried(
-    tmp_path: Path, server: Server, answer: Answer, words: str
-) -> None:
-    data = folder(tmp_path, server.url("bad", answer), server.url(NAME, Answer(GOOD)))
+    data = folder(tmp_path, server.url("bad"), server.url(NAME, Answer(GOOD)))
     assert data.file(NAME).read_bytes() == GOOD
-    assert server.requests == ["/bad", f"/{NAME}"]
+    assert server.requests == ["/bad", "/bad", f"/{NAME}"]
     assert names(data.folder) == {NAME}
 
 
-def test_all_mirrors_dead_says_each_reason_and_what_to_do(tmp_path: Path, server: Server) -> None:
+def test_every_dead_mirror_is_named_with_its_reason(tmp_path: Path, server: Server) -> None:
     urls = [server.url("a"), server.url("b", Answer(WEB_PAGE)), closed_url()]
     message = refusal(folder(tmp_path, *urls))
     assert f"{urls[0]}: the server answered 404" in message
     assert f"{urls[1]}: it is a web page" in message
     assert f"{urls[2]}: the server cannot be reached: no network" in message
-    assert "put the file there by hand" in message
     assert "paths.data_dir or ROBUST_DIFFUSION_DATA" in message
     assert not list(tmp_path.iterdir())
-
-
-def test_an_empty_folder_of_the_user_stays(tmp_path: Path, server: Server) -> None:
-    data = folder(tmp_path, server.url("a"))
-    data.folder.mkdir()
+    data = folder(tmp_path, *urls)
+    data.folder.mkdir()  # the user's own, which stays
     refusal(data)
-    assert data.folder.is_dir()
     assert names(data.folder) == set()
-
-
-def test_no_network_is_told_at_once(tmp_path: Path) -> None:
-    start = time.monotonic()
-    assert "no network" in refusal(folder(tmp_path, closed_url()))
-    assert time.monotonic() - start < 5
 
 
 def test_a_server_that_does_not_answer_is_left(
@@ -260,16 +228,7 @@ def test_a_folder_that_cannot_be_written_is_told_in_one_line(
     monkeypatch.setattr(owner, what, raiser(number))
     message = refusal(folder(tmp_path, "http://127.0.0.1/adj.npz"))
     assert f"cannot be written ({os.strerror(number)})" in message
-    assert "fetch http://127.0.0.1/adj.npz and put the file there by hand" in message
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_really_read_only_folder(tmp_path: Path, server: Server) -> None:
-    data = folder(tmp_path, server.url(NAME, Answer(GOOD)))
-    data.folder.mkdir()
-    data.folder.chmod(0o555)
-    assert "cannot be written" in refusal(data)
-    assert server.requests == []
+    assert "fetch http://127.0.0.1/adj.npz" in message
 
 
 def test_a_read_only_folder_with_the_file_works_and_keeps_no_hash(
@@ -304,8 +263,7 @@ def test_a_broken_list_of_hashes_is_named(tmp_path: Path, content: bytes, no_net
     put(tmp_path)
     put(tmp_path, content, "sha256.json")
     message = refusal(folder(tmp_path))
-    assert "sha256.json: " in message
-    assert message.endswith("delete it")
+    assert "sha256.json: cannot be read" in message
 
 
 def test_the_status_says_everything_and_writes_nothing(tmp_path: Path, no_network: None) -> None:
@@ -342,7 +300,7 @@ def test_a_local_folder_hands_out_what_is_there(tmp_path: Path) -> None:
     local = LocalFolder(tmp_path / "grb-ring")
     assert isinstance(local, Folder)
     assert isinstance(folder(tmp_path), Folder)
-    assert "correct the path" in refusal(local)
+    assert "not found" in refusal(local)
     path = put(tmp_path)
     assert local.file(NAME) == path
     assert names(local.folder) == {NAME}

@@ -22,7 +22,16 @@ from robust_diffusion.data.files import (
 )
 from robust_diffusion.data.pickles import read_pickle
 from robust_diffusion.errors import DataError
-from tests.data.files import EDGES, Bomb, planetoid_parts, python2_pickle, symmetric
+from tests.data.files import (
+    CUT,
+    EDGES,
+    FLIPS,
+    Bomb,
+    damaged,
+    planetoid_parts,
+    python2_pickle,
+    symmetric,
+)
 from tests.data.reading import Read, check_reads_data, refusal, written
 
 READERS: list[Read] = [read_npz, read_sparse, read_pickle, read_torch]
@@ -119,6 +128,12 @@ def test_a_missing_file_is_named(tmp_path: Path, read: Read) -> None:
     assert "not found" in refusal(read, tmp_path)
 
 
+def npy() -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.arange(9))
+    return stream.getvalue()
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize(
@@ -127,6 +142,7 @@ def test_a_missing_file_is_named(tmp_path: Path, read: Read) -> None:
         pytest.param(b"", id="empty"),
         pytest.param(b"<html><body>404</body></html>", id="web page"),
         pytest.param(b"PK\x03\x04", id="magic number alone"),
+        pytest.param(npy(), id="npy"),
         pytest.param(b"\x80\x02", id="header alone"),
         pytest.param(b"\x80\x02K\x01K\x02", id="no end"),
         pytest.param(b"\x80\xff.", id="unknown protocol"),
@@ -161,8 +177,7 @@ def test_arrays_of_objects_are_refused_and_not_run(tmp_path: Path, read: Read, k
     if key == "_is_array":
         arrays = {key: arrays[key], **{k: v for k, v in arrays.items() if k != key}}
     np.savez(path, **arrays)
-    told = f"{path}: cannot be read ({key} holds Python objects); save it as an array of numbers"
-    assert refusal(read, path) == told
+    assert f"{key} holds Python objects" in refusal(read, path)
     assert not mark.exists()
     with np.load(path, allow_pickle=True) as file:
         file[key]
@@ -182,7 +197,7 @@ def test_objects_in_a_torch_file_are_refused_and_not_run(
     assert mark.exists()
 
 
-# Whatever else is in a file: an error of ours, or what was written.
+# Whatever else is in a file: a DataError, or data.
 
 
 def pt_bytes(zipped: bool) -> bytes:
@@ -206,19 +221,14 @@ SEEDS: dict[str, tuple[Read, bytes]] = {
 @settings(max_examples=400)
 @given(
     name=st.sampled_from(sorted(SEEDS)),
-    flips=st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), max_size=4),
-    cut=st.none() | st.integers(0, 10**4),
+    flips=FLIPS,
+    cut=CUT,
 )
 def test_damaged_files_are_refused_or_hold_data(
     name: str, flips: list[tuple[int, int]], cut: int | None
 ) -> None:
     read, good = SEEDS[name]
-    content = bytearray(good)
-    for position, value in flips:
-        content[position % len(content)] = value
-    if cut is not None:
-        content = content[: cut % len(content)]
-    check_reads_data(read, bytes(content))
+    check_reads_data(read, damaged(good, flips, cut))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -31,11 +29,6 @@ def test_range_is_open_even_for_outliers(outlier: float) -> None:
     assert result.abs().argmax() == 304
 
 
-def test_order_of_the_features_is_kept() -> None:
-    x = torch.randn(10, 3, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(arctan_normalize(x).flatten().argsort(), x.flatten().argsort())
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_input_is_not_changed(dtype: torch.dtype) -> None:
     x = torch.arange(6, dtype=dtype).reshape(2, 3)
@@ -53,33 +46,6 @@ def test_input_is_not_changed(dtype: torch.dtype) -> None:
 def test_constant_features_are_refused(value: float, dtype: torch.dtype) -> None:
     with pytest.raises(DataError, match=f"all equal to {value:g}"):
         arctan_normalize(torch.full((1000, 302), value, dtype=dtype))
-
-
-def in_one_piece(x: Tensor) -> Tensor:
-    """The formula in the order of operations in which published results were computed."""
-
-    def squash(values: Tensor) -> Tensor:
-        return ((values - mean) / std).arctan_() * (2 / math.pi)
-
-    mean = x.sum(dtype=torch.float64) / x.numel()
-    values = x[x != 0].double()
-    squares = (values - mean).square_().sum() + (x.numel() - values.numel()) * mean.square()
-    std = (squares / x.numel()).sqrt()
-    filled = x != 0
-    result = torch.empty_like(x).fill_(squash(torch.zeros_like(mean)))
-    result[filled] = squash(x[filled].double()).to(x.dtype)
-    return result
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("seed", range(5))
-def test_published_results_stay_as_they_are(dtype: torch.dtype, sparse: bool, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(50, 13, generator=generator, dtype=dtype) * 10 ** (seed - 2) + seed / 3
-    if sparse:
-        x[torch.rand(x.shape, generator=generator) < 0.9] = 0
-    assert torch.equal(arctan_normalize(x), in_one_piece(x))
 
 
 def test_the_bits_are_those_of_the_first_release() -> None:
@@ -132,16 +98,6 @@ def test_a_raw_value_comes_back(scale: FeatureScale, deviations: list[float]) ->
         assert ((back.double() - x.double()).abs() <= bound).all()
 
 
-@given(scales, st.lists(st.floats(-10, 10), min_size=1, max_size=20))
-def test_in_float64_the_round_trip_is_exact_to_1e12(
-    scale: FeatureScale, deviations: list[float]
-) -> None:
-    x = graph_of_values(scale, deviations)
-    back = scale.denormalize(scale.normalize(x))
-    size = abs(scale.mean) + scale.std
-    torch.testing.assert_close(back, x, rtol=1e-12, atol=1e-12 * size)
-
-
 @given(scales, st.lists(st.floats(-0.9999, 0.9999), min_size=1, max_size=20))
 def test_a_normalised_value_comes_back(scale: FeatureScale, values: list[float]) -> None:
     y = torch.tensor([values], dtype=torch.float64)
@@ -151,16 +107,6 @@ def test_a_normalised_value_comes_back(scale: FeatureScale, values: list[float])
         back = scale.normalize(scale.denormalize(y.to(dtype)))
         tolerance = max(floor, torch.finfo(dtype).eps * lost)
         torch.testing.assert_close(back, y.to(dtype), rtol=0, atol=tolerance)
-
-
-@given(scales, st.lists(st.floats(-0.999, 0.999), min_size=2, max_size=20))
-def test_the_order_is_kept_on_the_way_back(scale: FeatureScale, values: list[float]) -> None:
-    y = torch.tensor(sorted(values), dtype=torch.float64)
-    raw = scale.denormalize(y[None])[0]
-    assert (raw.diff() >= 0).all()
-    # Where the images are further apart than rounding, strictly.
-    apart = y.diff() > 1e-9 * (1 + abs(scale.mean) / scale.std)
-    assert (raw.diff()[apart] > 0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -132,6 +132,7 @@ BAD = {
     "labels fractional": (labels(1.5), "label 1.5"),
     "labels NaN": (labels(np.nan), "label nan"),
     "labels infinite": (labels(np.inf), "label inf"),
+    "labels of one class": ({"labels": np.zeros(N)}, "labels are all 0"),
     "labels text": ({"labels": np.full(N, "b")}, "<U1"),
     "labels one short": ({"labels": np.zeros(N - 1, int)}, "(19,)"),
     "labels one-hot": ({"labels": np.eye(N, dtype=int)}, "(20, 20)"),

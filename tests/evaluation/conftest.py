@@ -15,12 +15,12 @@ def store(tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-def make_trainer(make_datamodule: Callable[..., Any], store: Any, tmp_path: Path) -> Any:
-    """Builds a Trainer on a small graph; keyword arguments replace its parts."""
-    from robust_diffusion.evaluation.trained import Trainer
+def make_training(make_datamodule: Callable[..., Any], store: Any, tmp_path: Path) -> Any:
+    """Builds a ModelTraining on a small graph; keyword arguments replace its parts."""
+    from robust_diffusion.evaluation.trained import ModelTraining
 
     def build(**parts: Any) -> Any:
         defaults = {"datamodule": make_datamodule(), "store": store, "seed": 0}
-        return Trainer(**({**defaults, "directory": tmp_path / "checkpoints"} | parts))
+        return ModelTraining(**({**defaults, "directory": tmp_path / "checkpoints"} | parts))
 
     return build

@@ -61,13 +61,13 @@ def run(make_datamodule: Make, make_fit: Make, store: ArtifactStore, tmp_path: P
         }
         given = defaults | parts
         names = [getattr(given["model"], "__name__", "model"), *given["attacks"]]
-        shaped_by = {
+        cache_key = {
             "model": {"name": names[0]},
             "training": {},
             "threat": {"surrogates": {"gcn": {}, "other": {"name": "other"}}, "fit": {}},
             "attacks": {name: {"name": name} for name in names[1:]},
         }
-        return evaluate_cell(**({"shaped_by": shaped_by} | given))
+        return evaluate_cell(**({"cache_key": cache_key} | given))
 
     return cell
 

@@ -1,22 +1,35 @@
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from robust_diffusion.evaluation.identity import cell_id, shaping
+from robust_diffusion.evaluation.identity import (
+    PUBLISHED_IDS,
+    cell_id,
+    hashed_config,
+    recorded_settings,
+)
 
 CONFIG: dict[str, Any] = {
     "seed": 0,
-    "flow": {"t_end": 1.0},
-    "training": {"max_epochs": 5, "progress_bar": True},
-    "dataset": {"name": "cora", "source": {"folder": {"root": "/data", "path": "grb-cora"}}},
-    "paths": {"outputs": "outputs"},
+    "data": {"name": "cora", "source": {"folder": {"root": "/data", "path": "grb-cora"}}},
+    "model": {"num_layers": 3, "flow": {"t_end": 1.0}},
+    "training": {"max_epochs": 5, "progress_bar": True, "trainer": {"devices": 1}},
+    "attacks": {"speit": {"steps": 3}},
+    "budget": {"max_injected_nodes": 3},
+    "threat": {"surrogates": {"appnp": {"num_layers": 3}}, "labels": "predicted"},
     "threads": 1,
-    "model": {"num_layers": 3},
-    "surrogates": {"appnp": {"num_layers": 3}},
-    "threat": {"surrogates": {"appnp": {"num_layers": 3}}},
+    # These only feed the parts above.
+    "dataset": {"name": "cora"},
+    "difficulty": "easy",
     "fidelity": {"num_steps": 2},
+    "flow": {"t_end": 1.0},
+    "paths": {"outputs": "outputs"},
+    "solver": {"method": "euler"},
+    "surrogates": {"appnp": {"num_layers": 3}},
+    "trainer": {"devices": 1},
 }
 
 
@@ -34,19 +47,32 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     ("path", "value"),
     [
         ("paths.outputs", "elsewhere"),
-        ("threads", 2),
         ("download", True),
-        ("flow.t_end", 1),
-        ("download", False),
-        ("training.progress_bar", False),
-        ("dataset.source.folder.root", "/other"),
-        ("logger", {"_target_": "x"}),
         ("force", True),
+        ("logger", {"_target_": "x"}),
         ("table", {"number": 3}),
-        ("dataset.edge_values", "ids"),  # data.edge_values says what is taken
+        ("model._partial_", True),
+        ("model.flow.t_end", 1),
+        ("training.progress_bar", False),
+        ("data.source.folder.root", "/other"),
+        # Read by the other parts alone, where they are read at all.
+        ("dataset.printed", {"nodes": 2680}),
+        ("difficulty", "full"),
+        ("fidelity.num_steps", 1),
+        ("flow.t_end", 0.5),
+        ("solver.method", "dopri5"),
+        ("surrogates.gat", {}),
+        ("trainer.devices", 2),
+        # Missing in older records.
+        ("callbacks", {}),
+        ("timing", {}),
+        ("data.edge_values", "ones"),
+        ("model.variant", "original"),
+        ("model.negative_degree", "zero"),
+        ("threat.surrogates.appnp.variant", "original"),
     ],
 )
-def test_where_and_what_is_shown_make_no_other_cell(path: str, value: Any) -> None:
+def test_unread_keys_make_no_other_cell(path: str, value: Any) -> None:
     assert cell_id(changed(path, value)) == cell_id(CONFIG)
 
 
@@ -54,57 +80,43 @@ def test_where_and_what_is_shown_make_no_other_cell(path: str, value: Any) -> No
     ("path", "value"),
     [
         ("seed", 1),
-        ("flow.t_end", 0.5),
+        ("threads", 2),
+        ("model.flow.t_end", 0.5),
+        ("model.variant", "grb"),
         ("training.max_epochs", 6),
-        ("dataset.name", "pubmed"),
-        ("dataset.source.folder.path", "other"),
-        # Names that say nothing elsewhere.
-        ("flow.key", 1),
+        ("training.trainer.devices", 2),
+        ("data.name", "pubmed"),
+        ("data.edge_values", "ids"),
+        ("data.source.folder.path", "other"),
+        ("attacks.speit.steps", 4),
+        ("budget.max_injected_nodes", 4),
+        ("threat.labels", "true"),
+        ("threat.surrogates.appnp.variant", "grb"),
+        ("callbacks", {"swa": {}}),
+        ("timing", {"on": {"cpu": "here"}}),
+        # Names that are ignored elsewhere.
+        ("model.flow.key", 1),
         ("model.root", 1),
-        ("surrogates.appnp.download", 1),
+        ("data.source.root", "/mine"),
         ("threat.surrogates.appnp.progress_bar", 1),
     ],
 )
-def test_what_shapes_the_result_makes_another_cell(path: str, value: Any) -> None:
+def test_read_keys_make_another_cell(path: str, value: Any) -> None:
     assert cell_id(changed(path, value)) != cell_id(CONFIG)
 
 
-def test_a_part_that_came_later_makes_no_other_cell_until_there_is_something_in_it() -> None:
-    assert cell_id(CONFIG | {"timing": {}}) == cell_id(CONFIG)
-    here, there = (CONFIG | {"timing": {"on": {"cpu": cpu}}} for cpu in ("here", "there"))
-    assert len({cell_id(CONFIG), cell_id(here), cell_id(there)}) == 3
+def test_without_attacks_threat_and_budget_are_unread() -> None:
+    clean = CONFIG | {"attacks": {}}
+    other = clean | {"threat": {"name": "white_box"}, "budget": {"max_injected_nodes": 9}}
+    assert cell_id(other) == cell_id(clean) != cell_id(CONFIG)
 
 
-@pytest.mark.parametrize(
-    ("path", "as_before"),
-    [
-        ("model.variant", "original"),
-        ("model.negative_degree", "zero"),
-        ("surrogates.appnp.variant", "original"),
-        ("fidelity.appnp", "original"),
-        ("fidelity.appnp", "grb"),
-        ("fidelity.graph_sage", "original"),
-        ("fidelity.graph_sage", "grb"),
-        ("fidelity.edge_values", "ones"),
-        ("fidelity.pgd_steps", 5),
-    ],
-)
-def test_a_key_that_came_later_makes_no_other_cell_at_its_old_value(
-    path: str, as_before: str
-) -> None:
-    assert cell_id(changed(path, as_before)) == cell_id(CONFIG)
-
-
-def test_a_surrogates_key_that_came_later_makes_no_other_cell_either() -> None:
-    config = changed("surrogates.appnp.variant", "original")
-    config["threat"] = {"surrogates": config["surrogates"]}  # as Hydra resolves it
-    assert cell_id(config) == cell_id(CONFIG)
-    config["threat"]["surrogates"]["appnp"]["variant"] = "grb"
-    assert cell_id(config) != cell_id(CONFIG)
-
-
-def test_the_variant_of_a_model_makes_another_cell() -> None:
-    assert cell_id(changed("model.variant", "grb")) != cell_id(CONFIG)
+def test_timing_reads_no_training() -> None:
+    timed = CONFIG | {"timing": {"on": {"cpu": "here"}}}
+    longer = {"max_epochs": 9, "trainer": {"devices": 1}}
+    assert cell_id(timed | {"training": longer, "attacks": {}}) == cell_id(timed)
+    elsewhere = {"max_epochs": 5, "trainer": {"devices": 2}}
+    assert cell_id(timed | {"training": elsewhere}) != cell_id(timed)
 
 
 def test_the_order_of_keys_does_not_matter() -> None:
@@ -112,26 +124,11 @@ def test_the_order_of_keys_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_the_users_own_files_count_by_their_content(tmp_path: Path, *, folder: bool) -> None:
-    path = tmp_path / "mine"
-    if folder:
-        path.mkdir()
-    file = path / "graph.npz" if folder else path
-    file.write_bytes(b"one")
-    config = changed("dataset.source", {"path": str(path)})
-    before = cell_id(config)
-    assert cell_id(config) == before
-    file.write_bytes(b"two")
-    assert cell_id(config) != before
-
-
-@pytest.mark.parametrize("folder", [False, True])
-def test_where_the_users_own_files_lie_makes_no_other_cell(
+def test_a_graph_counts_by_content_and_not_by_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, folder: bool
 ) -> None:
     def of(path: object) -> str:
-        source = {"path": path}
-        return cell_id(changed("dataset.source", source) | {"data": {"source": dict(source)}})
+        return cell_id(changed("data.source", {"path": path}))
 
     monkeypatch.chdir(tmp_path)
     old, new = Path("2024"), tmp_path / "elsewhere" / "7"
@@ -149,11 +146,24 @@ def test_where_the_users_own_files_lie_makes_no_other_cell(
     assert of(str(new)) != before
 
 
-def test_two_files_that_are_not_there_are_two_cells() -> None:
-    here, there = (changed("dataset.source", {"path": path}) for path in ("here", "there"))
+def test_graphs_that_are_missing_are_two_cells() -> None:
+    here, there = (changed("data.source", {"path": path}) for path in ("here", "there"))
     assert cell_id(here) != cell_id(there)
 
 
-def test_shaping_drops_keys_at_every_depth() -> None:
+def test_ignored_keys_are_dropped_at_every_depth() -> None:
     config = {"model": {"_partial_": True, "flow": {"_partial_": True, "heads": 4}}, "paths": {}}
-    assert shaping(config) == {"model": {"flow": {"heads": 4}}}
+    assert hashed_config(config) == {"model": {"flow": {"heads": 4}}}
+
+
+@pytest.mark.parametrize("more", [{"user_code": {"own": "0"}}, {"config": {"threads": 2}}])
+def test_records_of_other_code_have_other_settings(more: dict[str, Any]) -> None:
+    record = {"config": {"model": {"heads": 4}}}
+    assert recorded_settings(record)["model"] == {"heads": 4}
+    assert recorded_settings(record | more)["model"] != {"heads": 4}
+
+
+def test_published_ids_are_told_by_what_cells_read() -> None:
+    ids = json.loads(PUBLISHED_IDS.read_text())
+    assert len(set(ids.values())) == len(ids) > 0
+    assert not set(ids) & set(ids.values())

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from robust_diffusion.evaluation import trained
-from robust_diffusion.evaluation.trained import code_hash
 from robust_diffusion.models import GAT, GCN
 from robust_diffusion.models.edge_values import OnEdgeValues
 
@@ -26,16 +22,16 @@ def same_weights(one: nn.Module, other: nn.Module) -> bool:
 
 
 def test_a_model_is_trained_once_and_then_found(
-    make_trainer: Make, make_fit: Make, monkeypatch: pytest.MonkeyPatch
+    make_training: Make, make_fit: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fit = make_fit()
-    first = make_trainer()("victim", gcn, fit, {"model": "gcn"}, description="gcn")
+    first = make_training()("victim", gcn, fit, {"model": "gcn"}, description="gcn")
 
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("trained again")
 
     monkeypatch.setattr(type(fit), "__call__", never)
-    second = make_trainer()("surrogate-gcn", gcn, fit, {"model": "gcn"}, description="gcn")
+    second = make_training()("surrogate-gcn", gcn, fit, {"model": "gcn"}, description="gcn")
     assert (first.reused, second.reused) == (False, True)
     assert same_weights(first.model, second.model)
     assert (first.epochs, first.val_accuracy, first.seconds, first.state, first.path) == (
@@ -49,11 +45,11 @@ def test_a_model_is_trained_once_and_then_found(
 
 
 def test_what_reads_edge_values_is_trained_on_them_and_nothing_else(
-    make_trainer: Make, make_datamodule: Make, make_fit: Make
+    make_training: Make, make_datamodule: Make, make_fit: Make
 ) -> None:
-    valued = make_trainer(datamodule=make_datamodule(edge_values="ids"))
+    valued = make_training(datamodule=make_datamodule(edge_values="ids"))
     on_values = valued("victim", gcn, make_fit(), {"model": "gcn"}, description="gcn")
-    on_ones = make_trainer()("victim", gcn, make_fit(), {"model": "gcn"}, description="gcn")
+    on_ones = make_training()("victim", gcn, make_fit(), {"model": "gcn"}, description="gcn")
     assert isinstance(on_values.model, OnEdgeValues)
     assert on_values.path != on_ones.path
     assert not same_weights(on_values.model, on_ones.model)
@@ -69,74 +65,56 @@ def test_what_reads_edge_values_is_trained_on_them_and_nothing_else(
     [({"seed": 1}, {"model": "gcn"}), ({}, {"model": "gcn", "fit": {"max_epochs": 4}})],
 )
 def test_another_seed_or_configuration_is_another_model(
-    make_trainer: Make, make_fit: Make, parts: dict[str, Any], shape: dict[str, Any]
+    make_training: Make, make_fit: Make, parts: dict[str, Any], shape: dict[str, Any]
 ) -> None:
     fit = make_fit()
-    one = make_trainer()("victim", gcn, fit, {"model": "gcn"}, description="gcn")
-    other = make_trainer(**parts)("victim", gcn, fit, shape, description="gcn")
+    one = make_training()("victim", gcn, fit, {"model": "gcn"}, description="gcn")
+    other = make_training(**parts)("victim", gcn, fit, shape, description="gcn")
     assert one.path != other.path
     assert not other.reused
 
 
 def test_other_data_are_another_model(
-    make_trainer: Make, make_fit: Make, make_datamodule: Make
+    make_training: Make, make_fit: Make, make_datamodule: Make
 ) -> None:
     fit = make_fit()
-    one = make_trainer()("victim", gcn, fit, {"model": "gcn"}, description="gcn")
+    one = make_training()("victim", gcn, fit, {"model": "gcn"}, description="gcn")
     leaky = make_datamodule(degree_leak=True)
-    other = make_trainer(datamodule=leaky)("victim", gcn, fit, {"model": "gcn"}, description="gcn")
+    other = make_training(datamodule=leaky)("victim", gcn, fit, {"model": "gcn"}, description="gcn")
     assert not other.reused
     assert other.path != one.path
 
 
-def test_what_was_trained_before_makes_no_difference(make_trainer: Make, make_fit: Make) -> None:
+def test_what_was_trained_before_makes_no_difference(make_training: Make, make_fit: Make) -> None:
     fit = make_fit()
-    alone = make_trainer()("victim", gcn, fit, {"model": "b"}, description="b")
+    alone = make_training()("victim", gcn, fit, {"model": "b"}, description="b")
     torch.rand(1000)
-    fresh = make_trainer(seed=0)
+    fresh = make_training(seed=0)
     fresh("victim", gcn, fit, {"model": "a"}, description="a")
     after = fresh("victim", gcn, fit, {"model": "c"}, description="c")
     assert same_weights(alone.model, after.model)
 
 
-def test_the_code_hash_covers_whatever_a_training_or_an_attack_imports() -> None:
-    program = (
-        "import sys\n"
-        "import robust_diffusion.attacks, robust_diffusion.models, robust_diffusion.training\n"
-        "print(*(m.split('.')[1] for m in sys.modules if m.startswith('robust_diffusion.')))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    shaping = {part.removesuffix(".py") for part in trained.SHAPING}
-    # What says that something is wrong, identifies or keeps what was computed, shapes nothing.
-    assert set(done.stdout.split()) - {"checks", "errors", "hashes", "store"} == shaping
+def test_threads_count_unless_there_is_one(make_training: Make, make_fit: Make) -> None:
+    def path(threads: int) -> Path:
+        torch.set_num_threads(threads)
+        try:
+            return make_training()("victim", gcn, make_fit(), {}, description="gcn").path
+        finally:
+            torch.set_num_threads(1)
+
+    assert len({path(1), path(2), path(3)}) == 3
 
 
-def test_the_code_hash_is_stable_and_short() -> None:
-    assert code_hash() == code_hash()
-    assert len(code_hash()) == 16
-
-
-def test_other_arithmetic_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that no model trained with one is taken from the store with the other."""
-    hashes = set()
-    for value in ("", "COMPATIBLE", "AVX2"):
-        monkeypatch.setenv("MKL_CBWR", value)
-        hashes.add(code_hash.__wrapped__())
-    assert len(hashes) == 3
-
-
-@pytest.mark.parametrize("name", ["kernel.cpp", "rows.h", "flow.py"])
-def test_code_of_any_language_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_weights_overwritten_in_place_are_another_model(
+    make_training: Make, make_fit: Make, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(trained, "SOURCE", tmp_path)
-    monkeypatch.setattr(trained, "SHAPING", ("operators",))
-    file = tmp_path / "operators" / "native" / name
-    file.parent.mkdir(parents=True)
-    hashes = set()
-    for text in ("one", "two"):
-        file.write_text(text)
-        hashes.add(code_hash.__wrapped__())
-    assert len(hashes) == 2
+    def path() -> Path:
+        key = {"model": {"weights": str(file)}}
+        return make_training()("victim", gcn, make_fit(), key, description="gcn").path
+
+    file = tmp_path / "weights.pt"
+    file.write_bytes(b"one")
+    before = path()
+    file.write_bytes(b"two")
+    assert path() != before

@@ -1,5 +1,4 @@
 from functools import partial
-from itertools import pairwise
 
 import pytest
 import torch
@@ -53,32 +52,9 @@ def test_it_is_a_guarded_graph_pde() -> None:
     assert all(layer.guard == guard for layer in model.layers)
 
 
-def test_edges_pruned_in_one_layer_are_gone_in_the_next() -> None:
-    model, seen = build_model(BeltramiGuard, **PARTS, threshold=0.2, num_layers=4), []
-    for layer in model.layers:
-        layer.flow.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[2].weight))
-    model(random_signal(1), edges()[0])
-    assert len(seen) == 4
-    for before, after in pairwise(seen):
-        assert (after[before == 0] == 0).all()
-    assert int((seen[-1] == 0).sum()) > int((seen[0] == 0).sum()) > 0
-
-
 def test_without_a_guard_all_edges_reach_every_layer() -> None:
     model, seen = build_model(GraphPDE, **PARTS), []
     for layer in model.layers:
         layer.register_forward_hook(lambda _, inputs, output: seen.append((inputs[1], output[1])))
     model(random_signal(), edges()[0])
     assert all(after is before for before, after in seen)
-
-
-def test_detached_weights_have_no_gradient() -> None:
-    edge_index, _ = edges()
-    found = []
-    for gradient in ("exact", "detached"):
-        weight = torch.ones(edge_index.size(1), dtype=torch.float64, requires_grad=True)
-        model = build_model(BeltramiGuard, **PARTS, gradient=gradient)
-        loss = model(random_signal(), edge_index, weight).square().sum()
-        found += torch.autograd.grad(loss, weight, allow_unused=True)
-    assert found[0].abs().max() > 1e-6
-    assert found[1] is None

@@ -205,8 +205,8 @@ def test_features_that_are_mostly_one_value_change_nothing_but_time(
         F.cross_entropy(model(features, edge_index), LABELS).backward()
         gradients = [p.grad for p in model.parameters()]
         found.append([model.eval()(features, edge_index), *gradients])
-    for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
+    for sparse, dense in zip(*found, strict=True):
+        torch.testing.assert_close(sparse, dense, rtol=1e-8, atol=1e-10)
 
 
 @every_case

@@ -1,45 +1,135 @@
+import copy
+
+import numpy as np
 import pytest
 import torch
+from scipy import sparse
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.views import induced_view
 from robust_diffusion.models import APPNP, GAT, GCN, GIN, GraphSAGE, RobustGCN
-from robust_diffusion.models.edge_values import OnEdgeValues, reads_edge_values
-from tests.graphs import random_signal
-from tests.models.small import build_model, edges
+from robust_diffusion.models.edge_values import EdgeNumbers, OnEdgeValues, with_edge_values
+from robust_diffusion.training import NodeClassification
+from tests.graphs import NODES, random_edges, random_signal
+from tests.models.small import build_model
 
-READING = [GCN, RobustGCN, APPNP, GIN]
-
-
-def numbers(edge_index: Tensor) -> Tensor:
-    return torch.arange(edge_index.size(1)).double()
+PART = torch.arange(1, NODES, 2)
 
 
-@pytest.mark.parametrize("cls", READING)
+def graph() -> Data:
+    """Symmetric, without self-loops, in no order."""
+    edges, _ = random_edges(0, symmetric=True)
+    edges = edges[:, edges[0] != edges[1]].unique(dim=1)
+    order = torch.randperm(edges.size(1), generator=torch.Generator().manual_seed(0))
+    return Data(x=random_signal(), y=torch.zeros(NODES), edge_index=edges[:, order])
+
+
+def matrix(edges: Tensor) -> Tensor:
+    """The adjacency matrix that comes of edge numbers where SciPy takes weights.
+
+    Its row is the node to which a message goes. Nodes in another order, edges column by column.
+    """
+    ones = np.zeros((NODES, NODES))
+    ones[tuple(edges.flip(0).numpy())] = 1
+    order = reverse_cuthill_mckee(sparse.csr_matrix(ones))
+    ordered = sparse.csc_matrix(ones[np.ix_(order, order)])
+    numbers = np.arange(ordered.nnz, dtype=float)
+    numbered = sparse.csc_matrix((numbers, ordered.indices, ordered.indptr), shape=ones.shape)
+    found = np.empty_like(ones)
+    found[np.ix_(order, order)] = numbered.toarray()
+    return torch.from_numpy(found).float()
+
+
+def on_values(model: nn.Module, *views: Data) -> OnEdgeValues:
+    return OnEdgeValues(model, EdgeNumbers(graph(), views)).eval()
+
+
+def test_values_are_those_of_a_matrix_of_edge_numbers() -> None:
+    edges = graph().edge_index
+    values = EdgeNumbers(graph())(edges, NODES)
+    assert values.tolist() == matrix(edges)[edges[1], edges[0]].tolist()
+    assert sorted(values.tolist()) == list(range(edges.size(1)))
+
+
+def test_an_injected_edge_has_the_value_1() -> None:
+    edges, numbers = graph().edge_index, EdgeNumbers(graph())
+    attacked = torch.cat([torch.tensor([[NODES, 0], [0, NODES + 3]]), edges[:, 3:]], 1)
+    values = numbers(attacked, NODES + 4)
+    assert values[:2].tolist() == [1, 1]
+    assert torch.equal(values[2:], numbers(edges, NODES)[3:])
+
+
+def test_an_added_edge_has_the_value_1() -> None:
+    kept, added = graph(), torch.tensor([[0], [NODES - 1]])
+    kept.edge_index = kept.edge_index[:, ~(kept.edge_index == added).all(0)]
+    assert EdgeNumbers(kept)(added, NODES).tolist() == [1]
+
+
+@pytest.mark.parametrize("degree_leak", [False, True])
+def test_a_view_has_the_values_of_the_whole_graph(degree_leak: bool) -> None:
+    dense = matrix(graph().edge_index)
+    view = induced_view(graph(), PART, PART, degree_leak=degree_leak)
+    src, dst = PART[view.edge_index]
+    sums = (dense.sum(1)[PART] + 1) if degree_leak else None
+    model = build_model(GCN)
+    expected = model(view.x, view.edge_index, dense[dst, src], sums)
+    trained = NodeClassification(on_values(model, view), num_classes=3)
+    assert torch.equal(trained(view), expected)
+    # A model that does not read them trains as ever.
+    plain = NodeClassification(model, num_classes=3)(view)
+    leaked = view.degree if degree_leak else None
+    assert torch.equal(plain, model(view.x, view.edge_index, degree=leaked))
+
+
+@pytest.mark.parametrize("cls", [GCN, RobustGCN, APPNP, GIN])
 def test_the_values_are_the_weights(cls: type[nn.Module]) -> None:
-    model, edge_index = build_model(cls), edges()[0]
-    assert reads_edge_values(model)
-    expected = model(random_signal(), edge_index, numbers(edge_index))
-    valued = OnEdgeValues(model, numbers).eval()
-    assert torch.equal(valued(random_signal(), edge_index), expected)
-    assert not torch.allclose(model(random_signal(), edge_index), expected)
+    model, edges = build_model(cls), graph().edge_index
+    values = matrix(edges)[edges[1], edges[0]]
+    expected = model(random_signal(), edges, values)
+    assert torch.equal(on_values(model)(random_signal(), edges), expected)
+    assert not torch.allclose(model(random_signal(), edges), expected)
 
 
 def test_a_weight_multiplies_the_value() -> None:
-    model, (edge_index, weight) = build_model(GCN), edges(weighted=True)
-    assert weight is not None
-    expected = model(random_signal(), edge_index, weight * numbers(edge_index))
-    assert torch.equal(OnEdgeValues(model, numbers)(random_signal(), edge_index, weight), expected)
+    model, edges = build_model(GIN), graph().edge_index
+    values, weight = matrix(edges)[edges[1], edges[0]], torch.rand(edges.size(1)).double()
+    expected = model(random_signal(), edges, weight * values)
+    assert torch.equal(on_values(model)(random_signal(), edges, weight), expected)
 
 
-def test_values_at_hand_are_not_looked_up() -> None:
-    def never(_: Tensor) -> Tensor:
-        raise AssertionError("looked up")
+def test_a_copy_shares_the_values() -> None:
+    valued = on_values(build_model(GCN))
+    assert copy.deepcopy(valued).values is valued.values
 
-    model, edge_index = build_model(GIN), edges()[0]
-    found = OnEdgeValues(model, never)(random_signal(), edge_index, edge_values=numbers(edge_index))
-    assert torch.equal(found, model(random_signal(), edge_index, numbers(edge_index)))
+
+@pytest.fixture
+def served() -> GraphDataModule:
+    whole = graph()
+    whole.num_classes = 3
+    whole.index_train, whole.index_val = torch.arange(4), torch.arange(4, 6)
+    whole.index_test = torch.arange(6, NODES)
+    return GraphDataModule(lambda: whole, name="small", difficulty="full", edge_values="ids")
+
+
+@pytest.mark.parametrize("cls", [GCN, RobustGCN, APPNP, GIN])
+def test_a_model_that_reads_values_is_wrapped(
+    cls: type[nn.Module], served: GraphDataModule
+) -> None:
+    model = with_edge_values(build_model(cls), served)
+    assert isinstance(model, OnEdgeValues)
+    for stage in ("train", "val", "test"):
+        view = served.view(stage)
+        named = view.n_id[view.edge_index] if "n_id" in view else view.edge_index
+        expected = EdgeNumbers(served.graph)(named, NODES)
+        assert torch.equal(model.values(view.edge_index, view.num_nodes), expected)
+    served.edge_values = "ones"
+    assert not isinstance(with_edge_values(model.model, served), OnEdgeValues)
 
 
 @pytest.mark.parametrize("cls", [GraphSAGE, GAT])
-def test_models_that_set_the_values_to_1_do_not_read_them(cls: type[nn.Module]) -> None:
-    assert not reads_edge_values(build_model(cls))
+def test_a_model_that_reads_no_values_stays(cls: type[nn.Module], served: GraphDataModule) -> None:
+    model = build_model(cls)
+    assert with_edge_values(model, served) is model

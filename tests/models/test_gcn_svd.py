@@ -32,10 +32,14 @@ def test_equals_the_dense_one(symmetric: bool, rank: int, weighted: bool) -> Non
     torch.testing.assert_close(model(random_signal(), edge_index, given), expected)
 
 
-def test_rows_of_a_sum_below_zero_are_left_out() -> None:
-    """A truncated matrix can have such rows, which have no square root."""
-    edge_index = torch.tensor([[2, 3, 0, 3, 1], [0, 1, 2, 2, 3]])
+def below_zero() -> tuple[Tensor, Tensor]:
+    """Edges whose truncated matrix has rows of a sum below 0, which has no square root."""
     weight = torch.tensor([100.0, 1.0, 100.0, 100.0, 100.0], dtype=torch.float64)
+    return torch.tensor([[2, 3, 0, 3, 1], [0, 1, 2, 2, 3]]), weight
+
+
+def test_rows_of_a_sum_below_zero_are_left_out() -> None:
+    edge_index, weight = below_zero()
     dense = dense_of(edge_index, weight)
     assert (oracles.truncated(dense, 2).sum(1) + 1).min() < -1
     model = build_model(GCNSVD, rank=2)
@@ -47,8 +51,7 @@ def test_rows_of_a_sum_below_zero_are_left_out() -> None:
 
 
 def test_in_grbs_code_one_such_row_leaves_no_logit_a_number() -> None:
-    edge_index = torch.tensor([[2, 3, 0, 3, 1], [0, 1, 2, 2, 3]])
-    weight = torch.tensor([100.0, 1.0, 100.0, 100.0, 100.0], dtype=torch.float64)
+    edge_index, weight = below_zero()
     model = build_model(GCNSVD, rank=2, negative_degree="grb")
     assert model(random_signal(), edge_index, weight).isnan().all()
     fine = random_edges(symmetric=True)

@@ -1,11 +1,8 @@
-from itertools import pairwise
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from robust_diffusion.models import GNNGuard
-from robust_diffusion.operators import Graph
 from tests import oracles
 from tests.graphs import random_signal
 from tests.models.small import build_model, dense_of, dense_stack, edges
@@ -48,32 +45,3 @@ def test_detached_takes_the_weights_as_constants() -> None:
     torch.testing.assert_close(found["detached"], constant)
     assert (found["exact"] - constant).abs().max() > 1e-3
     assert (found["straight_through"] - found["exact"]).abs().max() > 1e-3
-
-
-def test_edges_pruned_in_one_layer_are_gone_in_the_next() -> None:
-    model, seen = build_model(GNNGuard, threshold=0.2, num_layers=4), []
-    for conv in model.layers:
-        conv.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1]))
-    model(random_signal(1), edges()[0])
-    graphs: list[Graph] = seen
-    assert len(graphs) == 4
-    for before, after in pairwise(graphs):
-        assert (after.weight[before.weight == 0] == 0).all()
-    gone = [int((graph.weight == 0).sum()) for graph in graphs]
-    assert gone[0] > 0
-    assert gone[-1] > gone[0]
-
-
-@pytest.mark.parametrize("gradient", ["exact", "straight_through"])
-def test_pruned_edges_have_a_gradient_only_straight_through(gradient: str) -> None:
-    edge_index, _ = edges()
-    weight = torch.ones(edge_index.size(1), dtype=torch.float64, requires_grad=True)
-    model = build_model(GNNGuard, gradient=gradient, threshold=0.3, num_layers=1)
-    model(random_signal(), edge_index, weight).square().sum().backward()
-    assert weight.grad is not None
-    kept, _ = oracles.guard(
-        oracles.layer_norm(random_signal(), model.norms[0]), dense_of(*edges()), 0.3
-    )
-    pruned = kept[edge_index[1], edge_index[0]] == 0
-    assert 0 < int(pruned.sum()) < pruned.numel()
-    assert ((weight.grad == 0) == (pruned if gradient == "exact" else False)).all()

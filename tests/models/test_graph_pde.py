@@ -1,13 +1,11 @@
 """What the graph PDE has beyond the contract of all models."""
 
-import io
 from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami, Flow, Grand, Heat
 from robust_diffusion.models import GraphPDE, Guard, Rewiring
 from robust_diffusion.operators import Graph
@@ -45,21 +43,6 @@ def edge_index() -> Tensor:
     return random_edges(symmetric=True)[0]
 
 
-@pytest.mark.parametrize("cls", ALL_FLOWS)
-@pytest.mark.parametrize(
-    ("hidden", "num_layers"), [(6, 1), (6, 3), ([], 1), ([4], 2), ([4, 8, 2], 4)]
-)
-def test_shapes(
-    cls: type[Flow], hidden: int | list[int], num_layers: int, edge_index: Tensor
-) -> None:
-    model = build(cls, hidden_channels=hidden, num_layers=num_layers)
-    widths = [layer.linear.out_features for layer in model.layers]
-    expected = [hidden] * (num_layers - 1) if isinstance(hidden, int) else hidden
-    assert widths == [*expected, CLASSES]
-    assert [layer.flow.channels for layer in model.layers] == widths
-    assert model(random_signal(), edge_index).shape == (NODES, CLASSES)
-
-
 def test_equals_the_dense_model(edge_index: Tensor) -> None:
     model = build(Heat, num_layers=2, solver={"method": "euler", "num_steps": 2})
     dense = oracles.adjacency(
@@ -77,28 +60,17 @@ def test_equals_the_dense_model(edge_index: Tensor) -> None:
 
 @pytest.mark.parametrize("attention", ["trained", "resampled"])
 @pytest.mark.parametrize("cls", ALL_FLOWS)
-def test_every_parameter_trains_by_the_adjoint_and_is_restored_bit_for_bit(
+def test_every_parameter_trains_by_the_adjoint(
     cls: type[Flow], attention: str, edge_index: Tensor
 ) -> None:
     flow = {} if issubclass(cls, Heat) else {"attention": attention}
     model = build(cls, flow=flow, solver={"adjoint": True}, dropout=0.2).train()
-    x, labels = random_signal(), torch.arange(NODES) % CLASSES
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    nn.functional.cross_entropy(model(x, edge_index), labels).backward()
-    optimizer.step()
+    labels = torch.arange(NODES) % CLASSES
+    nn.functional.cross_entropy(model(random_signal(), edge_index), labels).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         assert parameter.grad.abs().sum() > 0, name
-        assert not torch.equal(parameter, before[name]), name
-        assert name in model.state_dict()
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    restored = build(cls, flow=flow)
-    restored.load_state_dict(torch.load(file, weights_only=True))
-    assert torch.equal(restored(x, edge_index), model.eval()(x, edge_index))
 
 
 @pytest.mark.parametrize("cls", ATTENTION_FLOWS)
@@ -109,17 +81,11 @@ def test_each_layer_trains_an_attention_of_its_own(cls: type[Flow]) -> None:
 
 def test_released_attention_is_drawn_anew_in_training_only(edge_index: Tensor) -> None:
     model = build(Grand, flow={"attention": "resampled"}, dropout=0.0)
-    biases = [layer.flow.attention.bias for layer in model.layers]
-    model(random_signal(), edge_index)
-    assert all(
-        torch.equal(layer.flow.attention.bias, bias)
-        for layer, bias in zip(model.layers, biases, strict=True)
-    )
-    model.train()(random_signal(), edge_index)
-    assert not any(
-        torch.equal(layer.flow.attention.bias, bias)
-        for layer, bias in zip(model.layers, biases, strict=True)
-    )
+    before = [layer.flow.attention.bias for layer in model.layers]
+    for training in (False, True):
+        model.train(training)(random_signal(), edge_index)
+        after = [layer.flow.attention.bias for layer in model.layers]
+        assert list(map(torch.equal, before, after)) == [not training] * 3
 
 
 @pytest.mark.parametrize("cls", ALL_FLOWS)
@@ -170,22 +136,20 @@ def test_rewiring_draws_a_new_graph_in_each_layer(edge_index: Tensor) -> None:
 
 
 @pytest.mark.parametrize("cls", ALL_FLOWS)
-def test_logits_are_differentiable_in_the_edge_weights_by_the_adjoint(cls: type[Flow]) -> None:
+def test_the_adjoint_gives_the_gradient_by_edge_weights(cls: type[Flow]) -> None:
     edge_index, weight = random_edges()
-    solver = {"adjoint": True, "num_steps": 4}
-    model, x = build(cls, num_layers=2, solver=solver), random_signal()
-    weight.requires_grad_()
-
-    def loss(w: Tensor) -> Tensor:
-        return (model(x, edge_index, w) * random_signal(1, CLASSES)).sum()
-
-    (gradient,) = torch.autograd.grad(loss(weight), weight)
-    direction = torch.linspace(-1, 1, weight.numel(), dtype=torch.float64)
-    with torch.no_grad():
-        step = 1e-5 * direction
-        difference = (loss(weight + step) - loss(weight - step)) / 2e-5
+    found = []
+    for adjoint in (False, True):
+        model = build(cls, num_layers=2, solver={"adjoint": adjoint, "num_steps": 8})
+        logits = model(random_signal(), edge_index, weight.requires_grad_())
+        loss = (logits * random_signal(1, CLASSES)).sum()
+        found.append((logits, torch.autograd.grad(loss, weight)[0]))
+    (logits, gradient), (by_adjoint, adjoint) = found
     assert (gradient != 0).all()
-    assert (gradient @ direction).item() == pytest.approx(difference.item(), rel=1e-3)
+    torch.testing.assert_close(by_adjoint, logits)
+    torch.testing.assert_close(
+        adjoint, gradient, rtol=1e-3, atol=1e-3 * gradient.abs().max().item()
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,7 +186,6 @@ def test_every_hyper_parameter_changes_the_logits(
     "change",
     [
         {"dropout": 0.1},
-        {"rewiring": Rewiring(1.0, 0.0, 0.0)},
         {"rewiring": Rewiring(0.8, 0.0, 0.0)},
         {"rewiring": Rewiring(1.0, 0.4, 0.0)},
         {"rewiring": Rewiring(1.0, 0.0, 0.2)},
@@ -237,10 +200,7 @@ def test_every_hyper_parameter_of_training_changes_the_logits(
         model = build(Heat, **{"dropout": 0.0, **options}).train()
         torch.manual_seed(3)
         logits.append(model(x, edge_index))
-    if change.get("rewiring") == Rewiring(1.0, 0.0, 0.0):
-        torch.testing.assert_close(logits[0], logits[1])
-    else:
-        assert (logits[0] - logits[1]).abs().max() > 1e-6
+    assert (logits[0] - logits[1]).abs().max() > 1e-6
 
 
 def test_heat_freezes_the_attention_of_each_layers_initial_state(edge_index: Tensor) -> None:
@@ -258,13 +218,6 @@ def test_heat_freezes_the_attention_of_each_layers_initial_state(edge_index: Ten
         torch.testing.assert_close(graph.weight, layer.flow.attention(initial, plain))
         assert last is graph
     assert not torch.allclose(logits, build(Heat, num_layers=2)(x, edge_index))
-
-
-def test_adjoint_does_not_change_the_logits(edge_index: Tensor) -> None:
-    x = random_signal()
-    torch.testing.assert_close(
-        build(solver={"adjoint": True})(x, edge_index), build()(x, edge_index)
-    )
 
 
 @pytest.mark.parametrize("cls", ALL_FLOWS)
@@ -286,18 +239,3 @@ def test_graph_without_edges_trains(cls: type[Flow], nodes: int) -> None:
     assert out.isfinite().all()
     for parameter in model.parameters():
         assert parameter.grad is None or parameter.grad.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        ({"dropout": 1.0}, "dropout"),
-        ({"dropout": -0.5}, "dropout"),
-        ({"num_layers": 0}, "num_layers"),
-        ({"hidden_channels": [4]}, "hidden_channels"),
-        ({"hidden_channels": 0}, "hidden_channels"),
-    ],
-)
-def test_bad_option_names_its_key(options: dict[str, object], key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"model\.{key}="):
-        build(**options)

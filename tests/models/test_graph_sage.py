@@ -6,7 +6,7 @@ from robust_diffusion.models import GraphSAGE, convs
 from robust_diffusion.models.convs import SAGEConv
 from robust_diffusion.models.normalization import graph_with_degree
 from tests import oracles
-from tests.graphs import CHANNELS, NODES, random_graph, random_signal
+from tests.graphs import CHANNELS, random_graph, random_signal
 from tests.models.small import build_model, dense_of, dense_stack, edges
 
 
@@ -41,7 +41,7 @@ def test_a_wide_projection_is_pooled_as_a_whole_one_is(
 
 
 def test_pooling_lies_between_the_mean_and_the_maximum() -> None:
-    graph, degree = graph_with_degree(edges()[0], None, num_nodes=NODES, dtype=torch.float64)
+    graph, degree = graph_with_degree(random_signal(), edges()[0])
     dense = dense_of(edges()[0], None)
     values = random_signal().abs()
     pooled = oracles.root_mean_square_pool(values, dense)

@@ -11,7 +11,8 @@ from tests.graphs import NODES, random_edges
 
 
 def both(edge_index: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    graph, degree = graph_with_degree(edge_index, weight, num_nodes=NODES, dtype=weight.dtype)
+    x = torch.zeros(NODES, 1, dtype=weight.dtype)
+    graph, degree = graph_with_degree(x, edge_index, weight)
     weights = (
         symmetric_weights(graph, degree),
         symmetric_weights(graph, degree, order=-1),
@@ -41,9 +42,7 @@ def test_weights_of_zero_and_of_nothing_are_finite_in_single_precision() -> None
 def test_foreign_degrees_are_handed_back() -> None:
     edge_index, weight = random_edges()
     foreign = torch.arange(1.0, NODES + 1, dtype=torch.float64)
-    graph, degree = graph_with_degree(
-        edge_index, weight, num_nodes=NODES, dtype=weight.dtype, degree=foreign
-    )
+    graph, degree = graph_with_degree(foreign[:, None], edge_index, weight, foreign)
     assert degree is foreign
     scale = torch.diag(foreign.rsqrt())
     dense = oracles.adjacency(edge_index, weight, NODES, self_loops=True)

@@ -63,16 +63,6 @@ def test_kept_edges_keep_their_weights() -> None:
     assert torch.equal(before[rewired.dst, rewired.src], rewired.weight)
 
 
-def test_nothing_changes_when_all_is_kept_and_nothing_added_or_dropped() -> None:
-    graph = random_graph()
-    rewired = Rewiring(1.0, 0.0, 0.0)(graph, never)
-    assert torch.equal(
-        oracles.adjacency(rewired.edge_index, rewired.weight, NODES),
-        oracles.adjacency(graph.edge_index, graph.weight, NODES),
-    )
-    assert rewired.num_edges == graph.num_edges
-
-
 def test_added_edges_are_new_of_weight_one_and_as_many_as_drawn_at_most() -> None:
     graph = large_graph()
     weighted = Graph(graph.src, graph.dst, graph.weight * 3, graph.num_nodes)

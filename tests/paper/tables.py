@@ -1,10 +1,23 @@
 """A table with one of everything: numbers, ranks, warnings, failures, missing data, odd text."""
 
+import os
+from pathlib import Path
+
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.paper_table import PaperTable, build_table
 from tests.paper.records import failed, finished
 
 ODD = 'loss <is> "not" finite | 100 % of #1 & $x_y {z} ~^\\ é'
+
+
+GOLDEN = Path(__file__).with_name("golden")
+
+
+def golden(name: str, text: str) -> str:
+    """The text of a golden file; UPDATE_GOLDEN=1 in the environment writes it first."""
+    if os.environ.get("UPDATE_GOLDEN"):
+        (GOLDEN / name).write_text(text, encoding="utf-8")
+    return (GOLDEN / name).read_text(encoding="utf-8")
 
 
 def everything(*, smoke: bool = False) -> PaperTable:
@@ -17,7 +30,9 @@ def everything(*, smoke: bool = False) -> PaperTable:
             failed(ODD, seed=seed, flow="heat"),
             failed("data/pubmed/x.npz: not found", "DataError", seed=seed, dataset="pubmed"),
         ]
-    records[0]["warnings"] = {"tdgia": ["weaker than chance: 60.00 % against 10.00 %"]}
+    records[0]["warnings"] = {
+        "tdgia": ["weaker than chance: 60.00 % against 10.00 %", "adds an edge between old nodes"]
+    }
     records.append(finished(0.7, 0.4, flow="mean_curvature"))
     scale = "smoke" if smoke else "full"
     return build_table(

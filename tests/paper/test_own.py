@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
+from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.misses import agreement
 from robust_diffusion.paper.page.build import render_page
 from robust_diffusion.paper.paper_table import PaperTable, build_table
 from robust_diffusion.paper.render_csv import to_frame
@@ -145,10 +145,10 @@ def test_what_a_table_lacks_changes_neither_its_entries_nor_their_agreement() ->
     compared = [(e.mean, e.n, e.p_holm, e.deviations) for e in alike]
     assert compared == [(e.mean, e.n, e.p_holm, e.deviations) for _, _, e in without]
     found, other = agreement([without]), agreement([with_them])
-    assert [(m.row, m.column, m.p) for m in found.missed] == [
-        (m.row, m.column, m.p) for m in other.missed
+    assert [(m.row, m.column, m.p) for m in found.outside] == [
+        (m.row, m.column, m.p) for m in other.outside
     ]
-    assert replace(found, missed=()) == replace(other, missed=())
+    assert replace(found, outside=()) == replace(other, outside=())
 
 
 def test_every_form_of_a_table_shows_what_it_lacked() -> None:

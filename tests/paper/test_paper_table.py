@@ -56,7 +56,7 @@ def test_an_entry_is_mean_and_sample_deviation_in_percent() -> None:
     assert found.std is not None
     pooled = math.sqrt((found.std**2 + 0.49**2) / 2)
     assert found.deviations == pytest.approx((63 - 61.87) / pooled)
-    assert not found.missed
+    assert not found.outside_tolerance
     assert found.marks == ()
 
 
@@ -112,7 +112,7 @@ def test_a_printed_deviation_of_zero_leaves_our_own(
     )
     assert found.printed.std == 0
     assert found.deviations == deviations
-    assert found.missed == (values == [0.3, 0.3])
+    assert found.outside_tolerance == (values == [0.3, 0.3])
 
 
 def test_a_reference_fills_an_entry() -> None:

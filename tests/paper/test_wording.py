@@ -4,7 +4,7 @@ from robust_diffusion.paper.entry import Entry, Mark
 from robust_diffusion.paper.layout import Line, load_layout
 from robust_diffusion.paper.paper_table import build_table
 from robust_diffusion.paper.printed import PrintedNumber
-from robust_diffusion.paper.wording import Notes, compared, difference, one_run, ours, theirs
+from robust_diffusion.paper.wording import Notes, compared, difference, measured, one_run, reported
 from robust_diffusion.results.numbers import p_value, places_for, spread
 from tests.paper.records import failed, finished
 
@@ -54,9 +54,9 @@ def test_p_values_have_two_digits(p: float, text: str) -> None:
     assert p_value(p) == text
 
 
-def test_theirs_is_the_printed_number() -> None:
-    assert theirs(entry(1.0, 62.5), 2) == "62.50"
-    assert theirs(entry(1.0), 2) == "-"
+def test_the_reported_number() -> None:
+    assert reported(entry(1.0, 62.5), 2) == "62.50"
+    assert reported(entry(1.0), 2) == "-"
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_theirs_is_the_printed_number() -> None:
     ],
 )
 def test_a_reason_is_short_enough_for_a_cell(kind: str, text: str, shown: str) -> None:
-    assert ours(without(kind, text), 2) == shown
+    assert measured(without(kind, text), 2) == shown
 
 
 def test_what_has_not_run_says_so() -> None:
-    assert ours(Entry(Line(), "clean", PrintedNumber(0, 1.0, None), "not run"), 2) == "not run"
+    assert measured(Entry(Line(), "clean", PrintedNumber(0, 1.0, None), "not run"), 2) == "not run"
 
 
 def test_equal_notes_have_one_number() -> None:
@@ -106,7 +106,7 @@ def time(mean: float, printed: float | None = 4.0) -> Entry:
     ],
 )
 def test_a_time_has_three_digits_and_its_quartiles(mean: float, text: str) -> None:
-    assert ours(time(mean), 0) == text
+    assert measured(time(mean), 0) == text
 
 
 def test_times_compare_by_their_factor() -> None:
@@ -120,7 +120,7 @@ def test_times_compare_by_their_factor() -> None:
 
 
 def test_times_are_printed_to_a_tenth_and_told_by_seed_to_three_digits() -> None:
-    assert theirs(time(5.0), 0) == "4.0"
+    assert reported(time(5.0), 0) == "4.0"
     assert one_run(time(5.0), 5.0, 0) == "5.00"
     assert one_run(entry(61.0), 61.0, 2) == "61.00"
 

@@ -6,31 +6,9 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from robust_diffusion.errors import ConfigError
-from robust_diffusion.models import GCN
-from robust_diffusion.models.edge_values import OnEdgeValues
 from robust_diffusion.training import NodeClassification
 from robust_diffusion.training.module import first_non_finite
 from tests.training.toys import DegreeLinear, Linear, Overflowing
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "words"),
-    [
-        ("learning_rate", 0.0, "above 0"),
-        ("learning_rate", -1.0, "above 0"),
-        ("learning_rate", float("nan"), "finite"),
-        ("weight_decay", -0.5, "at least 0"),
-    ],
-)
-def test_a_rate_out_of_range_is_refused(option: str, value: float, words: str) -> None:
-    with pytest.raises(ConfigError, match=rf"training\.{option}={value}.*{words}"):
-        NodeClassification(Linear(), num_classes=7, **{option: value})
-
-
-def test_the_message_names_the_fit_that_was_configured() -> None:
-    with pytest.raises(ConfigError, match=r"^threat\.fit\.learning_rate=-1"):
-        NodeClassification(Linear(), num_classes=7, learning_rate=-1.0, key="threat.fit")
 
 
 @pytest.mark.parametrize(("model", "given"), [(Linear(), False), (DegreeLinear(), True)])
@@ -47,22 +25,6 @@ def test_degrees_go_only_to_models_that_normalize_by_them(
         assert torch.equal(degree, view.degree)
     else:
         assert degree is None
-
-
-@pytest.mark.parametrize("degree_leak", [False, True])
-def test_a_model_on_edge_values_gets_those_of_the_view_and_their_sums(
-    make_datamodule: Callable[..., Any], degree_leak: bool
-) -> None:
-    datamodule = make_datamodule(degree_leak=degree_leak, edge_values="ids")
-    view, model = datamodule.view("train"), GCN(16, 8, 7).eval()
-    valued = NodeClassification(OnEdgeValues(model, datamodule.edge_ids), num_classes=7)
-    degree = view.valued_degree if degree_leak else None
-    expected = model(view.x, view.edge_index, view.edge_values, degree)
-    assert torch.equal(valued(view), expected)
-    # A model that does not read them trains as ever.
-    leaked = view.degree if degree_leak else None
-    plain = NodeClassification(model, num_classes=7)(view)
-    assert torch.equal(plain, model(view.x, view.edge_index, degree=leaked))
 
 
 def test_optimizer_has_every_parameter_and_the_rates() -> None:

@@ -51,12 +51,13 @@ def train(
     return trained
 
 
-def test_silent_where_no_one_watches(train: Callable[..., str]) -> None:
-    assert train(Linear(), terminal=False) == ""
-
-
-def test_silent_if_switched_off(train: Callable[..., str]) -> None:
-    assert "toy run" not in train(Linear(), terminal=True, progress_bar=False)
+@pytest.mark.parametrize(
+    "options", [{"terminal": False}, {"terminal": True, "progress_bar": False}]
+)
+def test_silent_without_a_terminal_or_switched_off(
+    train: Callable[..., str], options: dict[str, bool]
+) -> None:
+    assert "toy run" not in train(Linear(), **options)
 
 
 def test_draws_epochs_loss_and_accuracy(train: Callable[..., str]) -> None:
@@ -64,11 +65,8 @@ def test_draws_epochs_loss_and_accuracy(train: Callable[..., str]) -> None:
     assert "toy run" in drawn
     assert "4/4" in drawn
     assert re.search(r", loss \d\.\d{3} acc \d\.\d{3}, val loss \d\.\d{3} acc \d\.\d{3}", drawn)
-
-
-def test_line_is_cleared_at_the_end(train: Callable[..., str]) -> None:
-    last = train(Linear(), terminal=True).rstrip("\r").rpartition("\r")[2]
-    assert last.strip() == ""
+    # The line is cleared at the end.
+    assert drawn.rstrip("\r").rpartition("\r")[2].strip() == ""
 
 
 def test_closes_on_an_error(train: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,36 +46,28 @@ def assert_same(forward: Callable[[Tensor], Tensor], *modules: nn.Module) -> Non
     assert type(prepared) is not Tensor
     sparse, dense = (outcome(given, forward, *modules) for given in (prepared, x))
     assert len(sparse) == len(dense) > 1
-    for ours, theirs in zip(sparse, dense, strict=True):
-        torch.testing.assert_close(ours, theirs)
+    for found, expected in zip(sparse, dense, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+FIRST_LAYERS: dict[str, Callable[[Tensor, nn.Module, nn.Module], Tensor]] = {
+    "linear": lambda x, _, linear: linear(x),
+    "norm": lambda x, norm, linear: linear(norm(x)),
+    "unit rows": lambda x, _, linear: linear(F.normalize(x, dim=1)),
+    "norm and unit rows": lambda x, norm, linear: linear(F.normalize(norm(x), dim=1, eps=1e-6)),
+}
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("affine", [True, False])
-def test_norm_and_linear_are_the_dense_ones(*, affine: bool, bias: bool) -> None:
+@pytest.mark.parametrize("forward", FIRST_LAYERS.values(), ids=FIRST_LAYERS)
+def test_first_layers_are_the_dense_ones(
+    forward: Callable[..., Tensor], *, affine: bool, bias: bool
+) -> None:
     norm, linear = layers(affine=affine, bias=bias)
-    assert_same(lambda x: linear(norm(x)), norm, linear)
-
-
-def test_a_linear_without_a_norm_is_the_dense_one() -> None:
-    _, linear = layers()
-    assert_same(linear, linear)
-
-
-@pytest.mark.parametrize("affine", [True, False])
-def test_rows_of_unit_length_are_the_dense_ones(*, affine: bool) -> None:
-    norm, linear = layers(affine=affine)
-    assert_same(lambda x: linear(F.normalize(norm(x), dim=1, eps=1e-6)), norm, linear)
-
-
-def test_unit_rows_without_a_norm_are_the_dense_ones() -> None:
-    _, linear = layers()
-    assert_same(lambda x: linear(F.normalize(x, dim=1)), linear)
-
-
-def test_a_row_of_length_zero_has_a_gradient() -> None:
-    norm, linear = nn.LayerNorm(FEATURES).double(), layers()[1]  # a node without words ends at 0
-    assert_same(lambda x: linear(F.normalize(norm(x), dim=1, eps=1e-6)), norm, linear)
+    assert_same(lambda x: forward(x, norm, linear), norm, linear)
+    fresh = nn.LayerNorm(FEATURES).double()  # leaves a node without words at 0
+    assert_same(lambda x: forward(x, fresh, linear), fresh, linear)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +86,7 @@ def test_any_other_operation_sees_the_plain_features(operation: Callable[[Tensor
     norm, _ = layers()
     assert_same(lambda x: operation(norm(x)), norm)
     x = bag_of_words()
-    assert_equal_plain(operation(sparse_input(x)), operation(x))
-
-
-def assert_equal_plain(ours: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(ours[:], theirs)
+    torch.testing.assert_close(operation(sparse_input(x))[:], operation(x))
 
 
 def test_what_was_looked_at_without_gradients_still_has_them_after() -> None:
@@ -126,11 +114,11 @@ def test_a_norm_of_which_a_part_is_frozen_trains_the_other() -> None:
     norm.weight.requires_grad_(requires_grad=False)
     graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_nodes=NODES)
     weight = graph.weight.double()
-    (ours,), (theirs,) = (
+    (sparse,), (dense,) = (
         torch.autograd.grad(spmm(weight, norm(x), graph).square().sum(), [norm.bias])
         for x in (sparse_input(bag_of_words()), bag_of_words())
     )
-    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(sparse, dense)
 
 
 def test_its_shape_is_known_without_its_entries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def spent_budget(clean: Data, perturbed: PerturbedGraph) -> SpentBudget:
     injected = perturbed.x[n:]
     inside = (edges < n).all(0)
     degrees = torch.bincount(edges[0], minlength=perturbed.x.size(0))[n:]
-    before, after = edge_ids(edge_index, n), edge_ids(edges[:, inside], n)
+    before, after = (undirected_edge_numbers(e, n) for e in (edge_index, edges[:, inside]))
     change = (perturbed.x[:n] - x).abs()
     return SpentBudget(
         injected_nodes=injected.size(0),
@@ -109,7 +109,7 @@ def clean_graph(data: Data) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
     return data.x, data.edge_index
 
 
-def edge_ids(edge_index: Int[Tensor, "2 e"], num_nodes: int) -> Int[Tensor, " u"]:
+def undirected_edge_numbers(edge_index: Int[Tensor, "2 e"], num_nodes: int) -> Int[Tensor, " u"]:
     """One number u n + v for each undirected edge u < v, ascending.
 
     Args:

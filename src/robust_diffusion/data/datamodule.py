@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Data
 
 from robust_diffusion.checks import check_choice
-from robust_diffusion.data.edge_ids import EdgeIds
 from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.split import split_hash
 from robust_diffusion.data.views import induced_view
@@ -31,11 +30,11 @@ class GraphDataModule(pl.LightningDataModule):
     Args:
         source: Returns the checked graph with raw features and its split.
         name: The dataset's name in records and tables.
-        difficulty: Which of GRB's test sets is scored and attacked: easy, medium, hard or full.
-        degree_leak: Serve the degrees of the whole graph to models that normalise by degree (GRB's
-            reading) instead of cutting first (strict).
-        edge_values: What the adjacency matrix holds: `ones`; or `ids`, numbers of edges, as in the
-            authors' code on graphs from DGL, see `EdgeIds`.
+        difficulty: GRB's test set that is scored and attacked: easy, medium, hard or full.
+        degree_leak: Serve the degrees of the whole graph to models that normalise by degree, as
+            GRB does; otherwise the graph is cut first.
+        edge_values: Values of the adjacency matrix: `ones`; or `ids`, numbers of edges, as in the
+            authors' code on graphs from DGL; see `models.edge_values`.
 
     Raises:
         ConfigError: A name that is no text, an unknown difficulty or unknown values.
@@ -61,7 +60,6 @@ class GraphDataModule(pl.LightningDataModule):
         self.edge_values = edge_values
         self._source = source
         self._graph: Data | None = None
-        self._edge_ids: EdgeIds | None = None
         self._attacked: dict[str, Data] = {}
 
     def setup(self, stage: str | None = None) -> None:
@@ -73,8 +71,6 @@ class GraphDataModule(pl.LightningDataModule):
             graph.x = arctan_normalize(graph.x)
         except DataError as error:
             raise DataError(f"dataset={self.name}: {error}") from error
-        if self.edge_values == "ids":
-            self._edge_ids = EdgeIds(graph.edge_index, graph.num_nodes)
         every_node = torch.arange(graph.num_nodes)
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
         scored = {
@@ -83,7 +79,7 @@ class GraphDataModule(pl.LightningDataModule):
             "test": (every_node, self._targets(graph), False),
         }
         self._views = {
-            stage: induced_view(graph, nodes, targets, degree_leak=leak, edge_ids=self._edge_ids)
+            stage: induced_view(graph, nodes, targets, degree_leak=leak)
             for stage, (nodes, targets, leak) in scored.items()
         }
         self._graph = graph
@@ -105,12 +101,6 @@ class GraphDataModule(pl.LightningDataModule):
         return self._graph
 
     @property
-    def edge_ids(self) -> EdgeIds | None:
-        """Values of the whole graph's edges; none where all are 1."""
-        self.setup()
-        return self._edge_ids
-
-    @property
     def target_nodes(self) -> Int[Tensor, " t"]:
         """Test nodes that are scored, and attacked."""
         return self._targets(self.graph)
@@ -127,7 +117,7 @@ class GraphDataModule(pl.LightningDataModule):
 
     @property
     def split_hash(self) -> str:
-        """A short hash of the split; see `data.split.split_hash`."""
+        """Short hash of the split."""
         parts = [key for key in self.graph.to_dict() if key.startswith("index_")]
         return split_hash({key: self.graph[key].numpy() for key in parts})
 
@@ -150,12 +140,9 @@ class GraphDataModule(pl.LightningDataModule):
         """Add an attacked version of the whole graph to the test graphs.
 
         Args:
-            name: Its name, such as the attack's; not `clean`.
+            name: Its name, such as the attack's; a ConfigError if it is taken.
             x: Features of the original nodes, then of injected ones.
             edge_index: Its edges.
-
-        Raises:
-            ConfigError: The name is taken.
         """
         if name in self.test_names:
             raise ConfigError(f"attack={name}: a test graph of that name exists; name each once")
@@ -169,7 +156,7 @@ class GraphDataModule(pl.LightningDataModule):
         )
 
     def view(self, stage: Literal["train", "val", "test"]) -> Data:
-        """What a model may see at that stage."""
+        """The part of the graph that a model may see at that stage."""
         self.setup()
         return self._views[stage]
 

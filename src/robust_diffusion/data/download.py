@@ -1,11 +1,10 @@
-"""The files of a dataset: found where they should be, or downloaded once; verified either way."""
+"""Files of a dataset, found in its folder or downloaded once, and verified."""
 
 import contextlib
-import hashlib
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -14,8 +13,10 @@ import pooch
 import requests
 from filelock import FileLock
 
-from robust_diffusion.data.files import UNREADABLE, check_archive
+from robust_diffusion.data.files import UNREADABLE, check_archive, require
 from robust_diffusion.errors import DataError
+from robust_diffusion.files import written_whole
+from robust_diffusion.hashes import file_hash
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +29,13 @@ State = Literal["present", "missing", "damaged"]
 
 @dataclass(frozen=True)
 class FileStatus:
-    """What is known of one file.
+    """State of one file.
 
     Args:
-        path: Where it is, or belongs.
+        path: Its place, whether it is there or not.
         state: `present` and verified, `missing`, or `damaged`.
-        sha256: Of the content, if there is any.
-        detail: What is wrong, or nothing.
+        sha256: Hash of the content, if there is any.
+        detail: The damage, or the mirrors of a missing file.
     """
 
     path: Path
@@ -45,46 +46,33 @@ class FileStatus:
 
 @runtime_checkable
 class Folder(Protocol):
-    """A folder whose files can be asked for by name."""
+    """A folder that hands out the paths of its files by name."""
 
     @property
     def folder(self) -> Path:
-        """Where the files are."""
+        """Path of the folder."""
 
     def file(self, name: str) -> Path:
-        """Path of a file that is there.
-
-        Raises:
-            DataError: It is not, and cannot be had.
-        """
+        """Path of a file that exists, or a DataError."""
 
     def keep_hashes(self) -> None:
-        """Told when a graph was made of the files that were asked for."""
+        """Called when the files handed out have made a graph."""
 
 
 @dataclass(frozen=True)
 class LocalFolder:
-    """A user's own folder: nothing is downloaded, no hash is kept.
-
-    Args:
-        folder: Its path.
-    """
+    """A user's own folder: nothing is downloaded, no hash is kept."""
 
     folder: Path
 
     def file(self, name: str) -> Path:
-        """Path of a file that is there.
-
-        Raises:
-            DataError: It is not.
-        """
+        """Path of a file that exists, or a DataError."""
         path = self.folder / name
-        if not path.is_file():
-            raise DataError(f"{path}: not found; put the file there or correct the path")
+        require(path)
         return path
 
     def keep_hashes(self) -> None:
-        """None is kept."""
+        """Nothing: no hash is kept."""
 
 
 class DatasetFolder:
@@ -121,13 +109,10 @@ class DatasetFolder:
         return list(self._files)
 
     def file(self, name: str) -> Path:
-        """Path of a file that is there and verified, downloaded if need be.
-
-        Args:
-            name: One of `names`.
+        """Path of a verified file, downloaded if need be.
 
         Raises:
-            DataError: It is missing and cannot be had, or it is not what it should be.
+            DataError: It is missing and cannot be downloaded, or it has another hash.
         """
         path = self.folder / name
         if not path.is_file():
@@ -137,7 +122,7 @@ class DatasetFolder:
 
     def status(self) -> list[FileStatus]:
         """State of every file; nothing is downloaded or written."""
-        return [self._status(name) for name in self._files]
+        return [self._status(name) for name in self.names]
 
     def _status(self, name: str) -> FileStatus:
         path = self.folder / name
@@ -150,7 +135,7 @@ class DatasetFolder:
             problem = f"its sha256 should be {expected}"
         return FileStatus(path, "damaged" if problem else "present", found, problem or "")
 
-    def _urls(self, name: str) -> Sequence[str]:
+    def _urls(self, name: str) -> list[str]:
         return list(self._files[name].get("urls") or [])
 
     def _expected(self, name: str) -> str | None:
@@ -158,17 +143,13 @@ class DatasetFolder:
         return known or self._recorded().get(name)
 
     def _recorded(self) -> dict[str, str]:
+        path = self.folder / HASHES
         try:
-            recorded = json.loads((self.folder / HASHES).read_text(encoding="utf-8"))
+            return dict(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"{self.folder / HASHES}: cannot be read ({error}); delete it"
-            ) from error
-        if not isinstance(recorded, dict):
-            raise DataError(f"{self.folder / HASHES}: is not a table of hashes; delete it")
-        return recorded
+        except (OSError, TypeError, ValueError) as error:
+            raise DataError(f"{path}: cannot be read ({error}); delete it") from error
 
     def _compare(self, name: str) -> None:
         path = self.folder / name
@@ -185,15 +166,14 @@ class DatasetFolder:
             )
 
     def keep_hashes(self) -> None:
-        """Record the hashes of the files asked for, which have turned out to be good."""
+        """Record the hashes of the files handed out, which have made a graph."""
         if not self._unrecorded:
             return
         # A folder that cannot be written, such as a shared one, keeps no hashes of its own.
         with contextlib.suppress(OSError), FileLock(self.folder / LOCK):
             recorded = self._recorded() | self._unrecorded
-            part = self.folder / f".{HASHES}.part"
-            part.write_text(json.dumps(recorded, indent=2, sort_keys=True), encoding="utf-8")
-            part.replace(self.folder / HASHES)
+            with written_whole(self.folder / HASHES, locked=True) as part:
+                part.write_text(json.dumps(recorded, indent=2, sort_keys=True), encoding="utf-8")
 
     def _fetch(self, name: str) -> None:
         path, urls = self.folder / name, self._urls(name)
@@ -231,21 +211,20 @@ class DatasetFolder:
 
 def _download(url: str, path: Path, sha256: str | None) -> str | None:
     """Fetch to a temporary name, check, and rename; return what went wrong, if anything."""
-    part = path.with_name(f".{path.name}.part")
-    # Its own report of every address and hash says nothing that ours does not.
+    # pooch would log every address and hash once more.
     pooch.get_logger().setLevel(logging.WARNING)
     try:
-        part.unlink(missing_ok=True)  # of a process that was killed
-        pooch.retrieve(
-            url,
-            known_hash=f"sha256:{sha256}" if sha256 else None,
-            fname=part.name,
-            path=part.parent,
-            downloader=pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT),
-        )
-        if problem := _unusable(part, path.suffix):
-            return problem
-        part.replace(path)
+        with written_whole(path, locked=True) as part:
+            pooch.retrieve(
+                url,
+                known_hash=f"sha256:{sha256}" if sha256 else None,
+                fname=part.name,
+                path=part.parent,
+                downloader=pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT),
+            )
+            if problem := _unusable(part, path.suffix):
+                part.unlink()
+                return problem
         log.info("downloaded %s", path)
     except requests.HTTPError as error:
         return f"the server answered {error.response.status_code}"
@@ -260,13 +239,11 @@ def _download(url: str, path: Path, sha256: str | None) -> str | None:
     except ValueError as error:
         # pooch: the hash of what came differs; it keeps nothing.
         return f"what came is not the file of sha256 {sha256}" if sha256 else str(error)
-    finally:
-        part.unlink(missing_ok=True)
     return None
 
 
 def _unusable(path: Path, suffix: str | None = None) -> str | None:
-    """Why the content cannot be a data file, or `None`."""
+    """The reason why the content cannot be a data file, or `None`."""
     with path.open("rb") as file:
         start = file.read(512).lstrip()
     if not start:
@@ -283,7 +260,6 @@ def _unusable(path: Path, suffix: str | None = None) -> str | None:
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_hash(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error

@@ -1,4 +1,4 @@
-"""Reading data files as data: nothing in them is ever run."""
+"""Data files, read as data: no code in them is ever run."""
 
 import pickle
 import zipfile
@@ -38,13 +38,10 @@ UNREADABLE = (
 
 
 def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
-    """Read every array of an npz file; pickled objects are refused.
-
-    Args:
-        path: The file.
+    """Every array of an npz file.
 
     Raises:
-        DataError: It is missing, damaged, or holds objects.
+        DataError: The file is missing, damaged, or holds pickled objects.
     """
     require(path)
     try:
@@ -66,20 +63,17 @@ def _array(file: NpzFile, key: str, path: Path) -> NDArray[np.generic]:
         raise DataError(
             f"{path}: cannot be read ({key} holds Python objects); save it as an array of numbers"
         ) from error
-    # numpy hands out what is no array as bytes.
+    # numpy returns a member that is no array as bytes.
     if not isinstance(array, np.ndarray):
         raise DataError(f"{path}: cannot be read ({key} is no array); fetch the file again")
     return array
 
 
 def read_sparse(path: Path) -> sp.csr_array:
-    """Read a sparse matrix that `scipy.sparse.save_npz` wrote, every index checked.
-
-    Args:
-        path: The file.
+    """A sparse matrix that `scipy.sparse.save_npz` wrote, every index checked.
 
     Raises:
-        DataError: It is missing, damaged, or no sparse matrix.
+        DataError: The file is missing, damaged, or holds no sparse matrix.
     """
     arrays = read_npz(path)
     try:
@@ -88,8 +82,7 @@ def read_sparse(path: Path) -> sp.csr_array:
                 _check_whole(arrays[key])
         stored = sp.load_npz(path)
         if hasattr(stored, "check_format"):
-            # In full, since an index outside the matrix would be read as memory later on.
-            stored.check_format(full_check=True)
+            stored.check_format(full_check=True)  # as in `csr`
         return sp.csr_array(stored)
     except UNREADABLE as error:
         raise damaged(path, error) from error
@@ -98,22 +91,18 @@ def read_sparse(path: Path) -> sp.csr_array:
 def pick(
     arrays: Mapping[str, NDArray[np.generic]], keys: Iterable[str], path: Path
 ) -> list[NDArray[np.generic]]:
-    """The named arrays of a file.
-
-    Args:
-        arrays: What the file holds.
-        keys: What is wanted.
-        path: The file, for the message.
-
-    Raises:
-        DataError: One is missing.
-    """
-    found = []
+    """The named ones of a file's arrays, or a DataError that names the missing one."""
+    keys = list(keys)
     for key in keys:
         if key not in arrays:
             raise DataError(f"{path}: lacks the array {key}; it holds {', '.join(arrays)}")
-        found.append(arrays[key])
-    return found
+    return [arrays[key] for key in keys]
+
+
+def pick_csr(arrays: Mapping[str, NDArray[np.generic]], kind: str, path: Path) -> sp.csr_array:
+    """The sparse matrix of the arrays `<kind>_{data,indices,indptr,shape}` of a file."""
+    keys = (f"{kind}_{part}" for part in ("data", "indices", "indptr", "shape"))
+    return csr(*pick(arrays, keys, path), where=path)
 
 
 def csr(data: Any, indices: Any, indptr: Any, shape: Any, *, where: str | Path) -> sp.csr_array:
@@ -122,8 +111,8 @@ def csr(data: Any, indices: Any, indptr: Any, shape: Any, *, where: str | Path) 
     Args:
         data: Values.
         indices: Column of each value.
-        indptr: Where each row begins.
-        shape: Rows and columns.
+        indptr: First value of each row.
+        shape: Numbers of rows and columns.
         where: File that messages name.
 
     Raises:
@@ -150,15 +139,7 @@ def _check_whole(index: NDArray[np.generic]) -> None:
 
 
 def dense(matrix: sp.csr_array, where: str | Path) -> NDArray[np.float32]:
-    """A sparse matrix as float32, zeros written out.
-
-    Args:
-        matrix: Holds real numbers.
-        where: File that messages name.
-
-    Raises:
-        DataError: It does not fit in memory.
-    """
+    """A real sparse matrix as a dense one of float32; a DataError if it does not fit in memory."""
     try:
         with np.errstate(over="ignore"):
             return matrix.astype(np.float32).toarray()  # type: ignore[no-any-return]
@@ -167,13 +148,10 @@ def dense(matrix: sp.csr_array, where: str | Path) -> NDArray[np.float32]:
 
 
 def read_torch(path: Path) -> Any:
-    """Read a file that `torch.save` wrote, tensors and containers only.
-
-    Args:
-        path: The file.
+    """Contents of a file that `torch.save` wrote.
 
     Raises:
-        DataError: It is missing, damaged, or holds anything but tensors and containers.
+        DataError: The file is missing, damaged, or holds more than tensors and containers.
     """
     require(path)
     try:
@@ -183,12 +161,12 @@ def read_torch(path: Path) -> Any:
             f"{path}: cannot be read (it is damaged, or holds an object, such as a whole Data, and "
             "not tensors alone); write it with torch.save(data.to_dict(), path)"
         ) from error
-    except Exception as error:  # torch's unpickler lets whatever damaged bytes cause through
+    except Exception as error:  # torch's unpickler raises anything on damaged bytes
         raise damaged(path, error) from error
 
 
 def check_archive(path: Path) -> None:
-    """Hold every byte against the checksums, which numpy skips where it stops reading early."""
+    """Compare every byte with the checksums, which numpy skips where it stops reading early."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

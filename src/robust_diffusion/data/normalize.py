@@ -11,7 +11,7 @@ from robust_diffusion.checks import check_number
 from robust_diffusion.errors import DataError
 
 VALUES_AT_A_TIME = 2**22
-"""How many features are held in float64 at once: 32 MB."""
+"""Number of features in float64 at once: 32 MB."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,7 @@ class FeatureScale:
         check_number("feature_scale.std", self.std, above=0)
 
     def normalize(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
-        """Raw features on (-1, 1).
-
-        Args:
-            x: Raw features, finite; left as they are.
-        """
+        """Finite raw features on (-1, 1)."""
         mean, std = self._tensors(x)
         normalized = torch.empty_like(x)
         for chunk, part in zip(_chunks(x), _chunks(normalized), strict=True):
@@ -58,9 +54,6 @@ class FeatureScale:
 
     def denormalize(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
         """Features in (-1, 1), such as an attack's, in their raw unit: mean + std tan(pi x / 2).
-
-        Args:
-            x: Normalised features; left as they are.
 
         Raises:
             DataError: A value that no raw feature is mapped to: -1, 1, beyond, or NaN.
@@ -74,7 +67,7 @@ class FeatureScale:
                 row, column = outside.nonzero()[0].tolist()
                 raise DataError(
                     f"features: {chunk[row, column].item()} at node {first_row + row}, column "
-                    f"{column} is not inside (-1, 1), so it is the image of no raw value; keep "
+                    f"{column} is not inside (-1, 1), the image of no raw value; keep "
                     "feature_limits inside"
                 )
             part.copy_((chunk.double() * (math.pi / 2)).tan_().mul_(std).add_(mean))
@@ -88,12 +81,7 @@ class FeatureScale:
 
 
 def feature_scale(x: Float[Tensor, "n f"]) -> FeatureScale:
-    """The scale of a graph's raw features: mean and the population's standard deviation.
-
-    Both are taken in float64 over the whole matrix.
-
-    Args:
-        x: Raw features, finite.
+    """Mean and population standard deviation of a graph's raw features, in float64.
 
     Raises:
         DataError: All features are equal, so they have no scale.
@@ -112,17 +100,12 @@ def feature_scale(x: Float[Tensor, "n f"]) -> FeatureScale:
 def arctan_normalize(x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
     """Map features to (-1, 1): x -> (2 / pi) arctan((x - mean) / std), over the whole matrix.
 
-    A bijection, so that `feature_scale(x).denormalize` carries an attacked feature back to its raw
-    unit.
+    `feature_scale(x).denormalize` carries an attacked feature back to its raw unit.
 
     Reference: section "Datasets", arXiv:2209.07754; GRB, arXiv:2111.04314.
 
     Args:
         x: Raw features, finite; left as they are.
-
-    Returns:
-        Normalised features, in the type of `x`; mean and standard deviation (the population's)
-        are taken in float64.
 
     Raises:
         DataError: All features are equal, so they have no scale.

@@ -1,4 +1,4 @@
-"""Reading pickles as data: a few names stand for numbers and lists, and no other is admitted."""
+"""Pickles, read as data: names of numbers and lists are admitted, and no others."""
 
 import io
 import pickle

@@ -20,7 +20,8 @@ def degree_split(
 
     Nodes are sorted by degree; the lowest and the highest 5 % are never tested; the rest is cut
     into thirds, and 10 % of all nodes are drawn from each as easy (lowest degrees), medium and
-    hard. Of the other nodes, 60 % of all are drawn for training and the rest validates.
+    hard. Of the other nodes, 60 % of all are drawn for training and the rest validates. The indices
+    of each part are sorted.
 
     Reference: GRB, arXiv:2111.04314, section on data splitting.
 
@@ -28,9 +29,6 @@ def degree_split(
         degree: Number of neighbours of each of the n nodes, n at least 20.
         seed: Seed of the draw. The sort is stable, so the split is the same on every platform.
         where: File or folder that the error message names.
-
-    Returns:
-        Sorted node indices of train, val, test, test_easy, test_medium and test_hard.
 
     Raises:
         DataError: The graph is too small to be split.
@@ -61,14 +59,7 @@ def degree_split(
 
 
 def split_hash(splits: Mapping[str, NDArray[np.int64]]) -> str:
-    """A short hash of who is in which part, the same on every platform.
-
-    Args:
-        splits: Sorted node indices by the part's name.
-
-    Returns:
-        16 hexadecimal digits.
-    """
+    """16 hexadecimal digits of sorted node indices by part, the same on every platform."""
     digest = hashlib.sha256()
     for name in sorted(splits):
         digest.update(f"{name}:{splits[name].size}:".encode())

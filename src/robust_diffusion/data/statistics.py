@@ -1,4 +1,4 @@
-"""What a graph looks like in numbers."""
+"""Size, homophily and feature range of a graph."""
 
 from dataclasses import dataclass
 
@@ -20,8 +20,8 @@ class Statistics:
         classes: Number of classes.
         feature_range: Smallest and largest normalised feature.
         homophily: Share of the edges inside a class, in 0..1.
-        largest_class: Share of the largest class among the target nodes, in 0..1: what a model
-            that has collapsed scores.
+        largest_class: Share of the largest class among the target nodes, in 0..1, the score of a
+            model that predicts one class.
         split: Hash of the split.
     """
 
@@ -36,11 +36,7 @@ class Statistics:
 
 
 def statistics(datamodule: GraphDataModule) -> Statistics:
-    """Count a graph.
-
-    Args:
-        datamodule: Serves it.
-    """
+    """The statistics of the graph that a data module serves."""
     graph = datamodule.graph
     assert graph.x is not None
     assert graph.edge_index is not None

@@ -1,4 +1,4 @@
-"""Checks that turn raw arrays into a graph that everything else can trust."""
+"""Raw arrays, checked and assembled into a graph."""
 
 import logging
 from collections.abc import Mapping
@@ -60,17 +60,12 @@ def build_graph(
 def symmetrized(adjacency: sp.sparray | sp.spmatrix, *, where: str | Path) -> sp.csr_array:
     """Both directions of every edge, each once, without self-loops; weights become 1.
 
-    Args:
-        adjacency: n x n; its non-zero entries are the edges.
-        where: File or folder that error messages name.
-
     Raises:
-        DataError: Not a matrix that a graph can have.
+        DataError: No graph has this adjacency matrix.
     """
     row, col, _ = _entries(adjacency, where)
-    n = adjacency.shape[0]
     distinct = row != col
-    _, both = _both_ways(row[distinct], col[distinct], n)
+    _, both = _both_ways(row[distinct], col[distinct], adjacency.shape[0])
     return both.astype(np.int8)
 
 
@@ -96,8 +91,8 @@ def _edges(adjacency: sp.sparray | sp.spmatrix, where: str | Path) -> torch.Tens
 
 def _both_ways(row: NDArray[np.int64], col: NDArray[np.int64], n: int) -> tuple[int, sp.csr_array]:
     """Number of different edges, and the sorted matrix of them and their reverses."""
-    # Of truth values, so that an edge listed twice is one edge; linear in the edges, which
-    # sorting them or np.unique is not.
+    # Booleans, so that an edge listed twice is one edge. This is linear in the number of edges,
+    # which sorting them or np.unique is not.
     stored = sp.csr_array((np.ones(row.size, dtype=bool), (row, col)), shape=(n, n))
     both = sp.csr_array(stored + stored.T)
     both.sort_indices()
@@ -118,14 +113,18 @@ def _entries(
     coo = sp.coo_array(adjacency)
     if not np.isfinite(coo.data).all():
         raise DataError(f"{where}: adjacency holds NaN or infinite weights; use 0 and 1")
-    if coo.row.size and (
-        min(coo.row.min(), coo.col.min()) < 0 or max(coo.row.max(), coo.col.max()) >= n
-    ):
-        worst = max(coo.row.max(), coo.col.max())
-        raise DataError(f"{where}: adjacency names node {worst}; nodes are 0..{n - 1}")
+    ends = np.concatenate([coo.row, coo.col])
+    if (wrong := _outside(ends, n)) is not None:
+        raise DataError(f"{where}: adjacency names node {wrong}; nodes are 0..{n - 1}")
     nonzero = coo.data != 0
     row, col = (index[nonzero].astype(np.int64) for index in (coo.row, coo.col))
     return row, col, coo.data[nonzero]
+
+
+def _outside(nodes: NDArray[np.generic], n: int) -> int | None:
+    """A number that is none of 0..n-1, if there is one."""
+    extremes = [int(nodes.min()), int(nodes.max())] if nodes.size else []
+    return next((node for node in extremes if not 0 <= node < n), None)
 
 
 def _is_numeric(dtype: np.dtype[np.generic]) -> bool:
@@ -187,8 +186,7 @@ def _splits(
                 f"{where}: index_{name} has shape {index.shape} and type {index.dtype}; it must be "
                 "a non-empty list of node numbers"
             )
-        if index.min() < 0 or index.max() >= n:
-            wrong = index.min() if index.min() < 0 else index.max()
+        if (wrong := _outside(index, n)) is not None:
             raise DataError(f"{where}: index_{name} names node {wrong}; nodes are 0..{n - 1}")
         index = np.sort(index).astype(np.int64)
         twice = index[1:][index[1:] == index[:-1]]
@@ -197,9 +195,7 @@ def _splits(
         checked[name] = index
     tests = [name for name in checked if name.startswith("test")]
     for a, b in (("train", "val"), *product(("train", "val"), tests)):
-        member = np.zeros(n, dtype=bool)
-        member[checked[a]] = True
-        common = checked[b][member[checked[b]]]
+        common = np.intersect1d(checked[a], checked[b])
         if common.size:
             raise DataError(
                 f"{where}: node {common[0]} is in both index_{a} and index_{b}; they must be "

@@ -1,12 +1,10 @@
-"""What a model may see of a graph while it trains, validates and is tested."""
+"""The parts of a graph that a model may see in training, validation and test."""
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import degree, subgraph
-
-from robust_diffusion.data.edge_ids import EdgeIds
 
 
 def induced_view(
@@ -15,7 +13,6 @@ def induced_view(
     scored: Int[Tensor, " s"],
     *,
     degree_leak: bool,
-    edge_ids: EdgeIds | None = None,
 ) -> Data:
     """The subgraph on `nodes`, with a mask of those that are scored.
 
@@ -24,13 +21,11 @@ def induced_view(
         nodes: Nodes that the view keeps, sorted.
         scored: Nodes on which loss and accuracy are taken, a subset of `nodes`.
         degree_leak: Attach the degrees of the whole graph, self-loop included, as `degree`, for
-            models that normalise by it. This is GRB's reading: it normalises the whole
-            adjacency and cuts afterwards, so test degrees leak into training.
-        edge_ids: Attach the values of the edges, as `edge_values`, and if degrees leak the sums of
-            them, as `valued_degree`, for models that read them.
+            models that normalise by it. GRB does so: it normalises the whole adjacency and
+            cuts it then, so test degrees leak into training.
 
     Returns:
-        `Data` with x, y, edge_index, mask, if it leaks degree, and what `edge_ids` attaches.
+        `Data` with x, y, edge_index, mask and, of a part of the graph, `n_id`, its nodes there.
     """
     n = data.num_nodes
     assert n is not None
@@ -42,13 +37,10 @@ def induced_view(
     if nodes.numel() == n:
         # The whole graph: a view of it, not a copy of its features.
         return Data(x=data.x, y=data.y, edge_index=data.edge_index, mask=mask)
-    values = None if edge_ids is None else edge_ids(data.edge_index)
-    edge_index, values = subgraph(nodes, data.edge_index, values, relabel_nodes=True, num_nodes=n)
-    view = Data(x=data.x[nodes], y=data.y[nodes], edge_index=edge_index, mask=mask[nodes])
+    edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=n)
+    view = Data(
+        x=data.x[nodes], y=data.y[nodes], edge_index=edge_index, mask=mask[nodes], n_id=nodes
+    )
     if degree_leak:
         view.degree = degree(data.edge_index[1], n, dtype=data.x.dtype)[nodes] + 1
-    if edge_ids is not None:
-        view.edge_values = values
-        if degree_leak:
-            view.valued_degree = edge_ids.row_sums[nodes] + 1
     return view

@@ -19,7 +19,7 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.perturbed import Attacker
 from robust_diffusion.evaluation.provenance import processor
 from robust_diffusion.evaluation.threat import ThreatModel
-from robust_diffusion.evaluation.trained import TrainedModel, Trainer
+from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
 from robust_diffusion.operators import current_backend
 from robust_diffusion.solver import count_evaluations
 from robust_diffusion.store import ArtifactStore
@@ -34,13 +34,14 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class CellResult:
-    """What one cell measured.
+    """The results of one cell.
 
     Args:
         accuracy: Share of the target nodes classified right, per test graph, in 0..1; with
             several surrogates, the worst of an attack's graphs.
         mean_accuracy: The same; with several surrogates, the mean of an attack's graphs.
-        attacked: Per attacked model, its own accuracy on the graphs that were made on it.
+        attacked: Per attacked model, its own accuracy on the graphs made on it.
+        parts: Per attack of several parts, the attacked model's accuracy on each part's graph.
         val_accuracy: Best validation accuracy, in 0..1.
         epochs: Epochs trained.
         nfe: Right-hand-side evaluations in one forward pass on the clean test graph.
@@ -59,6 +60,7 @@ class CellResult:
     accuracy: dict[str, float]
     mean_accuracy: dict[str, float]
     attacked: dict[str, dict[str, float]]
+    parts: dict[str, dict[str, float]]
     val_accuracy: float
     epochs: int
     nfe: int
@@ -85,7 +87,7 @@ def evaluate_cell(
     seed: int,
     directory: Path,
     store: ArtifactStore,
-    shaped_by: Config,
+    cache_key: Config,
     logger: Logger | bool = False,
     callbacks: Sequence[pl.Callback] = (),
     description: str = "victim",
@@ -105,11 +107,10 @@ def evaluate_cell(
         attacks: By the name under which their test graph is scored.
         budget: What every attack may spend.
         seed: In 0..2^32 - 1.
-        directory: Where checkpoints of what is trained now go.
-        store: Where trained models and perturbed graphs are kept.
-        shaped_by: The configuration that `model`, `training`, `threat`, `callbacks` and each of
-            `attacks` was built from, under those names: what tells one entry of the store from
-            another.
+        directory: Folder for the checkpoints of what is trained now.
+        store: Keeps trained models and perturbed graphs.
+        cache_key: The configuration that `model`, `training`, `threat`, `callbacks` and each of
+            `attacks` was built from, under those names: it tells entries of the store apart.
         logger: Lightning logger of the victim's curves and test accuracies.
         callbacks: Further Lightning callbacks of the victim's training.
         description: Names the victim in progress bar and log.
@@ -128,22 +129,22 @@ def evaluate_cell(
     for attack in attacks.values():
         # Before hours of training, not after.
         budget.check_targets(targets.numel(), attack.kind)
-    train = Trainer(datamodule, store, seed, directory)
+    train = ModelTraining(datamodule, store, seed, directory)
     threat.check(train.untrained(model))
     # A callback may change the training, by averaging weights, say.
-    further = {"callbacks": shaped_by["callbacks"]} if shaped_by.get("callbacks") else {}
+    further = {"callbacks": cache_key["callbacks"]} if cache_key.get("callbacks") else {}
     victim = train(
         "victim",
         model,
         fit,
-        {"model": shaped_by["model"], "fit": shaped_by["training"], **further},
+        {"model": cache_key["model"], "fit": cache_key["training"], **further},
         description=description,
         logger=logger,
         callbacks=callbacks,
     )
     trainer = fit.trainer(logger=logger)
     device = trainer.strategy.root_device
-    attacks_made = _attack(threat, attacks, shaped_by, victim, train, budget, device)
+    attacks_made = _attack(threat, attacks, cache_key, victim, train, budget, device)
     nfe = _evaluations(victim, datamodule, device)
     start = time.perf_counter()
     with seeded(seed):  # a model may sample at test time
@@ -157,6 +158,7 @@ def evaluate_cell(
             name: sum(exact[graph] for graph in of) / len(of) for name, of in members.items()
         },
         attacked=attacks_made.attacked,
+        parts=attacks_made.parts,
         val_accuracy=_exact(victim.val_accuracy, int(datamodule.view("val").mask.sum())),
         epochs=victim.epochs,
         nfe=nfe,
@@ -178,14 +180,7 @@ def evaluate_cell(
 
 
 def check_seed(seed: int) -> int:
-    """The seed, or an error that says what it must be.
-
-    Args:
-        seed: Of weights, training and attacks.
-
-    Raises:
-        ConfigError: It is not a whole number in 0..2^32 - 1.
-    """
+    """The seed, if it is a whole number in 0..2^32 - 1; else a `ConfigError`."""
     if check_whole("seed", seed, at_least=0) > LARGEST_SEED:
         raise ConfigError(f"seed={seed}: must be at most {LARGEST_SEED}")
     return seed
@@ -193,14 +188,11 @@ def check_seed(seed: int) -> int:
 
 @dataclass(frozen=True)
 class _AttacksMade:
-    """What the attacks of one cell left behind; the fields as in `CellResult`.
+    """The results of a cell's attacks, in fields as `CellResult` has them."""
 
-    Args:
-        graphs: Per attack, the names of its test graphs, one per attacked model.
-    """
-
-    graphs: dict[str, list[str]] = field(default_factory=dict)
+    graphs: dict[str, list[str]] = field(default_factory=dict)  # names of each attack's test graphs
     attacked: dict[str, dict[str, float]] = field(default_factory=dict)
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     spent: dict[str, dict[str, Any]] = field(default_factory=dict)
     warnings: dict[str, list[str]] = field(default_factory=dict)
@@ -209,7 +201,7 @@ class _AttacksMade:
 
 
 def _warnings(made: _AttacksMade, not_finite: dict[str, int], targets: int) -> dict[str, list[str]]:
-    """What is wrong with the attacks, and with the victim's predictions on their graphs."""
+    """Warnings about the attacks, and about the victim's predictions on their graphs."""
     warnings = {name: list(found) for name, found in made.warnings.items()}
     for name, graphs in made.graphs.items():
         if broken := max(not_finite.get(graph, 0) for graph in graphs):
@@ -222,9 +214,9 @@ def _warnings(made: _AttacksMade, not_finite: dict[str, int], targets: int) -> d
 def _attack(
     threat: ThreatModel,
     attacks: Mapping[str, Attack],
-    shaped_by: Config,
+    cache_key: Config,
     victim: TrainedModel,
-    train: Trainer,
+    train: ModelTraining,
     budget: Budget,
     device: torch.device,
 ) -> _AttacksMade:
@@ -232,7 +224,7 @@ def _attack(
     made = _AttacksMade()
     if not attacks:
         return made
-    shaped_threat = shaped_by["threat"]
+    shaped_threat = cache_key["threat"]
 
     def train_surrogate(name: str, build: Callable[..., nn.Module], fit: Fit) -> TrainedModel:
         shape = {"model": shaped_threat["surrogates"][name], "fit": shaped_threat["fit"]}
@@ -252,11 +244,11 @@ def _attack(
     models = threat.attacked_models(victim, train_surrogate)
     for model_name, attacked in models.items():
         own = made.attacked.setdefault(model_name, {"clean": attack_on.clean_accuracy(attacked)})
-        shaped_model = shaped_threat.get("surrogates", {}).get(model_name, shaped_by["model"])
+        shaped_model = shaped_threat.get("surrogates", {}).get(model_name, cache_key["model"])
         for name, attack in attacks.items():
             label = name if len(models) == 1 else f"{name}/{model_name}"
             shape = {
-                "attack": shaped_by["attacks"][name],
+                "attack": cache_key["attacks"][name],
                 "model": shaped_model,
                 "through": {key: shaped_threat.get(key) for key in ("adjoint", "gradient")},
             }
@@ -264,6 +256,8 @@ def _attack(
             train.datamodule.add_test_graph(label, outcome.graph.x, outcome.graph.edge_index)
             made.graphs.setdefault(name, []).append(label)
             own[name] = outcome.accuracy
+            if outcome.graph.part_accuracy:
+                made.parts[label] = dict(outcome.graph.part_accuracy)
             made.seconds[label] = outcome.seconds
             made.spent.setdefault(name, {})[model_name] = asdict(outcome.spent)
             made.files[label] = outcome.path.name
@@ -271,22 +265,16 @@ def _attack(
                 made.warnings.setdefault(name, []).extend(outcome.warnings)
             if outcome.reused:
                 made.reused.append(label)
-            log.info(
-                "%s: accuracy of %s %.2f %% -> %.2f %% in %.1f s",
-                name,
-                model_name,
-                100 * own["clean"],
-                100 * own[name],
-                outcome.seconds,
-            )
+            change = f"{100 * own['clean']:.2f} % -> {100 * own[name]:.2f} %"
+            log.info("%s: accuracy of %s %s in %.1f s", name, model_name, change, outcome.seconds)
     return made
 
 
 def _evaluations(victim: TrainedModel, datamodule: GraphDataModule, device: torch.device) -> int:
     graph = datamodule.view("test")
+    assert graph.x is not None
+    assert graph.edge_index is not None
     with torch.no_grad(), count_evaluations(victim.model) as evaluations:
-        assert graph.x is not None
-        assert graph.edge_index is not None
         victim.model.to(device)(graph.x.to(device), graph.edge_index.to(device))
     return evaluations.total
 

@@ -1,107 +1,122 @@
-"""What a cell is: a hash of everything in its configuration that shapes its result."""
+"""The identity of a cell: a hash of everything that its result depends on."""
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from robust_diffusion.evaluation.content import by_content
 from robust_diffusion.hashes import canonical_json
 
-SHOWN = frozenset(
-    [
-        "backend",
-        "download",
-        "experiment",
-        "force",
-        "logger",
-        "paths",
-        "scale",
-        "table",
-        "threads",
-    ]
+PRESENTATION_KEYS = frozenset(
+    ["backend", "download", "experiment", "force", "logger", "paths", "scale", "table"]
 )
-"""Parts of a configuration that shape what is shown, where or how fast, not what results."""
+"""Top-level keys that say what is shown, where, or how fast, and change no result."""
 
-LATER: Mapping[str, tuple[Any, ...]] = {
+TESTED_PARTS = ("callbacks", "data", "model", "seed", "threads", "training")
+"""Top-level keys that every cell with a test accuracy reads; the others only feed these."""
+
+ATTACKED_PARTS = ("attacks", "budget", "threat")
+"""Top-level keys that a cell with an attack reads besides."""
+
+TIMED_PARTS = ("data", "model", "seed", "threads", "timing")
+"""Top-level keys that a timing cell reads, besides the trainer, which names the device."""
+
+DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
     "callbacks": ({}, None),
+    "threads": (1,),
     "timing": ({}, None),
     "model.variant": ("original",),
     "model.negative_degree": ("zero",),
-    "surrogates.gcn_svd.negative_degree": ("zero",),
-    "surrogates.appnp.variant": ("original",),
-    "surrogates.graph_sage.variant": ("original",),
     "threat.surrogates.gcn_svd.negative_degree": ("zero",),
     "threat.surrogates.appnp.variant": ("original",),
     "threat.surrogates.graph_sage.variant": ("original",),
-    "fidelity.appnp": ("original", "grb"),  # what reads these holds them, too
-    "fidelity.graph_sage": ("original", "grb"),
-    "fidelity.pgd_steps": (100, 5),
-    "fidelity.edge_values": ("ones",),
     "data.edge_values": ("ones",),
 }
-"""Keys that cells of before lack: with these values, a cell is the one that it was then."""
+"""Values of keys that older records lack: with one of these, a key is left out of the hash."""
 
-PASSING = re.compile(
+IGNORED_KEYS = re.compile(
     r"(.*\.)?_partial_|dataset\.(edge_values|printed)|(training|threat\.fit)\.progress_bar"
-    r"|threat\.fit\.key|data(set)?\.source\.(.*\.)?(download|root|urls)"
+    r"|threat\.fit\.key|data(set)?\.source\.folder\.(.*\.)?(download|root|urls)"
 )
-"""Paths of keys that do not shape a result either; a flow's own `key` or `root` does."""
+"""Paths of further keys that change no result; a flow's own `key` or `root` does."""
+
+PUBLISHED_IDS = Path(__file__).with_name("published_ids.json")
+"""Ids under which cells were published when unread parts still counted, by their present hash.
+
+Whoever changes what is hashed hashes the published configurations anew, without this table."""
 
 
-def shaping(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a resolved configuration that shapes a cell's result."""
+def hashed_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a resolved configuration that can change a result, presentation left out."""
     return {
-        key: _shaping(value, key)
+        key: _hashed(value, key)
         for key, value in config.items()
-        if key not in SHOWN and value not in LATER.get(key, ())
+        if key not in PRESENTATION_KEYS and value not in DEFAULTS_FOR_MISSING_KEYS.get(key, ())
     }
 
 
-def cell_id(config: Mapping[str, Any]) -> str:
-    """Short hash of a cell's configuration; two cells of one id have one result.
+def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The hashed configuration of a record; its model includes the user's code and files.
 
-    The user's own data files count by their content, since where they lie says nothing.
-
-    Args:
-        config: The resolved configuration.
+    Records that differ in these are of different settings, and tables average neither with the
+    other.
     """
-    shaped_by = shaping(config)
-    path = config.get("dataset", {}).get("source", {}).get("path")
-    files = {} if path is None else _content(Path(str(path)))  # a folder may be named 2024
-    if files:
-        for part in ("dataset", "data"):
-            shaped_by.get(part, {}).get("source", {}).pop("path", None)
-    text = canonical_json(shaped_by | {"files": files}, "config")
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    settings = hashed_config(record.get("config", {}))
+    content = {key: record[key] for key in ("user_code", "user_files") if record.get(key)}
+    if content or "threads" in settings:
+        content |= {"threads": settings.get("threads", 1)}
+        settings["model"] = settings.get("model", {}) | content
+    return settings
 
 
-def _content(path: Path) -> dict[str, str]:
-    """Hashes of the files of a folder by their names, or of one file by its suffix."""
-    if path.is_file():
-        return {path.suffix: _hash(path)}
-    return {f.name: _hash(f) for f in sorted(path.glob("*")) if f.is_file()}
+def parts_read(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a resolved configuration that the cell itself reads.
+
+    A flow and a solver are part of the model that has one, surrogates of the threat that has some.
+    As top-level keys they only feed these, and are no part of a cell that has none.
+    """
+    hashed = hashed_config(config)
+    if "timing" in hashed:
+        read = {key: hashed[key] for key in TIMED_PARTS if key in hashed}
+        return read | {"trainer": hashed.get("training", {}).get("trainer")}
+    parts = TESTED_PARTS + (ATTACKED_PARTS if hashed.get("attacks") else ())
+    return {key: hashed[key] for key in parts if key in hashed}
 
 
-def _hash(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+def cell_id(config: Mapping[str, Any]) -> str:
+    """Short hash of what a cell reads; two cells of one id have one result.
+
+    The user's own files and code count by their content; see `evaluation.content`.
+    """
+    text = canonical_json(by_content(parts_read(config)), "config")
+    found = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _published_ids().get(found, found)
+
+
+@cache
+def _published_ids() -> dict[str, str]:
+    found: dict[str, str] = json.loads(PUBLISHED_IDS.read_text(encoding="utf-8"))
+    return found
 
 
 @cache  # thousands of records have the same few hundred paths
-def _passing(path: str) -> bool:
-    return PASSING.fullmatch(path) is not None
+def _ignored(path: str) -> bool:
+    return IGNORED_KEYS.fullmatch(path) is not None
 
 
-def _shaping(value: Any, path: str = "") -> Any:
+def _hashed(value: Any, path: str) -> Any:
     if isinstance(value, Mapping):
         return {
-            key: _shaping(child, at)
+            key: _hashed(child, at)
             for key, child in value.items()
-            if not _passing(at := f"{path}.{key}" if path else str(key))
-            and child not in LATER.get(at, ())
+            if not _ignored(at := f"{path}.{key}")
+            and child not in DEFAULTS_FOR_MISSING_KEYS.get(at, ())
         }
     if isinstance(value, list):
-        return [_shaping(child, path) for child in value]
+        return [_hashed(child, path) for child in value]
     # 1 and 1.0 are one value to whatever reads it.
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +24,27 @@ from robust_diffusion.attacks import (
 )
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.errors import AttackError
+from robust_diffusion.evaluation.content import by_content
 from robust_diffusion.evaluation.threat import AttackedModel
-from robust_diffusion.evaluation.trained import code_hash
+from robust_diffusion.evaluation.trained import computed_by
 from robust_diffusion.hashes import tensor_hash
 from robust_diffusion.store import Artifact, ArtifactStore
 
 log = logging.getLogger(__name__)
 
 BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": RandomFlip()}
-"""What an attack of each kind has to beat: chance, with the same budget."""
+"""Chance with the same budget, which an attack of each kind has to beat."""
 
 
 @dataclass(frozen=True, eq=False)
 class AttackOutcome:
-    """One attack on one model.
+    """The result of one attack on one model.
 
     Args:
         graph: The attacked graph.
         spent: What was used of the budget.
         accuracy: Of the attacked model at the target nodes, in 0..1.
-        warnings: What is wrong with the attack, each in a line; none if nothing is.
+        warnings: Faults of the attack, each in a line.
         seconds: Wall time of the attack, whenever that was.
         path: Its entry in the store.
         reused: It was in the store already.
@@ -68,7 +69,7 @@ class Attacker:
         budget: What each attack may spend, resolved.
         seed: Of every random choice.
         store: Where perturbed graphs are kept.
-        knows_labels: The attacker is handed the true classes.
+        knows_labels: Every attack is handed the true classes, not only those of the worst case.
         device: Where attacks run.
     """
 
@@ -81,23 +82,19 @@ class Attacker:
     device: torch.device
 
     def __call__(
-        self, name: str, attack: Attack, attacked: AttackedModel, shaped_by: Mapping[str, Any]
+        self, name: str, attack: Attack, attacked: AttackedModel, cache_key: Mapping[str, Any]
     ) -> AttackOutcome:
-        """Perturb the graph, unless the store has it, and look at what came out.
+        """Perturb the graph, unless the store has it, and audit the result.
 
-        Args:
-            name: The attack's name, for the log.
-            attack: The attack.
-            attacked: The model that it runs on.
-            shaped_by: Configuration of the attack and of the attacked model.
+        The name is for the log, the key the configuration of the attack and the attacked model.
         """
         key = {
-            "graph": self._fingerprint(),
+            "graph": self._fingerprint(attack),
             "attacked": attacked.state,
             "budget": asdict(self.budget),
             "seed": self.seed,
-            "code": code_hash(),
-            **shaped_by,
+            **computed_by(),
+            **by_content(cache_key),
         }
         artifact, reused = self.store.get_or_compute(
             "graph", key, lambda: self._perturb(attack, attacked)
@@ -132,18 +129,18 @@ class Attacker:
         """Accuracy of a model at the target nodes of the clean graph, in 0..1."""
         return self._accuracy(self._predictions(attacked))
 
-    def _fingerprint(self) -> str:
+    def _fingerprint(self, attack: Attack) -> str:
         assert self.graph.x is not None
         assert self.graph.edge_index is not None
         parts = [self.graph.x, self.graph.edge_index, self.target_nodes]
-        if self.knows_labels:
+        if self.knows_labels or attack.is_worst_case:
             assert isinstance(self.graph.y, Tensor)
             parts.append(self.graph.y)
         return tensor_hash(*parts)
 
     def _run(self, attack: Attack, attacked: AttackedModel) -> PerturbedGraph:
         known = Data(x=self.graph.x, edge_index=self.graph.edge_index)
-        if self.knows_labels:
+        if self.knows_labels or attack.is_worst_case:
             known.y = self.graph.y
         with seeded(self.seed):  # a model may sample by the global generator
             perturbed = attack(
@@ -153,9 +150,7 @@ class Attacker:
                 self.budget,
                 torch.Generator().manual_seed(self.seed),
             )
-        found = PerturbedGraph(
-            perturbed.x.cpu(), perturbed.edge_index.cpu(), perturbed.num_original_nodes
-        )
+        found = replace(perturbed, x=perturbed.x.cpu(), edge_index=perturbed.edge_index.cpu())
         self._check_graph(found, type(attack).__name__)
         return found
 
@@ -188,7 +183,8 @@ class Attacker:
             "changed_x": perturbed.x[changed],
             "edge_index": perturbed.edge_index,
         }
-        return Artifact(tensors, {"seconds": seconds})
+        parts = {"part_accuracy": dict(perturbed.part_accuracy), "part": perturbed.part}
+        return Artifact(tensors, {"seconds": seconds, **parts})
 
     def _unpack(self, artifact: Artifact) -> PerturbedGraph:
         assert self.graph.x is not None
@@ -197,19 +193,18 @@ class Attacker:
         if tensors["changed_nodes"].numel():
             original = original.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
         x = torch.cat([original, tensors["injected_x"]])
-        return PerturbedGraph(x, tensors["edge_index"], original.size(0))
+        parts = {key: artifact.metadata[key] for key in ("part_accuracy", "part")}
+        return PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
 
     def _predictions(
         self, attacked: AttackedModel, graph: PerturbedGraph | None = None
     ) -> Int[Tensor, " t"]:
-        x, edges = (
-            (self.graph.x, self.graph.edge_index) if graph is None else (graph.x, graph.edge_index)
-        )
-        assert x is not None
-        assert edges is not None
+        seen = self.graph if graph is None else graph
+        assert seen.x is not None
+        assert seen.edge_index is not None
         model = attacked.model.to(self.device)
         with torch.no_grad(), seeded(self.seed):
-            logits = model(x.to(self.device), edges.to(self.device)).cpu()
+            logits = model(seen.x.to(self.device), seen.edge_index.to(self.device)).cpu()
         return logits.argmax(1)[self.target_nodes]  # type: ignore[no-any-return]
 
     def _accuracy(self, predictions: Tensor) -> float:
@@ -217,11 +212,8 @@ class Attacker:
         return float((predictions == self.graph.y[self.target_nodes]).double().mean().item())
 
     def _audit(self, attack: Attack, perturbed: PerturbedGraph) -> list[str]:
-        violations = audit(
-            self.graph,
-            perturbed,
-            kind=attack.kind,
-            target_nodes=self.target_nodes,
-            **asdict(self.budget) | dict.fromkeys(attack.unbounded),
+        limits = asdict(self.budget) | dict.fromkeys(attack.unbounded)
+        found = audit(
+            self.graph, perturbed, kind=attack.kind, target_nodes=self.target_nodes, **limits
         )
-        return [violation.message for violation in violations]
+        return [violation.message for violation in found]

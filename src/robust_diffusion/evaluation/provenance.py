@@ -1,4 +1,4 @@
-"""Where a result came from: versions, git revision and machine."""
+"""Versions, git revision and machine that a result came from."""
 
 import platform
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from robust_diffusion.arithmetic import held
+from robust_diffusion.arithmetic import active_settings
 
 PACKAGES = (
     "robust-diffusion",
@@ -32,11 +32,7 @@ def versions() -> dict[str, str]:
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's model, or what Python knows of it.
-
-    Args:
-        cpuinfo: The kernel's list of processors, where there is one.
-    """
+    """The processor's model in the kernel's list of processors, or what Python knows of it."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -51,21 +47,18 @@ def gpu_name() -> str | None:
 
 
 def processor(device: torch.device) -> str:
-    """What computes: the GPU's model, or the CPU's with the vector instructions in use.
+    """The GPU's model, or the CPU's with all that sums round by.
 
-    Sums round by all that it names, so that it says whether another machine will find the same
-    bits. What holds libraries to the instructions of another is named as well, as in
-    `MKL_CBWR=COMPATIBLE`; see `arithmetic.PORTABLE`.
-
-    Args:
-        device: Of the tensors.
+    That is the vector instructions in use, and the settings of `arithmetic.PORTABLE` that pin
+    libraries to others, as in `MKL_CBWR=COMPATIBLE`.
     """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type != "cpu":
         return cpu_name()
     vectors = torch.backends.cpu.get_cpu_capability()
-    return ", ".join([cpu_name(), vectors, *(f"{key}={value}" for key, value in held().items())])
+    settings = [f"{key}={value}" for key, value in active_settings().items()]
+    return ", ".join([cpu_name(), vectors, *settings])
 
 
 def revision() -> str | None:

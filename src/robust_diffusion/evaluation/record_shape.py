@@ -1,4 +1,4 @@
-"""Whether a line of a file of records is one that a cell has left."""
+"""Validation of records that others may have written."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
 def _problem(record: Record) -> str | None:
     if "cell" not in record or "reference" in record or "error" in record:
         return None
-    needed = {**IN_ALL, **(TIMED if is_timing(record) else TESTED)}
+    needed = {**COMMON_FIELDS, **(TIMING_FIELDS if is_timing(record) else ACCURACY_FIELDS)}
     for key, (fits, what) in needed.items():
         if key not in record:
             return f"lacks {key}"
@@ -51,7 +51,7 @@ def _problem(record: Record) -> str | None:
     return None
 
 
-def _is_text(value: Any) -> bool:
+def _is_name(value: Any) -> bool:
     return isinstance(value, str)
 
 
@@ -77,18 +77,15 @@ def _is_budget(value: Any) -> bool:
     )
 
 
-IN_ALL: Mapping[str, tuple[Fits, str]] = {
-    "experiment": (_is_text, "a name"),
-    "dataset": (_is_text, "a name"),
-    "fidelity": (_is_text, "a name"),
-    "model": (_is_text, "a name"),
+COMMON_FIELDS: Mapping[str, tuple[Fits, str]] = {
+    **dict.fromkeys(("experiment", "dataset", "fidelity", "model"), (_is_name, "a name")),
     "seed": (_is_whole, "a whole number"),
 }
-TIMED: Mapping[str, tuple[Fits, str]] = {
+TIMING_FIELDS: Mapping[str, tuple[Fits, str]] = {
     "timing": (lambda value: isinstance(value, Mapping), "a set of times"),
     "seconds": (_are_numbers, "numbers by name"),
 }
-TESTED: Mapping[str, tuple[Fits, str]] = {
+ACCURACY_FIELDS: Mapping[str, tuple[Fits, str]] = {
     "accuracy": (_are_numbers, "numbers by test graph"),
     "val_accuracy": (_is_number, "a number"),
     "budget": (_is_budget, "what was declared, and what each attack spent"),

@@ -46,14 +46,7 @@ def append_record(path: str | Path, record: Mapping[str, Any]) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Refuse a file that `append_record` could not write, before hours of training.
-
-    Args:
-        path: The file; it and its folder are made if need be.
-
-    Raises:
-        ConfigError: The file cannot be written, or is a compressed one, to which no line is added.
-    """
+    """Refuse, by a `ConfigError`, a file that `append_record` could not write to."""
     if Path(path).suffix == ".gz":
         raise ConfigError(f"paths.records={path}: lines are added to plain text; leave out .gz")
     with _open(Path(path)):
@@ -88,23 +81,20 @@ def latest_by_cell(records: Iterable[Record]) -> dict[str, Record]:
 
 
 def finished_record(path: str | Path, cell: str) -> Record | None:
-    """The latest finished record of a cell, if there is one.
-
-    Args:
-        path: The records.
-        cell: Its id, see `evaluation.identity`.
-    """
+    """The latest finished record of a cell, by its id, if there is one."""
     # A file of records grows long; only the lines of this cell are parsed.
     found = latest_by_cell(read_records(path, containing=f'"cell": "{cell}"')).get(cell)
     return None if found is None or "error" in found else found
 
 
-def is_timing(record: Record) -> bool:
-    """Whether a cell timed a step, or was to: it has a time then, and no accuracy.
+def reference_to(record: Record) -> Record:
+    """The line by which an experiment asks for a cell that another run has recorded."""
+    kept = ("cell", "experiment", "scale", "overrides", "directory", "job", "time")
+    return {key: record[key] for key in kept if key in record} | {"reference": True}
 
-    Args:
-        record: Of a finished cell or of one that failed.
-    """
+
+def is_timing(record: Record) -> bool:
+    """True of a cell that timed a step, or was to: it has a time then, and no accuracy."""
     return bool(record.get("config", {}).get("timing"))
 
 

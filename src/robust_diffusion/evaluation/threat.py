@@ -1,4 +1,4 @@
-"""Threat models: which model the attacker gets to see, and what of it."""
+"""Threat models: the model that the attacker gets to see, and what of it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from torch import nn
 from robust_diffusion.checks import check_choice
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.trained import TrainedModel
+from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.guard import Gradient
 from robust_diffusion.models.variants import with_adjoint, with_gradient
 from robust_diffusion.training import Fit
@@ -45,24 +46,12 @@ class ThreatModel(Protocol):
     labels: Labels
 
     def check(self, model: nn.Module) -> None:
-        """Look at a victim before it is trained.
-
-        Args:
-            model: The victim, untrained.
-
-        Raises:
-            ConfigError: The attacker cannot see it as it is configured to.
-        """
+        """Refuse, by a `ConfigError`, an untrained victim that the attacker could not see."""
 
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
-        """The models that the attacks of one cell run on, by name.
-
-        Args:
-            victim: The model under test.
-            train: Trains a surrogate of a name, or takes it from the store.
-        """
+        """The models that the attacks of one cell run on, by name; `train` makes surrogates."""
 
 
 class BlackBox:
@@ -122,7 +111,8 @@ class WhiteBox:
         adjoint: Differentiate the PDE by the adjoint equation, or directly; `None` as the victim
             is configured.
         gradient: What the attacker differentiates a defender's re-weighting or truncation by;
-            `None` as the victim is configured. See `models.variants.with_gradient`.
+            `None` as the victim is configured; see `models.variants.with_gradient`. `adaptive`
+            for the form that each model declares; see `models.adaptive.adaptive_form`.
 
     Raises:
         ConfigError: Unknown labels or gradient.
@@ -134,11 +124,11 @@ class WhiteBox:
         name: str = "white_box",
         labels: Labels = "predicted",
         adjoint: bool | None = None,
-        gradient: Gradient | None = None,
+        gradient: Gradient | Literal["adaptive"] | None = None,
     ) -> None:
         check_choice("threat.labels", labels, get_args(Labels))
         if gradient is not None:
-            check_choice("threat.gradient", gradient, get_args(Gradient))
+            check_choice("threat.gradient", gradient, (*get_args(Gradient), "adaptive"))
         self.name = name
         self.labels = labels
         self._adjoint = adjoint
@@ -155,7 +145,9 @@ class WhiteBox:
         return {"victim": AttackedModel(self._seen(victim.model), victim.state, victim.reused)}
 
     def _seen(self, model: nn.Module) -> nn.Module:
-        if self._gradient is not None:
+        if self._gradient == "adaptive":
+            model = adaptive_form(model)
+        elif self._gradient is not None:
             model = with_gradient(model, self._gradient)
         if self._adjoint is not None:
             model = with_adjoint(model, adjoint=self._adjoint)

@@ -1,4 +1,4 @@
-"""How long one diffusion takes, or one aggregation step of another network."""
+"""Wall time of one diffusion, or of one aggregation step of another network."""
 
 import logging
 import time
@@ -15,8 +15,8 @@ from robust_diffusion.checks import check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.cell import check_seed
+from robust_diffusion.evaluation.code import code_hash
 from robust_diffusion.evaluation.provenance import cpu_name, gpu_name
-from robust_diffusion.evaluation.trained import code_hash
 from robust_diffusion.models.hidden_step import HasHiddenStep
 from robust_diffusion.operators import current_backend
 from robust_diffusion.solver import count_evaluations
@@ -24,13 +24,13 @@ from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
 
-TIMED = "seconds.diffusion"
-"""Where a record has the median time in seconds, whichever of the two was timed."""
+MEDIAN_SECONDS = "seconds.diffusion"
+"""Path of the median time in a record, whichever of the two was timed."""
 
 
 @dataclass(frozen=True)
 class TimingResult:
-    """What one timing cell measured.
+    """The results of one timing cell.
 
     Args:
         seconds: The median, under `diffusion`, of an aggregation step too.
@@ -79,14 +79,7 @@ class StepTiming:
         seed: int,
         description: str = "model",
     ) -> TimingResult:
-        """Build a model and time its second layer.
-
-        Args:
-            datamodule: The graph.
-            model: Builds the model from the numbers of features and classes.
-            fit: Says on which device.
-            seed: Of the weights, in 0..2^32 - 1.
-            description: Names the model in the log.
+        """Build a model and time its second layer, on the device that `fit` names.
 
         Raises:
             ConfigError: The model has no hidden step, or there is no timer for the device.
@@ -146,17 +139,7 @@ def _place(device: torch.device) -> dict[str, Any]:
 def measure(
     run: Callable[[], Tensor], device: torch.device, *, repeats: int, warm_up: int
 ) -> list[float]:
-    """Wall time of each of many runs, in seconds.
-
-    Args:
-        run: What is timed.
-        device: Where it computes: CUDA is timed by events of its own, the CPU by a clock.
-        repeats: Number of runs.
-        warm_up: Number of runs before them.
-
-    Raises:
-        ConfigError: A device of another kind.
-    """
+    """Wall time of each of many runs in seconds, by CUDA's events or by the CPU's clock."""
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"trainer: no timer for {device.type}; use trainer=cpu or a CUDA device")
     for _ in range(warm_up):
@@ -189,7 +172,7 @@ def _on_cuda(run: Callable[[], Tensor], repeats: int) -> list[float]:
 
 
 def machine() -> dict[str, Any]:
-    """What a measured time depends on besides the configuration, and so part of its cell's id."""
+    """The surroundings that a measured time depends on, and so part of its cell's id."""
     return {
         "cpu": cpu_name(),
         "gpu": gpu_name(),

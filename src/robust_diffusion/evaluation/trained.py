@@ -1,42 +1,25 @@
 """Trained models: each is trained once and kept in the store."""
 
-import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
-from robust_diffusion.arithmetic import held
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.evaluation.code import code_hash
+from robust_diffusion.evaluation.content import by_content
 from robust_diffusion.hashes import state_hash
-from robust_diffusion.models.edge_values import OnEdgeValues, reads_edge_values
+from robust_diffusion.models.edge_values import with_edge_values
 from robust_diffusion.store import Artifact, ArtifactStore
 from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
-
-SOURCE = Path(__file__).parents[1]
-
-LANGUAGES = (".py", ".cpp", ".h")
-
-SHAPING = (
-    "arithmetic.py",
-    "attacks",
-    "data",
-    "flows",
-    "integrators",
-    "models",
-    "operators",
-    "solver.py",
-    "training",
-)
-"""What of the package shapes a trained model or a perturbed graph."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +46,8 @@ class TrainedModel:
 
 
 @dataclass(frozen=True)
-class Trainer:
-    """Trains models on one graph from one seed, or takes them from the store.
+class ModelTraining:
+    """Trained models of one graph and one seed, each from the store if it is there.
 
     Args:
         datamodule: Serves the train and val views.
@@ -79,24 +62,19 @@ class Trainer:
     directory: Path
 
     def untrained(self, build: Callable[..., nn.Module]) -> nn.Module:
-        """A model as it is before its training.
-
-        Args:
-            build: Builds it from the numbers of features and classes.
-        """
+        """A model as it is before its training, built for the graph's features and classes."""
         pl.seed_everything(self.seed, workers=True, verbose=False)
         model = build(
             in_channels=self.datamodule.num_features, out_channels=self.datamodule.num_classes
         )
-        ids = self.datamodule.edge_ids
-        return model if ids is None or not reads_edge_values(model) else OnEdgeValues(model, ids)
+        return with_edge_values(model, self.datamodule)
 
     def __call__(
         self,
         kind: str,
         build: Callable[..., nn.Module],
         fit: Fit,
-        shaped_by: Mapping[str, Any],
+        cache_key: Mapping[str, Any],
         *,
         description: str,
         logger: Logger | bool = False,
@@ -105,15 +83,15 @@ class Trainer:
         """Train a model, unless the store has it.
 
         The random state is set anew from the seed, so that what was trained or found before makes
-        no difference.
+        no difference. A model from the store leaves no curves with the logger.
 
         Args:
-            kind: What it is for: names its folder.
+            kind: Names its folder of checkpoints.
             build: Builds it from the numbers of features and classes.
             fit: Trains it.
-            shaped_by: Configuration of the model and its training.
+            cache_key: Configuration of the model and its training.
             description: Names it in progress bar and log.
-            logger: Lightning logger of its curves; a model from the store has none.
+            logger: Lightning logger of its curves.
             callbacks: Further Lightning callbacks of its training.
         """
 
@@ -138,8 +116,8 @@ class Trainer:
         key = {
             "data": self.datamodule.fingerprint,
             "seed": self.seed,
-            "code": code_hash(),
-            **shaped_by,
+            **computed_by(),
+            **by_content(cache_key),
         }
         artifact, reused = self.store.get_or_compute("model", key, train)
         if reused:
@@ -155,17 +133,10 @@ class Trainer:
         )
 
 
-@cache
-def code_hash() -> str:
-    """Short hash of the code that shapes trained models and perturbed graphs.
+def computed_by() -> dict[str, Any]:
+    """The part of a store's key that is the same for all entries of one process.
 
-    Other arithmetic is other code: what it computed is not taken for this one's.
+    The threads of the CPU count unless there is one: a sum by several of them rounds otherwise.
     """
-    digest = hashlib.sha256("".join(f"{key}={value}\0" for key, value in held().items()).encode())
-    for part in SHAPING:
-        path = SOURCE / part
-        found = [path] if path.is_file() else sorted(path.rglob("*"))
-        for file in (file for file in found if file.suffix in LANGUAGES):
-            digest.update(f"{file.relative_to(SOURCE).as_posix()}\0".encode())
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
+    threads = torch.get_num_threads()
+    return {"code": code_hash()} | ({} if threads == 1 else {"threads": threads})

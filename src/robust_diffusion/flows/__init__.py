@@ -7,5 +7,15 @@ from robust_diffusion.flows.heat import Heat
 from robust_diffusion.flows.heat_plus import HeatPlus
 from robust_diffusion.flows.mean_curvature import MeanCurvature
 from robust_diffusion.flows.p_laplacian import PLaplacian
+from robust_diffusion.flows.uniform_modulation import UniformModulation
 
-__all__ = ["Beltrami", "Flow", "Grand", "Heat", "HeatPlus", "MeanCurvature", "PLaplacian"]
+__all__ = [
+    "Beltrami",
+    "Flow",
+    "Grand",
+    "Heat",
+    "HeatPlus",
+    "MeanCurvature",
+    "PLaplacian",
+    "UniformModulation",
+]

@@ -8,12 +8,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from robust_diffusion.checks import check_choice, check_number
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows.attention import AttentionKind, build_attention
 from robust_diffusion.operators import (
     GradientNorm,
     Graph,
     Modulation,
-    edge_softmax,
+    edge_modulation,
+    gather_dst,
     gradient_norm,
     kernels_for,
     modulated_diffusion,
@@ -27,6 +29,18 @@ class Flow(nn.Module, ABC):
 
     To add a flow, write one such class in `flows/<name>.py` and one `conf/flow/<name>.yaml`.
 
+    A flow of Z(0), such as one with a source, lets the graph carry it, here with a learned rate::
+
+        def prepare(self, z, graph):
+            return graph.carrying(initial=z)
+
+        def forward(self, t, z, graph):
+            source = graph.carried["initial"] - z
+            return spmm(self.edge_weights(z, graph), z, graph) - z + self.rate * source
+
+    Parameters are `nn.Parameter` attributes, constants are buffers. Any other tensor kept on the
+    flow is refused: the next solve would still see it, and the adjoint would lose its gradient.
+
     Args:
         channels: Width d of the node features.
         t_end: End of the integration period [0, t_end], at least 0, in units of diffusion time.
@@ -39,6 +53,20 @@ class Flow(nn.Module, ABC):
         super().__init__()
         self.channels = channels
         self.t_end = check_number("flow.t_end", t_end, at_least=0)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse a tensor that is neither a parameter nor a buffer.
+
+        Raises:
+            ConfigError: It is.
+        """
+        kept = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+        if kept and name not in self._buffers:
+            raise ConfigError(
+                f"{type(self).__name__}.{name}: a flow keeps no tensor between calls; return "
+                f"graph.carrying({name}=...) from prepare, or use register_buffer"
+            )
+        super().__setattr__(name, value)
 
     @abstractmethod
     def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
@@ -55,7 +83,11 @@ class Flow(nn.Module, ABC):
         return self.edge_weights(z, graph)
 
     def prepare(self, z: Float[Tensor, "n d"], graph: Graph) -> Graph:
-        """Graph that the flow runs on from the initial state `z`; the given one by default."""
+        """Graph that the flow runs on from the initial state `z`; the given one by default.
+
+        Called once per solve. What depends on `z`, on the edge weights or on parameters goes into
+        the graph's weights or into `graph.carrying(name=tensor)`.
+        """
         return graph
 
     def resample(self) -> None:
@@ -107,7 +139,8 @@ class ModulatedFlow(AttentionFlow):
     """dZ/dt = (A(Z) * B(Z) - Psi(Z)) Z, Psi the diagonal of the row sums of A * B.
 
     B is the softmax, over the edges arriving at a node, of a function of the gradient norms at
-    both ends; the subclass names that function.
+    both ends; the subclass names that function. An edge weight of at most 1 counts once in A * B;
+    see `operators.edge_modulation`.
 
     Args:
         channels: Width d of the node features.
@@ -153,15 +186,18 @@ class ModulatedFlow(AttentionFlow):
         self.gradient_ceiling = gradient_ceiling
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        """Forget the exponents where a piece of the equation is another than the one they tell."""
+        """Forget the exponents where a class changes the equation and does not tell new ones.
+
+        Exponents are inherited, and the fused kernels trust them alone. A subclass of Beltrami, or
+        a mixin before it, that changes the scores would otherwise run as written under
+        `reference`, and as plain Beltrami under the faster backends. Plain inheritance cannot tell
+        which of the two was defined later; the order of the classes does.
+        """
         super().__init_subclass__(**kwargs)
-
-        def distance(name: str) -> int:
-            """How far up the classes it is defined; a mixin's is nearer than a base's."""
-            return next(i for i, found in enumerate(cls.__mro__) if name in vars(found))
-
-        pieces = ("modulation_scores", "norm", "edge_weights")
-        if min(map(distance, pieces)) < distance("modulation_exponents"):
+        pieces = {"modulation_scores", "norm", "edge_modulation", "edge_weights"}
+        told = "modulation_exponents"
+        nearest = next(c for c in cls.__mro__ if vars(c).keys() & {*pieces, told})
+        if told not in vars(nearest):
             cls.modulation_exponents = None  # type: ignore[assignment]
 
     @abstractmethod
@@ -197,11 +233,26 @@ class ModulatedFlow(AttentionFlow):
             ceiling=self.gradient_ceiling,
         )
 
+    def edge_modulation(
+        self, z: Float[Tensor, "n d"], attention: Float[Tensor, " e"], graph: Graph
+    ) -> Float[Tensor, " e"]:
+        """B under this attention; see `operators.edge_modulation`."""
+        scores = self.modulation_scores(self.norm(z, attention, graph).reciprocal(), graph)
+        return edge_modulation(scores, graph)
+
+    def curvature(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+        """|B deg - 1| of every edge: how far its B is from uniform, 0 for a B that does nothing.
+
+        deg is the sum of the weights arriving at the edge's destination.
+        """
+        modulation = self.edge_modulation(z, self.attention(z, graph), graph)
+        degree = gather_dst(segment_sum(graph.weight, graph), graph)
+        return (modulation * degree - 1).abs()
+
     def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
         """A * B: attention times edge modulation."""
         attention = self.attention(z, graph)
-        scores = self.modulation_scores(self.norm(z, attention, graph).reciprocal(), graph)
-        return attention * edge_softmax(scores[:, None], graph).squeeze(1)  # type: ignore[no-any-return]
+        return attention * self.edge_modulation(z, attention, graph)  # type: ignore[no-any-return]
 
     def forward(
         self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph

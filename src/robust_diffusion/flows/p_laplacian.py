@@ -94,13 +94,13 @@ class PLaplacian(ModulatedFlow):
         """Those of the scores above, of which there is a softmax under `softmax` only."""
         return (0.0, self.p - 2) if self.modulation == "softmax" else None
 
-    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
-        """A * B."""
+    def edge_modulation(
+        self, z: Float[Tensor, "n d"], attention: Float[Tensor, " e"], graph: Graph
+    ) -> Float[Tensor, " e"]:
+        """B, the scores themselves unless there is a softmax."""
         if self.modulation == "softmax":
-            return super().edge_weights(z, graph)
-        attention = self.attention(z, graph)
-        inverse_norm = self.norm(z, attention, graph).reciprocal()
-        return attention * self.modulation_scores(inverse_norm, graph)  # type: ignore[no-any-return]
+            return super().edge_modulation(z, attention, graph)
+        return self.modulation_scores(self.norm(z, attention, graph).reciprocal(), graph)
 
     def forward(
         self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph

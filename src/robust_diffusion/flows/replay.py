@@ -1,4 +1,11 @@
-"""What a flow reads that changes between evaluations, kept for evaluating a step anew."""
+"""Values that a flow draws or iterates between evaluations, kept for evaluating a step anew.
+
+A checkpointed step is evaluated a second time in the backward pass. By then the power iteration
+of the spectral norm has moved on and biases may have been drawn anew, so that plain recomputation
+would differentiate another function. PyTorch's own remedy restores the random state only, not
+buffers. Passing the values through every call would put them into the signature of each flow,
+solver and step; so the flow records what it reads, and reads the same in the second evaluation.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -8,23 +15,19 @@ from typing import Any
 from torch import Tensor
 
 RECORD: ContextVar[list[Any] | None] = ContextVar("record", default=None)
-"""Takes what is read in a stretch that may be evaluated anew, in order."""
+"""Takes the values that a stretch of evaluations reads, in order."""
 
 REPLAY: ContextVar[Iterator[Any] | None] = ContextVar("replay", default=None)
-"""Gives it back, in the same order, while the stretch is evaluated anew."""
+"""Gives them back, in the same order, while the stretch is evaluated anew."""
 
 
 def recompute_contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Contexts of a stretch of evaluations, and of evaluating it anew for its derivative.
-
-    Within the second one, singular vectors and drawn biases are those of the first, and the power
-    iteration does not go on: otherwise the derivative would be that of another function.
-    """
+    """Contexts of a stretch of evaluations, and of evaluating it anew for its derivative."""
     kept: list[Any] = []
-    return _Setting(RECORD, lambda: kept), _Setting(REPLAY, lambda: iter(kept))
+    return _Within(RECORD, lambda: kept), _Within(REPLAY, lambda: iter(kept))
 
 
-class _Setting(AbstractContextManager[None]):
+class _Within(AbstractContextManager[None]):
     """A variable set to a value, made anew for each of the backward passes that enter it."""
 
     def __init__(self, variable: ContextVar[Any], value: Callable[[], Any]) -> None:

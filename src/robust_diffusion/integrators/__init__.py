@@ -1,6 +1,15 @@
 """Loops of Runge-Kutta methods, lean where torchdiffeq's general machinery costs time."""
 
 from robust_diffusion.integrators.adaptive import StepUnderflowError, solve_adaptive
+from robust_diffusion.integrators.adjoint import checked, cut_off
 from robust_diffusion.integrators.fixed_step import METHODS, RightHandSide, solve_fixed_step
 
-__all__ = ["METHODS", "RightHandSide", "StepUnderflowError", "solve_adaptive", "solve_fixed_step"]
+__all__ = [
+    "METHODS",
+    "RightHandSide",
+    "StepUnderflowError",
+    "checked",
+    "cut_off",
+    "solve_adaptive",
+    "solve_fixed_step",
+]

@@ -17,8 +17,8 @@ from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph, spmm
 
 Variant = Literal["original", "grb"]
-"""`original` is the model of its paper. `grb` is GRB's code: the walk restarts at its own state,
-logits pass ReLU and dropout before it, and edges that are dropped stay so, without scaling."""
+"""`original`: the published model. `grb`: GRB's code, where the walk restarts at its own state,
+logits pass ReLU and dropout before it, and dropped edges stay dropped, without scaling."""
 
 
 class APPNP(LayerStack):
@@ -39,11 +39,10 @@ class APPNP(LayerStack):
         edge_dropout: Probability of dropping an edge in a training step of propagation, in [0, 1).
         layer_norm: Normalise the features at the entry of each layer.
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
-        variant: Its own paper's, or GRB's; see `Variant`.
+        variant: The published one, or GRB's; see `Variant`.
     """
 
     normalizes_by_degree = True
-    reads_edge_values = True
 
     def __init__(
         self,
@@ -75,9 +74,7 @@ class APPNP(LayerStack):
         degree: Float[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "n c"]:
         """Class logits of every node; `degree` as for `GCN`."""
-        graph, degree = graph_with_degree(
-            edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, degree=degree
-        )
+        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
         weights = symmetric_weights(graph, degree)
         z = local = self.run(x, self.along(x, edge_index))
         if self.variant == "grb":
@@ -86,19 +83,14 @@ class APPNP(LayerStack):
             z = self._propagated(z, local, kept, graph)
         return z
 
-    def along(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-    ) -> Apply:
-        """The MLP's layers look at each node by itself."""
+    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+        """The MLP's layers see each node by itself."""
         return lambda linear, x: linear(x)
 
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
         """One step of the propagation, which has no layers, on features of hidden width."""
         check_hidden_layers(len(self.layers))
-        graph, degree = graph_with_degree(edge_index, None, num_nodes=x.size(0), dtype=x.dtype)
+        graph, degree = graph_with_degree(x, edge_index)
         weights = symmetric_weights(graph, degree)
         state = self.activation(self.layers[0](self.norms[0](x)))
         return HiddenStep(

@@ -1,9 +1,111 @@
-"""Models on a graph whose edges have values of their own."""
+"""Edge values: the number of each edge in the place of its weight, as in the authors' matrices.
 
-from collections.abc import Callable
+The authors take PubMed, Coauthor and Amazon Computer from DGL, whose sparse adjacency holds edge
+numbers where that of SciPy holds weights. GRB's normalisation does not reset them, so a model that
+reads the values of the matrix gives an injected edge, of value 1, some 10^-5 of the weight of
+another. `with_edge_values` puts such a model into a wrapper; nothing else knows of the values.
+"""
 
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
 from jaxtyping import Float, Int
+from scipy import sparse
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
+from torch_geometric.data import Data
+
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.models.appnp import APPNP
+from robust_diffusion.models.gcn import GCN
+from robust_diffusion.models.gin import GIN
+from robust_diffusion.models.robust_gcn import RobustGCN
+
+VALUE_READERS = (GCN, RobustGCN, APPNP, GIN)
+"""Models whose code in GRB reads the values of the adjacency matrix.
+
+The first three normalise them, GIN sums by them. GraphSAGE sets them to 1, GCN-SVD decomposes the
+matrix of ones, GAT and the graph PDEs attend along the edges alone.
+"""
+
+
+def with_edge_values(model: nn.Module, datamodule: GraphDataModule) -> nn.Module:
+    """The model on the edge values of a graph; itself if it reads none or all of them are 1."""
+    if datamodule.edge_values == "ones" or not isinstance(model, VALUE_READERS):
+        return model
+    views = (datamodule.view("train"), datamodule.view("val"))
+    return OnEdgeValues(model, EdgeNumbers(datamodule.graph, views))
+
+
+class EdgeNumbers:
+    """The number of each edge of a graph as its value; any other edge has the value 1.
+
+    DGL orders the nodes of Coauthor and Amazon Computer by reverse Cuthill-McKee, and the edges by
+    where they point to, which in GRB's matrix is the column, the node that a message comes from.
+    They are numbered from 0.
+
+    Args:
+        graph: The whole graph of n nodes, its edges in both directions, without duplicates.
+        views: Induced subgraphs, each of another number of nodes; `n_id` has their nodes.
+    """
+
+    def __init__(self, graph: Data, views: Iterable[Data] = ()) -> None:
+        assert graph.edge_index is not None
+        assert graph.num_nodes is not None
+        self._num_nodes = graph.num_nodes
+        self._nodes: dict[int, Tensor] = {view.n_id.numel(): view.n_id for view in views}
+        self._ranks = _ranks(graph.edge_index, self._num_nodes)
+        self._places = self._place(graph.edge_index).sort().values
+        self._known: Any = WeakIdKeyDictionary()
+        self._row_sums = torch.zeros(self._num_nodes).index_add(
+            0, graph.edge_index[1], self(graph.edge_index, self._num_nodes)
+        )
+
+    def __call__(self, edge_index: Int[Tensor, "2 e"], num_nodes: int) -> Float[Tensor, " e"]:
+        """Values of the edges of a view, or of the whole graph, where injected nodes come last."""
+        if edge_index not in self._known:
+            nodes = self._nodes.get(num_nodes)
+            named = edge_index if nodes is None else nodes.to(edge_index.device)[edge_index]
+            with torch.inference_mode(mode=False):
+                self._known[edge_index] = self._values(named)
+        return self._known[edge_index]  # type: ignore[no-any-return]
+
+    def degree(self, degree: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Sums of the values of all edges that arrive at a view's nodes, self-loops included.
+
+        Args:
+            degree: Their number; returned for nodes that are no view's.
+        """
+        nodes = self._nodes.get(degree.numel())
+        return degree if nodes is None else (self._row_sums[nodes] + 1).to(degree.device)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "EdgeNumbers":
+        """Itself: nothing in it changes."""
+        return self
+
+    def _values(self, edge_index: Tensor) -> Tensor:
+        inside = (edge_index < self._num_nodes).all(0)
+        values = torch.ones(edge_index.size(1), device=edge_index.device)
+        places, wanted = self._places.to(edge_index.device), self._place(edge_index[:, inside])
+        found = torch.searchsorted(places, wanted).clamp_max(places.numel() - 1)
+        values[inside] = torch.where(places[found] == wanted, found, 1).float()
+        return values
+
+    def _place(self, edge_index: Tensor) -> Tensor:
+        src, dst = self._ranks.to(edge_index.device)[edge_index]
+        place: Tensor = src * self._num_nodes + dst
+        return place
+
+
+def _ranks(edge_index: Tensor, num_nodes: int) -> Tensor:
+    ones = np.ones(edge_index.size(1))
+    shape = (num_nodes, num_nodes)
+    matrix = sparse.csr_matrix((ones, tuple(edge_index.cpu().numpy())), shape=shape)
+    order = torch.from_numpy(reverse_cuthill_mckee(matrix, symmetric_mode=False).astype(np.int64))
+    return torch.empty_like(order).scatter(0, order, torch.arange(num_nodes))
 
 
 class OnEdgeValues(nn.Module):
@@ -11,10 +113,10 @@ class OnEdgeValues(nn.Module):
 
     Args:
         model: Takes edge weights.
-        values: The values of the whole graph's edges, attacked or not.
+        values: Of the edges of the whole graph, attacked or not, and of its views.
     """
 
-    def __init__(self, model: nn.Module, values: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, model: nn.Module, values: EdgeNumbers) -> None:
         super().__init__()
         self.model = model
         self.values = values
@@ -26,28 +128,17 @@ class OnEdgeValues(nn.Module):
         edge_index: Int[Tensor, "2 e"],
         edge_weight: Float[Tensor, " e"] | None = None,
         degree: Float[Tensor, " n"] | None = None,
-        *,
-        edge_values: Float[Tensor, " e"] | None = None,
     ) -> Float[Tensor, "n c"]:
         """Class logits of every node.
 
         Args:
             x: Node features.
-            edge_index: Edges of the whole graph, or, with `edge_values`, of a part of it.
-            edge_weight: What the values are multiplied by; 1 when absent.
-            degree: As for `GCN`.
-            edge_values: Values of the edges, where they are at hand.
+            edge_index: Edges of the whole graph or of a view.
+            edge_weight: Factors of the values; 1 when absent.
+            degree: As for `GCN`, edges counted; their values are summed in its place.
         """
-        values = self.values(edge_index) if edge_values is None else edge_values
-        weight = values if edge_weight is None else values * edge_weight
-        given = {} if degree is None else {"degree": degree}
+        weight = self.values(edge_index, x.size(0))
+        if edge_weight is not None:
+            weight = weight * edge_weight
+        given = {} if degree is None else {"degree": self.values.degree(degree)}
         return self.model(x, edge_index, weight, **given)  # type: ignore[no-any-return]
-
-
-def reads_edge_values(model: nn.Module) -> bool:
-    """Whether GRB's code of a model reads the values of the adjacency matrix.
-
-    GCN, RobustGCN and APPNP normalise them, GIN sums by them; GraphSAGE sets them to 1, GCN-SVD
-    decomposes the matrix of ones, GAT and the graph PDEs attend along the edges alone.
-    """
-    return bool(getattr(model, "reads_edge_values", False))

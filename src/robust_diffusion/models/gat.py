@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from robust_diffusion.checks import check_whole
@@ -51,21 +50,7 @@ class GAT(LayerStack):
             convs, wide, layer_norm=layer_norm, dropout=dropout, activation=F.leaky_relu
         )
 
-    def forward(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-    ) -> Float[Tensor, "n c"]:
-        """Class logits of every node."""
-        return self.run(x, self.along(x, edge_index, edge_weight))
-
-    def along(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-    ) -> Apply:
+    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Every layer sums along these edges."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         return lambda conv, x: conv(x, graph)

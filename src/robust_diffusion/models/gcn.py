@@ -28,7 +28,6 @@ class GCN(LayerStack):
     """
 
     normalizes_by_degree = True
-    reads_edge_values = True
 
     def __init__(
         self,
@@ -62,15 +61,13 @@ class GCN(LayerStack):
 
     def along(
         self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-        degree: Float[Tensor, " n"] | None = None,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        degree: Tensor | None = None,
     ) -> Apply:
         """Every layer sums along the normalised edges."""
-        graph, degree = graph_with_degree(
-            edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, degree=degree
-        )
+        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
         graph = replace(graph, weight=symmetric_weights(graph, degree))
         return lambda conv, x: conv(x, graph)
 

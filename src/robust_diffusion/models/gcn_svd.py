@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -16,8 +15,8 @@ from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph, LowRank, low_rank_product, truncated_svd
 
 NegativeDegree = Literal["zero", "grb"]
-"""What becomes of a row of the truncated matrix that sums up to less than 0, which has no square
-root: `zero` cuts the node off; `grb` is GRB's code, where one such row leaves no logit a number."""
+"""Treatment of a row of the truncated matrix whose sum is below 0, which has no square root: `zero`
+cuts the node off; `grb` is GRB's code, where one such row turns every logit into NaN."""
 
 # Factors of unweighted graphs by rank, kept as long as the graph's edges are.
 _FACTORS: Any = WeakIdKeyDictionary()
@@ -40,8 +39,7 @@ class GCNSVD(LayerStack):
         rank: Number of singular values k that are kept, at least 1.
         gradient: With respect to the edge weights: `exact`, that of the truncated matrix;
             `straight_through`, as if nothing had been truncated; `detached`, none, as in GRB.
-        negative_degree: Of rows that sum up to less than 0: `zero`, or `grb`; see
-            `NegativeDegree`.
+        negative_degree: `zero` or `grb`; see `NegativeDegree`.
         layer_norm: Normalise the features at the entry of each layer.
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
 
@@ -75,22 +73,8 @@ class GCNSVD(LayerStack):
         before, self.gradient = self.gradient, "straight_through"
         return before != "straight_through"
 
-    def forward(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-    ) -> Float[Tensor, "n c"]:
-        """Class logits of every node."""
-        return self.run(x, self.along(x, edge_index, edge_weight))
-
-    def along(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-    ) -> Apply:
-        """Every layer sums along the truncated matrix, whose factors are at hand then."""
+    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+        """Every layer sums along the truncated matrix, whose factors are computed first."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         factors = self._factors(graph, unweighted=edge_weight is None)
 

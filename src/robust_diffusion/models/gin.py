@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.checks import check_number
@@ -32,8 +31,6 @@ class GIN(LayerStack):
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
     """
 
-    reads_edge_values = True
-
     def __init__(
         self,
         in_channels: int,
@@ -56,30 +53,12 @@ class GIN(LayerStack):
         super().__init__([*convs, head], widths[:-1], layer_norm=layer_norm, dropout=dropout)
         self.norms[-1] = nn.Identity()  # batch norm has done it
 
-    def forward(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-    ) -> Float[Tensor, "n c"]:
-        """Class logits of every node."""
-        return self.run(x, self.along(x, edge_index, edge_weight))
-
-    def along(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-    ) -> Apply:
+    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """The convolutions sum along these edges, which have no self-loops."""
         graph = Graph.from_edge_index(
             edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, self_loops=False
         )
-
-        def apply(layer: nn.Module, x: Tensor) -> Tensor:
-            return layer(x, graph) if isinstance(layer, GINConv) else layer(x)  # type: ignore[no-any-return]
-
-        return apply
+        return lambda layer, x: layer(x, graph) if isinstance(layer, GINConv) else layer(x)
 
 
 def _mlp(in_channels: int, out_channels: int, *, batch_norm: bool) -> nn.Module:

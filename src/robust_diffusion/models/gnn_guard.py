@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.models.gcn import gcn_convs
@@ -49,21 +48,7 @@ class GNNGuard(LayerStack):
         self.guard, before = self.guard.adaptive(), self.guard
         return self.guard != before
 
-    def forward(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-    ) -> Float[Tensor, "n c"]:
-        """Class logits of every node."""
-        return self.run(x, self.along(x, edge_index, edge_weight))
-
-    def along(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-    ) -> Apply:
+    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Each layer judges the edges that the one before has kept."""
         kept = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
 

@@ -105,14 +105,7 @@ class GraphPDE(nn.Module):
 class PDELayer(nn.Module):
     """LayerNorm, Linear, then diffusion of the result over the graph on [0, t_end].
 
-    Args:
-        in_channels: Width at the entry.
-        out_channels: Width that is diffused.
-        flow: The right-hand side.
-        solver: Integrates it.
-        layer_norm: Normalise the features at the entry.
-        rewiring: Random change of the edges in training.
-        guard: Prunes and re-weights the edges by the normalised features.
+    The arguments are those of `GraphPDE`; `out_channels` is the width that is diffused.
     """
 
     def __init__(
@@ -146,22 +139,14 @@ class PDELayer(nn.Module):
         return self.guard != guard or self.solver is not solver
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> tuple[Float[Tensor, "n d"], Graph]:
-        """Transform and diffuse the node features.
-
-        Returns:
-            The features, and the edges for the next layer: those that the guard has kept.
-        """
+        """Diffused features, and the edges that the guard has kept for the next layer."""
         z, graph, kept = self.enter(x, graph)
         return self.diffuse(z, graph), kept
 
     def enter(
         self, x: Float[Tensor, "n f"], graph: Graph
     ) -> tuple[Float[Tensor, "n d"], Graph, Graph]:
-        """Everything before the diffusion.
-
-        Returns:
-            The initial state, the edges that it is diffused over, and those for the next layer.
-        """
+        """The initial state, the edges that it is diffused over, and those for the next layer."""
         x = self.norm(x)
         kept = graph
         if self.guard is not None:
@@ -175,8 +160,4 @@ class PDELayer(nn.Module):
 
     def diffuse(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
         """The state at the end of the integration period, from `z` at its beginning."""
-        graph = self.flow.prepare(z, graph)
-        inputs = (*self.flow.parameters(), graph.weight)
-        return self.solver.integrate(
-            lambda t, state: self.flow(t, state, graph), z, self.flow.t_end, inputs
-        )
+        return self.solver.solve(self.flow, z, graph)

@@ -16,7 +16,7 @@ from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 
 Variant = Literal["original", "grb"]
-"""As what the node itself enters a layer: as it is, x, or as its neighbours do, relu(P x)."""
+"""The node's own input to a layer: `original` takes x, `grb` takes relu(P x), as of neighbours."""
 
 
 class GraphSAGE(LayerStack):
@@ -33,7 +33,7 @@ class GraphSAGE(LayerStack):
         num_layers: Number of layers.
         layer_norm: Normalise the features at the entry of each layer.
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
-        variant: Its own paper's, or GRB's; see `Variant`.
+        variant: The published one, or GRB's; see `Variant`.
     """
 
     normalizes_by_degree = True
@@ -75,9 +75,7 @@ class GraphSAGE(LayerStack):
         degree: Float[Tensor, " n"] | None = None,
     ) -> Apply:
         """Every layer takes means along these edges, of unit features."""
-        graph, degree = graph_with_degree(
-            edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, degree=degree
-        )
+        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
         graph = replace(graph, weight=mean_weights(graph, degree))
         # The bound keeps the gradient of a node without features finite.
         return lambda conv, x: conv(F.normalize(x, dim=1, eps=1e-6), graph)

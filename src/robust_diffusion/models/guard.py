@@ -47,15 +47,11 @@ class Guard:
         check_choice("model.gradient", self.gradient, get_args(Gradient))
 
     def __call__(self, x: Float[Tensor, "n f"], graph: Graph) -> tuple[Graph, Graph]:
-        """Judge the edges by the features of their ends.
-
-        Args:
-            x: Node features.
-            graph: The edges, self-loops included.
+        """Prune and re-weight the edges, self-loops included, by the features of their ends.
 
         Returns:
-            The edges that stay, with the weights they had (pruned ones have 0), for the next
-            layer to judge; and the same edges re-weighted, to pass messages along.
+            The edges with their old weights, 0 where pruned, for the next layer to judge; and the
+            same edges re-weighted, to pass messages along.
         """
         if self.gradient == "detached":
             with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What one hidden layer does with its state, by itself: the thing that the table of times times."""
+"""One hidden layer's step by itself, the unit that timings measure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ FEWEST_LAYERS = 3
 
 @dataclass(frozen=True)
 class HiddenStep:
-    """A step that is ready to be taken, again and again from the same state.
+    """A step that can be taken again and again from the same state.
 
     Args:
-        kind: The `diffusion` of a graph PDE, or the `aggregation` of another network.
+        kind: `diffusion` of a graph PDE, or `aggregation` of another network.
         width: Features per node of the state.
-        run: Takes the step, and leaves the state as it is.
+        run: Takes the step; the state stays as it is.
     """
 
     kind: Literal["diffusion", "aggregation"]
@@ -34,12 +34,8 @@ class HasHiddenStep(Protocol):
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
         """The step of the second layer, from the state with which a forward pass enters it.
 
-        What a forward pass does once for all its layers, such as sorting the edges or normalising
-        their weights, has been done when this returns.
-
-        Args:
-            x: Node features.
-            edge_index: Edges.
+        Work that a forward pass does once for all layers, such as sorting the edges or normalising
+        their weights, is done when this returns.
 
         Raises:
             ConfigError: The second layer is no hidden one.
@@ -47,14 +43,7 @@ class HasHiddenStep(Protocol):
 
 
 def check_hidden_layers(num_layers: int) -> None:
-    """Refuse a model whose second layer is its last.
-
-    Args:
-        num_layers: Number of layers.
-
-    Raises:
-        ConfigError: There are too few.
-    """
+    """Raise a ConfigError for a model whose second layer is its last."""
     if num_layers < FEWEST_LAYERS:
         raise ConfigError(
             f"model.num_layers={num_layers}: a layer between two hidden ones is timed; "

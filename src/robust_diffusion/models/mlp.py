@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.models.stack import Apply, LayerStack
@@ -11,7 +10,7 @@ from robust_diffusion.models.widths import layer_widths
 
 
 class MLP(LayerStack):
-    """Multi-layer perceptron on the features of each node by itself: relu(X W + b) per layer.
+    """Multi-layer perceptron on each node's features alone: relu(X W + b) per layer.
 
     It sees no edge, so its accuracy is the same under every attack that leaves the target nodes'
     own features alone; a graph model is robust only where it stays above.
@@ -38,22 +37,8 @@ class MLP(LayerStack):
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         super().__init__(linear_layers(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
 
-    def forward(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-    ) -> Float[Tensor, "n c"]:
-        """Class logits of every node; the edges are not looked at."""
-        return self.run(x, self.along(x, edge_index, edge_weight))
-
-    def along(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-    ) -> Apply:
-        """Every layer looks at each node by itself."""
+    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+        """The layers see each node by itself, and no edge."""
         return lambda linear, x: linear(x)
 
 

@@ -1,6 +1,5 @@
 """Normalised adjacency matrices with self-loops."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -8,37 +7,28 @@ from robust_diffusion.operators import Graph, gather_dst, gather_src, segment_su
 
 
 def graph_with_degree(
+    x: Float[Tensor, "n f"],
     edge_index: Int[Tensor, "2 e"],
-    edge_weight: Float[Tensor, " e"] | None,
-    *,
-    num_nodes: int,
-    dtype: torch.dtype,
+    edge_weight: Float[Tensor, " e"] | None = None,
     degree: Float[Tensor, " n"] | None = None,
 ) -> tuple[Graph, Float[Tensor, " n"]]:
     """The graph with self-loops, and the degrees to normalise by.
 
     Args:
+        x: Node features, of the type that absent weights get.
         edge_index: Edges.
-        edge_weight: Their weights; 1 when absent.
-        num_nodes: Number of nodes n.
-        dtype: Type of the weights when absent.
-        degree: Foreign degrees, self-loop included, which GRB's reading (normalise the whole
-            graph, then cut) needs; those of this graph when absent.
+        edge_weight: Edge weights; 1 when absent.
+        degree: Degrees of a larger graph, self-loop included, as GRB normalises the whole graph
+            and cuts it then; those of this graph when absent.
     """
-    graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=num_nodes, dtype=dtype)
+    graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
     return graph, segment_sum(graph.weight, graph) if degree is None else degree
 
 
 def symmetric_weights(
     graph: Graph, degree: Float[Tensor, " n"], *, order: float = -0.5
 ) -> Float[Tensor, " e"]:
-    """Edge weights of D^order (A + I) D^order.
-
-    Args:
-        graph: Edges of A + I.
-        degree: Diagonal of D, at least 0.
-        order: -0.5 for the symmetric normalisation.
-    """
+    """Edge weights of D^order (A + I) D^order; `graph` has the edges of A + I, `degree` is D."""
     scale = degree.clamp_min(1e-38).pow(order)
     return gather_src(scale, graph) * graph.weight * gather_dst(scale, graph)
 

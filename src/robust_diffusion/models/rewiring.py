@@ -15,8 +15,8 @@ from robust_diffusion.operators import Graph
 class Rewiring:
     """Keep a random part of the edges, add random ones, drop those of least similarity.
 
-    The text of the paper does not mention it; the authors' code does it in every layer and
-    training pass, and never at test time.
+    The paper does not mention it; the authors' code does it in every layer and training pass,
+    never at test time.
 
     Args:
         keep_ratio: Share of the edges, self-loops included, that is kept, in (0, 1].

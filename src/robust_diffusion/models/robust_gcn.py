@@ -40,7 +40,6 @@ class RobustGCN(nn.Module):
     """
 
     normalizes_by_degree = True
-    reads_edge_values = True
 
     def __init__(
         self,
@@ -74,9 +73,7 @@ class RobustGCN(nn.Module):
         degree: Float[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "n c"]:
         """Class logits of every node, drawn or the mean; `degree` as for `GCN`."""
-        graph, degree = graph_with_degree(
-            edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype, degree=degree
-        )
+        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
         weights = _weights(graph, degree)
         mean = self.mean[0](x)
         mean, variance = _convolve(mean, mean, weights, graph)
@@ -90,7 +87,7 @@ class RobustGCN(nn.Module):
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
         """The second convolution, of means and variances; see `HasHiddenStep`."""
         check_hidden_layers(len(self.mean))
-        graph, degree = graph_with_degree(edge_index, None, num_nodes=x.size(0), dtype=x.dtype)
+        graph, degree = graph_with_degree(x, edge_index)
         weights = _weights(graph, degree)
         first = self.mean[0](x)
         convolved = _convolve(first, first, weights, graph)

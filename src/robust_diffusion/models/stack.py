@@ -1,4 +1,4 @@
-"""The frame of the baselines: layer after layer, each normalised before and activated after."""
+"""Frame of the baselines: layer after layer, each normalised before and activated after."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Apply = Callable[[nn.Module, Tensor], Tensor]
 class LayerStack(nn.Module, ABC):
     """LayerNorm, layer, activation, dropout, for each layer; the last one ends with itself.
 
-    A subclass builds the layers, and says in `along` how one of them is applied on a graph.
+    A subclass builds the layers and applies one of them to a graph in `along`.
 
     Args:
         layers: The layers, in order.
@@ -31,7 +31,6 @@ class LayerStack(nn.Module, ABC):
     """
 
     normalizes_by_degree = False
-    reads_edge_values = False
 
     def __init__(
         self,
@@ -52,27 +51,20 @@ class LayerStack(nn.Module, ABC):
         self.activation = activation
 
     @abstractmethod
-    def along(
+    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
+        """The function that applies one layer; what all layers share is computed here, once."""
+
+    def forward(
         self,
         x: Float[Tensor, "n f"],
         edge_index: Int[Tensor, "2 e"],
         edge_weight: Float[Tensor, " e"] | None = None,
-    ) -> Apply:
-        """What all layers share in a forward pass, put into how one of them is applied.
-
-        Args:
-            x: Node features.
-            edge_index: Edges.
-            edge_weight: Edge weights; 1 when absent.
-        """
+    ) -> Float[Tensor, "n c"]:
+        """Class logits of every node; an edge weight is 1 when absent."""
+        return self.run(x, self.along(x, edge_index, edge_weight))
 
     def run(self, x: Float[Tensor, "n f"], apply: Apply) -> Float[Tensor, "n c"]:
-        """Take the features through all layers.
-
-        Args:
-            x: Node features.
-            apply: Applies one layer to normalised features.
-        """
+        """The features after all layers."""
         last = len(self.layers) - 1
         for i, (norm, layer) in enumerate(zip(self.norms, self.layers, strict=True)):
             x = apply(layer, norm(x))

@@ -17,9 +17,6 @@ def layer_widths(
         out_channels: Number of classes.
         num_layers: Number of layers, at least 1.
 
-    Returns:
-        num_layers + 1 widths.
-
     Raises:
         ConfigError: No layer, a width below 1, or a list of the wrong length.
     """

@@ -8,7 +8,7 @@ from robust_diffusion.operators.calculus import (
     graph_gradient,
     graph_laplacian,
 )
-from robust_diffusion.operators.diffusion import modulated_diffusion
+from robust_diffusion.operators.diffusion import edge_modulation, modulated_diffusion
 from robust_diffusion.operators.edges import (
     edge_cosine,
     edge_dot,
@@ -45,6 +45,7 @@ __all__ = [
     "edge_attention",
     "edge_cosine",
     "edge_dot",
+    "edge_modulation",
     "edge_softmax",
     "edge_squared_distance",
     "gather_dst",

@@ -8,8 +8,47 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.attention import HeadWeights
+from robust_diffusion.operators.edges import relative_softmax
 from robust_diffusion.operators.graph import Graph
 from robust_diffusion.operators.kernels import Attended, Diffused, Kernels, Modulation
+from robust_diffusion.operators.segments import gather_dst, segment_sum
+
+
+def edge_modulation(scores: Float[Tensor, " e"], graph: Graph) -> Float[Tensor, " e"]:
+    r"""Softmax over incoming edges as a factor of the attention, which counts the weights already.
+
+    .. math:: B_{uv} = \frac{\max(w_{uv}, 1) \exp s_{uv}}{\sum_{v'} w_{uv'} \exp s_{uv'}}
+
+    At weights of 0 and 1, A * B is the product of two softmaxes. In between, a weight is the share
+    of an edge that is there, and scales A * B once: counted in both numerators, an edge of weight
+    0 would have a gradient of 0. A weight above 1 is emphasis, such as GNNGuard's, in A and in B.
+
+    Args:
+        scores: One score s per edge.
+        graph: The edges; differentiable in their weights w.
+
+    Returns:
+        B, positive; its sum over the edges arriving at a node, each times min(w, 1), is 1.
+    """
+    return _EdgeModulation.apply(scores, graph.weight, graph)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _EdgeModulation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
+        relative = relative_softmax(scores[:, None], weight, graph).squeeze(1)
+        ctx.save_for_backward(relative, weight)
+        ctx.graph = graph
+        return weight.clamp_min(1) * relative
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        relative, weight = ctx.saved_tensors
+        modulation = weight.clamp_min(1) * relative
+        mean = gather_dst(segment_sum(modulation * grad, ctx.graph), ctx.graph)
+        d_scores = modulation * (grad - weight.clamp_max(1) * mean)
+        return d_scores, relative * (grad * (weight > 1) - mean), None
 
 
 def modulated_diffusion(
@@ -21,10 +60,10 @@ def modulated_diffusion(
 ) -> Float[Tensor, "n d"]:
     r"""Right-hand side of the Beltrami, mean curvature and p-Laplacian flows.
 
-    .. math:: \sum_v A_{uv} B_{uv} (z_v - z_u), \quad
-        B_{uv} = \mathrm{softmax}_v (g_u^{\mathrm{left}} g_v^{\mathrm{right}})
+    .. math:: \sum_v A_{uv} B_{uv} (z_v - z_u)
 
-    with A the attention and g the gradient norm under A. For its derivative it keeps tensors of
+    with A the attention, B the `edge_modulation` of scores g_u^left g_v^right, and g the gradient
+    norm under A. For its derivative it keeps tensors of
     n x d and of e entries, never of e x d.
 
     Args:

@@ -47,11 +47,7 @@ def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e
 class _EdgeSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-        if kernels := kernels_for(scores, weight, heads=scores.size(1)):
-            scores, weight = scores.contiguous(), weight.contiguous()
-            relative = kernels.softmax(scores, weight, graph)
-        else:
-            relative = _relative(scores, weight, graph)
+        relative = relative_softmax(scores, weight, graph)
         softmax = weight[:, None] * relative
         ctx.save_for_backward(softmax, relative)
         ctx.graph = graph
@@ -67,8 +63,10 @@ class _EdgeSoftmax(torch.autograd.Function):
         return softmax * centred, grad_weight, None
 
 
-def _relative(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-    """exp(s) / sum of w exp(s) over the edges that arrive at a node."""
+def relative_softmax(scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
+    """exp(s) / sum of w exp(s) over the edges that arrive at a node, without autograd."""
+    if kernels := kernels_for(scores, weight, heads=scores.size(1)):
+        return kernels.softmax(scores.contiguous(), weight.contiguous(), graph)
     # The peak is that of the edges that count; above it, only the gradient of the weight of an
     # edge of weight 0 is left, and it is held finite.
     peak = segment_max(scores.masked_fill(weight[:, None] == 0, -torch.inf), graph)

@@ -1,6 +1,7 @@
 """The edge structure that every operator works on: edges sorted by destination (CSR)."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -123,6 +124,7 @@ class Graph:
         num_nodes: Number of nodes n.
         indexes: Pointers and orders of these edges, if a graph of the same edges has them.
         ones: The weights, if all of them are known to be 1.
+        carried: Tensors that a flow takes along for one solve; see `Flow.prepare`.
     """
 
     src: Int[Tensor, " e"]
@@ -131,6 +133,7 @@ class Graph:
     num_nodes: int
     indexes: EdgeIndexes = field(default=None, repr=False)  # type: ignore[assignment]
     ones: Tensor | None = field(default=None, repr=False)
+    carried: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Make the indexes if there are none to share."""
@@ -172,6 +175,10 @@ class Graph:
             return cls(layout.src, layout.dst, ones, num_nodes, layout.indexes, ones)
         weight = layout.arrange(edge_weight)
         return cls(layout.src, layout.dst, weight, num_nodes, layout.indexes)
+
+    def carrying(self, **tensors: Tensor) -> "Graph":
+        """The same graph, with further tensors that a flow reads as `graph.carried[name]`."""
+        return replace(self, carried={**self.carried, **tensors})
 
     @property
     def num_edges(self) -> int:

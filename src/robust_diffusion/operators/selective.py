@@ -27,11 +27,15 @@ _Own = TypeVar("_Own", bound="SelectiveTensor")
 
 
 class SelectiveTensor(Tensor):
-    """A tensor that knows a faster way to some functions; any other sees a plain tensor.
+    """A tensor with faster ways to some functions; for all others it is a plain tensor.
 
-    Networks are written for tensors, and need not know of it. `torch.autograd.Function.apply` asks
-    no subclass: a tensor whose storage does not hold its entries must be in the graph of gradients
-    by itself, as one that `standing_for` makes is.
+    Inputs are mostly zeros, and attacks change a few rows of them, so that a first layer or a
+    similarity can be had in a fraction of the time. A wrapper or another argument would have to be
+    known to every model, also those of users; a tensor passes through any model as it is, and only
+    `shortcut` says for which functions there is a faster way.
+
+    `torch.autograd.Function.apply` asks no subclass. A tensor whose storage does not hold its
+    entries must therefore be in the graph of gradients by itself, as `standing_for` makes it.
     """
 
     make: Callable[[], Tensor]

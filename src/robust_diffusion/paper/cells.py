@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from robust_diffusion.evaluation.identity import shaping
+from robust_diffusion.evaluation.identity import recorded_settings
 from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
 from robust_diffusion.hashes import canonical_json
 from robust_diffusion.paper.layout import Line
@@ -37,11 +37,11 @@ class Cell:
 
     def settings(self, graph: str) -> str:
         """As `settings_of` its record."""
-        return _settings(self._shaping, graph, timed=is_timing(self.record))
+        return _settings(self._recorded, graph, timed=is_timing(self.record))
 
     @cached_property
-    def _shaping(self) -> dict[str, Any]:
-        return shaping(self.record.get("config", {}))
+    def _recorded(self) -> dict[str, Any]:
+        return recorded_settings(self.record)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def settings_of(record: Record, graph: str) -> str:
         record: Of the cell.
         graph: The test graph, clean or an attack's.
     """
-    return _settings(shaping(record.get("config", {})), graph, timed=is_timing(record))
+    return _settings(recorded_settings(record), graph, timed=is_timing(record))
 
 
 def _settings(config: Mapping[str, Any], graph: str, *, timed: bool) -> str:

@@ -138,7 +138,7 @@ class Entry:
         return self.difference / max(pooled, ROUNDING)
 
     @property
-    def missed(self) -> bool:
+    def outside_tolerance(self) -> bool:
         """Whether it lies further from the printed mean than `BAND` pooled deviations."""
         return self.deviations is not None and abs(self.deviations) > BAND
 

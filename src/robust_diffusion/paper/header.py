@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from robust_diffusion.evaluation.identity import PASSING, SHOWN
+from robust_diffusion.evaluation.identity import IGNORED_KEYS, PRESENTATION_KEYS
 from robust_diffusion.evaluation.records import Record, is_timing
 from robust_diffusion.paper.cells import ABSENT, CLEAN, value_at
 from robust_diffusion.paper.layout import Layout
@@ -209,7 +209,7 @@ def _options(layout: Layout, records: Sequence[Record]) -> dict[str, int]:
     own |= {f"model.{key}" for key in own}
 
     def counts(key: str, record: Record) -> bool:
-        shapes = key.split(".")[0] not in SHOWN and not PASSING.fullmatch(key)
+        shapes = key.split(".")[0] not in PRESENTATION_KEYS and not IGNORED_KEYS.fullmatch(key)
         said = key in own | SAID_ELSEWHERE
         return shapes and not said and not _is_default(key, record, records)
 

@@ -1,8 +1,10 @@
-"""How the entries of a table read, in whatever format."""
+"""The text of a table's entries, and the fields that every format shows."""
 
 import re
+from collections.abc import Mapping
 
 from robust_diffusion.paper.entry import Entry
+from robust_diffusion.paper.layout import Line
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.results.numbers import places_for, signed, spread
 
@@ -10,22 +12,87 @@ LONGEST_REASON = 30
 """Characters of a reason that fit into a cell; the notes have the whole of it."""
 
 
-def ours(entry: Entry, decimals: int) -> str:
-    """The measured number, or in a few words why there is none.
-
-    Args:
-        entry: The entry.
-        decimals: Digits behind the point.
-    """
+def measured(entry: Entry, decimals: int) -> str:
+    """The measured number, or in a few words why there is none."""
     if entry.quartiles is not None and entry.mean is not None:
         places = places_for(entry.mean, digits=3)
         return "{:.{d}f} ({:.{d}f}–{:.{d}f})".format(entry.mean, *entry.quartiles, d=places)
     if entry.state == "measured":
         return spread(entry.mean, entry.std, decimals)
-    reason = entry.reason
-    if reason is None:
-        return entry.state
-    # The folders of a path say least; the notes have the whole of it.
+    return entry.state if entry.reason is None else _shortened(entry.reason)
+
+
+def reported(entry: Entry, decimals: int) -> str:
+    """The published number; of times to the tenth of a millisecond that the paper has."""
+    return spread(entry.printed.mean, entry.printed.std, 1 if entry.timed else decimals)
+
+
+def one_run(entry: Entry, value: float, decimals: int) -> str:
+    """The number of one seed."""
+    return f"{value:.{places_for(value, digits=3) if entry.timed else decimals}f}"
+
+
+def compared(entry: Entry, decimals: int) -> str | None:
+    """Measured against reported: a difference, or a factor of times; `None` without either."""
+    if entry.factor is not None:
+        return f"×{entry.factor:.{places_for(entry.factor, digits=2)}f}"
+    return None if entry.difference is None else difference(entry, decimals)
+
+
+def difference(entry: Entry, decimals: int) -> str:
+    """Measured less reported, signed; a dash where one is missing."""
+    return "-" if entry.difference is None else signed(entry.difference, decimals)
+
+
+def row_names(table: PaperTable) -> tuple[str, str, str]:
+    """Names of the measured row, the reported one and their comparison."""
+    if table.layout.kind == "time":
+        return "here", "RTX 3090", "factor"
+    return "here", "paper", "difference"
+
+
+def fields(row: Line, column: Line, entry: Entry) -> Mapping[str, str | float | None]:
+    """Every number of an entry by name, and its row and column; `None` of what it lacks."""
+    first, third = entry.quartiles or (None, None)
+    return {
+        "row": row.label,
+        "column": column.label,
+        **entry.line.keys,
+        "graph": entry.graph,
+        "state": entry.state,
+        "mean": entry.mean,
+        "std": entry.std,
+        "q1": first,
+        "q3": third,
+        "n": entry.n,
+        "seeds": " ".join(map(str, entry.seeds)),
+        "values": " ".join(str(run.value) for run in entry.runs),
+        "printed_mean": entry.printed.mean,
+        "printed_std": entry.printed.std,
+        "difference": entry.difference,
+        "factor": entry.factor,
+        "deviations": entry.deviations,
+        "p": entry.p,
+        "p_holm": entry.p_holm,
+        "test": entry.test,
+        "rank": entry.rank,
+    }
+
+
+class Notes:
+    """The marks of a table by number, from 1 in order of appearance; equal ones share theirs."""
+
+    def __init__(self, table: PaperTable) -> None:
+        texts = (mark.text for _, _, entry in table for mark in entry.marks)
+        self.texts = list(dict.fromkeys(texts))
+
+    def numbers(self, entry: Entry) -> list[int]:
+        """Numbers of an entry's marks."""
+        return sorted({self.texts.index(mark.text) + 1 for mark in entry.marks})
+
+
+def _shortened(reason: str) -> str:
+    # The folders of a path say least.
     reason = re.sub(r"[^\s:;,(]*/", "", reason).split(";")[0]
     if len(reason) <= LONGEST_REASON:
         return reason
@@ -33,76 +100,3 @@ def ours(entry: Entry, decimals: int) -> str:
     cut = reason[:LONGEST_REASON]
     words = cut.rpartition(" ")[0].rstrip(" :,")
     return f"{words if len(words) > LONGEST_REASON // 2 else cut[:-1]}…"
-
-
-def theirs(entry: Entry, decimals: int) -> str:
-    """The printed number.
-
-    Args:
-        entry: The entry.
-        decimals: Digits behind the point.
-    """
-    # The paper has its times to a tenth of a millisecond.
-    return spread(entry.printed.mean, entry.printed.std, 1 if entry.timed else decimals)
-
-
-def one_run(entry: Entry, value: float, decimals: int) -> str:
-    """The number of one seed.
-
-    Args:
-        entry: The entry.
-        value: In the table's unit.
-        decimals: Digits behind the point.
-    """
-    return f"{value:.{places_for(value, digits=3) if entry.timed else decimals}f}"
-
-
-def compared(entry: Entry, decimals: int) -> str | None:
-    """How ours compares with theirs: a difference, or of times a factor; `None` if it does not.
-
-    Args:
-        entry: The entry.
-        decimals: Digits behind the point.
-    """
-    if entry.factor is not None:
-        return f"×{entry.factor:.{places_for(entry.factor, digits=2)}f}"
-    return None if entry.difference is None else difference(entry, decimals)
-
-
-def difference(entry: Entry, decimals: int) -> str:
-    """Ours less theirs, signed; a dash where one is missing.
-
-    Args:
-        entry: The entry.
-        decimals: Digits behind the point.
-    """
-    if entry.difference is None:
-        return "-"
-    return signed(entry.difference, decimals)
-
-
-def row_names(table: PaperTable) -> tuple[str, str, str]:
-    """What the rows of ours, of theirs and of how they compare are called.
-
-    Args:
-        table: The table.
-    """
-    if table.layout.kind == "time":
-        return "here", "RTX 3090", "factor"
-    return "here", "paper", "difference"
-
-
-class Notes:
-    """Numbers the marks of a table, equal ones alike, in the order in which they are met.
-
-    Args:
-        table: The table.
-    """
-
-    def __init__(self, table: PaperTable) -> None:
-        texts = (mark.text for _, _, entry in table for mark in entry.marks)
-        self.texts = list(dict.fromkeys(texts))
-
-    def numbers(self, entry: Entry) -> list[int]:
-        """Numbers of an entry's marks, from 1."""
-        return sorted({self.texts.index(mark.text) + 1 for mark in entry.marks})

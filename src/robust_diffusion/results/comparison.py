@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from robust_diffusion.evaluation.identity import SHOWN
+from robust_diffusion.evaluation.identity import PRESENTATION_KEYS
 from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
 from robust_diffusion.results.numbers import p_value, signed, spread
 from robust_diffusion.results.significance import holm, one_sample_p
 
 Overrides = Mapping[str, str]
 
-NOT_COMPARED = SHOWN | {"seed", "hydra", "trainer"}
+NOT_COMPARED = PRESENTATION_KEYS | {"seed", "hydra", "trainer"}
 """Parts of an override that do not make another setting."""
 
 KINDS = ("dataset", "model", "flow")

@@ -1,28 +1,32 @@
-"""Tables on the terminal, in Markdown so that they can be pasted."""
+"""Markdown tables whose columns also line up as plain text."""
 
-from collections.abc import Collection
+import sys
+from collections.abc import Collection, Sequence
 
 import pandas as pd
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 
-def markdown_table(frame: pd.DataFrame, left: Collection[str]) -> Table:
-    """A table for Rich to print.
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
+    """The lines of a table.
+
+    Args:
+        header: Headings.
+        rows: Cells, as many per row as there are headings.
+        left: Number of leading columns that are aligned to the left; the others to the right.
+    """
+    return _lines(header, rows, [i < left for i in range(len(header))])
+
+
+def markdown_table(frame: pd.DataFrame, left: Collection[str]) -> str:
+    """A data frame as a table.
 
     Args:
         frame: Its cells.
         left: Columns that are aligned to the left; the others to the right.
     """
-    # All as Text, since Rich would read a unit such as [ms] as markup.
-    table = Table(box=box.MARKDOWN)
-    for column in frame.columns:
-        table.add_column(Text(column), justify="left" if column in left else "right", no_wrap=True)
-    for row in frame.itertuples(index=False):
-        table.add_row(*(Text(str(value)) for value in row))
-    return table
+    rows = [list(map(str, row)) for row in frame.itertuples(index=False)]
+    columns = list(map(str, frame.columns))
+    return "\n".join(_lines(columns, rows, [column in left for column in columns]))
 
 
 def print_table(
@@ -36,9 +40,21 @@ def print_table(
         left: Columns that are aligned to the left.
         notes: Lines below the table.
     """
-    # Wider than any table: numbers cut off at the edge would be worse than long lines.
-    console = Console(width=10_000, highlight=False)
-    console.print(title, markup=False)
-    console.print(markdown_table(frame, left))
-    for note in notes:
-        console.print(note, markup=False)
+    lines = [title, "", markdown_table(frame, left), "", *notes]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def _lines(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool]) -> list[str]:
+    # A line break or a bar would end the row or the cell.
+    cells = [
+        [" ".join(cell.splitlines()).replace("|", "\\|") for cell in row] for row in [header, *rows]
+    ]
+    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
+    pads = [str.ljust if to_left else str.rjust for to_left in left]
+    ends = ["-" if to_left else ":" for to_left in left]
+    rule = ["-" * (width - 1) + end for width, end in zip(widths, ends, strict=True)]
+    padded = (
+        [pad(text, width) for pad, text, width in zip(pads, row, widths, strict=True)]
+        for row in [cells[0], rule, *cells[1:]]
+    )
+    return [f"| {' | '.join(row)} |" for row in padded]

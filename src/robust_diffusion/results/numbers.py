@@ -6,35 +6,19 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def spread(mean: float | None, std: float | None, decimals: int) -> str:
-    """A mean with its deviation if there is one; a dash without a mean.
-
-    Args:
-        mean: The mean.
-        std: The standard deviation.
-        decimals: Digits behind the point.
-    """
+    """A mean with its deviation if there is one; a dash without a mean."""
     if mean is None:
         return "-"
     return f"{mean:.{decimals}f}" + ("" if std is None else f" ± {std:.{decimals}f}")
 
 
 def places_for(value: float, *, digits: int) -> int:
-    """Digits behind the point that give a number so many in all, those before it included.
-
-    Args:
-        value: At least 0.
-        digits: Number of significant digits.
-    """
+    """Digits behind the point that give a number so many in all, those before it included."""
     return max(0, digits - 1 - math.floor(math.log10(value))) if value > 0 else 0
 
 
 def signed(value: float, decimals: int) -> str:
-    """A number with its sign, unless it rounds to nothing.
-
-    Args:
-        value: The number.
-        decimals: Digits behind the point.
-    """
+    """A number with its sign, unless it rounds to nothing."""
     rounded = round(value, decimals)
     return f"{rounded:+.{decimals}f}".replace("-", MINUS) if rounded else f"{0:.{decimals}f}"
 

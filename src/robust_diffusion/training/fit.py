@@ -25,29 +25,30 @@ from robust_diffusion.training.warnings import quiet_lightning
 log = logging.getLogger(__name__)
 
 PRECISIONS = ("32", "32-true", "bf16-mixed", "16-mixed")
-"""Of training; graphs, attacks and tests are of single precision."""
+"""Precisions of training; graphs, attacks and tests are of single precision."""
 
-OWN = frozenset(
-    ["max_epochs", "logger", "callbacks", "enable_progress_bar", "enable_checkpointing"]
-)
+SET_BY_FIT = {"max_epochs", "logger", "callbacks", "enable_progress_bar", "enable_checkpointing"}
 """Lightning's options that a fit sets."""
 
-SILENT = frozenset(
-    ["deterministic", "enable_model_summary", "log_every_n_steps", "num_sanity_val_steps"]
-)
-"""Options that every `conf/trainer/` sets, and no error is about."""
+UNREPORTED = {
+    "deterministic",
+    "enable_model_summary",
+    "log_every_n_steps",
+    "num_sanity_val_steps",
+}
+"""Options that every `conf/trainer/` sets and no error is about."""
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a fit leaves behind.
+    """Result of a fit.
 
     Args:
         module: The LightningModule, its model holding the best weights, in eval mode on CPU.
         epochs: Epochs trained.
         seconds: Wall time of the training.
         val_accuracy: Best validation accuracy, in 0..1.
-        checkpoint: Where the best weights are stored.
+        checkpoint: File of the best weights.
     """
 
     module: NodeClassification
@@ -59,12 +60,12 @@ class FitResult:
 
 @dataclass(frozen=True)
 class Tested:
-    """What a test finds.
+    """Result of a test.
 
     Args:
-        accuracy: Of each test graph, in 0..1.
-        not_finite: Target nodes whose logits are not finite, of the graphs that have any. Their
-            prediction is the first class that is not a number.
+        accuracy: Accuracy on each test graph, in 0..1.
+        not_finite: Number of target nodes whose logits are not finite, of each graph with any.
+            Their prediction is the first class whose logit is not a number.
     """
 
     accuracy: dict[str, float]
@@ -83,7 +84,7 @@ class Fit:
         min_delta: Least decrease of the validation loss that counts.
         learning_rate: Adam's.
         weight_decay: Adam's.
-        progress_bar: Show a bar where someone watches.
+        progress_bar: Show a bar on a terminal.
         key: The configuration key of this fit, for messages.
 
     Raises:
@@ -137,7 +138,7 @@ class Fit:
             callbacks: Further Lightning callbacks.
 
         Raises:
-            ConfigError: There is no device such as the trainer is to use.
+            ConfigError: The trainer's device is missing or an option cannot be.
             TrainingError: The loss is not finite, or no epoch was validated.
         """
         module = NodeClassification(
@@ -158,7 +159,7 @@ class Fit:
         stopping = EarlyStopping(
             "val_loss", patience=self.patience, min_delta=self.min_delta, check_finite=False
         )
-        # Lightning insists on its own bar unless given one; ours counts epochs, not batches.
+        # Lightning's own bar counts batches, of which an epoch has one.
         bar = [EpochProgressBar(description)] if self.progress_bar else []
         with quiet_lightning(), ctrl_c_passes():
             trainer = self._build_trainer(
@@ -175,34 +176,20 @@ class Fit:
                 "no epoch was trained and validated, so there is no model; the options of trainer "
                 "must let at least one be"
             )
-        best = torch.load(checkpoint.best_model_path, map_location="cpu", weights_only=True)
+        path = Path(checkpoint.best_model_path)
+        best = torch.load(path, map_location="cpu", weights_only=True)
         module.load_state_dict(best["state_dict"])
-        module.eval()
         assert checkpoint.best_model_score is not None
-        result = FitResult(
-            module=module,
-            epochs=trainer.current_epoch,
-            seconds=seconds,
-            val_accuracy=checkpoint.best_model_score.item(),
-            checkpoint=Path(checkpoint.best_model_path),
-        )
-        log.info(
-            "%s: %d epochs in %.1f s, best validation accuracy %.2f %%",
-            description,
-            result.epochs,
-            seconds,
-            100 * result.val_accuracy,
-        )
-        return result
+        score, epochs = checkpoint.best_model_score.item(), trainer.current_epoch
+        message = "%s: %d epochs in %.1f s, best validation accuracy %.2f %%"
+        log.info(message, description, epochs, seconds, 100 * score)
+        return FitResult(module.eval(), epochs, seconds, score, path)
 
     def trainer(self, logger: Logger | bool = False) -> pl.Trainer:
         """A trainer to test with, on the device where this fit trains.
 
         Args:
             logger: Lightning logger of the test accuracies.
-
-        Raises:
-            ConfigError: There is no device such as the trainer is to use.
         """
         with quiet_lightning():
             return self._build_trainer(
@@ -210,13 +197,7 @@ class Fit:
             )
 
     def test(self, model: nn.Module, datamodule: GraphDataModule, trainer: pl.Trainer) -> Tested:
-        """A trained model at the target nodes of every test graph.
-
-        Args:
-            model: The model.
-            datamodule: Serves the test graphs.
-            trainer: From `trainer`.
-        """
+        """A trained model's accuracy on every test graph, with a trainer from `trainer`."""
         module = NodeClassification(
             model, num_classes=datamodule.num_classes, test_names=datamodule.test_names
         )
@@ -231,9 +212,9 @@ class Fit:
 
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
         given: Mapping[str, Any] = getattr(self._trainer, "keywords", {})
-        for key in arguments.keys() & given.keys() & OWN:
+        for key in arguments.keys() & given.keys() & SET_BY_FIT:
             raise ConfigError(
-                f"trainer.{key}={given[key]}: is what a fit sets by itself; drop it"
+                f"trainer.{key}={given[key]}: a fit sets it by itself; drop it"
                 + (f", or set {self.key}.{key}" if hasattr(self, key) else "")
             )
         if "precision" in given:
@@ -241,9 +222,9 @@ class Fit:
         try:
             trainer = self._trainer(**arguments)
         except (MisconfigurationException, ImportError, TypeError, ValueError) as error:
-            said = ", ".join(f"trainer.{k}={v}" for k, v in given.items() if k not in SILENT)
+            shown = [f"trainer.{k}={v}" for k, v in given.items() if k not in UNREPORTED]
             reason = " ".join(str(error).split()).rstrip(".!")
-            raise ConfigError(f"{said}: {reason}; trainer=cpu runs anywhere") from error
+            raise ConfigError(f"{', '.join(shown)}: {reason}; trainer=cpu runs anywhere") from error
         if trainer.world_size > 1:
             raise ConfigError(
                 f"trainer.devices={given.get('devices')}: a graph is trained as one batch, so on "

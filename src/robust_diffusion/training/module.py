@@ -10,10 +10,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torchmetrics.functional.classification import multiclass_accuracy
 
-from robust_diffusion.checks import check_number
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
-from robust_diffusion.models.edge_values import OnEdgeValues
 from robust_diffusion.training.sparse_input import sparse_input
 
 
@@ -27,9 +25,6 @@ class NodeClassification(pl.LightningModule):
         weight_decay: Adam's L2 penalty, at least 0.
         test_names: Names of the test graphs, in the order of the test loaders.
         key: The configuration key of the training, for messages.
-
-    Raises:
-        ConfigError: A rate out of range.
     """
 
     def __init__(
@@ -43,8 +38,6 @@ class NodeClassification(pl.LightningModule):
         key: str = "training",
     ) -> None:
         super().__init__()
-        check_number(f"{key}.learning_rate", learning_rate, above=0)
-        check_number(f"{key}.weight_decay", weight_decay, at_least=0)
         self.model = model
         self.num_classes = num_classes
         self.learning_rate = learning_rate
@@ -64,21 +57,15 @@ class NodeClassification(pl.LightningModule):
             self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
 
     def on_fit_end(self) -> None:
-        """Let go of the prepared features."""
+        """Drop the prepared features."""
         self._prepared = {}
 
     def forward(self, data: Data) -> Tensor:
         """Logits of every node of a view, n x C."""
         x = self._prepared.get(id(data.x), data.x)
-        return self.model(x, data.edge_index, **self._foreign(data))  # type: ignore[no-any-return]
-
-    def _foreign(self, data: Data) -> dict[str, Tensor]:
-        """What a part of the graph has from the whole one, as far as the model takes it."""
-        valued = isinstance(self.model, OnEdgeValues)
-        taken = {"edge_values": data.edge_values} if valued and "edge_values" in data else {}
         if "degree" in data and getattr(self.model, "normalizes_by_degree", False):
-            taken["degree"] = data.valued_degree if valued else data.degree
-        return taken
+            return self.model(x, data.edge_index, degree=data.degree)  # type: ignore[no-any-return]
+        return self.model(x, data.edge_index)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Loss on the scored nodes of the train view."""
@@ -126,12 +113,7 @@ class NodeClassification(pl.LightningModule):
 
 
 def first_non_finite(model: nn.Module, forward: Any) -> str:
-    """Name the first parameter or layer of `model` that is not finite in a forward pass.
-
-    Args:
-        model: The model to watch.
-        forward: Called without arguments, runs the model once.
-    """
+    """Name the first parameter or layer of `model` that is not finite in one call of `forward`."""
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             return f"parameter {name} is not finite"

@@ -11,7 +11,7 @@ BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
 
 
 class EpochProgressBar(ProgressBar):
-    """One line for the whole training, with loss and accuracy; silent where no one watches.
+    """One line for the whole training, with loss and accuracy; silent except on a terminal.
 
     Args:
         description: Written before the bar.

@@ -1,4 +1,4 @@
-"""Features that are nearly all of one value, multiplied in time of the others' number."""
+"""Features that are nearly all of one value, multiplied in time linear in the others."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ MAX_SHARE = 0.05
 """Share of entries other than the common value up to which a sparse product is the faster one."""
 
 SAMPLE = 10_001
-"""Entries among which the common value is looked for."""
+"""Number of entries whose median is taken for the common value."""
 
 
 def sparse_input(x: Float[Tensor, "n f"], *, max_share: float = MAX_SHARE) -> Float[Tensor, "n f"]:
@@ -37,7 +37,7 @@ def sparse_input(x: Float[Tensor, "n f"], *, max_share: float = MAX_SHARE) -> Fl
 
     Args:
         x: Features without gradient.
-        max_share: Of the entries that differ from the common value, in [0, 1].
+        max_share: Largest share of entries that differ from the common value, in [0, 1].
 
     Returns:
         A tensor of the same entries; `x` itself where more differ, or where it is not on the CPU,
@@ -76,7 +76,7 @@ class _Affine:
 
     @property
     def is_constant(self) -> bool:
-        """Nothing has been done to it yet."""
+        """No operation has been applied to it."""
         return self.gain is None and self.offset is None and self.scale is None
 
     def standardized(self, eps: float) -> "_Affine":
@@ -142,7 +142,7 @@ class _Affine:
 
 
 class _Sums(NamedTuple):
-    """What lengths and dot products of the rows of an `_Affine` are made of."""
+    """Sums over features that make up lengths and dot products of the rows of an `_Affine`."""
 
     gain_squared: Float[Tensor, "f 1"]
     entries: Float[Tensor, "n 1"]  # g g S
@@ -152,7 +152,11 @@ class _Sums(NamedTuple):
 
 
 class _SparseInput(SelectiveTensor):
-    """A tensor that knows its few entries."""
+    """A tensor that knows its few entries.
+
+    A plain product would work on every entry. A shortcut has the arguments of the function that it
+    stands for, and returns `None` where the function must be applied to the plain tensor.
+    """
 
     affine: _Affine
     standardized: dict[float, _Affine]
@@ -165,7 +169,7 @@ class _SparseInput(SelectiveTensor):
 
     @classmethod
     def pending(cls, affine: _Affine, make: Callable[[], Tensor]) -> "_SparseInput":
-        """Of entries that are made when first looked at."""
+        """A tensor whose entries are computed when first needed."""
         trained = [part for part in (affine.gain, affine.offset) if part is not None]
         shape = (affine.shift.size(0), affine.width)
         out = cls.standing_for(make, shape, like=affine.shift, sources=trained)
@@ -185,7 +189,7 @@ class _SparseInput(SelectiveTensor):
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor | None:
-        """`F.layer_norm`, or `None` where it has to be the plain one's."""
+        """`F.layer_norm`."""
         if not self.affine.is_constant or list(normalized_shape) != [self.affine.width]:
             return None
         if eps not in self.standardized:
@@ -195,28 +199,20 @@ class _SparseInput(SelectiveTensor):
             affine, lambda: F.layer_norm(self.make(), normalized_shape, weight, bias, eps)
         )
 
-    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """`F.linear`."""
-        return self.affine.linear(weight, bias)
-
     def normalize(
         self, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
     ) -> Tensor | None:
-        """`F.normalize`, or `None` where it has to be the plain one's."""
+        """`F.normalize`."""
         if p != 2 or dim not in (1, -1) or out is not None or self.affine.scale is not None:
             return None
         return self.pending(
             self.affine.normalized(eps), lambda: F.normalize(self.make(), dim=1, eps=eps)
         )
 
-    def edge_cosine(self, graph: Graph) -> Tensor:
-        """`operators.edge_cosine`."""
-        return self.affine.edge_cosine(graph)
-
 
 _KNOWN: Mapping[Callable[..., Any], Callable[..., Tensor | None]] = {
     F.layer_norm: _SparseInput.layer_norm,
-    F.linear: _SparseInput.linear,
+    F.linear: lambda x, *args, **kwargs: x.affine.linear(*args, **kwargs),
     F.normalize: _SparseInput.normalize,
-    edge_cosine: _SparseInput.edge_cosine,
+    edge_cosine: lambda x, graph: x.affine.edge_cosine(graph),
 }

@@ -1,4 +1,4 @@
-"""Which of Lightning's warnings a run with one graph in memory leaves out."""
+"""Lightning's warnings that do not apply to one graph in memory."""
 
 import warnings
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 NOT_FOR_ONE_GRAPH = (
     # One graph is one batch: worker processes would only copy it.
     "does not have many workers",
-    # Lightning's own use of a torch function that newer torch names otherwise.
+    # Lightning calls a torch function that newer versions of torch rename.
     "isinstance.treespec, LeafSpec.",
 )
 

@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, spent_budget
 from robust_diffusion.attacks.audit import audit
-from robust_diffusion.attacks.base import edge_ids
+from robust_diffusion.attacks.base import undirected_edge_numbers
 from tests.attacks.contract import clean, graph, make, names, run, trained
 
 NAMES = names("modification")
@@ -34,7 +34,10 @@ def touching(edge_index: Tensor, targets: Tensor) -> Tensor:
 def flips(perturbed: PerturbedGraph) -> Tensor:
     """The undirected pairs that are edges in one of the two graphs alone."""
     n = graph().num_nodes
-    before, after = edge_ids(graph().edge_index, n), edge_ids(perturbed.edge_index, n)
+    before, after = (
+        undirected_edge_numbers(graph().edge_index, n),
+        undirected_edge_numbers(perturbed.edge_index, n),
+    )
     ids = torch.cat([before, after])
     values, counts = ids.unique(return_counts=True)
     once = values[counts == 1]

@@ -1,14 +1,10 @@
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
@@ -84,10 +80,8 @@ def test_a_missing_array_is_named(tmp_path: Path, key: str) -> None:
 
 SMALL = sp.csr_matrix((3, 4), dtype=np.float32)
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "adjacency not square": (csr_parts(SMALL, "adj"), "(3, 4)"),
     "adjacency of words": ({"adj_data": np.full(len(EDGES), "1")}, "type <U1"),
     "adjacency complex": ({"adj_data": np.full(len(EDGES), 1j)}, "type complex128"),
-    "adjacency NaN": ({"adj_data": np.full(len(EDGES), np.nan)}, "NaN"),
     "adjacency beyond": ({"adj_indices": np.full(len(EDGES), 20)}, "cannot be read"),
     "adjacency fractional": ({"adj_indices": np.full(len(EDGES), 0.5)}, "type float64"),
     "adjacency without nodes": (csr_parts(sp.csr_matrix((0, 0)), "adj"), "no nodes"),
@@ -95,11 +89,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "features too wide": ({"attr_shape": np.array([NUM_NODES, 2**60])}, "cannot be read"),
     "features complex": ({"attr_data": shchur_arrays()["attr_data"] * 1j}, "complex64"),
     "features NaN": ({"attr_data": shchur_arrays()["attr_data"] * np.nan}, "not finite"),
-    "features beyond float32": (
-        {"attr_data": np.full(shchur_arrays()["attr_data"].size, 1e39)},
-        "not finite",
-    ),
-    "labels with a gap": ({"labels": np.arange(NUM_NODES) % 4 * 2}, "label 6"),
     "labels one short": ({"labels": np.zeros(NUM_NODES - 1, int)}, "(19,)"),
     "too few nodes": (
         csr_parts(SMALL[:, :3], "adj") | csr_parts(SMALL, "attr") | {"labels": np.arange(3)},
@@ -113,41 +102,3 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_bad_parts_are_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     np.savez(tmp_path / NAME, **shchur_arrays(**changes))
     assert words in refusal(tmp_path)
-
-
-@settings(max_examples=120)
-@given(
-    key=st.sampled_from(KEYS),
-    array=hnp.arrays(
-        st.one_of(
-            hnp.integer_dtypes(),
-            hnp.floating_dtypes(),
-            hnp.boolean_dtypes(),
-            hnp.complex_number_dtypes(),
-            hnp.unicode_string_dtypes(max_len=2),
-        ),
-        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=21),
-    ),
-)
-def test_any_array_in_place_of_another_is_refused_or_gives_its_graph(
-    key: str, array: np.ndarray
-) -> None:
-    arrays = shchur_arrays(**{key: array})
-    with TemporaryDirectory() as folder:
-        np.savez(Path(folder) / NAME, **arrays)
-        try:
-            graph = load(Path(folder))
-        except DataError as error:
-            assert "\n" not in str(error)  # noqa: PT017 - the array may be good
-            return
-    # Row by row, as the layout's definition has it.
-    edges, x = set(), np.zeros(arrays["attr_shape"])
-    for node in range(NUM_NODES):
-        for at in range(*arrays["adj_indptr"][node : node + 2]):
-            if arrays["adj_data"][at] and arrays["adj_indices"][at] != node:
-                edges |= {(node, arrays["adj_indices"][at]), (arrays["adj_indices"][at], node)}
-        for at in range(*arrays["attr_indptr"][node : node + 2]):
-            x[node, arrays["attr_indices"][at]] += arrays["attr_data"][at]
-    assert {tuple(edge) for edge in graph.edge_index.T.tolist()} == edges
-    assert np.array_equal(graph.x.numpy(), x.astype(np.float32))
-    assert graph.y.tolist() == arrays["labels"].ravel().tolist()

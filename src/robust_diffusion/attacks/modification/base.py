@@ -13,8 +13,8 @@ from robust_diffusion.attacks.base import (
     Classifier,
     Kind,
     PerturbedGraph,
-    edge_ids,
     frozen,
+    undirected_edge_numbers,
 )
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.problem import Problem
@@ -87,7 +87,7 @@ def flip(
     if not pairs.numel():
         return edge_index
     low, high = edge_index.aminmax(dim=0)
-    flipped = edge_ids(torch.cat([pairs, pairs.flip(0)], 1), num_nodes)
+    flipped = undirected_edge_numbers(torch.cat([pairs, pairs.flip(0)], 1), num_nodes)
     there = low * num_nodes + high
     kept = edge_index[:, ~torch.isin(there, flipped)]
     ids = flipped[~torch.isin(flipped, there)]

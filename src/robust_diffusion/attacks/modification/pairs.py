@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import edge_ids
+from robust_diffusion.attacks.base import undirected_edge_numbers
 from robust_diffusion.attacks.modification.base import membership
 
 MAX_LISTED = 2**20
@@ -68,7 +68,7 @@ class TargetPairs:
             fits: Which pairs count; all by default.
         """
         n, device = self.num_nodes, self.targets.device
-        taken = edge_ids(edge_index, n)
+        taken = undirected_edge_numbers(edge_index, n)
 
         def absent(pairs: Tensor) -> Tensor:
             low, high = pairs.aminmax(dim=0)

@@ -1,4 +1,4 @@
-"""Where graphs come from: one function per file layout, each returning a checked `Data`."""
+"""Sources of graphs: one function per file layout, each returning a checked `Data`."""
 
 from robust_diffusion.data.sources.custom import load_custom
 from robust_diffusion.data.sources.grb import load_grb

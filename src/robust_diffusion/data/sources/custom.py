@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from robust_diffusion.data.download import LocalFolder
-from robust_diffusion.data.files import NUMBERS, csr, pick, read_npz, read_torch
+from robust_diffusion.data.files import NUMBERS, pick, pick_csr, read_npz, read_torch
 from robust_diffusion.data.sources.grb import load_grb
 from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import SPLITS, build_graph, symmetrized
@@ -26,15 +26,15 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     """Read a folder in GRB's layout, or one `.npz` or `.pt` file.
 
     A file holds `features` (or `x`), n x f; `labels` (or `y`), n; and the edges as `edge_index`,
-    2 x e, or as a CSR matrix in `adj_data`, `adj_indices`, `adj_indptr` and `adj_shape`; what has
-    the weight 0, there or in `edge_weight`, e, is no edge. A split is `index_train`, `index_val`
+    2 x e, or as a CSR matrix in `adj_data`, `adj_indices`, `adj_indptr` and `adj_shape`. An entry
+    of weight 0, there or in `edge_weight`, e, is no edge. A split is `index_train`, `index_val`
     and `index_test`, with or without `index_test_easy`, `index_test_medium` and `index_test_hard`,
     or `train_mask`, `val_mask` and `test_mask`; without one, nodes are split by degree as GRB does.
     A `.pt` file holds a dictionary of tensors, as `torch.save(data.to_dict(), path)` writes it from
     a PyG `Data`.
 
     Args:
-        path: Folder or file; `None` is refused, with a message that says what to give.
+        path: Folder or file; `None` is refused with a message that says what to give.
         split_seed: Seed of the degree split, if there is no other.
 
     Returns:
@@ -73,11 +73,12 @@ def _read_tensors(path: Path) -> Arrays:
             f"{path}: holds a {type(stored).__name__}, not a dictionary; write it with "
             "torch.save(data.to_dict(), path)"
         )
-    tensors = {str(key): value for key, value in stored.items() if isinstance(value, Tensor)}
     arrays = {}
-    for key, tensor in tensors.items():
+    for key, tensor in stored.items():
+        if not isinstance(tensor, Tensor):
+            continue
         try:
-            arrays[key] = tensor.detach().numpy()
+            arrays[str(key)] = tensor.detach().numpy()
         except (TypeError, RuntimeError):
             raise DataError(
                 f"{path}: {key} is of type {tensor.dtype} and layout {tensor.layout}, which numpy "
@@ -101,10 +102,7 @@ def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.csr_array:
                 f"{path}: has no edges: lacks the array edge_index, 2 x e node numbers, or else "
                 f"adj_data and its like; it holds {', '.join(arrays)}"
             )
-        parts = pick(
-            arrays, [f"adj_{part}" for part in ("data", "indices", "indptr", "shape")], path
-        )
-        return csr(*parts, where=path)
+        return pick_csr(arrays, "adj", path)
     edges = arrays["edge_index"]
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
         raise DataError(
@@ -123,7 +121,7 @@ def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.csr_array:
 
 
 def _weighted(arrays: Arrays, path: Path, *, num_edges: int) -> NDArray[np.bool_]:
-    """Which edges of the list have a weight other than 0."""
+    """Mask of the listed edges whose weight is not 0."""
     if "edge_attr" in arrays:
         log.warning("%s: edge_attr is not read; weights are named edge_weight", path)
     weight = arrays.get("edge_weight", np.ones(num_edges))

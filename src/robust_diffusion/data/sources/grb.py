@@ -27,8 +27,8 @@ def load_grb(folder: Folder) -> Data:
     paths = {name: folder.file(name) for name in FILES}
     adjacency: sp.csr_array = read_sparse(paths["adj.npz"])
     features, labels = (
-        pick(read_npz(paths[name]), ["data"], paths[name])[0]
-        for name in ("features.npz", "labels.npz")
+        pick(read_npz(path), ["data"], path)[0]
+        for path in (paths["features.npz"], paths["labels.npz"])
     )
     keys = [f"index_{split}" for split in SPLITS]
     index = pick(read_npz(paths["index.npz"]), keys, paths["index.npz"])

@@ -4,7 +4,7 @@ import numpy as np
 from torch_geometric.data import Data
 
 from robust_diffusion.data.download import DatasetFolder
-from robust_diffusion.data.files import csr, dense, pick, read_npz
+from robust_diffusion.data.files import dense, pick, pick_csr, read_npz
 from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import build_graph, symmetrized
 
@@ -14,7 +14,7 @@ def load_shchur(folder: DatasetFolder, *, split_seed: int = 0) -> Data:
 
     The edges are directed as stored, and symmetrised. Features stay as they are stored, which
     for Coauthor is word counts: PyG's loader turns them into 0 and 1, which gives another
-    feature range than the paper prints.
+    feature range than the published one.
 
     Reference: Shchur et al. 2018, arXiv:1811.05868.
 
@@ -31,15 +31,7 @@ def load_shchur(folder: DatasetFolder, *, split_seed: int = 0) -> Data:
     (name,) = folder.names
     path = folder.file(name)
     arrays = read_npz(path)
-    adjacency, attributes = (
-        csr(
-            *pick(
-                arrays, (f"{kind}_{part}" for part in ("data", "indices", "indptr", "shape")), path
-            ),
-            where=path,
-        )
-        for kind in ("adj", "attr")
-    )
+    adjacency, attributes = (pick_csr(arrays, kind, path) for kind in ("adj", "attr"))
     (labels,) = pick(arrays, ["labels"], path)
     undirected = symmetrized(adjacency, where=path)
     splits = degree_split(np.diff(undirected.indptr), split_seed, where=path)

@@ -32,8 +32,7 @@ def citation_like_graph(
 
     Args:
         num_nodes: Number of nodes, at least 100.
-        num_edges: Number of undirected edges drawn; a few less remain, since duplicates and
-            self-loops are dropped.
+        num_edges: Number of undirected edges drawn; duplicates and self-loops are dropped.
         num_features: Number of features.
         homophily: Share of the edges drawn inside a class, in [0, 1].
         degree_exponent: Exponent of the power law of the expected degrees, above 2.

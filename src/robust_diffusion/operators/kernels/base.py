@@ -10,8 +10,12 @@ from torch import Tensor
 
 from robust_diffusion.operators.graph import Graph
 
-MAX_EXPONENT = 50.0
-"""Largest exponent of an edge of weight 0 above the largest score that counts."""
+MAX_EXPONENT = 40.0
+"""Largest exponent of an edge of weight 0 above the largest score that counts.
+
+In the gradient by its weight two such exponentials are multiplied, one of A and one of B; their
+product has to stay finite in single precision.
+"""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -16,8 +15,9 @@ from pathlib import Path
 import pooch
 from filelock import FileLock
 
-from robust_diffusion.arithmetic import are_libraries_held
+from robust_diffusion.arithmetic import are_libraries_pinned
 from robust_diffusion.errors import RobustDiffusionError
+from robust_diffusion.files import written_whole
 
 SOURCES = Path(__file__).with_name("native")
 
@@ -89,16 +89,15 @@ def _identity(compiler: Sequence[str]) -> str:
 
 def _compile(compiler: Sequence[str], real: str, path: Path) -> None:
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        built, source = Path(scratch) / path.name, str(SOURCES / "kernels.cpp")
-        _run(*compiler, *FLAGS, *_arithmetic(), f"-DREAL={real}", source, "-o", str(built))
-        built.replace(path)  # at once, so that nobody loads half a library
+    source = str(SOURCES / "kernels.cpp")
+    with written_whole(path, locked=True) as part:  # so that nobody loads half a library
+        _run(*compiler, *FLAGS, *_arithmetic(), f"-DREAL={real}", source, "-o", str(part))
     log.info("kernels for %s built in %.1f s: %s", real, time.perf_counter() - start, path)
 
 
 def _arithmetic() -> tuple[str, ...]:
     # Which sums are contracted with products, compilers choose by what the processor is best at.
-    contract, alike = ("off", 1) if are_libraries_held() else ("fast", 0)
+    contract, alike = ("off", 1) if are_libraries_pinned() else ("fast", 0)
     return (*ARITHMETIC, f"-ffp-contract={contract}", f"-DROUND_ALIKE={alike}")
 
 

@@ -22,6 +22,9 @@ from robust_diffusion.operators.kernels.sums import (
     squared_distances,
 )
 
+HARMLESS = 50.0
+"""Scores of up to this size need no peak subtracted before they are exponentiated."""
+
 SMALLEST_LENGTH = 1e-12
 """What a vector is divided by at least, as in `torch.nn.functional.normalize`."""
 
@@ -101,7 +104,7 @@ class TorchKernels(Kernels):
             squared = squared.add_(modulation.floor).clamp_max_(modulation.ceiling)
         norm = squared.sqrt_()
         relative = _normalize(_modulation_scores(norm, modulation, indexes), weights, indexes)
-        flow = _weighted(attention * relative, weights)
+        flow = _weighted(attention * relative, _emphasis(weights))
         out = multiply(flow, z, indexes)
         out.addcmul_(row_sum(flow, indexes)[:, None], z, value=-1)
         return out, Diffused(attended, difference, norm, relative)
@@ -122,12 +125,13 @@ class TorchKernels(Kernels):
         indexes = graph.indexes.compact()
         weights = None if graph.unweighted else weight
         attention, norm = diffused.attended.attention, diffused.norm
-        softmax = _weighted(diffused.relative, weights)
+        emphasis = _emphasis(weights)
+        softmax = _weighted(diffused.relative, emphasis)
         flow = attention * softmax
         # Through the diffusion.
         d_flow = dots(grad, z, indexes).sub_((grad * z).sum(1).index_select(0, indexes.dst))
         # Along a loop nothing flows. Rounding would leave more than 0, and what multiplies that can
-        # be huge: e^50 for the weight of an edge of weight 0.
+        # be huge: e^80 for the weight of an edge of weight 0.
         is_loop = indexes.src == indexes.dst
         d_flow.masked_fill_(is_loop, 0.0)
         d_z = multiply(flow, grad, indexes, transposed=True)
@@ -136,8 +140,10 @@ class TorchKernels(Kernels):
         # Through the softmax of B, the powers of g, and its square root: d_squared is twice the
         # gradient by g^2.
         along = diffused.relative * d_flow.mul_(attention)
-        centred = _centred(diffused.relative, along, weights, indexes)
-        d_norm = _norm_gradient(_weighted(centred, weights), norm, modulation, indexes)
+        mean = row_sum(_weighted(along, emphasis), indexes).index_select(0, indexes.dst)
+        share = None if weights is None else weights.clamp_max(1)
+        centred = torch.addcmul(along, _weighted(diffused.relative, share), mean, value=-1)
+        d_norm = _norm_gradient(_weighted(centred, emphasis), norm, modulation, indexes)
         d_squared = d_norm.div_(norm)
         if modulation.residual:
             squared = diffused.difference.square()
@@ -155,7 +161,9 @@ class TorchKernels(Kernels):
         d_projected, d_weight = self.attend_backward(
             d_attention, projected, weight, graph, diffused.attended, with_weight=with_weight
         )
-        return d_z, d_projected, None if d_weight is None else d_weight.add_(centred)
+        if d_weight is not None:
+            d_weight += torch.where(weight > 1, centred, -diffused.relative * mean)
+        return d_z, d_projected, d_weight
 
     def spectral(
         self,
@@ -208,6 +216,11 @@ def _weighted(values: Tensor, weight: Tensor | None) -> Tensor:
     return values if weight is None else values * weight
 
 
+def _emphasis(weight: Tensor | None) -> Tensor | None:
+    """The part of the weights that B counts in its numerator: what is above 1."""
+    return None if weight is None else weight.clamp_min(1)
+
+
 def _distance_gradient(grad: Tensor, z: Tensor, indexes: CompactIndexes) -> Tensor:
     """Half the gradient by z of the sum of grad |z_v - z_u|^2."""
     degree = row_sum(grad, indexes) + row_sum(grad, indexes, transposed=True)
@@ -238,7 +251,7 @@ def _harmless(scores: Tensor) -> bool:
     if scores.device.type != "cpu" or scores.numel() == 0:
         return False
     low, high = torch.aminmax(scores)
-    return low.item() > -MAX_EXPONENT and high.item() < MAX_EXPONENT
+    return low.item() > -HARMLESS and high.item() < HARMLESS
 
 
 def _centred(

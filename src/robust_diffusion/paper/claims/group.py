@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.timing import TIMED
+from robust_diffusion.evaluation.timing import MEDIAN_SECONDS
 from robust_diffusion.paper.axes import choice
 from robust_diffusion.paper.cells import CLEAN
 from robust_diffusion.paper.layout import Line
@@ -44,7 +44,7 @@ class Group:
     @property
     def timed(self) -> bool:
         """It is of cells that timed a step, not of cells that tested a model."""
-        return self.measure == TIMED
+        return self.measure == MEDIAN_SECONDS
 
     @property
     def cells(self) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -12,8 +12,8 @@ from numpy import ndarray
 
 from robust_diffusion.checks import check_whole
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.code import code_hash
 from robust_diffusion.evaluation.provenance import revision, versions
-from robust_diffusion.evaluation.trained import code_hash
 from robust_diffusion.paper.cells import CLEAN, settings_of
 from robust_diffusion.paper.figures.draw import Panel, draw_panels
 from robust_diffusion.paper.figures.embedding import tsne

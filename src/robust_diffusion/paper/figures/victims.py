@@ -15,8 +15,8 @@ from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.checks import check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.evaluation.identity import cell_id, shaping
-from robust_diffusion.evaluation.trained import TrainedModel, Trainer
+from robust_diffusion.evaluation.identity import cell_id, hashed_config
+from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
 from robust_diffusion.operators import set_backend
 from robust_diffusion.store import ArtifactStore
 
@@ -79,16 +79,16 @@ def train_cell(cell: FigureCell, description: str) -> tuple[TrainedModel, GraphD
     datamodule = instantiate(cfg.data)
     model, fit = instantiate(cfg.model), instantiate(cfg.training)
     datamodule.setup()
-    shaped_by = shaping(cell.config)
+    hashed = hashed_config(cell.config)
     with TemporaryDirectory() as checkpoints:
         store = ArtifactStore(cfg.paths.store, refresh=cfg.force)
-        train = Trainer(datamodule, store, cfg.seed, Path(checkpoints))
+        train = ModelTraining(datamodule, store, cfg.seed, Path(checkpoints))
         trained = train(
             "victim",
             model,
             fit,
             # The key under which a table's cell keeps the same victim.
-            {"model": shaped_by["model"], "fit": shaped_by["training"]},
+            {"model": hashed["model"], "fit": hashed["training"]},
             description=description,
         )
     return trained, datamodule

@@ -8,7 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from robust_diffusion.evaluation.records import Record
-from robust_diffusion.paper.misses import agreement
+from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.page.charts.bars import LEGEND, flow_bars
 from robust_diffusion.paper.page.charts.curves import budget_curves
 from robust_diffusion.paper.page.charts.frame import ChartGroup
@@ -72,7 +72,7 @@ def render_page(
         agreement=agreeing,
         links={
             (miss.table, miss.place): cell_id(figure_id(tables[miss.table]), miss.place)
-            for miss in agreeing.missed
+            for miss in agreeing.outside
         },
         switches=switches(records, scale=scale),
         charts=_charts(tables, records, scale, fidelity),

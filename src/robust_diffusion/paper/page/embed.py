@@ -30,7 +30,8 @@ def embed(table: PaperTable) -> str:
     identity = figure_id(table)
     linked = [pieces[0]]
     for place, (entry, piece) in enumerate(zip(entries, pieces[1:], strict=True)):
-        side = ("above " if (entry.deviations or 0) > 0 else "below ") if entry.missed else ""
+        above = (entry.deviations or 0) > 0
+        side = ("above " if above else "below ") if entry.outside_tolerance else ""
         kind = f"miss {side}" if side else ""
         linked.append(f'<td id="{cell_id(identity, place)}" class="{kind}{piece}')
     name = escape(f"Table {table.layout.number}, scrolls sideways")

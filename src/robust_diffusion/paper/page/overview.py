@@ -69,6 +69,6 @@ def _section(table: PaperTable) -> Section:
         caption=table.layout.caption,
         fragment=embed(table),
         states=tuple(table.header.states.items()),
-        missed=0 if budgets else sum(entry.missed for _, _, entry in table),
+        missed=0 if budgets else sum(entry.outside_tolerance for _, _, entry in table),
         budgets=budgets,
     )

@@ -14,6 +14,8 @@
 
 namespace {
 
+constexpr Real SMALLEST_LENGTH = Real(1e-12);
+
 // As Python passes it, with numbers of one type whatever Real is.
 struct Options {
   double left, right, floor, ceiling;
@@ -36,7 +38,8 @@ void modulation_backward(const Edges& g, int64_t first, int64_t last, const Modu
   const int64_t begin = g.rowptr[first], end = g.rowptr[last];
   Real* d_flow = d_attention;
   diffuse_rows_backward(g, first, last, attention, z, channels, d_out, d_flow, d_z);
-  for (int64_t e = begin; e < end; ++e) pull[2 * e] = attention[e] * weight[e] * modulation[e];
+  for (int64_t e = begin; e < end; ++e)
+    pull[2 * e] = attention[e] * emphasis(weight[e]) * modulation[e];
   Real mean[BLOCK];
   for (int64_t u = first; u < last; ++u) {
     inflow[u] = mean[u - first] = 0;
@@ -45,11 +48,16 @@ void modulation_backward(const Edges& g, int64_t first, int64_t last, const Modu
       mean[u - first] += pull[2 * e] * d_flow[e];
     }
   }
+  // In a loop of its own, so that the compiler contracts the same product below whatever w is.
+  for (int64_t e = begin; e < end; ++e)
+    d_modulation[e] = share(weight[e]) * mean[g.destination[e] - first];
   for (int64_t e = begin; e < end; ++e) {
-    const Real apart = attention[e] * d_flow[e] - mean[g.destination[e] - first];
-    d_modulation[e] = weight[e] * modulation[e] * apart;
-    if (d_weight) d_weight[e] = modulation[e] * apart;
-    d_attention[e] = d_flow[e] * weight[e] * modulation[e];
+    const Real factor = emphasis(weight[e]);
+    const Real apart = attention[e] * d_flow[e] - d_modulation[e];
+    d_modulation[e] = factor * modulation[e] * apart;
+    const Real by_weight = weight[e] > 1 ? apart : -mean[g.destination[e] - first];
+    if (d_weight) d_weight[e] = modulation[e] * by_weight;
+    d_attention[e] = d_flow[e] * factor * modulation[e];
   }
   for (int64_t u = first; u < last; ++u) {
     Real by_left = 0;
@@ -145,7 +153,7 @@ void attention_backward(const Edges* edges, int64_t heads, const Projections* pr
   });
 }
 
-// out_u = sum over v of A_uv B_uv (z_v - z_u), A the attention and B = w modulation.
+// out_u = sum over v of A_uv B_uv (z_v - z_u), A the attention and B = max(w, 1) modulation.
 void modulated_forward(const Edges* edges, int64_t heads, const Projections* projections,
                        const Options* options, const Real* weight, const Real* z,
                        int64_t channels, Real* relative, Real* attention, Real* difference,
@@ -165,8 +173,8 @@ void modulated_forward(const Edges* edges, int64_t heads, const Projections* pro
     });
   });
   // The largest that `right` can be, since g^2 is at least the floor.
-  const Real highest = m.right > 0 ? std::numeric_limits<Real>::infinity()
-                                   : std::pow(m.floor, m.right / 2);
+  const Real infinity = std::numeric_limits<Real>::infinity();
+  const Real highest = m.right > 0 ? infinity : std::pow(m.floor, m.right / 2);
   for_blocks(g, [&](int64_t first, int64_t last) {
     const int64_t begin = g.rowptr[first], end = g.rowptr[last];
 #pragma omp simd
@@ -176,7 +184,8 @@ void modulated_forward(const Edges* edges, int64_t heads, const Projections* pro
     for (int64_t u = first; u < last; ++u)
       if (any_extreme || left[u] * highest > HARMLESS) subtract_peak<1>(g, u, weight, modulation);
     normalize_rows<1>(g, first, last, weight, modulation);
-    for (int64_t e = begin; e < end; ++e) flow[e] = attention[e] * weight[e] * modulation[e];
+    for (int64_t e = begin; e < end; ++e)
+      flow[e] = attention[e] * emphasis(weight[e]) * modulation[e];
     diffuse_rows(g, first, last, flow.get(), z, channels, out);
   });
 }
@@ -239,12 +248,11 @@ void modulated_backward(const Edges* edges, int64_t heads, const Projections* pr
   });
 }
 
-// Divides matrices [rows, columns] by their largest singular values sigma, u^T W v with the
-// singular vectors u and v, after one step of the power iteration for these if `iterate`.
+// Divides matrices by their largest singular values sigma, u^T W v with the singular vectors u and
+// v, after one step of the power iteration for these if `iterate`.
 void spectral_forward(int64_t count, int64_t rows, int64_t columns, int64_t iterate,
                       const Real* const* matrices, Real* const* left, Real* const* right,
                       Real* normalized, Real* sigma) {
-  const Real smallest = Real(1e-12);
   for (int64_t k = 0; k < count; ++k) {
     const Real* matrix = matrices[k];
     Real *u = left[k], *v = right[k];
@@ -254,7 +262,7 @@ void spectral_forward(int64_t count, int64_t rows, int64_t columns, int64_t iter
         u[i] = inner(matrix + i * columns, v, columns);
         squared += u[i] * u[i];
       }
-      const Real length = std::max(std::sqrt(squared), smallest);
+      const Real length = std::max(std::sqrt(squared), SMALLEST_LENGTH);
       std::fill_n(v, columns, Real(0));
       for (int64_t i = 0; i < rows; ++i) {
         u[i] /= length;
@@ -262,7 +270,7 @@ void spectral_forward(int64_t count, int64_t rows, int64_t columns, int64_t iter
       }
       // u^T W v is the length of W^T u for the v that is made of it.
       sigma[k] = std::sqrt(inner(v, v, columns));
-      for (int64_t j = 0; j < columns; ++j) v[j] /= std::max(sigma[k], smallest);
+      for (int64_t j = 0; j < columns; ++j) v[j] /= std::max(sigma[k], SMALLEST_LENGTH);
     } else {
       sigma[k] = 0;
       for (int64_t i = 0; i < rows; ++i) sigma[k] += u[i] * inner(matrix + i * columns, v, columns);

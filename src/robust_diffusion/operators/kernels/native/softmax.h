@@ -8,7 +8,7 @@
 #include "edges.h"
 
 // Largest exponent of an edge of weight 0 above the peak; see operators/kernels/base.py.
-constexpr Real MAX_EXPONENT = 50;
+constexpr Real MAX_EXPONENT = 40;
 
 // Up to this, scores need no peak subtracted: sums of e^60 do not overflow, and those of e^-60 do
 // not vanish, times weights that are neither small nor large.
@@ -17,6 +17,10 @@ constexpr Real SMALL_WEIGHT = Real(1e-10), LARGE_WEIGHT = Real(1e6);
 
 // As wide as Real, so that counting keeps pace with comparing.
 using Count = std::conditional_t<SINGLE, int32_t, int64_t>;
+
+// The two factors of a weight; see `edge_modulation` in operators/diffusion.py.
+inline Real emphasis(Real weight) { return weight > 1 ? weight : Real(1); }
+inline Real share(Real weight) { return weight > 1 ? Real(1) : weight; }
 
 inline bool none_large(const Real* scores, int64_t count) {
   Count large = 0;

@@ -1,0 +1,74 @@
+"""The part of a record that is known before anything is computed."""
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from robust_diffusion.evaluation.code import code_hash
+from robust_diffusion.evaluation.content import user_code, user_files
+from robust_diffusion.evaluation.identity import cell_id, parts_read
+from robust_diffusion.evaluation.provenance import revision, versions
+from robust_diffusion.evaluation.records import Record
+from robust_diffusion.evaluation.timing import machine
+
+OWN_FLOW = "flow@model.flow"
+"""Hydra's name of the choice of a model that brings its own flow, whatever `flow` says."""
+
+
+def record_header(cfg: DictConfig) -> Record:
+    """Identity, choices, configuration and provenance of a cell, inside a Hydra application."""
+    hydra: Any = HydraConfig.get()
+    choices = hydra.runtime.choices
+    uses_flow = "flow" in cfg.model
+    config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    # The place where a cell writes changes no result, and differs between machines.
+    config = {
+        key: value for key, value in config.items() if key not in ("paths", "logger", "table")
+    }
+    if timing := config["timing"]:
+        config["timing"] = timing | {"on": machine()}
+    attacked = None if timing else choices.threat
+    return {
+        "cell": cell_id(config),
+        "code": code_hash(),
+        **_content(config),
+        "experiment": choices.experiment,
+        "scale": choices.get("scale", "full"),
+        "dataset": cfg.dataset.name,
+        "difficulty": cfg.difficulty,
+        "model": choices.model,
+        "flow": choices.get(OWN_FLOW, choices.flow) if uses_flow else None,
+        "solver": choices.solver if uses_flow else None,
+        "fidelity": choices.fidelity,
+        "threat": attacked,
+        "surrogates": list(config.get("surrogates", {})) if attacked == "black_box" else [],
+        "seed": cfg.seed,
+        "budget": {"declared": {k: v for k, v in config["budget"].items() if k != "_target_"}},
+        "config": config,
+        "overrides": {
+            key: value
+            for key, value in (
+                o.lstrip("+").split("=", 1) for o in hydra.overrides.task if "=" in o
+            )
+            if not key.startswith("paths.") and key != "force"
+        },
+        "versions": versions(),
+        "backend": cfg.backend,
+        "revision": revision(),
+        # Relative to the records, so that a folder of results can be moved as a whole.
+        "directory": os.path.relpath(cfg.paths.output_dir, Path(cfg.paths.records).parent),
+        "job": 0 if OmegaConf.is_missing(hydra.job, "num") else hydra.job.num,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _content(config: Mapping[str, Any]) -> Record:
+    """Hashes of the user's code and files, if the cell depends on any."""
+    read = parts_read(config)
+    found = {"user_code": user_code(read), "user_files": user_files(read)}
+    return {key: hashes for key, hashes in found.items() if hashes}
