@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks.base import Classifier, attack_labels, clean_graph
+from robust_diffusion.attacks.base import Classifier, clean_graph, clean_logits
+from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.errors import AttackError
 
 
@@ -43,9 +44,20 @@ class Problem:
         return clean_graph(self.data)[1]
 
     @cached_property
+    def fixed_rows(self) -> FixedRows:
+        """Clean features, and what the model's first layers make of them."""
+        return FixedRows(self.x)
+
+    @cached_property
+    def clean_logits(self) -> Float[Tensor, "n c"]:
+        """Logits of every node of the clean graph; see the function of this name."""
+        return clean_logits(self.model, self.data, attack=self.attack)
+
+    @cached_property
     def all_labels(self) -> Int[Tensor, " n"]:
         """Class of every node that the attack drives the model away from; see `attack_labels`."""
-        return attack_labels(self.model, self.data, attack=self.attack)
+        predicted = self.clean_logits.argmax(1)
+        return self.data.y if isinstance(self.data.y, Tensor) else predicted
 
     @cached_property
     def labels(self) -> Int[Tensor, " t"]:
@@ -59,6 +71,11 @@ class Problem:
         model: Callable[..., Tensor] = self.model
         weights = () if edge_weight is None else (edge_weight,)
         return model(x, edge_index, *weights)[self.targets]
+
+    def right(self, x: Tensor, edge_index: Tensor) -> int:
+        """Number of target nodes that are classified as their labels say."""
+        with torch.no_grad():
+            return int((self.logits(x, edge_index).argmax(1) == self.labels).sum())
 
     def loss(
         self,

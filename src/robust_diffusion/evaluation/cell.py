@@ -41,6 +41,7 @@ class CellResult:
             several surrogates, the worst of an attack's graphs.
         mean_accuracy: The same; with several surrogates, the mean of an attack's graphs.
         attacked: Per attacked model, its own accuracy on the graphs made on it.
+        parts: Per attack of several parts, the attacked model's accuracy on each part's graph.
         val_accuracy: Best validation accuracy, in 0..1.
         epochs: Epochs trained.
         nfe: Right-hand-side evaluations in one forward pass on the clean test graph.
@@ -59,6 +60,7 @@ class CellResult:
     accuracy: dict[str, float]
     mean_accuracy: dict[str, float]
     attacked: dict[str, dict[str, float]]
+    parts: dict[str, dict[str, float]]
     val_accuracy: float
     epochs: int
     nfe: int
@@ -156,6 +158,7 @@ def evaluate_cell(
             name: sum(exact[graph] for graph in of) / len(of) for name, of in members.items()
         },
         attacked=attacks_made.attacked,
+        parts=attacks_made.parts,
         val_accuracy=_exact(victim.val_accuracy, int(datamodule.view("val").mask.sum())),
         epochs=victim.epochs,
         nfe=nfe,
@@ -189,6 +192,7 @@ class _AttacksMade:
 
     graphs: dict[str, list[str]] = field(default_factory=dict)  # names of each attack's test graphs
     attacked: dict[str, dict[str, float]] = field(default_factory=dict)
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     spent: dict[str, dict[str, Any]] = field(default_factory=dict)
     warnings: dict[str, list[str]] = field(default_factory=dict)
@@ -252,6 +256,8 @@ def _attack(
             train.datamodule.add_test_graph(label, outcome.graph.x, outcome.graph.edge_index)
             made.graphs.setdefault(name, []).append(label)
             own[name] = outcome.accuracy
+            if outcome.graph.part_accuracy:
+                made.parts[label] = dict(outcome.graph.part_accuracy)
             made.seconds[label] = outcome.seconds
             made.spent.setdefault(name, {})[model_name] = asdict(outcome.spent)
             made.files[label] = outcome.path.name

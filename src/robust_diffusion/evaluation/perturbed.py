@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class Attacker:
     budget: Budget  # resolved
     seed: int
     store: ArtifactStore
-    knows_labels: bool  # the attacker is handed the true classes
+    knows_labels: bool  # every attack is handed the true classes, not the worst case's alone
     device: torch.device
 
     def __call__(
@@ -69,7 +69,7 @@ class Attacker:
         The name is for the log, the key the configuration of the attack and the attacked model.
         """
         key = {
-            "graph": self._fingerprint(),
+            "graph": self._fingerprint(attack),
             "attacked": attacked.state,
             "budget": asdict(self.budget),
             "seed": self.seed,
@@ -109,18 +109,18 @@ class Attacker:
         """Accuracy of a model at the target nodes of the clean graph, in 0..1."""
         return self._accuracy(self._predictions(attacked))
 
-    def _fingerprint(self) -> str:
+    def _fingerprint(self, attack: Attack) -> str:
         assert self.graph.x is not None
         assert self.graph.edge_index is not None
         parts = [self.graph.x, self.graph.edge_index, self.target_nodes]
-        if self.knows_labels:
+        if self.knows_labels or attack.is_worst_case:
             assert isinstance(self.graph.y, Tensor)
             parts.append(self.graph.y)
         return tensor_hash(*parts)
 
     def _run(self, attack: Attack, attacked: AttackedModel) -> PerturbedGraph:
         known = Data(x=self.graph.x, edge_index=self.graph.edge_index)
-        if self.knows_labels:
+        if self.knows_labels or attack.is_worst_case:
             known.y = self.graph.y
         with seeded(self.seed):  # a model may sample by the global generator
             perturbed = attack(
@@ -130,9 +130,7 @@ class Attacker:
                 self.budget,
                 torch.Generator().manual_seed(self.seed),
             )
-        found = PerturbedGraph(
-            perturbed.x.cpu(), perturbed.edge_index.cpu(), perturbed.num_original_nodes
-        )
+        found = replace(perturbed, x=perturbed.x.cpu(), edge_index=perturbed.edge_index.cpu())
         self._check_graph(found, type(attack).__name__)
         return found
 
@@ -165,7 +163,8 @@ class Attacker:
             "changed_x": perturbed.x[changed],
             "edge_index": perturbed.edge_index,
         }
-        return Artifact(tensors, {"seconds": seconds})
+        parts = {"part_accuracy": dict(perturbed.part_accuracy), "part": perturbed.part}
+        return Artifact(tensors, {"seconds": seconds, **parts})
 
     def _unpack(self, artifact: Artifact) -> PerturbedGraph:
         assert self.graph.x is not None
@@ -174,7 +173,8 @@ class Attacker:
         if tensors["changed_nodes"].numel():
             original = original.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
         x = torch.cat([original, tensors["injected_x"]])
-        return PerturbedGraph(x, tensors["edge_index"], original.size(0))
+        parts = {key: artifact.metadata[key] for key in ("part_accuracy", "part")}
+        return PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
 
     def _predictions(
         self, attacked: AttackedModel, graph: PerturbedGraph | None = None

@@ -46,14 +46,24 @@ def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
                 raise ConfigError(
                     "threat.adjoint=false: solver.method=scipy_solver needs the adjoint equation"
                 )
-            module.solver = Solver(  # type: ignore[assignment]
-                solver.method,
-                num_steps=solver.num_steps,
-                rtol=solver.rtol,
-                atol=solver.atol,
-                adjoint=adjoint,
-                # The adjoint is torchdiffeq's, and has no steps to keep.
-                engine="auto" if adjoint else solver.engine,
-                checkpoint=solver.checkpoint and not adjoint,
-            )
+            module.solver = with_derivative(solver, adjoint=adjoint)  # type: ignore[assignment]
     return model
+
+
+def with_derivative(solver: Solver, *, adjoint: bool) -> Solver:
+    """The same solver, differentiated by the adjoint equation, or directly.
+
+    Args:
+        solver: Any but `scipy_solver`, which has no direct derivative.
+        adjoint: By the adjoint equation.
+    """
+    return Solver(
+        solver.method,
+        num_steps=solver.num_steps,
+        rtol=solver.rtol,
+        atol=solver.atol,
+        adjoint=adjoint,
+        # The adjoint is torchdiffeq's, and has no steps to keep.
+        engine="auto" if adjoint else solver.engine,
+        checkpoint=solver.checkpoint and not adjoint,
+    )

@@ -13,7 +13,7 @@ from torch_geometric.utils import degree
 
 from robust_diffusion.attacks import TDGIA, Budget, PerturbedGraph, spent_budget
 from robust_diffusion.attacks.base import Classifier
-from robust_diffusion.attacks.injection.tdgia import _spread_over_classes
+from robust_diffusion.attacks.injection.sharing import defect_score, spread_over_classes
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError
 from tests.attacks.graphs import mean_of_neighbours, small_graph, trained_gcn, without_labels
@@ -113,7 +113,7 @@ def test_only_strict_stays_within_limits_that_are_not_symmetric(
     ],
 )
 def test_defect_score(s: float, degree_plus_one: float, m: int, expected: float) -> None:
-    score = TDGIA()._defect_score(torch.tensor([s]), torch.tensor([degree_plus_one]), m)
+    score = defect_score(torch.tensor([s]), torch.tensor([degree_plus_one]), m)
     assert score.item() == pytest.approx(expected)
 
 
@@ -249,13 +249,13 @@ def greedy_spread(labels: list[int]) -> list[int]:
 @given(labels=st.lists(st.sampled_from([0, 1, 2, 5]), min_size=1, max_size=50))
 def test_spread_equals_the_greedy_loop(labels: list[int]) -> None:
     nodes = torch.arange(len(labels)) * 3 + 100
-    spread = _spread_over_classes(nodes, torch.tensor(labels))
+    spread = spread_over_classes(nodes, torch.tensor(labels))
     assert spread.tolist() == nodes[greedy_spread(labels)].tolist()
 
 
 def test_spread_by_example() -> None:
     labels = torch.tensor([0, 0, 0, 0, 1, 1])
-    assert _spread_over_classes(torch.arange(6), labels).tolist() == [0, 4, 1, 2, 5, 3]
+    assert spread_over_classes(torch.arange(6), labels).tolist() == [0, 4, 1, 2, 5, 3]
 
 
 @pytest.mark.parametrize("value", [0.0, -0.2, 1.1, math.nan])

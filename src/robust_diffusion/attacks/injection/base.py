@@ -67,14 +67,6 @@ def draw_targets(
     return [row[:count] for row, count in zip(rows, degrees, strict=True)]
 
 
-def small_normal(
-    num_new: int, x: Float[Tensor, "n f"], limits: tuple[float, float], generator: torch.Generator
-) -> Float[Tensor, "k f"]:
-    """Normal features, their standard deviation a tenth of the limits' largest magnitude."""
-    low, high = limits
-    return torch.randn(num_new, x.size(1), generator=generator).to(x) * max(-low, high) / 10
-
-
 def connect(
     edge_index: Int[Tensor, "2 e"], targets: Sequence[Int[Tensor, "_"]], first_new_node: int
 ) -> Int[Tensor, "2 e2"]:
