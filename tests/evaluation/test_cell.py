@@ -258,7 +258,8 @@ class Greedy(Idle):
 
 def test_an_attack_that_does_nothing_is_told(run: Run) -> None:
     result = run(attacks={"idle": Idle()})
-    assert result.warnings == {"idle": ["changes no prediction of the attacked model"]}
+    assert result.flags == {"idle": ["no_effect", "budget_unspent"]}
+    assert [len(lines) for lines in result.warnings.values()] == [2]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +338,9 @@ def test_an_attack_weaker_than_chance_is_told_and_a_stronger_one_is_not(
 
 
 def test_an_attack_that_breaks_its_budget_is_told(run: Run) -> None:
-    (warning, *_) = run(attacks={"greedy": Greedy()}).warnings["greedy"]
+    result = run(attacks={"greedy": Greedy()})
+    assert "budget_overspent" in result.flags["greedy"]
+    (warning, *_) = result.warnings["greedy"]
     assert "5" in warning
     assert "4" in warning
 

@@ -140,7 +140,7 @@ class Attack(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
-    needs: ClassVar[frozenset[Need]]
+    needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
     is_worst_case: ClassVar[bool] = False
 
     @property

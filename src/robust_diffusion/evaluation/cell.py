@@ -16,10 +16,12 @@ from robust_diffusion.attacks import Attack, Budget, seeded
 from robust_diffusion.checks import check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.perturbed import Attacker
 from robust_diffusion.evaluation.provenance import processor
 from robust_diffusion.evaluation.threat import ThreatModel
 from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
+from robust_diffusion.evaluation.victim_flags import with_victim_flags
 from robust_diffusion.operators import current_backend
 from robust_diffusion.solver import count_evaluations
 from robust_diffusion.store import ArtifactStore
@@ -50,7 +52,9 @@ class CellResult:
         declared: What each attack was allowed to spend, feature limits resolved.
         spent: Per attack and attacked model, what it used of its budget.
         unbounded: Per attack, the limits that it does not keep by its definition -> its reading.
-        warnings: Per attack, what is wrong with it: a broken limit, no effect, weaker than chance.
+        flags: Per attack, and of the `victim`, codes of what speaks against the accuracy as a
+            bound; see `evaluation.flags`.
+        warnings: The same in lines.
         reused: What was taken from the store instead of computed.
         files: Entries of the store: the victim, and each perturbed graph.
         backend: Of the operators, on the device where the cell ran.
@@ -69,6 +73,7 @@ class CellResult:
     declared: dict[str, Any]
     spent: dict[str, dict[str, Any]]
     unbounded: dict[str, dict[str, str]]
+    flags: dict[str, list[str]]
     warnings: dict[str, list[str]]
     reused: list[str]
     files: dict[str, str]
@@ -150,6 +155,14 @@ def evaluate_cell(
     with seeded(seed):  # a model may sample at test time
         tested = fit.test(victim.model, datamodule, trainer)
     seconds = {"test": time.perf_counter() - start}
+    flags = with_victim_flags(
+        attacks_made.flags,
+        victim.model,
+        datamodule,
+        graphs=attacks_made.graphs,
+        not_finite=tested.not_finite,
+        seed=seed,
+    )
     exact = {name: _exact(value, targets.numel()) for name, value in tested.accuracy.items()}
     members = {"clean": ["clean"], **attacks_made.graphs}
     return CellResult(
@@ -171,7 +184,8 @@ def evaluate_cell(
             for name, attack in attacks.items()
             if attack.unbounded
         },
-        warnings=_warnings(attacks_made, tested.not_finite, targets.numel()),
+        flags={name: [flag.code for flag in found] for name, found in flags.items()},
+        warnings={name: [flag.detail for flag in found] for name, found in flags.items()},
         reused=(["victim"] if victim.reused else []) + attacks_made.reused,
         files={"victim": victim.path.name} | attacks_made.files,
         backend=current_backend(device.type),
@@ -195,20 +209,9 @@ class _AttacksMade:
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     spent: dict[str, dict[str, Any]] = field(default_factory=dict)
-    warnings: dict[str, list[str]] = field(default_factory=dict)
+    flags: dict[str, list[Flag]] = field(default_factory=dict)
     reused: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
-
-
-def _warnings(made: _AttacksMade, not_finite: dict[str, int], targets: int) -> dict[str, list[str]]:
-    """Warnings about the attacks, and about the victim's predictions on their graphs."""
-    warnings = {name: list(found) for name, found in made.warnings.items()}
-    for name, graphs in made.graphs.items():
-        if broken := max(not_finite.get(graph, 0) for graph in graphs):
-            found = f"the victim's logits are not finite at {broken} of {targets} target nodes"
-            log.warning("%s: %s", name, found)
-            warnings.setdefault(name, []).append(found)
-    return warnings
 
 
 def _attack(
@@ -261,8 +264,8 @@ def _attack(
             made.seconds[label] = outcome.seconds
             made.spent.setdefault(name, {})[model_name] = asdict(outcome.spent)
             made.files[label] = outcome.path.name
-            if outcome.warnings:
-                made.warnings.setdefault(name, []).extend(outcome.warnings)
+            if outcome.flags:
+                made.flags.setdefault(name, []).extend(outcome.flags)
             if outcome.reused:
                 made.reused.append(label)
             change = f"{100 * own['clean']:.2f} % -> {100 * own[name]:.2f} %"

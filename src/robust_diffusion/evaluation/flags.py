@@ -95,9 +95,10 @@ def gradient_flags(
 ) -> list[Flag]:
     """A model whose loss has no gradient, or none that is finite, in the injected features.
 
-    The gradient is that of the cross-entropy against the model's own predictions, at the features
-    that the attack ended with. A model that is blind to edges has none either and is not flagged:
-    its logits at the targets do not depend on what is injected.
+    The gradient is that of the mean gap between the two highest logits, which does not vanish where
+    the model is sure of itself, at the features that the attack ended with. A model that is blind
+    to edges has none either and is not flagged: its logits at the targets do not depend on what is
+    injected.
 
     Args:
         model: In eval mode, as the attacker sees it.
@@ -110,7 +111,8 @@ def gradient_flags(
         return []
     new = injected.clone().requires_grad_()
     logits = model(torch.cat([attacked.x[:n], new]), attacked.edge_index)[targets]
-    loss = F.cross_entropy(logits, logits.argmax(1))
+    first, second = logits.topk(2, 1).values.unbind(1)
+    loss = (first - second).mean()
     slope: Tensor | None = None
     if loss.requires_grad:
         (slope,) = torch.autograd.grad(loss, new, allow_unused=True)

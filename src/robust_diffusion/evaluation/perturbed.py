@@ -2,13 +2,13 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -23,8 +23,17 @@ from robust_diffusion.attacks import (
     spent_budget,
 )
 from robust_diffusion.attacks.audit import audit
+from robust_diffusion.attacks.base import frozen
 from robust_diffusion.errors import AttackError
 from robust_diffusion.evaluation.content import by_content
+from robust_diffusion.evaluation.flags import (
+    Flag,
+    budget_unspent,
+    gradient_flags,
+    loss_without_errors,
+    no_effect,
+    weaker_than,
+)
 from robust_diffusion.evaluation.threat import AttackedModel
 from robust_diffusion.evaluation.trained import computed_by
 from robust_diffusion.hashes import tensor_hash
@@ -43,7 +52,7 @@ class AttackOutcome:
     graph: PerturbedGraph
     spent: SpentBudget
     accuracy: float  # of the attacked model at the target nodes, in 0..1
-    warnings: list[str]
+    flags: list[Flag]
     seconds: float
     path: Path  # of the entry in the store
     reused: bool
@@ -82,24 +91,19 @@ class Attacker:
         if reused:
             log.info("%s: attacked before, taken from the store", name)
         perturbed = self._unpack(artifact)
-        before, after = self._predictions(attacked), self._predictions(attacked, perturbed)
+        after = self._logits(attacked, perturbed)
         accuracy = self._accuracy(after)
-        warnings = self._audit(attack, perturbed)
-        if torch.equal(before, after):
-            warnings.append("changes no prediction of the attacked model")
-        elif type(attack) is not type(baseline := BASELINES[attack.kind]):
-            chance = self._predictions(attacked, self._run(baseline, attacked))
-            if accuracy > (by_chance := self._accuracy(chance)):
-                warnings.append(
-                    f"weaker than chance: {100 * accuracy:.2f} % against {100 * by_chance:.2f} %"
-                )
-        for warning in warnings:
-            log.warning("%s: %s", name, warning)
+        spent = spent_budget(self.graph, perturbed)
+        flags = [*self._audit(attack, perturbed), *self._misled(attack, attacked, perturbed, after)]
+        if attack.kind == "injection" and (flag := budget_unspent(self.budget, spent)):
+            flags.append(flag)
+        for flag in flags:
+            log.warning("%s: %s", name, flag)
         return AttackOutcome(
             graph=perturbed,
-            spent=spent_budget(self.graph, perturbed),
+            spent=spent,
             accuracy=accuracy,
-            warnings=warnings,
+            flags=flags,
             seconds=artifact.metadata["seconds"],
             path=self.store.path("graph", key),
             reused=reused,
@@ -107,7 +111,7 @@ class Attacker:
 
     def clean_accuracy(self, attacked: AttackedModel) -> float:
         """Accuracy of a model at the target nodes of the clean graph, in 0..1."""
-        return self._accuracy(self._predictions(attacked))
+        return self._accuracy(self._logits(attacked))
 
     def _fingerprint(self, attack: Attack) -> str:
         assert self.graph.x is not None
@@ -176,24 +180,50 @@ class Attacker:
         parts = {key: artifact.metadata[key] for key in ("part_accuracy", "part")}
         return PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
 
-    def _predictions(
+    def _misled(
+        self, attack: Attack, attacked: AttackedModel, graph: PerturbedGraph, after: Tensor
+    ) -> Iterator[Flag]:
+        """Signs that the attack found less harm than there is."""
+        before, accuracy = self._logits(attacked), self._accuracy(after)
+        if flag := no_effect(before.argmax(1), after.argmax(1)):
+            yield flag
+        elif type(attack) is not type(baseline := BASELINES[attack.kind]):
+            by_chance = self._accuracy(self._logits(attacked, self._run(baseline, attacked)))
+            if flag := weaker_than(accuracy, by_chance, "weaker_than_chance"):
+                yield flag
+        if flag := loss_without_errors(before, after, self._labels):
+            yield flag
+        if "feature_gradient" in attack.needs or attack.is_worst_case:
+            on_device = replace(
+                graph, x=graph.x.to(self.device), edge_index=graph.edge_index.to(self.device)
+            )
+            with frozen(attacked.model), seeded(self.seed):
+                yield from gradient_flags(
+                    attacked.model, on_device, self.target_nodes.to(self.device)
+                )
+
+    def _logits(
         self, attacked: AttackedModel, graph: PerturbedGraph | None = None
-    ) -> Int[Tensor, " t"]:
+    ) -> Float[Tensor, "t c"]:
         seen = self.graph if graph is None else graph
         assert seen.x is not None
         assert seen.edge_index is not None
         model = attacked.model.to(self.device)
         with torch.no_grad(), seeded(self.seed):
             logits = model(seen.x.to(self.device), seen.edge_index.to(self.device)).cpu()
-        return logits.argmax(1)[self.target_nodes]  # type: ignore[no-any-return]
+        return logits[self.target_nodes]  # type: ignore[no-any-return]
 
-    def _accuracy(self, predictions: Tensor) -> float:
+    @property
+    def _labels(self) -> Int[Tensor, " t"]:
         assert isinstance(self.graph.y, Tensor)
-        return float((predictions == self.graph.y[self.target_nodes]).double().mean().item())
+        return self.graph.y[self.target_nodes]
 
-    def _audit(self, attack: Attack, perturbed: PerturbedGraph) -> list[str]:
+    def _accuracy(self, logits: Tensor) -> float:
+        return float((logits.argmax(1) == self._labels).double().mean().item())
+
+    def _audit(self, attack: Attack, perturbed: PerturbedGraph) -> list[Flag]:
         limits = asdict(self.budget) | dict.fromkeys(attack.unbounded)
         found = audit(
             self.graph, perturbed, kind=attack.kind, target_nodes=self.target_nodes, **limits
         )
-        return [violation.message for violation in found]
+        return [Flag("budget_overspent", violation.message) for violation in found]

@@ -67,3 +67,23 @@ def with_derivative(solver: Solver, *, adjoint: bool) -> Solver:
         engine="auto" if adjoint else solver.engine,
         checkpoint=solver.checkpoint and not adjoint,
     )
+
+
+def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module | None:
+    """A copy of a graph PDE that is integrated by another method; `None` for other models.
+
+    Args:
+        model: Any model.
+        method: Of fixed steps, see `Solver`.
+        refine: Steps of the new solver for each step of the model's own; of a solver that picks
+            its steps, the number itself.
+    """
+    if not any(isinstance(getattr(m, "solver", None), Solver) for m in model.modules()):
+        return None
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        solver = getattr(module, "solver", None)
+        if isinstance(solver, Solver):
+            steps = refine * (solver.num_steps or 1)
+            module.solver = Solver(method, num_steps=steps)  # type: ignore[assignment]
+    return model
