@@ -18,8 +18,8 @@ from robust_diffusion.evaluation import read_records
 from robust_diffusion.evaluation.identity import cell_id
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.paper_table import build_table
 from tests.paper.records import failed, finished, reference
+from tests.paper.tables import build_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"

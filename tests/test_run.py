@@ -153,6 +153,7 @@ def test_what_is_swept_makes_the_rows(
     assert [row["seeds"] for row in outcome.table] == ["1", "1"]
 
 
+@pytest.mark.slow
 def test_seeds_make_the_spread(cli: Cli, tiny_clean: list[str]) -> None:
     outcome = cli("-m", "flow=heat", "seed=0,1,2", *tiny_clean)
     (row,) = outcome.table

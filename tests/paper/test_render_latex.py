@@ -5,9 +5,9 @@ import re
 import pytest
 
 from robust_diffusion.paper.layout import load_layout, table_numbers
-from robust_diffusion.paper.paper_table import PaperTable, build_table
+from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render_latex import escape, render_latex
-from tests.paper.tables import everything, golden
+from tests.paper.tables import build_table, everything, golden
 
 
 @pytest.fixture(params=["everything", "smoke", *table_numbers()])

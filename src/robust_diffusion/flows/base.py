@@ -1,4 +1,4 @@
-"""What every flow is, and the two shapes that the paper's flows come in."""
+"""Base of all flows, and the two forms of the paper's flows."""
 
 import math
 from abc import ABC, abstractmethod

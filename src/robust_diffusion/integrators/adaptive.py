@@ -126,7 +126,7 @@ def _error_ratio(
 
 
 def _growth(ratio: float) -> float:
-    """What the next step is to this one."""
+    """Ratio of the next step to this one."""
     if math.isnan(ratio):
         raise StepUnderflowError
     if ratio == 0:

@@ -20,7 +20,7 @@ ABOUT = frozenset(
         Tensor.requires_grad.__get__,  # type: ignore[attr-defined]
     ]
 )
-"""What is asked of a tensor without looking at its entries."""
+"""Properties of a tensor that need none of its entries."""
 
 
 _Own = TypeVar("_Own", bound="SelectiveTensor")
@@ -76,7 +76,7 @@ class SelectiveTensor(Tensor):
     def shortcut(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Result of `func(self, *args, **kwargs)`, or `None` to use the plain tensor."""
+        """Result of `func(self, *args, **kwargs)`; `None` leaves it to the plain tensor."""
 
     @classmethod
     def __torch_function__(

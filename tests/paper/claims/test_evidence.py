@@ -4,6 +4,7 @@ import pytest
 
 from robust_diffusion.paper.claims.evidence import PublishedEvidence, RecordedEvidence, Sample
 from robust_diffusion.paper.claims.group import group
+from robust_diffusion.results.cells import RecordSet
 from tests.paper.claims.synthetic import records_of
 from tests.paper.records import finished, timed
 
@@ -13,7 +14,7 @@ VALUES = [40.0, 42.0, 41.0]
 
 
 def recorded(*records: dict[str, object], fidelity: str = "paper") -> Sample:
-    return RecordedEvidence(list(records), fidelity=fidelity).sample(WANTED)
+    return RecordedEvidence(RecordSet.of(list(records), fidelity=fidelity)).sample(WANTED)
 
 
 def test_values_are_points_by_seed() -> None:
@@ -68,7 +69,7 @@ def test_cells_of_other_settings_are_not_mixed_in() -> None:
 
 def test_other_measures_are_logarithms() -> None:
     records = records_of("table-1", GAT, {"clean": VALUES}, nfe=8, seconds={"train": 2.0})
-    evidence = RecordedEvidence(records, fidelity="paper")
+    evidence = RecordedEvidence(RecordSet.of(records, fidelity="paper"))
     for measure, value in (("nfe", 8), ("seconds.train", 2)):
         sample = evidence.sample(group({"experiment": "table-1", "measure": measure, **GAT}))
         assert sample.values == pytest.approx(dict.fromkeys(range(3), math.log(value)))
@@ -78,9 +79,8 @@ def test_other_measures_are_logarithms() -> None:
 
 def test_times_are_those_of_timing_cells_alone() -> None:
     tested = finished(experiment="table-7", dataset="citeseer", seconds={"diffusion": 7.0})
-    evidence = RecordedEvidence(
-        [*(timed(0.01 * (seed + 1), seed=seed) for seed in range(3)), tested], fidelity="paper"
-    )
+    timings = [timed(0.01 * (seed + 1), seed=seed) for seed in range(3)]
+    evidence = RecordedEvidence(RecordSet.of([*timings, tested], fidelity="paper"))
     beltrami = {"experiment": "table-7", "dataset": "citeseer", "model": "beltrami", "tau": 2}
     times = evidence.sample(group({**beltrami, "measure": "seconds.diffusion"}))
     assert times.values == pytest.approx({i: math.log(0.01 * (i + 1)) for i in range(3)})

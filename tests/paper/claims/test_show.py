@@ -13,6 +13,7 @@ from robust_diffusion.paper.claims.show import (
     side_by_side,
     to_json,
 )
+from robust_diffusion.results.cells import RecordSet
 from tests.paper.claims.synthetic import records_of, with_moments
 
 RULES = Claims(alpha=0.05, min_seeds=3, claims={}, elsewhere={})
@@ -40,7 +41,7 @@ def judged(**means: float) -> Judgement:
             {"speit": with_moments(mean, 1.0, 5, seed=len(model))},
         )
     ]
-    return judge(CLAIM, RecordedEvidence(records, fidelity="paper"), RULES)
+    return judge(CLAIM, RecordedEvidence(RecordSet.of(records, fidelity="paper")), RULES)
 
 
 def test_a_row_holds_verdict_effect_and_evidence() -> None:

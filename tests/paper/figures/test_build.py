@@ -75,7 +75,7 @@ def test_other_panels_or_options_have_other_names(
     nothing = (None, {"statistics": {}})
     monkeypatch.setattr(build, "_panel", lambda *_: nothing)
     monkeypatch.setattr(build, "draw_panels", lambda *_, **__: Figure())
-    plain = ["scale=smoke", "trainer=cpu", "threads=2", "fidelity=released", "seed=1"]
+    plain = ["scale=smoke", "trainer=cpu", "fidelity=released", "seed=1"]
     flows = figure_spec("flows")
 
     def stem(*more: str, **options: Any) -> str:

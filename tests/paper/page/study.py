@@ -3,8 +3,8 @@
 import random
 from typing import Any
 
-from robust_diffusion.paper.cells import CLEAN
 from robust_diffusion.paper.layout import Layout, Line, load_layout, table_numbers
+from robust_diffusion.results.cells import CLEAN
 from tests.paper.records import Record, failed, finished, timed
 
 SECONDS = {"graph_pde": 40.0, "beltrami_guard": 90.0, "gnn_guard": 60.0, "gcn_svd": 25.0}

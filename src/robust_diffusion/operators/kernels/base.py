@@ -1,4 +1,4 @@
-"""What a backend provides: sums over edges, forward and backward, without autograd."""
+"""The interface of a backend: sums over edges, forward and backward, without autograd."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ product has to stay finite in single precision.
 
 @dataclass(frozen=True)
 class Modulation:
-    """Which edge modulation B = softmax(g_u^left g_v^right) a flow has.
+    """Edge modulation B = softmax(g_u^left g_v^right) of a flow.
 
     Args:
         left: Exponent of the gradient norm at the destination.
@@ -53,7 +53,7 @@ class Attended:
 
 @dataclass(frozen=True, eq=False)
 class Diffused:
-    """What the derivative of a modulated diffusion needs.
+    """Values that the derivative of a modulated diffusion needs.
 
     Args:
         attended: A(Z).
@@ -73,7 +73,7 @@ class Kernels(ABC):
 
     name: ClassVar[str]
     heads_last: ClassVar[bool]
-    """Whether the head is the last index of projections, [n, 2, c, h], or not, [n, 2, h, c]."""
+    """Order of the indices of projections: [n, 2, c, h] if true, else [n, 2, h, c]."""
 
     @abstractmethod
     def dots(

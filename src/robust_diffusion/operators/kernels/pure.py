@@ -26,7 +26,7 @@ HARMLESS = 50.0
 """Scores of up to this size need no peak subtracted before they are exponentiated."""
 
 SMALLEST_LENGTH = 1e-12
-"""What a vector is divided by at least, as in `torch.nn.functional.normalize`."""
+"""Smallest divisor of a vector, as in `torch.nn.functional.normalize`."""
 
 
 class TorchKernels(Kernels):
@@ -244,7 +244,7 @@ def _normalize(scores: Tensor, weight: Tensor | None, indexes: CompactIndexes) -
 
 
 def _harmless(scores: Tensor) -> bool:
-    """Whether the exponential of no score overflows or vanishes, so that no peak need be found.
+    """True if the exponential of no score overflows or vanishes, so that no peak need be found.
 
     On a GPU, to ask would take longer than to find the peaks.
     """

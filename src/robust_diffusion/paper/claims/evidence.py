@@ -1,7 +1,7 @@
 """Samples of groups, from records or from the paper's own tables."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
@@ -9,11 +9,11 @@ from typing import Protocol, runtime_checkable
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.records import Record
-from robust_diffusion.paper.cells import Cell, cells_of, select, value_at
 from robust_diffusion.paper.claims.contrast import Moments
 from robust_diffusion.paper.claims.group import ACCURACY, Group
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS, printed_number
+from robust_diffusion.results.cells import Cell, RecordSet, select, value_at
 
 
 @dataclass(frozen=True)
@@ -59,26 +59,23 @@ class Evidence(Protocol):
 
 
 class RecordedEvidence:
-    """Samples from the full runs among records; each seed counts once.
+    """Samples from records; each seed counts once.
 
     Args:
-        records: In the order in which they were appended.
-        fidelity: Variant of the paper that counts.
+        records: Those that count.
     """
 
-    def __init__(self, records: Sequence[Record], *, fidelity: str) -> None:
+    def __init__(self, records: RecordSet) -> None:
         self._records = records
-        self._fidelity = fidelity
         self._cells: dict[str, list[Cell]] = {}
 
     def sample(self, group: Group) -> Sample:
         """The finished cells of a group, by seed."""
         name = group.experiment
         if name not in self._cells:
-            self._cells[name] = cells_of(
-                self._records, experiment=name, scale="full", fidelity=self._fidelity
-            )
-        found = select(self._cells[name], group.line, group.graph, timed=group.timed).finished
+            self._cells[name] = self._records.cells(name)
+        cells, wanted = self._cells[name], group.line.record
+        found = select(cells, wanted, group.graph, timed=group.timed).finished
         records = {seed: cell.record for seed, cell in found.items()}
         values = {seed: _value(record, group) for seed, record in records.items()}
         models = {seed: r.get("files", {}).get("victim") for seed, r in records.items()}

@@ -7,8 +7,8 @@ from typing import Any
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.timing import MEDIAN_SECONDS
 from robust_diffusion.paper.axes import choice
-from robust_diffusion.paper.cells import CLEAN
 from robust_diffusion.paper.layout import Line
+from robust_diffusion.results.cells import CLEAN
 
 ACCURACY = "accuracy"
 

@@ -9,9 +9,9 @@ from robust_diffusion.attacks import Attack
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import GRAPHS
-from robust_diffusion.paper.cells import CLEAN
 from robust_diffusion.paper.dashboard.spec import Dashboard, Panel, Section
 from robust_diffusion.paper.layout import Line, load_layout
+from robust_diffusion.results.cells import CLEAN
 
 CURVES = {
     "train_loss": "Training loss",

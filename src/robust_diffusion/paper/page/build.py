@@ -20,6 +20,7 @@ from robust_diffusion.paper.page.sections import cell_id, sections
 from robust_diffusion.paper.page.switches import switches
 from robust_diffusion.paper.page.verdicts import judge_all
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
+from robust_diffusion.results.cells import RecordSet
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -43,8 +44,9 @@ def render_page(
         figures: Folder of figures that were drawn before.
         tables: Result of `build_tables` for the same records, if that is at hand.
     """
+    counted = RecordSet.of(records, scale=scale, fidelity=fidelity)
     if tables is None:
-        tables = build_tables(records, scale=scale, fidelity=fidelity)
+        tables = build_tables(counted)
     shown = sections(list(tables.values()))
     agreeing = agreement(list(tables.values()))
     environment = Environment(
@@ -73,16 +75,14 @@ def render_page(
             for miss in agreeing.outside
         },
         switches=switches(records, scale=scale),
-        charts=_charts(tables, records, scale, fidelity),
+        charts=_charts(tables, counted),
         # Smoke runs say nothing about the paper, so there is nothing to judge.
-        verdicts=None if scale == "smoke" else judge_all(records, fidelity=fidelity),
+        verdicts=None if scale == "smoke" else judge_all(counted),
         pictures=load_pictures(Path(figures)) if figures is not None else [],
     )
 
 
-def _charts(
-    tables: Mapping[int, PaperTable], records: Sequence[Record], scale: str, fidelity: str
-) -> list[ChartGroup]:
+def _charts(tables: Mapping[int, PaperTable], counted: RecordSet) -> list[ChartGroup]:
     flows, timed = (3, 13, 14), (1, 3, 12, 13)
     return [
         ChartGroup(
@@ -129,6 +129,6 @@ def _charts(
             "Accuracy against robustness",
             "Each curve follows the end T of the integration period: less diffusion and "
             "more. The MLP sees no edge, so no injected node can hurt it. Upper right is best.",
-            period_curves(records, scale=scale, fidelity=fidelity),
+            period_curves(counted),
         ),
     ]

@@ -8,7 +8,7 @@ from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render_html import figure_id, render_html
 
 WITHOUT_LAYOUT = {
-    4: ("data", "Statistics of the datasets. robust-diffusion data table shows them."),
+    4: ("data", "Statistics of the datasets. robust-diffusion table 4 shows them."),
 }
 """Tables of the paper that are no grid of cells: label, and caption."""
 

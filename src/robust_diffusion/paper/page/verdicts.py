@@ -1,10 +1,8 @@
 """Verdicts on the paper's claims, as the page shows them."""
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.claims import (
     Claims,
     Judgement,
@@ -14,6 +12,7 @@ from robust_diffusion.paper.claims import (
     load_claims,
 )
 from robust_diffusion.paper.claims.show import as_frame, describe_effect
+from robust_diffusion.results.cells import RecordSet
 
 VERDICTS = ("supported", "not supported", "not enough data")
 
@@ -29,15 +28,15 @@ FACTS = {
 """Facts that the page gives about a claim, and their columns in the table of claims."""
 
 
-def judge_all(records: Sequence[Record], *, fidelity: str) -> dict[str, Any]:
-    """Judge every claim by the full runs of one variant.
+def judge_all(records: RecordSet) -> dict[str, Any]:
+    """Judge every claim by the records that count.
 
     Returns:
         `alpha`: level of the tests; `groups`: claims by verdict; `elsewhere`: quotes that records
         cannot decide, and where they are discussed.
     """
     claims, published = _by_the_paper()
-    evidence = RecordedEvidence(records, fidelity=fidelity)
+    evidence = RecordedEvidence(records)
     judged = [judge(claim, evidence, claims) for claim in claims.claims.values()]
     rows = as_frame(judged, published).to_dict("records")
     shown = [_shown(judgement, row) for judgement, row in zip(judged, rows, strict=True)]

@@ -9,9 +9,11 @@ from robust_diffusion.paper.page.charts.chart import BASE, TOP, ChartGroup
 from robust_diffusion.paper.page.charts.curves import budget_curves
 from robust_diffusion.paper.page.charts.period import period_curves
 from robust_diffusion.paper.page.charts.scatter import evaluation_scatter, time_scatter
-from robust_diffusion.paper.paper_table import PaperTable, build_table
+from robust_diffusion.paper.paper_table import PaperTable
+from robust_diffusion.results.cells import RecordSet
 from tests.paper.page.study import study
 from tests.paper.records import Record, finished, seeds
+from tests.paper.tables import build_table
 
 RECORDS = study(seeds=2, trouble=False)
 
@@ -114,7 +116,7 @@ def test_solvers_are_told_apart_by_their_evaluations() -> None:
 def test_a_network_without_a_period_is_a_point() -> None:
     options = {"model": "mlp", "flow": None, "experiment": "t-end", "attacks": ("speit",)}
     mlp = [finished(0.60, 0.59, seed=seed, **options) for seed in (0, 1)]
-    (chart,) = period_curves([*RECORDS, *mlp], scale="full", fidelity="paper")
+    (chart,) = period_curves(RecordSet.of([*RECORDS, *mlp], fidelity="paper"))
     assert "MLP: 60.0 / 59.0" in chart.svg
 
 
@@ -124,15 +126,15 @@ def test_a_point_counts_each_seed_once() -> None:
     look = [finished(0.1, 0.1, seed=s, settings=short, **options) for s in range(3)]
     runs = [finished(0.8, 0.6, seed=s, **options) for s in (0, 0, 1)]
     guard = [finished(0.5, 0.4, model="beltrami_guard", **options)]
-    (chart,) = period_curves([*look, *runs, *guard], scale="full", fidelity="paper")
+    (chart,) = period_curves(RecordSet.of([*look, *runs, *guard], fidelity="paper"))
     assert "Beltrami: 80.0 / 60.0" in chart.svg
     assert "BeltramiGuard: 50.0 / 40.0" in chart.svg
     assert "seeds: 2" in chart.svg
 
 
 def test_the_period_runs_from_short_to_long() -> None:
-    (chart,) = period_curves(RECORDS, scale="full", fidelity="paper")
+    (chart,) = period_curves(RecordSet.of(RECORDS, fidelity="paper"))
     assert chart.title == "Cora, SPEIT"
     described = re.findall(r"T=([\d.]+) ", chart.svg or "")
     assert [float(t) for t in described] == [0.1, 0.3, 1, 2] * 2
-    assert period_curves(RECORDS, scale="full", fidelity="released") == []
+    assert period_curves(RecordSet.of(RECORDS, fidelity="released")) == []

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from robust_diffusion.paper.axes import label_of
-from robust_diffusion.paper.entry import Entry
 from robust_diffusion.paper.page.charts.axis import Axis
 from robust_diffusion.paper.page.charts.chart import BASE, LEFT, TOP, WIDTH, Chart, Panel, by_axes
 from robust_diffusion.paper.page.charts.svg import add, line, text
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.wording import difference
+from robust_diffusion.results.entry import Entry
 from robust_diffusion.results.numbers import spread
 
 RIGHT = WIDTH - 6
@@ -70,7 +70,7 @@ def _draw_bar(
 ) -> None:
     details = f"{model}, {label_of('attack', entry.graph)}\n"
     details += f"here: {spread(entry.mean, entry.std, 2)}\n"
-    details += f"paper: {spread(entry.printed.mean, entry.printed.std, 2)}"
+    details += f"paper: {spread(entry.reported.mean, entry.reported.std, 2)}"
     if entry.difference is not None:
         details += f"\ndifference: {difference(entry, 2)}"
     mark = add(chart.root, "g", class_=f"mark b-{entry.graph}", data_details=details)
@@ -78,8 +78,8 @@ def _draw_bar(
         y = chart.y(entry.mean)
         add(mark, "rect", x=left, y=y, width=width, height=BASE - y, rx=1.5, class_="bar")
         chart.draw_std(mark, left + width / 2, entry.mean, entry.std)
-    if entry.printed.mean is not None and published:
-        y = chart.y(entry.printed.mean)
+    if entry.reported.mean is not None and published:
+        y = chart.y(entry.reported.mean)
         for class_ in ("published-halo", "published-tick"):
             line(mark, left - 1, y, left + width + 1, y, class_)
 

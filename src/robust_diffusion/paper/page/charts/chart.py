@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element, tostring
 
-from robust_diffusion.paper.entry import Entry
 from robust_diffusion.paper.page.charts.axis import Axis, linear_axis
 from robust_diffusion.paper.page.charts.svg import add, line, text, whisker
+from robust_diffusion.results.entry import Entry
 
 WIDTH, HEIGHT = 380, 292
 LEFT, TOP = 36, 28
@@ -110,5 +110,5 @@ def by_axes(entries: Iterable[Entry], *axes: str) -> dict[tuple[str, ...], list[
     """Entries of a table grouped by their values of some axes, in the table's order."""
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
-        groups.setdefault(tuple(entry.line.keys[axis] for axis in axes), []).append(entry)
+        groups.setdefault(tuple(entry.keys[axis] for axis in axes), []).append(entry)
     return groups

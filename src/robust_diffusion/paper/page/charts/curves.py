@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from robust_diffusion.paper.axes import label_of
-from robust_diffusion.paper.entry import Entry
 from robust_diffusion.paper.page.charts.axis import Axis
 from robust_diffusion.paper.page.charts.chart import (
     BASE,
@@ -18,6 +17,7 @@ from robust_diffusion.paper.page.charts.chart import (
 from robust_diffusion.paper.page.charts.labels import spread_out
 from robust_diffusion.paper.page.charts.svg import add, line, marker, polyline, text
 from robust_diffusion.paper.paper_table import PaperTable
+from robust_diffusion.results.entry import Entry
 from robust_diffusion.results.numbers import spread
 
 RIGHT = WIDTH - 92
@@ -95,7 +95,7 @@ def _draw_curve(
     for entry, mean, place in zip(entries, means, places, strict=True):
         details = f"{model}, {_budget(entry)} nodes\n"
         details += f"here: {spread(mean, entry.std, 2)}\nseeds: {entry.n}\n"
-        details += f"paper: {spread(entry.printed.mean, entry.printed.std, 2)}"
+        details += f"paper: {spread(entry.reported.mean, entry.reported.std, 2)}"
         mark = add(group, "g", class_="mark", data_details=details)
         chart.draw_std(mark, place[0], mean, entry.std, 2.5)
         marker(mark, series, *place)
@@ -103,5 +103,5 @@ def _draw_curve(
 
 
 def _budget(entry: Entry) -> int:
-    injected = entry.line.keys["injected"]
+    injected = entry.keys["injected"]
     return 0 if injected == "clean" else int(injected)

@@ -1,13 +1,10 @@
 """Clean against attacked accuracy along the length of the integration period."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from statistics import fmean
 
 from robust_diffusion.evaluation.records import Record, is_timing
 from robust_diffusion.paper.axes import label_of
-from robust_diffusion.paper.cells import CLEAN, Cell, cells_of, select, value_at
-from robust_diffusion.paper.layout import Line
 from robust_diffusion.paper.page.charts.axis import linear_axis
 from robust_diffusion.paper.page.charts.chart import (
     BASE,
@@ -20,6 +17,7 @@ from robust_diffusion.paper.page.charts.chart import (
 )
 from robust_diffusion.paper.page.charts.labels import Labels
 from robust_diffusion.paper.page.charts.svg import add, marker, polyline, text
+from robust_diffusion.results.cells import CLEAN, Cell, RecordSet, select, value_at
 
 EXPERIMENT = "t-end"
 RIGHT = WIDTH - 14
@@ -28,13 +26,13 @@ Point = tuple[float | None, float, float, int]
 """End of the period, if there is one; mean clean and attacked accuracy in %; number of seeds."""
 
 
-def period_curves(records: Sequence[Record], *, scale: str, fidelity: str) -> list[Panel]:
+def period_curves(records: RecordSet) -> list[Panel]:
     """A chart per dataset and attack of the experiment `t-end`; none without its records.
 
     Each flow is a curve. A network without a period, such as the MLP, is a single point.
     """
     measured: dict[tuple[str, str, str, float | None], list[Cell]] = defaultdict(list)
-    for cell in cells_of(records, experiment=EXPERIMENT, scale=scale, fidelity=fidelity):
+    for cell in records.cells(EXPERIMENT):
         if cell.finished and not is_timing(cell.record):
             for attack in cell.record["accuracy"].keys() - {CLEAN}:
                 key = (cell.record["dataset"], attack, _label(cell.record), _t_end(cell.record))
@@ -42,7 +40,7 @@ def period_curves(records: Sequence[Record], *, scale: str, fidelity: str) -> li
     charts: dict[tuple[str, str], dict[str, list[Point]]] = {}
     for (dataset, attack, label, t_end), cells in measured.items():
         # One setting of each point, and each seed once.
-        chosen = select(cells, Line(), attack).finished.values()
+        chosen = select(cells, {}, attack).finished.values()
         clean, attacked = (
             fmean(100 * cell.record["accuracy"][graph] for cell in chosen)
             for graph in (CLEAN, attack)

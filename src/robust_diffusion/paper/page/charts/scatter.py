@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from robust_diffusion.paper.axes import SOLVERS, label_of
-from robust_diffusion.paper.cells import CLEAN
-from robust_diffusion.paper.entry import Entry, Run
 from robust_diffusion.paper.page.charts.axis import log_axis
 from robust_diffusion.paper.page.charts.chart import (
     BASE,
@@ -21,6 +19,8 @@ from robust_diffusion.paper.page.charts.chart import (
 from robust_diffusion.paper.page.charts.labels import Labels
 from robust_diffusion.paper.page.charts.svg import MARKERS, add, line, marker, text
 from robust_diffusion.paper.paper_table import PaperTable
+from robust_diffusion.results.cells import CLEAN
+from robust_diffusion.results.entry import Entry, Run
 from robust_diffusion.results.numbers import spread
 
 RIGHT = WIDTH - 8
