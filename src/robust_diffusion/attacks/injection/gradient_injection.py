@@ -130,13 +130,7 @@ class GradientInjection(InjectionAttack):
 def exchanged_rows(
     problem: Problem, rows: Sequence[Int[Tensor, "_"]], x: Float[Tensor, "m f"]
 ) -> list[Int[Tensor, "_"]]:
-    """Targets of each new node, those of low gradient exchanged for others; see `MetaGIA`.
-
-    Args:
-        problem: The attacked model and its targets.
-        rows: Targets of each new node.
-        x: Features of all nodes, the new ones last.
-    """
+    """Targets of each new node, those of low gradient exchanged for others; see `MetaGIA`."""
     chosen = torch.stack([torch.isin(problem.targets, row) for row in rows])
     candidates = Candidates(problem, x, problem.edge_index, len(rows), loss_cap=4.0)
     return [problem.targets[row] for row in exchange(candidates, chosen, swap_ratio=0.5)]
