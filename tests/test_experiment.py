@@ -30,6 +30,7 @@ FIELDS = {
     "accuracy",
     "mean_accuracy",
     "attacked",
+    "parts",
     "val_accuracy",
     "nfe",
     "epochs",
