@@ -245,6 +245,31 @@ class Idle(Attack):
         return PerturbedGraph(data.x, data.edge_index, data.x.size(0))
 
 
+class Worst(Idle):
+    """Has two parts, and is handed the true classes."""
+
+    is_worst_case = True
+    labels: Tensor | None = None
+
+    def __call__(self, model, data, target_nodes, budget, generator):  # type: ignore[no-untyped-def]
+        self.labels = data.y
+        parts = {"first": 0.5, "second": 0.25}
+        return PerturbedGraph(data.x, data.edge_index, data.x.size(0), parts, "second")
+
+
+def test_parts_of_an_attack_are_recorded_and_stored(run: Run, make_datamodule: Make) -> None:
+    for reused in (False, True):
+        attack = Worst()
+        result = run(threat=WhiteBox(), attacks={"worst": attack, "speit": SPEIT(num_steps=3)})
+        assert result.parts == {"worst": {"first": 0.5, "second": 0.25}}
+        assert ("worst" in result.reused) == reused
+        assert (attack.labels is None) == reused
+    attack = Worst()
+    attack.is_worst_case = False
+    run(threat=WhiteBox(), attacks={"plain": attack})
+    assert attack.labels is None
+
+
 class Greedy(Idle):
     """Injects more than it may."""
 

@@ -97,6 +97,14 @@ def test_an_adaptive_attacker_makes_the_defence_differentiable(cls: type[nn.Modu
     assert gradient.abs().sum() > 0
 
 
+def test_the_adaptive_threat_takes_the_form_that_a_model_declares() -> None:
+    victim = trained(GNNGuard(4, 8, 3))
+    (attacked,) = WhiteBox(gradient="adaptive").attacked_models(victim, never).values()
+    assert attacked.model.guard.gradient == "straight_through"
+    assert victim.model.guard.gradient == "exact"
+    assert attacked.state == victim.state
+
+
 @pytest.mark.parametrize("adjoint", [True, False])
 def test_white_box_can_differentiate_the_solver_either_way(*, adjoint: bool) -> None:
     flow = partial(Beltrami, heads=2, attention_channels=4)

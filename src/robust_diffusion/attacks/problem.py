@@ -85,14 +85,7 @@ class Problem:
         *,
         cap: float | None = None,
     ) -> Float[Tensor, ""]:
-        """Mean cross-entropy of the target nodes on an attacked graph.
-
-        Args:
-            x: Features.
-            edge_index: Edges.
-            edge_weight: Their weights; 1 when absent.
-            cap: Cross-entropy from which a node counts as lost and has no gradient.
-        """
+        """Mean cross-entropy of the target nodes on an attacked graph."""
         labels = self.labels  # before the attacked graph, so that a model that does not fit tells
         logits = self.logits(x, edge_index, edge_weight)
         if cap is None:
@@ -121,12 +114,6 @@ def gradient(
 ) -> Float[Tensor, "..."]:
     """Gradient of a loss.
 
-    Args:
-        loss: Scalar.
-        variable: With respect to which.
-        attack: Name of the attack, for messages.
-        of: What the variable is, for messages.
-
     Raises:
         AttackError: The loss does not depend on the variable as far as autograd can tell.
     """
@@ -142,11 +129,6 @@ def check_finite(
     finite: bool | Tensor, *, attack: str, of: Literal["features", "edge weights"]
 ) -> None:
     """Refuse gradients that were not finite.
-
-    Args:
-        finite: Whether all of them were.
-        attack: Name of the attack, for messages.
-        of: With respect to what they were taken, for messages.
 
     Raises:
         AttackError: They were not.

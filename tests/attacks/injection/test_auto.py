@@ -48,8 +48,12 @@ def test_it_is_stronger_than_a_single_attack() -> None:
 
 
 def test_it_stops_where_no_target_is_left() -> None:
-    budget = Budget(60, 60, (-0.94, 0.94))
-    perturbed = run(AutoInjection(num_steps=40), model=mean_of_neighbours, budget=budget)
+    def swayed(x: Tensor, edge_index: Tensor) -> Tensor:
+        src, dst = edge_index
+        return x.index_add(0, dst, x[src])[:, :7]
+
+    budget = Budget(30, 10, (-9.0, 9.0))
+    perturbed = run(AutoInjection(num_steps=80), model=swayed, budget=budget)
     assert perturbed.part_accuracy[perturbed.part] == 0
     assert len(perturbed.part_accuracy) < 14
 

@@ -49,13 +49,7 @@ class InjectionAttack(Attack):
 def draw_targets(
     targets: Int[Tensor, " t"], degrees: Sequence[int], generator: torch.Generator
 ) -> list[Int[Tensor, "_"]]:
-    """Draw distinct targets uniformly for each new node.
-
-    Args:
-        targets: Nodes to draw from.
-        degrees: How many each new node gets, at most t.
-        generator: CPU generator.
-    """
+    """Draw distinct targets uniformly for each new node."""
     t, most = targets.numel(), max(degrees, default=0)
     rows = []
     # Block by block, which draws the same numbers as all at once.

@@ -1,7 +1,6 @@
 """One climb: gradient steps on injected features by a recipe, the best of them kept."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -62,14 +61,7 @@ class Found:
 
 
 class Harm:
-    """Mean loss of the targets as a function of the newest rows; remembers the most harmful.
-
-    Args:
-        problem: The attacked model and its targets.
-        old: Features of all nodes but the newest.
-        edge_index: Edges, those of the newest nodes included.
-        loss: Name of the loss.
-    """
+    """Mean loss of the targets as a function of the newest rows; remembers the most harmful."""
 
     def __init__(
         self, problem: Problem, old: FixedRows, edge_index: Int[Tensor, "2 e"], loss: LossName
@@ -103,22 +95,16 @@ def climb(
 ) -> Found:
     """Take some steps, and return the most harmful features met, the start's among them.
 
-    Args:
-        problem: The attacked model and its targets.
-        old: Features of all nodes but the newest.
-        edge_index: Edges, those of the newest nodes included.
-        start: Features of the newest nodes at first, clamped to the limits.
-        recipe: Loss and rule of the steps.
-        limits: Smallest and largest feature.
-        num_steps: At least 0; none are taken from where no target is left.
-
     Raises:
         AttackError: There is no gradient, or it is not finite.
     """
     harm = Harm(problem, old, edge_index, recipe.loss)
-    rule = partial(RULES[recipe.rule], size=recipe.step_size)
     ascent = Ascent(
-        start.clamp(*limits), harm, rule, lambda new: new.clamp(*limits), attack=problem.attack
+        start.clamp(*limits),
+        harm,
+        lambda new: RULES[recipe.rule](new, recipe.step_size),
+        lambda new: new.clamp(*limits),
+        attack=problem.attack,
     )
     for _ in range(num_steps):
         end = ascent.advance(1)

@@ -127,12 +127,7 @@ class EdgeAttack(SignAttack):
 
     @abstractmethod
     def choose(self, candidates: Candidates, chosen: Bool[Tensor, "k t"]) -> Bool[Tensor, "k t"]:
-        """Better edges, as many for each new node as it has.
-
-        Args:
-            candidates: What can be chosen.
-            chosen: What is.
-        """
+        """Better edges, as many for each new node as it has."""
 
     def _batches(self, degrees: Sequence[int], num_targets: int) -> Iterator[Sequence[int]]:
         batch = max(1, int(len(degrees) * self.batch_ratio))

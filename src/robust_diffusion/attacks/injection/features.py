@@ -67,15 +67,7 @@ class FeatureAttack(InjectionAttack):
         edge_index: Int[Tensor, "2 e"],
         limits: tuple[float, float],
     ) -> Float[Tensor, "k f"]:
-        """Raise the cross-entropy by the features of the newest nodes.
-
-        Args:
-            problem: The attacked model and its targets.
-            start: Features to start from.
-            x: Features of all nodes but the newest.
-            edge_index: Edges, those of the newest nodes included.
-            limits: Smallest and largest feature.
-        """
+        """Raise the cross-entropy by the features of the newest nodes."""
         disguise, old = self.disguise(x, edge_index, start.size(0)), FixedRows(x)
         return self.ascend(
             start.clamp(*limits),
@@ -102,13 +94,7 @@ class FeatureAttack(InjectionAttack):
     def disguise(
         self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], num_new: int
     ) -> Callable[[Tensor], Tensor | float]:
-        """The term that HAO adds to the loss, as a function of the newest nodes' features.
-
-        Args:
-            x: Features of all nodes but the newest.
-            edge_index: Edges, those of the newest nodes included.
-            num_new: Number of the newest nodes.
-        """
+        """The term that HAO adds to the loss, as a function of the newest nodes' features."""
         if self.homophily == 0:
             return lambda _: 0.0
         around = neighbourhood(x, edge_index, num_new)
@@ -116,13 +102,7 @@ class FeatureAttack(InjectionAttack):
 
 
 class AdamAttack(FeatureAttack):
-    """One that takes Adam's steps.
-
-    Args:
-        learning_rate: Adam's, positive.
-        num_steps: Gradient steps on the features, at least 0.
-        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
-    """
+    """One that takes Adam's steps; `learning_rate` is positive."""
 
     def __init__(
         self, *, learning_rate: float = 0.01, num_steps: int = 100, homophily: float = 0.0
@@ -137,13 +117,7 @@ class AdamAttack(FeatureAttack):
 
 
 class SignAttack(FeatureAttack):
-    """One that takes steps along the sign of the gradient.
-
-    Args:
-        step_size: Change of each feature in one step, positive, in normalised units.
-        num_steps: Gradient steps on the features, at least 0.
-        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
-    """
+    """One that takes steps of one length, `step_size` > 0, along the sign of the gradient."""
 
     def __init__(
         self, *, step_size: float = 0.01, num_steps: int = 100, homophily: float = 0.0
@@ -159,7 +133,7 @@ class SignAttack(FeatureAttack):
 def neighbourhood(
     x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], num_new: int
 ) -> Float[Tensor, "k f"]:
-    """What the neighbours of each new node send it: r_u = sum over v of x_v / sqrt(d_u d_v).
+    """Sum of the neighbours of each new node, r_u = sum over v of x_v / sqrt(d_u d_v).
 
     Reference: node-centric homophily, arXiv:2202.08057.
 

@@ -96,21 +96,11 @@ class GradientInjection(InjectionAttack):
                 new, edge_index = self._exchanged(problem, rows, start, limits)
             else:
                 edge_index = connect(edge_index, rows, x.size(0))
-                new = self._fit(problem, x, edge_index, start, limits, self.num_steps)
+                old = problem.fixed_rows if x is problem.x else FixedRows(x)
+                recipe, steps = self.recipe, self.num_steps
+                new = climb(problem, old, edge_index, start, recipe, limits, steps).features
             x = torch.cat([x, new])
         return x, edge_index
-
-    def _fit(
-        self,
-        problem: Problem,
-        x: Tensor,
-        edge_index: Tensor,
-        start: Tensor,
-        limits: tuple[float, float],
-        num_steps: int,
-    ) -> Float[Tensor, "k f"]:
-        old = problem.fixed_rows if x is problem.x else FixedRows(x)
-        return climb(problem, old, edge_index, start, self.recipe, limits, num_steps).features
 
     def _exchanged(
         self, problem: Problem, rows: Sequence[Tensor], new: Tensor, limits: tuple[float, float]
@@ -121,7 +111,8 @@ class GradientInjection(InjectionAttack):
         for i in range(ROUNDS):
             edges = connect(edge_index, rows, x.size(0))
             steps = self.num_steps // ROUNDS + (i < self.num_steps % ROUNDS)
-            new = self._fit(problem, x, edges, new, limits, steps)
+            old = problem.fixed_rows
+            new = climb(problem, old, edges, new, self.recipe, limits, steps).features
             if i < ROUNDS - 1:
                 rows = exchanged_rows(problem, rows, torch.cat([x, new]))
         return new, edges
@@ -130,13 +121,7 @@ class GradientInjection(InjectionAttack):
 def exchanged_rows(
     problem: Problem, rows: Sequence[Int[Tensor, "_"]], x: Float[Tensor, "m f"]
 ) -> list[Int[Tensor, "_"]]:
-    """Targets of each new node, those of low gradient exchanged for others; see `MetaGIA`.
-
-    Args:
-        problem: The attacked model and its targets.
-        rows: Targets of each new node.
-        x: Features of all nodes, the new ones last.
-    """
+    """Targets of each new node, those of low gradient exchanged for others; see `MetaGIA`."""
     chosen = torch.stack([torch.isin(problem.targets, row) for row in rows])
     candidates = Candidates(problem, x, problem.edge_index, len(rows), loss_cap=4.0)
     return [problem.targets[row] for row in exchange(candidates, chosen, swap_ratio=0.5)]

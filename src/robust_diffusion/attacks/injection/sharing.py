@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 from torch_geometric.utils import degree
 
 from robust_diffusion.attacks.injection.base import draw_targets
@@ -14,27 +14,21 @@ from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.problem import Problem
 
 SharingName = Literal["drawn", "equal", "classes", "tdgia", "sequential", "gradient"]
-Sharing = Callable[[Problem, tuple[Tensor, Tensor], Sequence[int], torch.Generator], list[Tensor]]
-"""From the problem, the features and edges so far, and the numbers of edges of the next nodes, the
-distinct targets of each of these nodes."""
+State = tuple[Tensor, Tensor]
+"""Features and edges of the graph as it stands."""
+Degrees = Sequence[int]
+"""Number of edges of each of the next nodes."""
+Rows = list[Tensor]
+"""Distinct targets of each of these nodes."""
+Sharing = Callable[[Problem, State, Degrees, Generator], Rows]
 
 
-def drawn(
-    problem: Problem,
-    graph: tuple[Tensor, Tensor],
-    degrees: Sequence[int],
-    generator: torch.Generator,
-) -> list[Int[Tensor, "_"]]:
+def drawn(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
     """Targets drawn uniformly for each node, as SPEIT does."""
     return draw_targets(problem.targets, degrees, generator)
 
 
-def equal(
-    problem: Problem,
-    graph: tuple[Tensor, Tensor],
-    degrees: Sequence[int],
-    generator: torch.Generator,
-) -> list[Int[Tensor, "_"]]:
+def equal(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
     """Random targets, each with the same number of edges, or one more."""
     targets = problem.targets
     used = torch.zeros(targets.numel())
@@ -46,12 +40,7 @@ def equal(
     return rows
 
 
-def classes(
-    problem: Problem,
-    graph: tuple[Tensor, Tensor],
-    degrees: Sequence[int],
-    generator: torch.Generator,
-) -> list[Int[Tensor, "_"]]:
+def classes(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
     """Targets of one class together, so that one node's features can be wrong for all of them.
 
     The targets stand in a ring, class by class and at random within each; the i-th of k nodes
@@ -67,23 +56,13 @@ def classes(
     ]
 
 
-def tdgia(
-    problem: Problem,
-    graph: tuple[Tensor, Tensor],
-    degrees: Sequence[int],
-    generator: torch.Generator,
-) -> list[Int[Tensor, "_"]]:
+def tdgia(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
     """The targets of the highest defect score on the graph so far, spread over the classes."""
     most = max(degrees, default=0)
     return deal(defect_order(problem, graph, sum(degrees), most, generator), degrees)
 
 
-def sequential(
-    problem: Problem,
-    graph: tuple[Tensor, Tensor],
-    degrees: Sequence[int],
-    generator: torch.Generator,
-) -> list[Int[Tensor, "_"]]:
+def sequential(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
     """The targets that are nearest to being lost on the graph so far, those of a class together."""
     labels = problem.labels
     with torch.no_grad():
@@ -95,7 +74,7 @@ def sequential(
     return deal(problem.targets[order], degrees)
 
 
-def deal(order: Int[Tensor, " t"], degrees: Sequence[int]) -> list[Int[Tensor, "_"]]:
+def deal(order: Int[Tensor, " t"], degrees: Degrees) -> Rows:
     """Hand a list out to nodes one after the other, from its beginning again after its end.
 
     Args:
@@ -103,25 +82,17 @@ def deal(order: Int[Tensor, " t"], degrees: Sequence[int]) -> list[Int[Tensor, "
         degrees: Targets of each node.
     """
     places = torch.arange(sum(degrees), device=order.device)
-    return list(order[places % max(1, order.numel())].split(list(degrees)))
+    return list(torch.split(order[places % max(1, order.numel())], list(degrees)))
 
 
 def defect_order(
     problem: Problem,
-    graph: tuple[Tensor, Tensor],
+    graph: State,
     count: int,
     edges_per_node: int,
-    generator: torch.Generator,
+    generator: Generator,
 ) -> Int[Tensor, " k"]:
-    """The targets of the highest defect score, every stretch with each class in its proportion.
-
-    Args:
-        problem: The attacked model and its targets.
-        graph: Features and edges so far.
-        count: Most targets that are returned.
-        edges_per_node: Edges of an injected node.
-        generator: CPU generator of their order.
-    """
+    """The targets of the highest defect score, every stretch with each class in its proportion."""
     labels = problem.labels  # first, so that a model that does not fit tells
     with torch.no_grad():
         probability = F.softmax(problem.logits(*graph), 1)
