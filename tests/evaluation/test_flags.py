@@ -1,5 +1,7 @@
 """Every flag rises where an attack was misled, and stays down where it was not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,7 +9,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget, PerturbedGraph, RandomInjection, spent_budget
 from robust_diffusion.evaluation import flags
-from robust_diffusion.models import MLP
+from robust_diffusion.models import MLP, GNNGuard
 from tests.attacks.graphs import small_graph, trained_gcn
 
 BUDGET = Budget(max_injected_nodes=5, max_edges_per_injected_node=6, feature_limits=(-1.0, 1.0))
@@ -68,9 +70,16 @@ def test_honest_gradient_is_not_flagged(
     assert flags.gradient_flags(gcn, injected, graph.index_test) == []
 
 
-def test_model_blind_to_edges_is_not_flagged(graph: Data, injected: PerturbedGraph) -> None:
+def test_only_a_model_without_edges_is_blind(
+    graph: Data, gcn: nn.Module, injected: PerturbedGraph
+) -> None:
     mlp = MLP(graph.num_features, 8, graph.num_classes).eval()
-    assert flags.gradient_flags(mlp, injected, graph.index_test) == []
+    guard = GNNGuard(graph.num_features, 8, graph.num_classes, threshold=0.5).eval()
+    pruned = replace(injected, x=injected.x.clone())
+    pruned.x[graph.num_nodes :] = 0  # like nothing, so that every new edge is pruned
+    assert flags.is_blind_to_edges(mlp, injected, graph.index_test)
+    assert not flags.is_blind_to_edges(gcn, injected, graph.index_test)
+    assert not flags.is_blind_to_edges(guard, pruned, graph.index_test)
 
 
 def test_model_without_autograd_is_caught(

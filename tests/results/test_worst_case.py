@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.results.worst_case import worst_case_table, worst_cases
+from robust_diffusion.results.worst_case import (
+    show_worst_cases,
+    worst_case_table,
+    worst_cases,
+)
 
 
 def record(
@@ -69,8 +73,8 @@ def test_white_box_weaker_than_transfer_is_flagged() -> None:
 def test_flags_of_the_worst_attack_count() -> None:
     cell = record("gcn", "white_box", auto=0.5, speit=0.7)
     cell["flags"] = {
-        "auto": [{"code": "stochastic", "detail": ""}],
-        "speit": [{"code": "no_effect"}],
+        "auto": ["stochastic"],
+        "speit": ["no_effect"],
     }
     table = worst_case_table([cell])
     assert table["flags"].iloc[0] == "stochastic"
@@ -86,3 +90,24 @@ def test_failures_and_times_are_left_out() -> None:
     failed = record("gcn", "white_box", auto=0.5) | {"error": "no"}
     timed = record("gat", "white_box", auto=0.5) | {"config": {"timing": {"on": "cpu"}}}
     assert worst_case_table([failed, timed]).empty
+
+
+def test_parts_of_an_attack_tell_white_box_from_adaptive() -> None:
+    cell = record("gnn_guard", "white_box", auto=0.1)
+    cell["parts"] = {"auto": {"search: equal": 0.7, "white box: a": 0.6, "adaptive: a": 0.1}}
+    (found,) = worst_cases([cell])["cora", "paper", "gnn_guard"].values()
+    assert found.lowest == {"clean": 0.8, "white_box": 0.6, "adaptive": 0.1, "worst": 0.1}
+
+
+def test_degree_leak_is_a_flag() -> None:
+    cell = record("gcn", "white_box", auto=0.1) | {"config": {"data": {"degree_leak": True}}}
+    assert worst_case_table([cell])["flags"].iloc[0] == "degree_leak"
+
+
+def test_flagged_model_is_shown_as_no_bound() -> None:
+    weak = [record("gcn", "black_box", speit=0.3), record("gcn", "white_box", auto=0.5)]
+    shown = show_worst_cases([*MLP, *weak])
+    worst = dict(zip(shown.cells["model"], shown.cells["worst"], strict=True))
+    assert worst == {"mlp": "60.00 ± 0.00", "gcn": "30.00 !"}
+    assert shown.notes == ["! gcn: not a bound: weaker_than_transfer"]
+    assert show_worst_cases([]).cells.empty

@@ -96,9 +96,7 @@ def gradient_flags(
     """A model whose loss has no gradient, or none that is finite, in the injected features.
 
     The gradient is that of the mean gap between the two highest logits, which does not vanish where
-    the model is sure of itself, at the features that the attack ended with. A model that is blind
-    to edges has none either and is not flagged: its logits at the targets do not depend on what is
-    injected.
+    the model is sure of itself, at the features that the attack ended with.
 
     Args:
         model: In eval mode, as the attacker sees it.
@@ -123,22 +121,32 @@ def gradient_flags(
         text = f"gradient not finite at {100 * bad:.0f} % of the injected nodes"
         flags.append(Flag("gradient_not_finite", text))
     zero = float((slope == 0).all(1).float().mean())
-    if zero > HIDDEN and _depends_on_features(model, attacked, targets, logits.detach()):
+    if zero > HIDDEN:
         text = f"gradient exactly 0 at {100 * zero:.0f} % of the injected nodes"
         flags.append(Flag("zero_gradient", text))
     return flags
 
 
-def _depends_on_features(
-    model: Classifier, attacked: PerturbedGraph, targets: Tensor, logits: Tensor
+def is_blind_to_edges(
+    model: Classifier, attacked: PerturbedGraph, targets: Int[Tensor, " t"]
 ) -> bool:
-    """Whether other injected features change the logits of any target."""
-    n = attacked.num_original_nodes
+    """True of a model whose logits at the targets do not depend on injected features at all.
+
+    Nothing that is injected can hurt it, so that an attack without effect is no sign of anything.
+    Tried are features of real nodes, which a defence that prunes unlike neighbours lets through.
+
+    Args:
+        model: In eval mode, as the attacker sees it.
+        attacked: A graph with injected nodes.
+        targets: Nodes under attack.
+    """
+    n, edges = attacked.num_original_nodes, attacked.edge_index
+    new, old = edges[:, (edges[0] >= n) & (edges[1] < n)]
     x = attacked.x.clone()
-    # Those of real nodes: within every range, and like enough to what a model lets through.
-    x[n:] = x[torch.arange(x.size(0) - n, device=x.device) % n]
+    x[new] = x[old]
     with torch.no_grad():
-        return not torch.equal(model(x, attacked.edge_index)[targets], logits)
+        before = model(attacked.x, edges)[targets]
+        return torch.equal(model(x, edges)[targets], before)
 
 
 def loss_without_errors(

@@ -30,6 +30,7 @@ from robust_diffusion.evaluation.flags import (
     Flag,
     budget_unspent,
     gradient_flags,
+    is_blind_to_edges,
     loss_without_errors,
     no_effect,
     weaker_than,
@@ -184,6 +185,16 @@ class Attacker:
         self, attack: Attack, attacked: AttackedModel, graph: PerturbedGraph, after: Tensor
     ) -> Iterator[Flag]:
         """Signs that the attack found less harm than there is."""
+        model, targets = attacked.model, self.target_nodes.to(self.device)
+        there = replace(
+            graph, x=graph.x.to(self.device), edge_index=graph.edge_index.to(self.device)
+        )
+        injects = graph.x.size(0) > graph.num_original_nodes
+        with frozen(model), seeded(self.seed):
+            if injects and is_blind_to_edges(model, there, targets):
+                return
+            if "feature_gradient" in attack.needs or attack.is_worst_case:
+                yield from gradient_flags(model, there, targets)
         before, accuracy = self._logits(attacked), self._accuracy(after)
         if flag := no_effect(before.argmax(1), after.argmax(1)):
             yield flag
@@ -193,14 +204,6 @@ class Attacker:
                 yield flag
         if flag := loss_without_errors(before, after, self._labels):
             yield flag
-        if "feature_gradient" in attack.needs or attack.is_worst_case:
-            on_device = replace(
-                graph, x=graph.x.to(self.device), edge_index=graph.edge_index.to(self.device)
-            )
-            with frozen(attacked.model), seeded(self.seed):
-                yield from gradient_flags(
-                    attacked.model, on_device, self.target_nodes.to(self.device)
-                )
 
     def _logits(
         self, attacked: AttackedModel, graph: PerturbedGraph | None = None

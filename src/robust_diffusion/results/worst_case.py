@@ -1,12 +1,15 @@
 """One worst case per model: the lowest accuracy that any recorded attack reached, with controls."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pandas as pd
 
 from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
+from robust_diffusion.results.numbers import spread
+from robust_diffusion.results.table import ResultTable
 
 Evidence = Literal["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
 COLUMNS: tuple[Evidence, ...] = ("clean", "chance", "transfer", "white_box", "adaptive", "worst")
@@ -36,6 +39,9 @@ class ModelOnSplit:
     attack: str = ""
     flags: set[str] = field(default_factory=set)
 
+
+SEEN: tuple[Evidence, ...] = ("white_box", "adaptive")
+"""Kinds of evidence of an attacker who knows the model."""
 
 Key = tuple[str, str, str]
 """Dataset, variant of the model's equations, and model or flow."""
@@ -74,17 +80,33 @@ def _add(model: ModelOnSplit, record: Record) -> None:
     for attack, reached in accuracy.items():
         if attack == "clean":
             continue
-        kind: Evidence = "chance" if attack in CHANCE else KIND[record["threat"]]
-        model.lowest[kind] = min(reached, model.lowest.get(kind, 1.0))
-        if reached <= model.lowest.get("worst", 1.0):
+        for kind, lowest in _evidence(record, attack, reached):
+            model.lowest[kind] = min(lowest, model.lowest.get(kind, 1.0))
+        if reached < model.lowest.get("worst", math.inf):
             model.lowest["worst"] = reached
             model.attack = f"{record['threat']}/{attack}"
-            model.flags = {flag["code"] for flag in record.get("flags", {}).get(attack, [])}
+            model.flags = _flags(record, attack)
+
+
+def _evidence(record: Record, attack: str, reached: float) -> Iterator[tuple[Evidence, float]]:
+    """What an attack says of which kind: of one in parts on the model itself, each part."""
+    kind = "chance" if attack in CHANCE else KIND[record["threat"]]
+    parts = record.get("parts", {}).get(attack, {}) if kind in SEEN else {}
+    if not parts:
+        yield kind, reached
+    for part, lowest in parts.items():
+        yield ("adaptive" if part.startswith("adaptive") else kind), lowest
+
+
+def _flags(record: Record, attack: str) -> set[str]:
+    flags = record.get("flags", {})
+    leaks = record.get("config", {}).get("data", {}).get("degree_leak", False)
+    return {*flags.get(attack, []), *flags.get("victim", []), *(["degree_leak"] if leaks else [])}
 
 
 def _compare_evidence(model: ModelOnSplit) -> None:
     """Flag a model on which knowing it was worth less than not knowing it."""
-    seen = min((model.lowest[k] for k in ("white_box", "adaptive") if k in model.lowest), default=1)
+    seen = min((model.lowest[k] for k in SEEN if k in model.lowest), default=0.0)
     for kind in ("chance", "transfer"):
         if model.lowest.get(kind, 1.0) < seen:
             model.flags.add(f"weaker_than_{kind}")
@@ -134,3 +156,31 @@ def _row(
 
 def _mean(values: Iterable[float | None]) -> float:
     return 100 * float(pd.Series([v for v in values if v is not None], dtype=float).mean())
+
+
+def show_worst_cases(records: Sequence[Record]) -> ResultTable:
+    """The worst cases of a run as text, a model that is flagged marked as no bound.
+
+    Args:
+        records: Of the run, failed cells included.
+    """
+    frame = worst_case_table(records)
+    if frame.empty:
+        return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
+    keys = [key for key in ("dataset", "variant") if len(set(frame[key])) > 1] + ["model"]
+    shown = frame[[*keys, "seeds"]].copy()
+    for kind in COLUMNS[:-1]:
+        shown[kind.replace("_", " ")] = [spread(_given(v), None, 2) for v in frame[kind]]
+    worst = zip(frame["worst"], frame["spread"], frame["bound"], strict=True)
+    shown["worst"] = [
+        spread(_given(mean), _given(std), 2) + ("" if bound else " !") for mean, std, bound in worst
+    ]
+    shown["above MLP"] = [spread(_given(v), None, 2) for v in frame["above_mlp"]]
+    flagged = zip(frame["model"], frame["flags"], strict=True)
+    notes = [f"! {model}: not a bound: {flags}" for model, flags in flagged if flags]
+    title = f"{', '.join(frame['dataset'].unique())}: lowest accuracy in % that any attack reached"
+    return ResultTable(title, shown, keys, notes)
+
+
+def _given(value: float) -> float | None:
+    return None if math.isnan(value) else value
