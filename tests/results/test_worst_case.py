@@ -99,6 +99,11 @@ def test_parts_of_an_attack_tell_white_box_from_adaptive() -> None:
     assert found.lowest == {"clean": 0.8, "white_box": 0.6, "adaptive": 0.1, "worst": 0.1}
 
 
+def test_nothing_left_to_lose_is_a_bound() -> None:
+    cell = record("gcn", "white_box", auto=0.0) | {"flags": {"auto": ["zero_gradient"]}}
+    assert worst_case_table([cell])["bound"].iloc[0]
+
+
 def test_degree_leak_is_a_flag() -> None:
     cell = record("gcn", "white_box", auto=0.1) | {"config": {"data": {"degree_leak": True}}}
     assert worst_case_table([cell])["flags"].iloc[0] == "degree_leak"

@@ -38,6 +38,7 @@ from robust_diffusion.evaluation.flags import (
 from robust_diffusion.evaluation.threat import AttackedModel
 from robust_diffusion.evaluation.trained import computed_by
 from robust_diffusion.hashes import tensor_hash
+from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.store import Artifact, ArtifactStore
 
 log = logging.getLogger(__name__)
@@ -193,7 +194,9 @@ class Attacker:
         with frozen(model), seeded(self.seed):
             if injects and is_blind_to_edges(model, there, targets):
                 return
-            if "feature_gradient" in attack.needs or attack.is_worst_case:
+            if attack.is_worst_case:  # which differentiates the adaptive form as well
+                yield from gradient_flags(adaptive_form(model), there, targets)
+            elif "feature_gradient" in attack.needs:
                 yield from gradient_flags(model, there, targets)
         before, accuracy = self._logits(attacked), self._accuracy(after)
         if flag := no_effect(before.argmax(1), after.argmax(1)):

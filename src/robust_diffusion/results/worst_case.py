@@ -106,6 +106,9 @@ def _flags(record: Record, attack: str) -> set[str]:
 
 def _compare_evidence(model: ModelOnSplit) -> None:
     """Flag a model on which knowing it was worth less than not knowing it."""
+    if model.lowest.get("worst") == 0:
+        model.flags.clear()  # no attack could do more
+        return
     seen = min((model.lowest[k] for k in SEEN if k in model.lowest), default=0.0)
     for kind in ("chance", "transfer"):
         if model.lowest.get(kind, 1.0) < seen:
