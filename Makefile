@@ -36,7 +36,7 @@ data-verify: $(STAMP) ## Every data file's hash, every graph's statistics
 	$(BIN)/python -m robust_diffusion.run data verify
 
 table-4: $(STAMP) ## The paper's dataset table beside what is measured
-	$(BIN)/python -m robust_diffusion.run data table
+	$(BIN)/python -m robust_diffusion.run table 4
 
 RUN := $(BIN)/python -m robust_diffusion.run
 RUN_TABLES := $(addprefix table-,1 2 3 5 6 7 8 9 10 11 12 13 14 15)
@@ -91,8 +91,8 @@ bench: $(STAMP) ## Measure speed and memory into benchmarks/results/ (20 minutes
 bench-check: $(STAMP) ## Measure the ratios of an epoch and compare them with those recorded
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py --only epoch,dopri5 --check $(ARGS)
 
-test: $(STAMP) ## Run the fast tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
+test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, with three cases of each
+	$(BIN)/python -m pytest -n 2 --dist loadfile --fast
 
 test-all: $(STAMP) ## Run every test that this machine can run
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -19,22 +19,24 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.commands.records import FIDELITIES, read_chosen
+from robust_diffusion.commands.records import read_chosen
 from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.evaluation.records import Record, latest_by_cell, reference_to
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.agreement import render_agreement
 from robust_diffusion.paper.claims import (
     Judgement,
-    PrintedEvidence,
+    PublishedEvidence,
     RecordedEvidence,
     judge,
     load_claims,
 )
 from robust_diffusion.paper.claims.show import side_by_side
+from robust_diffusion.paper.commands.options import FIDELITIES
 from robust_diffusion.paper.page import render_page
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render_markdown import render_markdown
+from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.markdown import markdown_table
 from robust_diffusion.results.table import ResultTable, rank, summarize
@@ -135,7 +137,8 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     """
     for name, title, frame, left in _studies(records):
         yield RESULTS / f"{name}.md", f"{title}\n\n{markdown_table(frame, left)}\n"
-    variants = {fidelity: build_tables(records, fidelity=fidelity) for fidelity in FIDELITIES}
+    counted = {name: RecordSet.of(records, fidelity=name) for name in FIDELITIES}
+    variants = {name: build_tables(of) for name, of in counted.items()}
     agreement = render_agreement({name: list(of.values()) for name, of in variants.items()})
     yield RESULTS / "agreement.md", agreement
     figures = FIGURES if FIGURES.is_dir() else None
@@ -180,11 +183,13 @@ def _studies(records: list[Record]) -> Iterator[tuple[str, str, pd.DataFrame, Co
 def _verdicts(records: list[Record]) -> pd.DataFrame:
     claims = load_claims()
 
-    def judged(evidence: RecordedEvidence | PrintedEvidence) -> list[Judgement]:
+    def judged(evidence: RecordedEvidence | PublishedEvidence) -> list[Judgement]:
         return [judge(claim, evidence, claims) for claim in claims.claims.values()]
 
-    of_records = {f: judged(RecordedEvidence(records, fidelity=f)) for f in FIDELITIES}
-    return side_by_side(of_records, judged(PrintedEvidence()))
+    of_records = {
+        f: judged(RecordedEvidence(RecordSet.of(records, fidelity=f))) for f in FIDELITIES
+    }
+    return side_by_side(of_records, judged(PublishedEvidence()))
 
 
 def _compressed(records: Iterable[Record]) -> bytes:

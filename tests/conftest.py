@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 import torch
@@ -57,9 +58,28 @@ TINY_ATTACKS = [
 ]
 
 
-def pytest_configure() -> None:
+CASES = 3
+"""Cases of a parametrised test that `--fast` keeps."""
+
+LEFT_OUT = ("slow", "gpu", "browser")
+"""Markers of the tests that `--fast` leaves out."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fast",
+        action="store_true",
+        help=f"at most {CASES} cases of each test, and none marked {', '.join(LEFT_OUT)}",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
     # A busy machine is slow, not wrong; what hangs runs into pytest's own limit.
-    slow_or_not = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    slow_or_not = settings(
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        max_examples=20 if config.getoption("--fast") else 100,
+    )
     settings.register_profile("slow_or_not", slow_or_not)
     settings.load_profile("slow_or_not")
     # Tests run in folders of their own, so a relative path would lead nowhere.
@@ -67,7 +87,27 @@ def pytest_configure() -> None:
         os.environ["ROBUST_DIFFUSION_DATA"] = str(Path(data).resolve())
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
+    """All tests but those left out, each with a few of its cases, spread over all of them.
+
+    The first case depends on the test's name, so the tests of a contract together try every case.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not any(map(item.get_closest_marker, LEFT_OUT)):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = set()
+    for test, of_test in cases.items():
+        first, count = crc32(test.encode()), len(of_test)
+        kept |= {of_test[(first + i * count // CASES) % count] for i in range(CASES)}
+    return [item for item in items if item in kept]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--fast"):
+        kept = sampled(items)
+        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+        items[:] = kept
     data = os.environ.get("ROBUST_DIFFUSION_DATA")
     lacking = {}
     if not torch.cuda.is_available():

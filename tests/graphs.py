@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import jaxtyping
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from robust_diffusion.flows import (
     Beltrami,
@@ -15,11 +15,12 @@ from robust_diffusion.flows import (
     HeatPlus,
     MeanCurvature,
     PLaplacian,
+    UniformModulation,
 )
-from robust_diffusion.operators import Graph
+from robust_diffusion.operators import Graph, spmm
 
 MODULATED_FLOWS = [MeanCurvature, Beltrami, PLaplacian]
-ATTENTION_FLOWS = [Grand, *MODULATED_FLOWS]
+ATTENTION_FLOWS = [Grand, UniformModulation, *MODULATED_FLOWS]
 ALL_FLOWS = [Heat, HeatPlus, *ATTENTION_FLOWS]
 
 NODES = 7
@@ -73,10 +74,29 @@ def random_signal(seed: int = 0, channels: int = CHANNELS, nodes: int = NODES) -
     return torch.randn(nodes, channels, generator=generator, dtype=torch.float64)
 
 
+class SourceFlow(Flow):
+    """Diffusion with sources of Z(0): (A - I) Z + rate (Z(0) - Z) + W tanh(W Z(0)), as GRAND++."""
+
+    def __init__(self, channels: int, *, t_end: float = 1.0) -> None:
+        super().__init__(channels, t_end=t_end)
+        self.rate = nn.Parameter(torch.tensor(0.7))
+        self.linear = nn.Linear(channels, channels)
+
+    def edge_weights(self, z: Tensor, graph: Graph) -> Tensor:
+        return Heat.edge_weights(self, z, graph)  # type: ignore[arg-type]
+
+    def prepare(self, z: Tensor, graph: Graph) -> Graph:
+        return graph.carrying(initial=z, encoded=self.linear(z).tanh())
+
+    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        source = self.rate * (graph.carried["initial"] - z) + self.linear(graph.carried["encoded"])
+        return spmm(self.edge_weights(z, graph), z, graph) - z + source
+
+
 def build_flow(cls: type[Flow], **options: object) -> Flow:
     """A small flow in float64 and eval mode, the same one for the same options."""
     torch.manual_seed(0)
-    if not issubclass(cls, Heat):
+    if issubclass(cls, tuple(ATTENTION_FLOWS)):
         options = {"heads": 2, "attention_channels": 6, **options}
     return cls(CHANNELS, **options).double().eval()
 

@@ -32,6 +32,11 @@ def softmax(scores: Tensor, weight: Tensor) -> Tensor:
     return torch.where(total > 0, exponential / total, 0.0)
 
 
+def modulation(scores: Tensor, weight: Tensor) -> Tensor:
+    """B, which counts a weight above 1 only: that of a share is in the attention."""
+    return softmax(scores, weight) / torch.where(weight > 0, weight.clamp_max(1), 1.0)
+
+
 def attention(
     z: Tensor, weight: Tensor, key: Tensor, query: Tensor, heads: int, bias: Tensor | float = 0.0
 ) -> Tensor:
@@ -68,23 +73,28 @@ def grand(z: Tensor, attended: Tensor, rate: float = 1.0) -> Tensor:
 
 def mean_curvature(z: Tensor, weight: Tensor, attended: Tensor, norm: Tensor) -> Tensor:
     """Eq. (mtx_mean), with all terms of B(u, v) = softmax(1 / g_u + 1 / g_v)."""
-    return _modulated(z, attended, softmax(1 / norm[:, None] + 1 / norm[None, :], weight))
+    return _modulated(z, attended, modulation(1 / norm[:, None] + 1 / norm[None, :], weight))
 
 
 def beltrami(z: Tensor, weight: Tensor, attended: Tensor, norm: Tensor) -> Tensor:
     """Eq. (mtx_beltrami), with all terms of B(u, v) = softmax(1 / g_u^2 + 1 / (g_u g_v))."""
     scores = 1 / norm[:, None].square() + 1 / (norm[:, None] * norm[None, :])
-    return _modulated(z, attended, softmax(scores, weight))
+    return _modulated(z, attended, modulation(scores, weight))
+
+
+def uniform_modulation(z: Tensor, weight: Tensor, attended: Tensor, norm: Tensor) -> Tensor:
+    """(A / deg - Psi) Z, where weights above 1 count as emphasis."""
+    return _modulated(z, attended, weight.clamp_min(1) / weight.sum(1, keepdim=True))
 
 
 def p_laplacian(
-    z: Tensor, weight: Tensor, attended: Tensor, norm: Tensor, p: float, modulation: str
+    z: Tensor, weight: Tensor, attended: Tensor, norm: Tensor, p: float, kind: str
 ) -> Tensor:
-    """Eq. (pLap) with B(u, v) of g_u^{p-2} + g_v^{p-2}, in three readings of what B is."""
+    """Eq. (pLap) with B(u, v) of g_u^{p-2} + g_v^{p-2}, in three variants of B."""
     powers = norm[:, None] ** (p - 2) + norm[None, :] ** (p - 2)
-    if modulation == "softmax":
-        return _modulated(z, attended, softmax(powers, weight))
-    if modulation == "power":
+    if kind == "softmax":
+        return _modulated(z, attended, modulation(powers, weight))
+    if kind == "power":
         return _modulated(z, attended, powers)
     return (attended * powers) @ z - z
 

@@ -18,8 +18,8 @@ from robust_diffusion.evaluation import read_records
 from robust_diffusion.evaluation.identity import cell_id
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.paper_table import build_table
 from tests.paper.records import failed, finished, reference
+from tests.paper.tables import build_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -43,6 +43,13 @@ def publish() -> ModuleType:
 @pytest.fixture(scope="module")
 def records() -> list[Record]:
     return read_records(RESULTS / "records.jsonl.gz")
+
+
+def test_the_picture_shows_the_published_means() -> None:
+    means = script("picture").mean_accuracy()
+    view = (RESULTS / "table-3-paper.md").read_text(encoding="utf-8")
+    for flow in ("heat", "grand", "mean_curvature", "beltrami"):
+        assert all(f"{mean:.2f} ±" in view for mean in means[flow].values())
 
 
 def test_published_configurations_have_the_ids_of_their_cells(records: list[Record]) -> None:

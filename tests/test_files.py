@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.files import write_whole
+from robust_diffusion.files import write_whole, written_whole
 
 
 @pytest.mark.parametrize("content", ["Heat ±\n", b"\x00\xff"])
@@ -17,12 +17,22 @@ def test_a_file_holds_what_was_given(tmp_path: Path, content: str | bytes) -> No
     assert [found.name for found in path.parent.iterdir()] == ["table.md"]
 
 
-def test_a_folder_that_cannot_be_made_is_named_with_the_option(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["file/a.md", "folder"])
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        ConfigError, match=r"^--out .*file/a\.md: cannot be written \(.*\); name an"
-    ):
-        write_whole(tmp_path / "file" / "a.md", "", option="--out")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match=rf"^--out .*{place}: cannot be written"):
+        write_whole(tmp_path / place, "", option="--out")
+    assert {found.name for found in tmp_path.iterdir()} == {"file", "folder"}
+
+
+def test_an_abandoned_file_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(b"before")
+    with written_whole(path, locked=True) as part:
+        part.write_bytes(b"damaged")
+        part.unlink()
+    assert path.read_bytes() == b"before"
 
 
 def test_a_failed_writing_leaves_what_was_there(
@@ -40,13 +50,6 @@ def test_a_failed_writing_leaves_what_was_there(
     with pytest.raises(ConfigError, match=os.strerror(28)):
         write_whole(path, "after", option="--out")
     assert path.read_text() == "before"
-    assert [found.name for found in tmp_path.iterdir()] == ["a.md"]
-
-
-def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.md").mkdir()
-    with pytest.raises(ConfigError, match="cannot be written"):
-        write_whole(tmp_path / "a.md", "text", option="--out")
     assert [found.name for found in tmp_path.iterdir()] == ["a.md"]
 
 

@@ -29,24 +29,10 @@ def test_canonical_json_loses_nothing(value: Any) -> None:
 
 def test_tensor_hash_tells_values_types_and_shapes_apart() -> None:
     x = torch.arange(6)
-    tensors: list[tuple[Tensor, ...]] = [
-        (x,),
-        (x.reshape(2, 3),),
-        (x.reshape(3, 2),),
-        (x.double(),),
-        (x.int(),),
-        (x.bool(),),
-        (x.flip(0),),
-        (x, x),
-        (x[:3], x[3:]),
-        (x[:2], x[2:]),
-        (x[:0],),
-        (x[:0].reshape(0, 3),),
-        (torch.tensor(0),),
-        (torch.tensor(0.0),),
-        (torch.tensor(-0.0),),
-        (),
-    ]
+    single = [x, x.reshape(2, 3), x.reshape(3, 2), x.double(), x.int(), x.bool(), x.flip(0), x[:0]]
+    single += [x[:0].reshape(0, 3), *map(torch.tensor, (0, 0.0, -0.0))]
+    several: list[tuple[Tensor, ...]] = [(x, x), (x[:3], x[3:]), (x[:2], x[2:]), ()]
+    tensors = [*((tensor,) for tensor in single), *several]
     assert len({tensor_hash(*group) for group in tensors}) == len(tensors)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-FLOWS = ("heat", "grand", "mean_curvature", "beltrami")
+FLOWS = ("heat", "grand", "mean_curvature")
 
 
 @pytest.fixture
@@ -68,15 +68,16 @@ def test_a_killed_sweep_is_taken_up_where_it_was(
     assert sum("reference" in r for r in records) == len(before)
     for flow in FLOWS:
         assert f"| {flow}" in out
-    assert "4 of 4 cells done" in out
+    assert "3 of 3 cells done" in out
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_is_taken_up_where_it_was(
     cli: Callable[..., Any], tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from robust_diffusion import experiment
 
-    evaluate, flows = experiment.evaluate_cell, FLOWS[:3]
+    evaluate, flows = experiment.evaluate_cell, FLOWS
 
     def interrupted(**parts: Any) -> Any:
         if parts["description"].endswith(flows[1]):

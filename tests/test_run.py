@@ -134,6 +134,7 @@ def test_single_run_prints_its_row(cli: Cli, tiny: list[str]) -> None:
     assert len(outcome.records) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("swept", "key", "rows"),
     [
@@ -152,6 +153,7 @@ def test_what_is_swept_makes_the_rows(
     assert [row["seeds"] for row in outcome.table] == ["1", "1"]
 
 
+@pytest.mark.slow
 def test_seeds_make_the_spread(cli: Cli, tiny_clean: list[str]) -> None:
     outcome = cli("-m", "flow=heat", "seed=0,1,2", *tiny_clean)
     (row,) = outcome.table
@@ -160,6 +162,7 @@ def test_seeds_make_the_spread(cli: Cli, tiny_clean: list[str]) -> None:
     assert [record["seed"] for record in outcome.records] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_same_seed_same_result(cli: Cli, tiny: list[str]) -> None:
     cli("flow=beltrami", "seed=4", *tiny)
     first, second = cli("--force", "flow=beltrami", "seed=4", *tiny).records

@@ -31,6 +31,7 @@ def test_a_search_ranks_its_trials_by_validation_accuracy_and_attacks_nothing(cl
     assert "3 of 3 cells done" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_was(cli: Cli) -> None:
     first = cli(*TUNE, "hydra.sweeper.n_trials=2").records
     again = cli(*TUNE, "hydra.sweeper.n_trials=2").records
@@ -39,6 +40,7 @@ def test_a_search_goes_on_where_it_was(cli: Cli) -> None:
     assert all(record["reference"] for record in again[2:])
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_is_recorded_and_the_others_go_on(cli: Cli) -> None:
     outcome = cli(*TUNE, "hydra.sweeper.n_trials=4", "flow.heads=choice(0,1,2)")
     assert outcome.status == 1

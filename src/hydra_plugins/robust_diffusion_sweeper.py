@@ -20,6 +20,7 @@ class GridSweeper(Sweeper):
         params: Per option its values, of every grid.
         grids: Further options, one product each.
         max_cells: Most cells of a thinned sweep; `None` runs all.
+        stand_ins: Dataset -> another one, which runs where that one does if it is typed.
     """
 
     def __init__(
@@ -27,10 +28,12 @@ class GridSweeper(Sweeper):
         params: Mapping[str, Any],
         grids: Sequence[Mapping[str, Any]],
         max_cells: int | None = None,
+        stand_ins: Mapping[str, str] | None = None,
     ) -> None:
         self.params = params
         self.grids = grids
         self.max_cells = max_cells
+        self.stand_ins = stand_ins
         self.hydra_context: HydraContext | None = None
         self.config: DictConfig | None = None
         self.launcher: Launcher | None = None
@@ -54,7 +57,11 @@ class GridSweeper(Sweeper):
         assert self.config is not None
         assert self.launcher is not None
         cells = plan(
-            params=self.params, grids=self.grids, typed=arguments, max_cells=self.max_cells
+            params=self.params,
+            grids=self.grids,
+            typed=arguments,
+            max_cells=self.max_cells,
+            stand_ins=self.stand_ins,
         )
         directory = Path(self.config.hydra.sweep.dir)
         directory.mkdir(parents=True, exist_ok=True)

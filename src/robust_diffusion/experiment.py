@@ -55,7 +55,6 @@ def run_and_record(cfg: DictConfig) -> Record:
     check_overrides(cfg, record)
     check_keys(cfg)
     check_flag("force", cfg.force)
-    # Everything is instantiated before anything is trained, so that a bad value costs no time.
     if not cfg.force and (found := finished_record(cfg.paths.records, record["cell"])):
         log.info("cell %s: done %s; --force repeats it", found["cell"], found["time"])
         if found.get("code") != record["code"]:
@@ -66,6 +65,7 @@ def run_and_record(cfg: DictConfig) -> Record:
             )
         append_record(cfg.paths.records, reference_to(record))
         return found
+    # Everything is instantiated before anything is trained, so that a bad value costs no time.
     datamodule = instantiate(cfg.data)
     store = ArtifactStore(cfg.paths.store, refresh=cfg.force)
     measure = _timing(cfg, record) if cfg.timing else _evaluation(cfg, record, store)

@@ -45,7 +45,7 @@ STABLE_STEPS = 20
 """Most steps for which explicit_adams keeps dz/dt = -z to a percent (100 steps: no digit right)."""
 
 UNSETTLED = "Functional iteration did not converge"
-"""How torchdiffeq begins to say that implicit_adams took a step before its corrector settled."""
+"""Start of torchdiffeq's warning that implicit_adams stepped before its corrector settled."""
 
 
 class Solver:
@@ -128,7 +128,7 @@ class Solver:
 
     @property
     def own_loop(self) -> bool:
-        """Whether a loop of this package runs, not torchdiffeq's."""
+        """True if a loop of this package runs, not torchdiffeq's."""
         if self.engine == "torchdiffeq" or self.adjoint:
             return False
         if self.num_steps is None:

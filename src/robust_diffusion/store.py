@@ -79,13 +79,8 @@ class ArtifactStore:
         Of several processes that need one entry at once, one computes it and the others wait; a
         process that dies holds nobody up. A damaged entry is moved aside and computed again.
 
-        Args:
-            kind: Begins the file's name, in letters, digits, `-` and `_`.
-            key: All that it depends on: numbers, strings, and lists and dictionaries of them.
-            compute: Makes it.
-
-        Returns:
-            The artifact as it was read or would be, and whether it was found.
+        The kind begins the file's name; the key may hold all that JSON can. The second value
+        returned is true if the artifact was found.
 
         Raises:
             ConfigError: A key that JSON cannot hold, or a folder that cannot be read or written.

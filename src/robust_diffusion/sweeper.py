@@ -11,9 +11,6 @@ from omegaconf import DictConfig
 Cell = dict[str, str]
 """Per option of a cell its override, in the order in which they are given to Hydra."""
 
-STAND_INS = {"citeseer": "planetoid_citeseer"}
-"""Dataset of the paper -> another graph of that name, of which it has no number."""
-
 
 def planned_cells(config: DictConfig) -> list[list[str]]:
     """The overrides of every cell that a sweep will run, in its order.
@@ -28,6 +25,7 @@ def planned_cells(config: DictConfig) -> list[list[str]]:
         grids=sweeper.get("grids", [{}]),
         typed=list(config.hydra.overrides.task),
         max_cells=sweeper.get("max_cells"),
+        stand_ins=sweeper.get("stand_ins") or {},
     )
 
 
@@ -37,6 +35,7 @@ def plan(
     grids: Sequence[Mapping[str, Any]],
     typed: Sequence[str],
     max_cells: int | None = None,
+    stand_ins: Mapping[str, str] | None = None,
 ) -> list[list[str]]:
     """Every combination of the options in `params`, with every one of each grid.
 
@@ -51,6 +50,7 @@ def plan(
         typed: Overrides of the command line; of several values each is a cell of its own.
         max_cells: Thin the sweep to about that many cells: to two seeds or one, and if they are
             still too many, so that every other option still runs with each of its values.
+        stand_ins: Dataset -> another one, which runs where that one does if it is typed.
 
     Returns:
         The overrides of each cell.
@@ -60,7 +60,7 @@ def plan(
     """
     given = _values(typed)
     own = {key: given.pop(key, values) for key, values in _parsed(params).items()}
-    chosen = _narrowed([_parsed(grid) for grid in grids], given)
+    chosen = _narrowed([_parsed(grid) for grid in grids], given, stand_ins or {})
     numbered: list[tuple[int, Cell]] = []
     for shared in _combinations(given | own):
         for grid in chosen:
@@ -107,27 +107,28 @@ def _each(override: Override) -> list[str]:
 
 
 def _narrowed(
-    grids: Sequence[dict[str, list[str]]], given: dict[str, list[str]]
+    grids: Sequence[dict[str, list[str]]],
+    given: dict[str, list[str]],
+    stand_ins: Mapping[str, str],
 ) -> list[dict[str, list[str]]]:
     """The grids with what was typed; takes from `given` what they use."""
     kept = [dict(grid) for grid in grids]
     for key in [key for key in given if any(key in grid for grid in grids)]:
         values = given.pop(key)
         having = [grid for grid in kept if key in grid]
-        strange = [
-            value for value in values if not any(_names(value) & set(grid[key]) for grid in having)
-        ]
+        names = {value: _names(value, stand_ins) for value in values}
+        strange = [v for v in values if not any(names[v] & set(grid[key]) for grid in having)]
         kept = [
             grid | {key: chosen}
             for grid in having
-            if (chosen := [v for v in values if v in strange or _names(v) & set(grid[key])])
+            if (chosen := [v for v in values if v in strange or names[v] & set(grid[key])])
         ]
     return kept
 
 
-def _names(override: str) -> set[str]:
+def _names(override: str, stand_ins: Mapping[str, str]) -> set[str]:
     """The overrides by which a grid may know this one: itself, and what it stands in for."""
-    instead = {f"dataset={other}": f"dataset={own}" for own, other in STAND_INS.items()}
+    instead = {f"dataset={other}": f"dataset={own}" for own, other in stand_ins.items()}
     return {override, instead.get(override, override)}
 
 

@@ -94,20 +94,6 @@ def test_a_broken_list_of_hashes_is_one_line(cli: Cli, tmp_path: Path) -> None:
     assert outcome.error.endswith("delete it")
 
 
-def test_the_table_stands_for_the_papers(cli: Cli) -> None:
-    outcome = cli("data", "table")
-    assert outcome.status == 0
-    table = rows(outcome, "Table (data)")
-    assert len(table) == 30
-    assert table[0] == {
-        "dataset": "cora",
-        "": "nodes",
-        "printed": "2680",
-        "measured": "no data",
-        "equal": "-",
-    }
-
-
 @pytest.mark.parametrize("arguments", [[], ["nope"], ["list", "--nope"]])
 def test_an_unknown_command_says_which_there_are(cli: Cli, arguments: list[str]) -> None:
     outcome = cli("data", *arguments)

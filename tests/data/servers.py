@@ -10,12 +10,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server says.
+    """An answer of the server.
 
     Args:
-        body: What it sends.
+        body: Bytes that it sends.
         status: Its status code.
-        missing: How many bytes it promises beyond those that it sends.
+        missing: Number of bytes that it announces and does not send.
         wait: Seconds until it answers.
     """
 

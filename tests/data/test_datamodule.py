@@ -59,7 +59,7 @@ def test_the_test_view_scores_the_targets(raw: Data, difficulty: str) -> None:
 
 
 @pytest.mark.parametrize("degree_leak", [False, True])
-def test_edges_at_test_nodes_reach_training_by_the_leak(raw: Data, degree_leak: bool) -> None:
+def test_edges_at_test_nodes_leak_by_degree(raw: Data, degree_leak: bool) -> None:
     changed = raw.clone()
     changed.edge_index = raw.edge_index[:, ~torch.isin(raw.edge_index, raw.index_test).any(0)]
     before, after = (served(graph, degree_leak=degree_leak) for graph in (raw, changed))
@@ -94,19 +94,11 @@ def test_setup_asks_the_source_once(raw: Data) -> None:
     assert len(calls) == 1
 
 
-def test_a_source_that_hands_out_one_graph_is_not_changed(raw: Data) -> None:
+def test_the_graph_of_a_source_stays_unchanged(raw: Data) -> None:
     before = raw.clone()
     first, second = (GraphDataModule(lambda: raw, name="small") for _ in range(2))
     assert torch.equal(first.graph.x, second.graph.x)
     assert torch.equal(raw.x, before.x)
-
-
-def test_facts_about_the_graph(raw: Data) -> None:
-    datamodule = served(raw)
-    assert datamodule.num_features == 6
-    assert datamodule.num_classes == 7
-    assert datamodule.name == "small"
-    assert datamodule.test_names == ["clean"]
 
 
 def test_attacked_graphs_are_served_after_the_clean_one(raw: Data) -> None:
@@ -160,7 +152,7 @@ def test_an_unknown_difficulty_is_refused(raw: Data) -> None:
         served(raw, difficulty="extreme")
 
 
-def test_the_split_hash_is_that_of_the_graphs_parts(raw: Data) -> None:
+def test_the_split_hash_is_of_the_parts(raw: Data) -> None:
     parts = {key: raw[key].numpy() for key in raw.to_dict() if key.startswith("index_")}
     assert served(raw).split_hash == split_hash(parts)
     assert served(raw, difficulty="full").split_hash == split_hash(parts)
@@ -170,7 +162,7 @@ def test_the_split_hash_is_that_of_the_graphs_parts(raw: Data) -> None:
 
 
 @pytest.mark.parametrize("difficulty", ["easy", "medium", "hard"])
-def test_a_split_without_that_test_set_says_what_to_choose(raw: Data, difficulty: str) -> None:
+def test_a_difficulty_that_the_split_lacks_is_refused(raw: Data, difficulty: str) -> None:
     plain = raw.clone()
     for name in ("easy", "medium", "hard"):
         del plain[f"index_test_{name}"]

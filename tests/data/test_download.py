@@ -103,6 +103,8 @@ def test_the_first_hash_is_kept_and_compared(tmp_path: Path) -> None:
     message = refusal(data)
     assert sha256(OTHER) in message
     assert f"sha256.json says {sha256(GOOD)}" in message
+    known = folder(tmp_path, sha256=sha256(GOOD))
+    assert f"its configuration says {sha256(GOOD)}" in refusal(known)
     assert data.status()[0].state == "damaged"
 
 
@@ -119,14 +121,6 @@ def test_a_download_of_another_hash_is_not_kept(
     assert names(data.folder) <= {"sha256.json"}
     server.url(NAME, Answer(GOOD))
     assert data.file(NAME).read_bytes() == GOOD
-
-
-def test_a_file_of_another_hash_than_the_known_one_is_refused(
-    tmp_path: Path, no_network: None
-) -> None:
-    put(tmp_path, OTHER)
-    message = refusal(folder(tmp_path, "http://x/", sha256=sha256(GOOD)))
-    assert f"its configuration says {sha256(GOOD)}" in message
 
 
 def encrypted() -> bytes:
@@ -150,7 +144,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("answer", "words"), BAD.values(), ids=BAD)
-def test_a_bad_mirror_is_named_and_the_next_tried(
+def test_a_bad_mirror_is_named_and_passed_over(
     tmp_path: Path, server: Server, answer: Answer, words: str
 ) -> None:
     message = refusal(folder(tmp_path / "data", server.url("bad", answer), path="Ring/raw"))
@@ -221,7 +215,7 @@ def raiser(number: int) -> Any:
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
 @pytest.mark.parametrize("what", ["mkdir", "FileLock", "retrieve"])
-def test_a_folder_that_cannot_be_written_is_told_in_one_line(
+def test_a_folder_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, number: int
 ) -> None:
     owner: Any = {"mkdir": Path, "FileLock": download, "retrieve": download.pooch}[what]
@@ -231,7 +225,7 @@ def test_a_folder_that_cannot_be_written_is_told_in_one_line(
     assert "fetch http://127.0.0.1/adj.npz" in message
 
 
-def test_a_read_only_folder_with_the_file_works_and_keeps_no_hash(
+def test_a_read_only_folder_works_without_hashes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_network: None
 ) -> None:
     path = put(tmp_path)
@@ -287,9 +281,7 @@ def test_the_status_says_everything_and_writes_nothing(tmp_path: Path, no_networ
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_files_other_than_npz_are_held_against_their_hash_alone(
-    tmp_path: Path, server: Server
-) -> None:
+def test_other_files_are_checked_by_hash_alone(tmp_path: Path, server: Server) -> None:
     files = {"ind.ring.tx": {"urls": [server.url("tx", Answer(b"\x80\x02K\x01."))]}}
     data = DatasetFolder(tmp_path, "ring", files)
     assert data.names == ["ind.ring.tx"]

@@ -186,7 +186,7 @@ def test_arrays_of_objects_are_refused_and_not_run(tmp_path: Path, read: Read, k
 
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("wrap", [lambda b: b, lambda b: {"x": torch.eye(2), "y": [b]}])
-def test_objects_in_a_torch_file_are_refused_and_not_run(
+def test_objects_in_a_torch_file_never_run(
     tmp_path: Path, wrap: Callable[[Bomb], object], zipped: bool
 ) -> None:
     path, mark = tmp_path / "a.pt", tmp_path / "mark"

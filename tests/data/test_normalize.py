@@ -69,7 +69,7 @@ def test_pieces_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch, at_a_
     torch.testing.assert_close(arctan_normalize(x), y)
 
 
-def test_the_scale_is_mean_and_deviation_of_the_whole_matrix() -> None:
+def test_the_scale_is_mean_and_deviation() -> None:
     x = torch.randn(40, 7, generator=torch.Generator().manual_seed(4)) * 5 + 100
     exact = x.double().numpy()
     scale = feature_scale(x)
@@ -132,7 +132,7 @@ def test_the_refused_value_is_found_in_every_piece(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_largest_value_below_1_has_a_raw_value(dtype: torch.dtype) -> None:
+def test_the_largest_value_has_a_raw_value(dtype: torch.dtype) -> None:
     largest = torch.nextafter(torch.ones(1, 1, dtype=dtype), torch.zeros(1, 1, dtype=dtype))
     raw = FeatureScale(0.0, 1.0).denormalize(torch.cat([largest, -largest]))
     assert raw.isfinite().all()
@@ -142,12 +142,7 @@ def test_the_largest_value_below_1_has_a_raw_value(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize(
     ("mean", "std", "key"),
-    [
-        (0.0, 0.0, "std"),
-        (0.0, -1.0, "std"),
-        (0.0, float("inf"), "std"),
-        (float("nan"), 1.0, "mean"),
-    ],
+    [(0.0, 0.0, "std"), (0.0, float("inf"), "std"), (float("nan"), 1.0, "mean")],
 )
 def test_a_scale_that_is_none_is_refused(mean: float, std: float, key: str) -> None:
     with pytest.raises(ConfigError, match=rf"feature_scale\.{key}="):

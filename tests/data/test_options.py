@@ -79,9 +79,7 @@ def test_pubmed_on_small_files(compose: Compose, cli: Cli, tmp_path: Path) -> No
     assert (folder / "sha256.json").is_file()
 
 
-def test_what_no_graph_can_be_made_of_is_not_taken_for_good(
-    compose: Compose, tmp_path: Path
-) -> None:
+def test_hashes_of_damaged_files_are_not_kept(compose: Compose, tmp_path: Path) -> None:
     folder = write_planetoid(tmp_path / "planetoid" / "PubMed" / "raw", "pubmed")
     whole = (folder / "ind.pubmed.allx").read_bytes()
     (folder / "ind.pubmed.allx").write_bytes(whole[: len(whole) // 2])
@@ -109,7 +107,7 @@ def test_an_absent_dataset_says_what_to_fetch(
 
 
 @pytest.mark.parametrize("dataset", FOLDERS)
-def test_every_file_has_a_mirror_and_one_can_be_added(
+def test_every_file_has_mirrors_and_takes_more(
     compose: Compose, tmp_path: Path, dataset: str
 ) -> None:
     cfg = compose(f"dataset={dataset}", f"paths.data_dir={tmp_path}")
@@ -141,9 +139,7 @@ def test_every_dataset_at_hand_trains(cli: Cli, dataset: str) -> None:
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("dataset", REAL)
-def test_real_data_are_what_the_paper_prints_or_told_to_be_missing(
-    compose: Compose, dataset: str
-) -> None:
+def test_real_data_are_the_published_ones(compose: Compose, dataset: str) -> None:
     cfg = compose(f"dataset={dataset}", "download=false")
     datamodule = instantiate(cfg.data)
     if not present(dataset):

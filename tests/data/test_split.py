@@ -44,7 +44,7 @@ def test_lowest_and_highest_degrees_are_never_tested() -> None:
     assert drawn == set(range(10, 190))
 
 
-def test_ties_are_cut_in_the_order_of_the_nodes() -> None:
+def test_ties_are_cut_in_node_order() -> None:
     n = 1000
     degree = np.random.default_rng(0).integers(0, 4, n)
     rank = np.lexsort((np.arange(n), degree)).argsort()
@@ -73,9 +73,7 @@ FIXED = np.array([5, 1, 1, 2, 8, 3, 3, 3, 1, 0, 2, 2, 9, 4, 4, 1, 1, 6, 2, 7, 2,
 
 @pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64])
 @pytest.mark.parametrize(("seed", "expected"), [(0, "8885b61be2810fe4"), (1, "56563d3e8e607247")])
-def test_the_split_and_its_hash_are_the_same_on_every_platform(
-    dtype: type, seed: int, expected: str
-) -> None:
+def test_the_split_is_the_same_on_every_platform(dtype: type, seed: int, expected: str) -> None:
     assert split_hash(degree_split(FIXED.astype(dtype), seed)) == expected
 
 

@@ -26,7 +26,7 @@ def test_the_range_is_that_of_the_normalised_features() -> None:
     assert (found.features, found.classes) == (3, 4)
 
 
-def test_homophily_is_the_share_of_edges_inside_a_class() -> None:
+def test_homophily_is_the_share_inside_a_class() -> None:
     labels = np.arange(NUM_NODES) % 4
     labels[1] = 0  # so that edge 0-1 is inside a class
     inside = sum(labels[u] == labels[v] for u, v in EDGES)
@@ -36,7 +36,7 @@ def test_homophily_is_the_share_of_edges_inside_a_class() -> None:
 
 
 @pytest.mark.parametrize(("difficulty", "share"), [("easy", 1 / 3), ("full", 4 / 9)])
-def test_the_largest_class_is_that_of_the_target_nodes(difficulty: str, share: float) -> None:
+def test_the_largest_class_is_of_the_targets(difficulty: str, share: float) -> None:
     labels = np.arange(NUM_NODES) % 4
     labels[14] = 3  # of nodes 11 to 19, now four are of class 3
     assert (labels[splits()["test"]] == 3).sum() == 4

@@ -98,7 +98,7 @@ def test_a_graph_without_edges_is_a_graph() -> None:
         pytest.param(symmetric(EDGES) * 0.5, "weights other than 1", id="weights"),
     ],
 )
-def test_what_can_be_mended_is_mended_with_a_warning(
+def test_minor_faults_are_mended_with_a_warning(
     adjacency: sp.csr_array, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = build_graph(**raw_graph(), where=WHERE)

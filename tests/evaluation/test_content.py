@@ -1,6 +1,4 @@
 import importlib
-import json
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +8,6 @@ import pytest
 
 from robust_diffusion.evaluation import content
 from robust_diffusion.evaluation.content import by_content, user_code, user_files
-from tests.conftest import TINY_DATA, TINY_TRAINING
 
 FLOW = """
 from robust_diffusion.flows import Heat
@@ -69,6 +66,8 @@ def test_an_installed_package_counts_alone(
     texts = {"installed/__init__.py": "import beside", "beside.py": ""}
     write({f"site-packages/{name}": text for name, text in texts.items()})
     assert list(user_code({"a": {"_target_": "installed.MyFlow"}})) == ["installed"]
+    write({"mine.py": "import installed"})
+    assert list(user_code({"a": {"_target_": "mine.MyFlow"}})) == ["mine"]
 
 
 @pytest.mark.parametrize("changed", ["own/__init__.py", "own/mine.py", "own/base.py"])
@@ -134,31 +133,21 @@ def test_names_that_look_like_files_stay(config: dict[str, Any]) -> None:
     assert user_files(config) == {}
 
 
-def run(folder: Path, *overrides: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "robust_diffusion.run", "attack=none", "logger=none"]
-    done = subprocess.run(
-        [*command, *TINY_DATA, *TINY_TRAINING, *overrides],
-        cwd=folder,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = (folder / "outputs" / "records.jsonl").read_text().splitlines()
-    return json.loads(lines[-1])  # type: ignore[no-any-return]
-
-
 def test_an_edited_flow_is_run_again(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Write, cli: Callable[..., Any], tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the record nor the weights of the old code are served."""
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    write(PACKAGE)
-    flow = ["flow=heat", "flow._target_=own.mine.MyFlow"]
-    first, again = run(tmp_path, *flow), run(tmp_path, *flow)
+
+    def run(rate: float) -> dict[str, Any]:
+        for name in [name for name in sys.modules if name.split(".")[0] == "own"]:
+            monkeypatch.delitem(sys.modules, name)
+        write(PACKAGE | {"own/base.py": f"RATE = {rate}"})
+        flow = ("flow=heat", "flow._target_=own.mine.MyFlow")
+        found: dict[str, Any] = cli(*flow, "logger=none", *tiny_clean).records[-1]
+        return found
+
+    first, again, edited = run(1.0), run(1.0), run(-30.0)
     assert (again["cell"], again.get("reference")) == (first["cell"], True)
-    write({"own/base.py": "RATE = -3.0"})
-    edited = run(tmp_path, *flow)
     assert edited["cell"] != first["cell"]
     assert edited["reused"] == []
     changed = set(edited["user_code"].items()) - set(first["user_code"].items())

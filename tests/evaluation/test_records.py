@@ -23,8 +23,25 @@ def test_what_was_appended_is_read_in_order(tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) == 3
 
 
-def test_no_file_means_no_records(tmp_path: Path) -> None:
-    assert read_records(tmp_path / "records.jsonl") == []
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_only_whole_records_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str
+) -> None:
+    path = tmp_path / f"records.jsonl{suffix}"
+    assert read_records(path) == []
+    content = b'[1]\n\n"text"\n{"seed": 0}\n{"se'
+    path.write_bytes(gzip.compress(content) if suffix else content)
+    with caplog.at_level(logging.WARNING):
+        assert read_records(path) == [{"seed": 0}]
+    assert "line 5" in caplog.text
+
+
+@pytest.mark.parametrize("begun", ['{"se', '{"seed": 1}'])
+def test_an_append_closes_off_an_unfinished_line(tmp_path: Path, begun: str) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(begun)
+    append_record(path, {"seed": 2})
+    assert path.read_text().splitlines() == [begun, '{"seed": 2}']
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -37,45 +54,6 @@ def test_a_number_that_json_lacks_is_refused_and_nothing_written(
     with pytest.raises(ValueError, match="JSON"):
         append_record(path, {"seed": 1, "accuracy": {"clean": value}})
     assert path.read_bytes() == before
-
-
-def test_a_line_cut_short_is_passed_over_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "records.jsonl"
-    append_record(path, {"seed": 0})
-    append_record(path, {"seed": 1})
-    path.write_bytes(path.read_bytes()[:-5])
-    with caplog.at_level(logging.WARNING):
-        assert read_records(path) == [{"seed": 0}]
-    assert "records.jsonl, line 2" in caplog.text
-
-
-def test_the_next_append_closes_off_a_line_cut_short(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    path.write_text('{"seed": 0}\n{"se')
-    append_record(path, {"seed": 2})
-    assert path.read_text().splitlines()[1:] == ['{"se', '{"seed": 2}']
-    assert read_records(path) == [{"seed": 0}, {"seed": 2}]
-
-
-def test_a_last_line_without_its_newline_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    path.write_text('{"seed": 0}')
-    append_record(path, {"seed": 1})
-    assert read_records(path) == [{"seed": 0}, {"seed": 1}]
-
-
-def test_a_line_that_is_no_object_is_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    path.write_text('[1]\n\n"text"\n{"seed": 0}\n')
-    assert read_records(path) == [{"seed": 0}]
-
-
-def test_compressed_records_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"seed": 0}\n{"seed": 1}\n'))
-    assert read_records(path) == [{"seed": 0}, {"seed": 1}]
 
 
 @pytest.mark.parametrize(

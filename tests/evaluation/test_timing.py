@@ -151,23 +151,15 @@ def test_a_device_without_a_timer_is_refused() -> None:
         measure(lambda: torch.zeros(()), torch.device("mps"), repeats=2, warm_up=1)
 
 
-def test_a_model_without_a_step_is_refused(timed: Make) -> None:
-    with pytest.raises(ConfigError, match=r"model=Linear: has no `hidden_step` to time"):
-        timed(model=lambda in_channels, out_channels: nn.Linear(in_channels, out_channels))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"repeats": 1}, r"timing\.repeats=1: must be a whole number of at least 2"),
-        ({"warm_up": 0}, r"timing\.warm_up=0: must be a whole number of at least 1"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(options: dict[str, int], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+@pytest.mark.parametrize("options", [{"repeats": 1}, {"warm_up": 0}])
+def test_numbers_out_of_range_are_refused(options: dict[str, int]) -> None:
+    ((key, value),) = options.items()
+    with pytest.raises(ConfigError, match=rf"timing\.{key}={value}"):
         StepTiming(**options)
 
 
-def test_a_seed_out_of_range_is_refused(timed: Make) -> None:
+def test_a_model_without_a_step_is_refused(timed: Make) -> None:
     with pytest.raises(ConfigError, match="seed=-1"):
         timed(seed=-1)
+    with pytest.raises(ConfigError, match=r"model=Linear: has no `hidden_step` to time"):
+        timed(model=lambda in_channels, out_channels: nn.Linear(in_channels, out_channels))

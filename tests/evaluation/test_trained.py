@@ -61,28 +61,27 @@ def test_what_reads_edge_values_is_trained_on_them_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    ("parts", "shape"),
-    [({"seed": 1}, {"model": "gcn"}), ({}, {"model": "gcn", "fit": {"max_epochs": 4}})],
+    ("data", "seed", "shape"),
+    [
+        ({"degree_leak": True}, 0, {"model": "gcn"}),
+        ({}, 1, {"model": "gcn"}),
+        ({}, 0, {"model": "gcn", "fit": {"max_epochs": 4}}),
+    ],
 )
-def test_another_seed_or_configuration_is_another_model(
-    make_training: Make, make_fit: Make, parts: dict[str, Any], shape: dict[str, Any]
+def test_another_graph_seed_or_key_is_another_model(
+    make_training: Make,
+    make_fit: Make,
+    make_datamodule: Make,
+    data: dict[str, Any],
+    seed: int,
+    shape: dict[str, Any],
 ) -> None:
     fit = make_fit()
     one = make_training()("victim", gcn, fit, {"model": "gcn"}, description="gcn")
-    other = make_training(**parts)("victim", gcn, fit, shape, description="gcn")
+    training = make_training(datamodule=make_datamodule(**data), seed=seed)
+    other = training("victim", gcn, fit, shape, description="gcn")
     assert one.path != other.path
     assert not other.reused
-
-
-def test_other_data_are_another_model(
-    make_training: Make, make_fit: Make, make_datamodule: Make
-) -> None:
-    fit = make_fit()
-    one = make_training()("victim", gcn, fit, {"model": "gcn"}, description="gcn")
-    leaky = make_datamodule(degree_leak=True)
-    other = make_training(datamodule=leaky)("victim", gcn, fit, {"model": "gcn"}, description="gcn")
-    assert not other.reused
-    assert other.path != one.path
 
 
 def test_what_was_trained_before_makes_no_difference(make_training: Make, make_fit: Make) -> None:

@@ -1,20 +1,34 @@
 """What holds for every flow."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
-from torch import Tensor
+from scipy.stats import spearmanr
+from torch import Tensor, nn
 from torch.autograd import gradcheck
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import Beltrami, Flow, Heat, HeatPlus, MeanCurvature, PLaplacian
-from robust_diffusion.operators import Graph
+from robust_diffusion.flows import (
+    Beltrami,
+    Flow,
+    Heat,
+    HeatPlus,
+    MeanCurvature,
+    PLaplacian,
+    UniformModulation,
+)
+from robust_diffusion.operators import Graph, segment_sum
 from robust_diffusion.solver import Solver
+from tests import oracles
 from tests.graphs import (
     ALL_FLOWS,
     ATTENTION_FLOWS,
     CHANNELS,
     MODULATED_FLOWS,
     NODES,
+    SourceFlow,
     build_flow,
     random_edges,
     random_graph,
@@ -99,8 +113,8 @@ def test_gradcheck_in_state_and_edge_weights(any_flow: Flow) -> None:
     assert gradcheck(lambda x, w: any_flow(TIME, x, with_weight(graph, w)), (z, weight))
 
 
-def test_edge_weights_are_not_negative_and_sum_to_at_most_one(flow: Flow) -> None:
-    z, graph = random_signal(), random_graph()
+def test_edge_weights_are_positive_and_sum_to_at_most_one(flow: Flow) -> None:
+    z, graph = random_signal(), random_graph(weighted=False)
     weights = flow.edge_weights(z, graph)
     totals = torch.zeros(NODES, dtype=torch.float64).index_add(0, graph.dst, weights)
     assert (weights > 0).all()
@@ -252,7 +266,115 @@ def test_bad_option_names_its_key(cls: type[Flow], key: str, value: object) -> N
         cls(CHANNELS, **{key: value})
 
 
-def test_a_mixin_that_changes_the_scores_makes_the_flow_forget_the_exponents() -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("spectral_norm", [False, True])
+@pytest.mark.parametrize("attention", ["trained", "resampled"])
+@pytest.mark.parametrize("norm", ["edges", "residual"])
+@pytest.mark.parametrize(
+    ("cls", "oracle"),
+    [
+        (Beltrami, oracles.beltrami),
+        (MeanCurvature, oracles.mean_curvature),
+        (UniformModulation, oracles.uniform_modulation),
+    ],
+)
+def test_derivative_equals_the_dense_one_with_all_terms(
+    cls: type[Flow],
+    oracle: Callable[..., Tensor],
+    norm: str,
+    attention: str,
+    spectral_norm: bool,
+    weighted: bool,
+) -> None:
+    bounds = {"gradient_norm": norm, "gradient_floor": 0.05} if cls in MODULATED_FLOWS else {}
+    flow = build_flow(cls, spectral_norm=spectral_norm, attention=attention, **bounds)
+    z, graph = random_signal(), random_graph(weighted=weighted)
+    if attention == "trained":
+        key, query, bias = flow.attention.key.weight, flow.attention.query.weight, 0.0
+    else:
+        key = query = flow.attention.weight
+        bias = flow.attention.bias
+    dense = oracles.adjacency(graph.edge_index, graph.weight, NODES)
+    attended = oracles.attention(z, dense, key, query, 2, bias)
+    norms = oracles.gradient_norm(z, attended, norm, 0.05)
+    torch.testing.assert_close(flow(TIME, z, graph), oracle(z, dense, attended, norms))
+
+
+@pytest.mark.parametrize("cls", [Beltrami, MeanCurvature])
+def test_gradients_stay_finite_in_single_precision_at_a_tiny_floor(cls: type[Flow]) -> None:
+    graph = random_graph(weighted=False)
+    flow = build_flow(cls, gradient_floor=1e-6).float()
+    z = (torch.ones(NODES, CHANNELS) + 1e-7 * random_signal().float()).requires_grad_()
+    out = flow(TIME, z, with_weight(graph, graph.weight.float()))
+    out.square().sum().backward()
+    assert out.isfinite().all()
+    assert z.grad is not None
+    assert z.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        *[(cls, {}) for cls in ALL_FLOWS],
+        (PLaplacian, {"modulation": "power"}),
+        (Heat, {"weights": "frozen_attention"}),
+        (SourceFlow, {}),
+    ],
+)
+def test_gradients_of_absent_edges_rank_true_gains(cls: type[Flow], options: Any) -> None:
+    nodes, candidates, generator = 80, 60, torch.Generator().manual_seed(0)
+    there = torch.rand(nodes, nodes, generator=generator) < 0.3
+    loops = torch.eye(nodes, dtype=torch.bool)
+    present, absent = (there & ~loops).nonzero().T, (~there & ~loops).nonzero().T
+    absent = absent[:, torch.randperm(absent.size(1), generator=generator)[:candidates]]
+    edge_index = torch.cat([present, absent], 1)
+    weight = torch.cat([torch.ones(present.size(1)), torch.zeros(candidates)]).double()
+    labels = torch.randint(CHANNELS, (nodes,), generator=generator)
+    z = nn.functional.one_hot(labels, CHANNELS) + 0.3 * random_signal(nodes=nodes)
+    flow, solver = build_flow(cls, t_end=0.5, **options), Solver("rk4", num_steps=2)
+
+    def loss(weight: Tensor) -> Tensor:
+        graph = Graph.from_edge_index(edge_index, weight, num_nodes=nodes)
+        return nn.functional.cross_entropy(solver.solve(flow, z, graph), labels)
+
+    leaf = weight.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(leaf), leaf)
+    for size in (1e-3, 1.0):
+        added = weight + size * torch.eye(weight.numel(), dtype=weight.dtype)[-candidates:]
+        with torch.no_grad(), without_type_checks():
+            gains = [loss(each).item() for each in added]
+        assert spearmanr(gradient[-candidates:], gains).statistic > 0.99
+
+
+@pytest.mark.parametrize("cls", [Beltrami, MeanCurvature, PLaplacian])
+def test_curvature_is_the_distance_of_b_from_uniform(cls: type[Flow]) -> None:
+    z, graph = random_signal(), random_graph()
+    flow = build_flow(cls)
+    modulation = flow.edge_modulation(z, flow.attention(z, graph), graph)
+    share = segment_sum(modulation * graph.weight.clamp_max(1), graph)
+    torch.testing.assert_close(share, torch.ones_like(share))
+    degree = segment_sum(graph.weight, graph)[graph.dst]
+    assert torch.equal(flow.curvature(z, graph), (modulation * degree - 1).abs())
+    assert flow.curvature(z, with_weight(graph, torch.ones_like(degree))).max() > 1e-3
+
+
+def test_uniform_modulation_has_no_curvature() -> None:
+    flow = build_flow(UniformModulation)
+    assert flow.curvature(random_signal(), random_graph(weighted=False)).max() < 1e-12
+
+
+@pytest.mark.parametrize("cls", [Heat, Beltrami])
+def test_a_tensor_kept_on_the_flow_is_refused(cls: type[Flow]) -> None:
+    flow = build_flow(cls)
+    with pytest.raises(ConfigError, match=rf"{cls.__name__}\.initial: .*carrying\(initial="):
+        flow.initial = random_signal()
+    flow.register_buffer("constant", torch.ones(2))
+    flow.constant = torch.zeros(2)
+    flow.speed = nn.Parameter(torch.ones(()))
+    assert {"constant", "speed"} <= flow.state_dict().keys()
+
+
+def test_a_mixin_of_other_scores_forgets_the_exponents() -> None:
     class Halved:
         def modulation_scores(self, inverse_norm: Tensor, graph: Graph) -> Tensor:
             return 0.5 * super().modulation_scores(inverse_norm, graph)  # type: ignore[misc]

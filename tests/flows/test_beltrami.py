@@ -1,55 +1,7 @@
-import pytest
 import torch
 
 from robust_diffusion.flows import Beltrami
-from robust_diffusion.operators import Graph
-from tests import oracles
-from tests.graphs import NODES, build_flow, random_edges, random_graph, random_signal
-
-TIME = torch.tensor(0.0)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("spectral_norm", [False, True])
-@pytest.mark.parametrize("attention", ["trained", "resampled"])
-@pytest.mark.parametrize("norm", ["edges", "residual"])
-def test_derivative_equals_the_dense_one_with_all_terms(
-    weighted: bool, spectral_norm: bool, attention: str, norm: str
-) -> None:
-    edge_index, weight = random_edges()
-    if not weighted:
-        weight = torch.ones_like(weight)
-    flow = build_flow(
-        Beltrami,
-        spectral_norm=spectral_norm,
-        attention=attention,
-        gradient_norm=norm,
-        gradient_floor=0.05,
-    )
-    z = random_signal()
-    if attention == "trained":
-        key, query, bias = flow.attention.key.weight, flow.attention.query.weight, 0.0
-    else:
-        key = query = flow.attention.weight
-        bias = flow.attention.bias
-    dense = oracles.adjacency(edge_index, weight, NODES, self_loops=True)
-    attended = oracles.attention(z, dense, key, query, 2, bias)
-    norms = oracles.gradient_norm(z, attended, norm, 0.05)
-    expected = oracles.beltrami(z, dense, attended, norms)
-    graph = Graph.from_edge_index(edge_index, weight, num_nodes=NODES)
-    torch.testing.assert_close(flow(TIME, z, graph), expected)
-
-
-def test_gradients_stay_finite_in_single_precision_at_a_tiny_floor() -> None:
-    graph = random_graph(weighted=False)
-    graph = Graph(graph.src, graph.dst, graph.weight.float(), NODES)
-    flow = build_flow(Beltrami, gradient_floor=1e-6).float()
-    z = (torch.ones(NODES, 5) + 1e-7 * random_signal().float()).requires_grad_()
-    out = flow(TIME, z, graph)
-    out.square().sum().backward()
-    assert out.isfinite().all()
-    assert z.grad is not None
-    assert z.grad.isfinite().all()
+from tests.graphs import build_flow, random_graph
 
 
 def test_two_smooth_ends_weigh_more() -> None:

@@ -30,7 +30,7 @@ def test_without_propagation_it_is_the_mlp(options: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("teleport", [0.01, 0.3])
 @pytest.mark.parametrize("steps", [0, 1, 3])
-def test_grbs_variant_walks_lazily_from_what_the_logits_leave(steps: int, teleport: float) -> None:
+def test_grbs_variant_is_a_lazy_walk(steps: int, teleport: float) -> None:
     edge_index, weight = random_edges()
     model = build_model(APPNP, num_iterations=steps, teleport=teleport, variant="grb")
     local = dense_stack(model, random_signal(), lambda w, x: x @ w.weight.T + w.bias)
@@ -75,7 +75,7 @@ def test_grbs_variant_drops_logits_in_training() -> None:
     assert (kept == 0).double().mean() > 0.8
 
 
-def test_edges_are_dropped_anew_in_each_step_of_training_only(seen: list[Tensor]) -> None:
+def test_each_training_step_drops_other_edges(seen: list[Tensor]) -> None:
     given = (random_signal(), edges()[0])
     model = build_model(APPNP, edge_dropout=0.5)
     model(*given)

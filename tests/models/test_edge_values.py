@@ -47,7 +47,7 @@ def on_values(model: nn.Module, *views: Data) -> OnEdgeValues:
     return OnEdgeValues(model, EdgeNumbers(graph(), views)).eval()
 
 
-def test_values_are_those_of_a_matrix_of_edge_numbers() -> None:
+def test_values_are_those_of_the_dense_matrix() -> None:
     edges = graph().edge_index
     values = EdgeNumbers(graph())(edges, NODES)
     assert values.tolist() == matrix(edges)[edges[1], edges[0]].tolist()
@@ -69,7 +69,7 @@ def test_an_added_edge_has_the_value_1() -> None:
 
 
 @pytest.mark.parametrize("degree_leak", [False, True])
-def test_a_view_has_the_values_of_the_whole_graph(degree_leak: bool) -> None:
+def test_a_view_has_the_whole_graphs_values(degree_leak: bool) -> None:
     dense = matrix(graph().edge_index)
     view = induced_view(graph(), PART, PART, degree_leak=degree_leak)
     src, dst = PART[view.edge_index]

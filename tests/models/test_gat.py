@@ -7,7 +7,7 @@ from torch_geometric.nn import GATConv
 from robust_diffusion.models import GAT
 from tests import oracles
 from tests.graphs import random_signal
-from tests.models.small import CLASSES, HIDDEN, build_model, dense_of, dense_stack, edges
+from tests.models.small import build_model, dense_of, dense_stack, edges
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -42,10 +42,3 @@ def test_unweighted_equals_pyg() -> None:
 
     expected = dense_stack(model, random_signal(), pyg, F.leaky_relu)
     torch.testing.assert_close(model(random_signal(), edge_index), expected)
-
-
-def test_hidden_heads_stand_side_by_side_and_the_last_layer_has_one() -> None:
-    model = build_model(GAT, heads=3)
-    assert [conv.heads for conv in model.layers] == [3, 3, 1]
-    assert [conv.out_channels for conv in model.layers] == [HIDDEN, HIDDEN, CLASSES]
-    assert [conv.in_channels for conv in model.layers][1:] == [3 * HIDDEN, 3 * HIDDEN]

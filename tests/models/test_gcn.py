@@ -22,7 +22,7 @@ def test_equals_pyg_with_its_own_normalization(layer_norm: bool, weighted: bool)
     torch.testing.assert_close(model(random_signal(), edge_index, weight), expected)
 
 
-def test_foreign_degrees_are_the_whole_graph_normalized_then_cut() -> None:
+def test_given_degrees_normalize_before_the_cut() -> None:
     edge_index, weight = random_edges(symmetric=True)
     whole = oracles.normalized_adjacency(edge_index, weight, NODES)
     degree = oracles.adjacency(edge_index, weight, NODES, self_loops=True).sum(1)

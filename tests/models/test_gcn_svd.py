@@ -38,7 +38,7 @@ def below_zero() -> tuple[Tensor, Tensor]:
     return torch.tensor([[2, 3, 0, 3, 1], [0, 1, 2, 2, 3]]), weight
 
 
-def test_rows_of_a_sum_below_zero_are_left_out() -> None:
+def test_rows_with_negative_sums_are_left_out() -> None:
     edge_index, weight = below_zero()
     dense = dense_of(edge_index, weight)
     assert (oracles.truncated(dense, 2).sum(1) + 1).min() < -1
@@ -50,7 +50,7 @@ def test_rows_of_a_sum_below_zero_are_left_out() -> None:
         assert gradient.isfinite().all()
 
 
-def test_in_grbs_code_one_such_row_leaves_no_logit_a_number() -> None:
+def test_in_grbs_variant_negative_sums_give_nan() -> None:
     edge_index, weight = below_zero()
     model = build_model(GCNSVD, rank=2, negative_degree="grb")
     assert model(random_signal(), edge_index, weight).isnan().all()

@@ -1,4 +1,4 @@
-"""What the graph PDE has beyond the contract of all models."""
+"""Properties of the graph PDE beyond the contract of all models."""
 
 from functools import partial
 
@@ -111,23 +111,13 @@ def test_dropout_and_relu_act_between_the_layers(edge_index: Tensor) -> None:
     torch.testing.assert_close(trained[trained > 0], 2 * evaluated[trained > 0])
 
 
-@pytest.mark.parametrize("cls", ALL_FLOWS)
-def test_rewiring_acts_in_training_only(cls: type[Flow], edge_index: Tensor) -> None:
-    plain = build(cls, dropout=0.0)
-    rewired = build(cls, dropout=0.0, rewiring=Rewiring(keep_ratio=0.5))
-    x = random_signal()
-    assert torch.equal(plain(x, edge_index), rewired(x, edge_index))
-    first, second = (rewired.train()(x, edge_index) for _ in range(2))
-    assert not torch.allclose(first, second)
-    assert not torch.allclose(first, plain.train()(x, edge_index))
-
-
 def test_rewiring_draws_a_new_graph_in_each_layer(edge_index: Tensor) -> None:
     model = build(Heat, dropout=0.0, rewiring=Rewiring(keep_ratio=0.5)).train()
     graphs: list[list[list[int]]] = []
     for layer in model.layers:
         layer.flow.register_forward_pre_hook(
-            lambda _, inputs: graphs.append(inputs[2].edge_index.tolist())
+            lambda _, given, named: graphs.append((*given, *named.values())[2].edge_index.tolist()),
+            with_kwargs=True,
         )
     model(random_signal(), edge_index)
     assert len(graphs) == 3 * 4  # layers x evaluations of one RK4 step
@@ -147,9 +137,8 @@ def test_the_adjoint_gives_the_gradient_by_edge_weights(cls: type[Flow]) -> None
     (logits, gradient), (by_adjoint, adjoint) = found
     assert (gradient != 0).all()
     torch.testing.assert_close(by_adjoint, logits)
-    torch.testing.assert_close(
-        adjoint, gradient, rtol=1e-3, atol=1e-3 * gradient.abs().max().item()
-    )
+    scale = gradient.abs().max()
+    torch.testing.assert_close(adjoint / scale, gradient / scale, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -203,12 +192,14 @@ def test_every_hyper_parameter_of_training_changes_the_logits(
     assert (logits[0] - logits[1]).abs().max() > 1e-6
 
 
-def test_heat_freezes_the_attention_of_each_layers_initial_state(edge_index: Tensor) -> None:
+def test_heat_freezes_each_layers_initial_attention(edge_index: Tensor) -> None:
     model = build(Heat, flow={"weights": "frozen_attention"}, num_layers=2)
     x = random_signal()
     seen: list[tuple[Tensor, ...]] = []
     for layer in model.layers:
-        layer.flow.register_forward_pre_hook(lambda _, inputs: seen.append(inputs))
+        layer.flow.register_forward_pre_hook(
+            lambda _, given, named: seen.append((*given, *named.values())), with_kwargs=True
+        )
     logits = model(x, edge_index)
     assert len(seen) == 2 * 4
     for i, layer in enumerate(model.layers):
@@ -221,21 +212,8 @@ def test_heat_freezes_the_attention_of_each_layers_initial_state(edge_index: Ten
 
 
 @pytest.mark.parametrize("cls", ALL_FLOWS)
-def test_every_layer_is_evaluated_as_often_as_the_solver_says(
-    cls: type[Flow], edge_index: Tensor
-) -> None:
+def test_evaluations_are_those_of_the_solver(cls: type[Flow], edge_index: Tensor) -> None:
     model = build(cls, solver={"num_steps": 2})
     with count_evaluations(model) as count:
         model(random_signal(), edge_index)
     assert count.total == 3 * 8
-
-
-@pytest.mark.parametrize("cls", ALL_FLOWS)
-@pytest.mark.parametrize("nodes", [1, NODES])
-def test_graph_without_edges_trains(cls: type[Flow], nodes: int) -> None:
-    model = build(cls, rewiring=Rewiring()).train()
-    out = model(random_signal()[:nodes], torch.zeros(2, 0, dtype=torch.long))
-    out.sum().backward()
-    assert out.isfinite().all()
-    for parameter in model.parameters():
-        assert parameter.grad is None or parameter.grad.isfinite().all()

@@ -28,7 +28,7 @@ def test_equals_the_dense_one(weighted: bool, variant: str) -> None:
 
 
 @pytest.mark.parametrize("project_root", [False, True])
-def test_a_wide_projection_is_pooled_as_a_whole_one_is(
+def test_pooling_in_parts_changes_nothing(
     project_root: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""What is timed is what a forward pass does in its second layer."""
+"""The timed step is that of a forward pass in its second layer."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ STACKS: dict[str, dict[str, Any]] = {
 
 
 def second_layer(model: nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
-    """What a forward pass hands from the second layer to the norm of the third."""
+    """Input of the third layer's norm in a forward pass."""
     seen = []
     handle = model.norms[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     model(x, edge_index)
@@ -40,7 +40,7 @@ def second_layer(model: nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_a_stacks_step_is_its_second_layer_without_the_norm_before(name: str) -> None:
+def test_a_stacks_step_is_its_second_layer(name: str) -> None:
     model, (edge_index, _) = build_model(getattr(models, name), **STACKS[name]), edges()
     assert isinstance(model, HasHiddenStep)
     step = model.hidden_step(random_signal(), edge_index)
@@ -51,7 +51,7 @@ def test_a_stacks_step_is_its_second_layer_without_the_norm_before(name: str) ->
 
 
 @pytest.mark.parametrize("name", ["GraphPDE", "BeltramiGuard"])
-def test_a_pdes_step_is_the_diffusion_of_its_second_layer(name: str) -> None:
+def test_a_pdes_step_is_its_second_diffusion(name: str) -> None:
     model, (edge_index, _) = build_model(getattr(models, name), **PDE), edges()
     seen: list[Tensor] = []
     layer = model.layers[1]
@@ -66,7 +66,7 @@ def test_a_pdes_step_is_the_diffusion_of_its_second_layer(name: str) -> None:
     assert (step.kind, step.width) == ("diffusion", HIDDEN)
 
 
-def test_the_step_of_appnp_is_one_of_its_propagation() -> None:
+def test_the_step_of_appnp_is_one_propagation() -> None:
     model, (edge_index, _) = build_model(models.APPNP, teleport=0.2), edges()
     hidden = torch.relu(model.layers[0](model.norms[0](random_signal())))
     graph = Graph.from_edge_index(edge_index, num_nodes=NODES, dtype=torch.float64)
@@ -77,7 +77,7 @@ def test_the_step_of_appnp_is_one_of_its_propagation() -> None:
     assert (step.kind, step.width) == ("aggregation", HIDDEN)
 
 
-def test_the_step_of_robust_gcn_is_its_second_convolution() -> None:
+def test_the_step_of_robust_gcn_is_a_convolution() -> None:
     model, (edge_index, _) = build_model(models.RobustGCN), edges()
     seen: list[Tensor] = []
     model.mean[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -111,7 +111,7 @@ def test_factors_are_at_hand_before_the_step(monkeypatch: pytest.MonkeyPatch) ->
         ("GraphPDE", {"flow": Heat, "solver": Solver("euler", num_steps=1)}),
     ],
 )
-def test_a_second_layer_that_is_the_last_is_refused(name: str, options: dict[str, Any]) -> None:
+def test_two_layers_are_too_few(name: str, options: dict[str, Any]) -> None:
     model = build_model(getattr(models, name), num_layers=2, **options)
     with pytest.raises(ConfigError, match=r"model\.num_layers=2: .*; use at least 3"):
         model.hidden_step(random_signal(), edges()[0])

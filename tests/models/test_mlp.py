@@ -13,7 +13,7 @@ def test_equals_the_formula(num_layers: int) -> None:
     torch.testing.assert_close(model(random_signal(), edges()[0]), expected)
 
 
-def test_no_edge_and_no_other_node_changes_a_logit() -> None:
+def test_edges_and_other_nodes_change_no_logit() -> None:
     model, x = build_model(MLP), random_signal()
     logits = model(x, torch.zeros(2, 0, dtype=torch.long))
     for weighted in (False, True):

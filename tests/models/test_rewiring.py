@@ -63,7 +63,7 @@ def test_kept_edges_keep_their_weights() -> None:
     assert torch.equal(before[rewired.dst, rewired.src], rewired.weight)
 
 
-def test_added_edges_are_new_of_weight_one_and_as_many_as_drawn_at_most() -> None:
+def test_added_edges_are_new_of_weight_one() -> None:
     graph = large_graph()
     weighted = Graph(graph.src, graph.dst, graph.weight * 3, graph.num_nodes)
     rewired = Rewiring(1.0, 0.5, 0.0)(weighted, never)
@@ -83,7 +83,7 @@ def test_least_similar_edges_are_dropped() -> None:
     assert {*pairs(rewired)} == {*map(tuple, graph.edge_index[:, above].T.tolist())}
 
 
-def test_similarity_is_that_of_the_kept_and_added_edges() -> None:
+def test_similarity_is_of_kept_and_added_edges() -> None:
     seen: list[Graph] = []
 
     def record(graph: Graph) -> Tensor:

@@ -4,8 +4,8 @@ from torch import Tensor, nn
 
 from robust_diffusion.models import RobustGCN
 from tests import oracles
-from tests.graphs import NODES, random_signal
-from tests.models.small import CLASSES, build_model, dense_of, edges
+from tests.graphs import random_signal
+from tests.models.small import build_model, dense_of, edges
 
 
 def dense_moments(model: nn.Module, x: Tensor, dense: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,9 +63,3 @@ def test_gradient_is_finite_where_the_variance_is_zero() -> None:
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-
-
-def test_the_first_layer_has_no_variance_of_its_own() -> None:
-    model = build_model(RobustGCN)
-    assert (len(model.mean), len(model.variance)) == (3, 2)
-    assert model(random_signal(), *edges()).shape == (NODES, CLASSES)

@@ -42,7 +42,7 @@ def test_dropout_and_activation_act_between_the_layers() -> None:
     assert 0 < int((trained == 0).sum()) < trained.numel()
 
 
-def test_layer_norm_is_at_the_entry_of_each_layer() -> None:
+def test_layer_norm_is_at_each_layers_entry() -> None:
     stack, seen = build(3, layer_norm=True), []
     for layer in stack.layers:
         layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))

@@ -1,11 +1,14 @@
 """A table with one of everything: numbers, ranks, warnings, failures, missing data, odd text."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.paper_table import PaperTable, build_table
-from tests.paper.records import failed, finished
+from robust_diffusion.paper import paper_table
+from robust_diffusion.paper.layout import Layout, load_layout
+from robust_diffusion.paper.paper_table import PaperTable
+from robust_diffusion.results.cells import RecordSet
+from tests.paper.records import Record, failed, finished
 
 ODD = 'loss <is> "not" finite | 100 % of #1 & $x_y {z} ~^\\ é'
 
@@ -18,6 +21,13 @@ def golden(name: str, text: str) -> str:
     if os.environ.get("UPDATE_GOLDEN"):
         (GOLDEN / name).write_text(text, encoding="utf-8")
     return (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def build_table(
+    layout: Layout, records: Sequence[Record], *, scale: str = "full", fidelity: str = "paper"
+) -> PaperTable:
+    """A table of the records of one scale and variant."""
+    return paper_table.build_table(layout, RecordSet.of(records, scale=scale, fidelity=fidelity))
 
 
 def everything(*, smoke: bool = False) -> PaperTable:

@@ -2,9 +2,8 @@ import pytest
 
 from robust_diffusion.paper.agreement import agreement, render_agreement
 from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.paper_table import build_table
 from tests.paper.records import finished
-from tests.paper.tables import golden
+from tests.paper.tables import build_table, golden
 
 # Printed for Cora: clean 75.93 and 1.46, SPEIT 61.87 and 0.49, TDGIA 62.84 and 1.17.
 RECORDS = [

@@ -1,146 +1,39 @@
-from pathlib import Path
-from typing import Any
-
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.evaluation import append_record
-from robust_diffusion.paper.callback import PrintResults
+from robust_diffusion.paper.callback import PrintPaperTable
+from robust_diffusion.paper.layout import table_numbers
+from tests.paper.records import finished
 
-Records = list[dict[str, Any]]
-RECORDS = Path("outputs/records.jsonl")
 
-
-def config() -> DictConfig:
-    return OmegaConf.create(
+def test_a_sweep_ends_with_a_table_per_variant(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "outputs/records.jsonl"
+    config = OmegaConf.create(
         {
-            "paths": {"records": str(RECORDS)},
-            "hydra": {"run": {"dir": "outputs/run/1"}, "sweep": {"dir": "outputs/multirun/1"}},
+            "paths": {"records": path},
+            "table": {"number": 3},
+            "logger": None,
+            "hydra": {
+                "sweep": {"dir": "outputs/multirun/1"},
+                "runtime": {"choices": {"scale": "full"}},
+            },
         }
     )
-
-
-def add(directory: str, *, flow: str = "heat", job: int = 0, **changes: Any) -> None:
-    record = {
-        "dataset": "toy",
-        "difficulty": "easy",
-        "model": "graph_pde",
-        "flow": flow,
-        "fidelity": "paper",
-        "threat": "black_box",
-        "seed": 0,
-        "budget": {"declared": {"max_injected_nodes": 3, "max_edges_per_injected_node": 2}},
-        "overrides": {"flow": flow},
-        "directory": directory,
-        "job": job,
-    }
-    append_record(RECORDS, record | (changes or {"accuracy": {"clean": 0.5, "speit": 0.25}}))
-
-
-def test_a_run_shows_its_own_cell_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    add("run/1", flow="heat")
-    add("run/2", flow="grand")
-    PrintResults().on_run_end(config())
-    printed = capsys.readouterr()
-    assert "heat" in printed.out
-    assert "grand" not in printed.out
-    assert printed.err == ""
-
-
-def test_a_sweep_shows_its_cells_in_the_order_of_the_jobs(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    add("multirun/1/1", flow="grand", job=1)
-    add("multirun/1/0", flow="heat", job=0)
-    add("multirun/10/0", flow="beltrami")
-    PrintResults().on_multirun_end(config())
+    for job, fidelity in enumerate(["paper", "released"]):
+        place = {"directory": f"multirun/1/{job}", "job": job}
+        append_record(path, finished(0.5, fidelity=fidelity) | place)
+    append_record(path, finished(0.6, seed=1) | {"directory": "multirun/0/0", "job": 0})
+    PrintPaperTable().on_multirun_end(config)
     out = capsys.readouterr().out
-    assert out.index("heat") < out.index("grand")
-    assert "beltrami" not in out
+    assert out.count("**Table 3 (flows)") == 2
+    assert "55.00 ± 7.07" in out  # seeds of earlier sweeps count
 
 
-def test_title_is_one_line_above_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    add("run/1")
-    PrintResults().on_run_end(config())
-    title, *rest = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
-    assert title == (
-        "toy, easy test nodes: accuracy in %; black_box, 3 nodes x 2 edges each; fidelity=paper"
-    )
-    assert len(rest) == 3
-    assert all(line.startswith("|") for line in rest)
+@pytest.mark.parametrize("number", table_numbers())
+def test_each_experiment_of_the_paper_prints_its_table(number: int) -> None:
 
-
-def test_a_wide_table_is_not_folded(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    accuracy = {f"attack_of_some_length_{i}": 0.12345 for i in range(12)}
-    add("run/1", accuracy=accuracy)
-    PrintResults().on_run_end(config())
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert len(lines) == 3
-    assert all(name in lines[0] for name in accuracy)
-    assert lines[2].count("12.35") == 12
-    assert "…" not in "".join(lines)
-
-
-def test_a_failed_run_prints_no_table(capsys: pytest.CaptureFixture[str]) -> None:
-    add("run/1", error="seed=-1: must be at least 0")
-    PrintResults().on_run_end(config())
-    assert capsys.readouterr().out == ""
-
-
-def test_a_failed_cell_of_a_sweep_ends_in_status_1_after_the_table(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    add("multirun/1/0", flow="heat", job=0)
-    add("multirun/1/1", flow="grand", job=1, error="seed=-1: must be at least 0")
-    with pytest.raises(SystemExit, match="1"):
-        PrintResults().on_multirun_end(config())
-    assert "failed" in capsys.readouterr().out
-
-
-def test_records_that_no_table_can_be_made_of_end_in_status_1_and_one_line(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    add("multirun/1/0", cell="c0ffee", accuracy={"clean": None})
-    for show in (PrintResults().on_run_end, PrintResults().on_multirun_end):
-        caplog.clear()
-        with pytest.raises(SystemExit, match="1"):
-            show(config())
-        (line,) = caplog.messages
-        assert line.startswith("no table: outputs/records.jsonl: the record of cell c0ffee lacks")
-
-
-def test_a_defect_of_a_table_ends_in_status_1_and_is_told_whole(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(records: Records) -> None:
-        raise KeyError("missing")
-
-    add("multirun/1/0")
-    shown = PrintResults()
-    monkeypatch.setattr(shown, "_summarize", broken)
-    with pytest.raises(SystemExit, match="1"):
-        shown.on_multirun_end(config())
-    assert "Traceback" in caplog.text
-
-
-def test_no_records_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    PrintResults().on_run_end(config())
-    PrintResults().on_multirun_end(config())
-    assert capsys.readouterr().out == ""
-
-
-def test_a_search_shows_validation_accuracy_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    add("run/1", val_accuracy=0.75, accuracy={"clean": 0.5})
-    PrintResults(shows="validation").on_run_end(config())
-    out = capsys.readouterr().out
-    assert "75.00" in out
-    assert "50.00" not in out
-
-
-def test_what_is_shown_has_to_be_known() -> None:
-    with pytest.raises(ConfigError, match=r"results.shows=loss: unknown; use one of test, val"):
-        PrintResults(shows="loss")
+    experiment = OmegaConf.load(CONFIG_DIR / "experiment" / f"table-{number}.yaml")
+    target = experiment["hydra"]["callbacks"]["results"]["_target_"]
+    assert target == f"{PrintPaperTable.__module__}.{PrintPaperTable.__name__}"

@@ -1,133 +1,46 @@
+import os
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.data import download
-from robust_diffusion.paper.datasets import (
-    PAPER_ORDER,
-    dataset_names,
-    dataset_statistics,
-    list_datasets,
-    printed_beside_measured,
-    verify_files,
-)
-from tests.data.files import EDGES, NUM_NODES, raw_graph, write_grb, write_planetoid
+from robust_diffusion.paper.datasets import PAPER_ORDER, published_beside_measured
+from tests.data.files import NUM_NODES, write_grb
 
 
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("the network was used")
-
-    monkeypatch.setattr(download.pooch, "retrieve", never)
-
-
-def states(data_dir: Path) -> dict[str, str]:
-    frame = list_datasets(data_dir)
-    return dict(zip(frame["dataset"], frame["state"], strict=True))
-
-
-def test_every_option_but_custom_is_named_the_papers_first() -> None:
-    options = {path.stem for path in (CONFIG_DIR / "dataset").glob("*.yaml")}
-    assert tuple(dataset_names()[:6]) == PAPER_ORDER
-    assert sorted(dataset_names()) == sorted(options - {"custom"})
-
-
-def test_an_empty_directory_lacks_all_but_what_is_drawn(tmp_path: Path) -> None:
-    found = states(tmp_path)
-    assert found.pop("synthetic") == "built in"
-    assert set(found.values()) == {"missing"}
-    assert not list(tmp_path.iterdir())
-
-
-def test_present_partial_and_damaged_are_told_apart(tmp_path: Path) -> None:
+def test_published_values_stand_beside_measured_ones(tmp_path: Path) -> None:
     write_grb(tmp_path, name="citeseer")
-    (write_grb(tmp_path, name="flickr") / "adj.npz").unlink()
-    write_grb(tmp_path, name="cora")  # not the files of the known hashes
-    found = states(tmp_path)
-    assert found["citeseer"] == "present"
-    assert found["flickr"] == "1 of 4 files missing"
-    assert found["cora"] == "4 of 4 files damaged"
-
-
-@pytest.mark.parametrize("name", ["a b", "it's", "a=b,{c}", "$x", "[1]", 'a"b', "back\\slash"])
-def test_any_path_will_do(tmp_path: Path, name: str) -> None:
-    write_grb(tmp_path / name, name="citeseer")
-    assert states(tmp_path / name)["citeseer"] == "present"
-
-
-def test_each_file_has_its_state_and_hash_or_its_addresses(tmp_path: Path) -> None:
-    folder = write_grb(tmp_path, name="citeseer")
-    (folder / "labels.npz").write_bytes(b"<html></html>")
-    (folder / "index.npz").unlink()
-    before = sorted(tmp_path.rglob("*"))
-    frame = verify_files(tmp_path).query("dataset == 'citeseer'").set_index("file")
-    assert frame["state"].to_dict() == {
-        "adj.npz": "present",
-        "features.npz": "present",
-        "labels.npz": "damaged",
-        "index.npz": "missing",
-    }
-    assert len(frame.loc["adj.npz", "sha256"]) == 64
-    assert frame.loc["index.npz", "sha256"] == "-"
-    assert frame.loc["index.npz", "detail"].startswith("https://")
-    assert "web page" in frame.loc["labels.npz", "detail"]
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_dataset_that_is_there_has_statistics(tmp_path: Path) -> None:
-    write_grb(tmp_path, name="citeseer")
-    frame = dataset_statistics(tmp_path).set_index("dataset")
-    assert set(frame.index) == {"citeseer", "synthetic"}
-    row = frame.loc["citeseer"]
-    assert (row["nodes"], row["edges"], row["features"]) == (NUM_NODES, len(EDGES), 3)
-    assert row["problem"] == "-"
-    assert len(row["split"]) == 16
-
-
-def test_whole_files_that_hold_no_graph_have_their_problem(tmp_path: Path) -> None:
-    write_grb(tmp_path, name="citeseer", labels=raw_graph()["labels"] + 1)
-    write_planetoid(tmp_path / "planetoid" / "PubMed" / "raw", "pubmed", tx=b"\x80\x02]q\x00.")
-    frame = dataset_statistics(tmp_path).set_index("dataset")
-    assert "label 4 is out of range" in frame.loc["citeseer", "problem"]
-    assert "ind.pubmed.tx: holds no sparse matrix" in frame.loc["pubmed", "problem"]
-    assert frame.loc["citeseer", "nodes"] == "-"
-    assert frame.loc["synthetic", "nodes"] == 2680
-
-
-def test_the_papers_row_stands_beside_ours(tmp_path: Path) -> None:
-    write_grb(tmp_path, name="citeseer")
-    frame = printed_beside_measured(tmp_path)
+    frame = published_beside_measured(tmp_path)
     assert list(dict.fromkeys(frame["dataset"])) == list(PAPER_ORDER)
     assert len(frame) == 5 * len(PAPER_ORDER)
-    ours = frame.query("dataset == 'citeseer'").set_index("")
-    assert ours["printed"].to_dict() == {
+    citeseer = frame.query("dataset == 'citeseer'").set_index("statistic")
+    assert citeseer["published"].to_dict() == {
         "nodes": "3191",
         "edges": "4172",
         "features": "768",
         "classes": "6",
         "feature_range": "-0.96 .. 0.89",
     }
-    assert (ours.loc["nodes", "measured"], ours.loc["nodes", "equal"]) == (str(NUM_NODES), "no")
+    assert (citeseer.loc["nodes", "measured"], citeseer.loc["nodes", "equal"]) == (
+        str(NUM_NODES),
+        "no",
+    )
     absent = frame.query("dataset != 'citeseer'")
     assert set(absent["measured"]) == {"no data"}
     assert set(absent["equal"]) == {"-"}
 
 
 @pytest.mark.parametrize("name", PAPER_ORDER)
-def test_what_is_printed_is_whole(name: str) -> None:
+def test_every_statistic_has_a_published_value(name: str) -> None:
     printed = OmegaConf.load(CONFIG_DIR / "dataset" / f"{name}.yaml").printed
     assert set(printed) == {"nodes", "edges", "features", "classes", "feature_range"}
 
 
 @pytest.mark.real_data
 @pytest.mark.slow
-def test_the_three_graphs_at_hand_equal_the_papers_row() -> None:
-    import os
-
-    frame = printed_beside_measured(os.environ["ROBUST_DIFFUSION_DATA"])
+def test_real_graphs_equal_their_published_statistics() -> None:
+    frame = published_beside_measured(os.environ["ROBUST_DIFFUSION_DATA"])
     measured = frame.query("measured != 'no data'")
     assert {"cora", "coauthor", "amazon_computer"} <= set(measured["dataset"])
     assert set(measured["equal"]) == {"yes"}

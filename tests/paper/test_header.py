@@ -1,8 +1,9 @@
 from collections.abc import Sequence
 
 from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.paper_table import PaperTable, build_table
+from robust_diffusion.paper.paper_table import PaperTable
 from tests.paper.records import Record, failed, finished, reference, seeds
+from tests.paper.tables import build_table
 
 
 def flows(records: Sequence[Record]) -> PaperTable:

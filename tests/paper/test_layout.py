@@ -56,7 +56,7 @@ def test_a_layout_is_called_as_its_file(number: int) -> None:
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_layout_is_short(number: int) -> None:
     path = ROOT / "conf" / "experiment" / f"table-{number}.yaml"
-    assert len(path.read_text().splitlines()) <= 40
+    assert len(path.read_text().splitlines()) <= 41
 
 
 @pytest.mark.parametrize("number", NUMBERS)

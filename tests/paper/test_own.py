@@ -5,12 +5,13 @@ import pytest
 from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.page.build import render_page
-from robust_diffusion.paper.paper_table import PaperTable, build_table
+from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render_csv import to_frame
 from robust_diffusion.paper.render_html import render_html
 from robust_diffusion.paper.render_latex import render_latex
 from robust_diffusion.paper.render_markdown import render_markdown
 from tests.paper.records import Record, failed, finished, seeds
+from tests.paper.tables import build_table
 
 
 def table(number: int, *records: Record) -> PaperTable:
@@ -28,7 +29,7 @@ def rows(shown: PaperTable) -> list[tuple[str, ...]]:
 
 def numbers(shown: PaperTable, **keys: str) -> list[float | None]:
     entries = [entry for _, _, entry in shown]
-    return [e.mean for e in entries if keys.items() <= e.line.keys.items()]
+    return [e.mean for e in entries if keys.items() <= e.keys.items()]
 
 
 @pytest.mark.parametrize(
@@ -53,8 +54,8 @@ def test_a_model_that_the_table_lacks_is_its_last_column(
     dataset = record["dataset"]
     own = [entries[-1] for entries in shown.entries]
     assert [e.mean for e in own if e.mean is not None] == pytest.approx([70, 50, 40])
-    assert {e.line.keys["dataset"] for e in own if e.mean is not None} == {dataset}
-    assert all(e.printed.mean is None and e.p is None and e.difference is None for e in own)
+    assert {e.keys["dataset"] for e in own if e.mean is not None} == {dataset}
+    assert all(e.reported.mean is None and e.p is None and e.difference is None for e in own)
 
 
 def test_a_known_flow_with_options_of_its_own_is_no_column() -> None:
@@ -126,7 +127,7 @@ def test_a_table_of_one_graph_and_one_model_becomes_that_of_what_was_run(
     shown = table(5, record)
     assert shown.title.endswith(f"; of {said}")
     assert numbers(shown, solver="implicit_adams", tau="2") == pytest.approx([70, 50, 50])
-    assert all(entry.printed.mean is None for _, _, entry in shown)
+    assert all(entry.reported.mean is None for _, _, entry in shown)
     with_the_papers = table(5, finished(dataset="citeseer"), record)
     assert "; of" not in with_the_papers.title
 
@@ -141,7 +142,7 @@ def test_what_a_table_lacks_changes_neither_its_entries_nor_their_agreement() ->
     records = [*seeds([0.7, 0.72, 0.74]), *seeds([0.5, 0.52], flow="heat")]
     own = [*seeds([0.1, 0.2], flow="my_flow"), *seeds([0.1, 0.2], dataset="my_graph")]
     without, with_them = table(3, *records), table(3, *records, *own)
-    alike = [e for _, _, e in with_them if {"my_flow", "my_graph"}.isdisjoint(e.line.keys.values())]
+    alike = [e for _, _, e in with_them if {"my_flow", "my_graph"}.isdisjoint(e.keys.values())]
     compared = [(e.mean, e.n, e.p_holm, e.deviations) for e in alike]
     assert compared == [(e.mean, e.n, e.p_holm, e.deviations) for _, _, e in without]
     found, other = agreement([without]), agreement([with_them])

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from robust_diffusion.paper.entry import Entry
 from robust_diffusion.paper.layout import Layout, load_layout
-from robust_diffusion.paper.paper_table import PaperTable, build_table
+from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.printed import ASSUMED_RUNS
 from robust_diffusion.paper.render_markdown import render_markdown
+from robust_diffusion.results.entry import Entry
 from tests.paper.records import Record, failed, finished, reference, seeds
+from tests.paper.tables import build_table
 
 FLOWS = ("heat", "grand", "mean_curvature", "beltrami")
 
@@ -22,7 +23,7 @@ def flows(records: Sequence[Record], **options: str) -> PaperTable:
 
 def entry(table: PaperTable, **keys: str) -> Entry:
     """The only entry with these keys."""
-    (found,) = [e for _, _, e in table if keys.items() <= e.line.keys.items()]
+    (found,) = [e for _, _, e in table if keys.items() <= e.keys.items()]
     return found
 
 
@@ -38,7 +39,7 @@ def test_without_records_nothing_is_measured_and_all_is_printed() -> None:
     table = flows([])
     assert {e.state for _, _, e in table} == {"not run"}
     assert all(e.mean is e.std is e.difference is e.p is None for _, _, e in table)
-    assert sum(e.printed.mean is not None for _, _, e in table) == 36
+    assert sum(e.reported.mean is not None for _, _, e in table) == 36
     assert "Entries: 36 not run." in table.lines
     assert "python -m robust_diffusion.run experiment=table-3 runs it." in table.lines
 
@@ -91,7 +92,7 @@ def test_a_printed_dash_has_nothing_to_compare_with() -> None:
     table = build_table(load_layout(1), records)
     found = entry(table, dataset="pubmed", attack="clean", model="gcn_svd")
     assert found.state == "measured"
-    assert (found.printed.mean, found.difference, found.deviations, found.p) == (None,) * 4
+    assert (found.reported.mean, found.difference, found.deviations, found.p) == (None,) * 4
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_a_printed_deviation_of_zero_leaves_our_own(
     found = entry(
         build_table(load_layout(1), records), dataset="pubmed", attack="speit", model="graph_sage"
     )
-    assert found.printed.std == 0
+    assert found.reported.std == 0
     assert found.deviations == deviations
     assert found.outside_tolerance == (values == [0.3, 0.3])
 
@@ -196,7 +197,7 @@ def test_cells_of_other_settings_are_marked() -> None:
 def test_another_budget_than_the_papers_is_marked_where_it_was_spent() -> None:
     table = flows([finished(budget=(10, 20))])
     found = entry(table, dataset="cora", attack="speit", model="beltrami")
-    assert [mark.text for mark in found.marks] == ["budget 10 x 20, printed 50 x 50"]
+    assert [mark.text for mark in found.marks] == ["budget 10 x 20, reported 50 x 50"]
     assert entry(table, dataset="cora", attack="clean", model="beltrami").marks == ()
 
 
@@ -204,7 +205,7 @@ def test_a_smoke_run_is_not_compared_with_the_paper() -> None:
     table = flows([r | {"scale": "smoke"} for r in seeds([0.1, 0.2])], scale="smoke")
     found = entry(table, dataset="cora", attack="speit", model="beltrami")
     assert found.mean == pytest.approx(15)
-    assert found.printed.mean == 61.87
+    assert found.reported.mean == 61.87
     assert (found.difference, found.deviations, found.p, found.p_holm) == (None,) * 4
     assert found.marks == ()
     assert table.smoke
@@ -220,7 +221,7 @@ def test_smoke_cells_are_no_cells_of_the_paper() -> None:
 
 
 def ranks(table: PaperTable, **keys: str) -> list[int | None]:
-    return [e.rank for _, _, e in table if keys.items() <= e.line.keys.items()]
+    return [e.rank for _, _, e in table if keys.items() <= e.keys.items()]
 
 
 def test_best_and_second_best_of_a_row() -> None:
@@ -332,16 +333,16 @@ def test_a_stand_in_is_named_beside_what_it_stands_in_for_without_printed_number
     found = [
         entry
         for _, _, entry in table
-        if entry.line.keys["dataset"] == "planetoid_citeseer" and entry.mean is not None
+        if entry.keys["dataset"] == "planetoid_citeseer" and entry.mean is not None
     ]
     assert found
     assert all(entry.mean == pytest.approx(65) for entry in found)
-    assert all(entry.printed.mean is entry.deviations is entry.p is None for entry in found)
+    assert all(entry.reported.mean is entry.deviations is entry.p is None for entry in found)
     assert "Planetoid Citeseer" in render_markdown(table)
     assert any("which is another graph" in line for line in table.lines)
-    citeseer = [e for _, _, e in table if e.line.keys["dataset"] == "citeseer"]
+    citeseer = [e for _, _, e in table if e.keys["dataset"] == "citeseer"]
     assert {entry.state for entry in citeseer} == {"not run"}
-    assert all(entry.printed.mean is not None for entry in citeseer)
+    assert all(entry.reported.mean is not None for entry in citeseer)
     unchanged = build_table(load_layout(number), seeds([0.6], experiment=f"table-{number}", **own))
     assert "Planetoid" not in render_markdown(unchanged)
 
@@ -351,7 +352,7 @@ def test_a_table_of_one_dataset_becomes_one_of_the_stand_in_unless_both_were_run
     records = seeds([0.6], dataset="planetoid_citeseer", **options)
     table = build_table(load_layout(5), records)
     assert "dataset=planetoid_citeseer as a stand-in" in table.title
-    assert {entry.printed.mean for _, _, entry in table} == {None}
+    assert {entry.reported.mean for _, _, entry in table} == {None}
     assert any(entry.mean == pytest.approx(60) for _, _, entry in table)
     both = build_table(load_layout(5), [*records, *seeds([0.7], dataset="citeseer", **options)])
     assert "stand-in" not in both.title

@@ -3,9 +3,9 @@ import io
 import pandas as pd
 
 from robust_diffusion.paper.layout import load_layout, table_numbers
-from robust_diffusion.paper.paper_table import PaperTable, build_table
+from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render_csv import render_csv, to_frame
-from tests.paper.tables import everything, golden
+from tests.paper.tables import build_table, everything, golden
 
 
 def read(table: PaperTable) -> pd.DataFrame:

@@ -5,14 +5,16 @@ import re
 import pytest
 
 from robust_diffusion.paper.layout import load_layout, table_numbers
-from robust_diffusion.paper.paper_table import PaperTable, build_table
+from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render_latex import escape, render_latex
-from tests.paper.tables import everything, golden
+from tests.paper.tables import build_table, everything, golden
 
 
-def tables() -> list[PaperTable]:
-    empty = [build_table(load_layout(number), []) for number in table_numbers()]
-    return [everything(), everything(smoke=True), *empty]
+@pytest.fixture(params=["everything", "smoke", *table_numbers()])
+def table(request: pytest.FixtureRequest) -> PaperTable:
+    if isinstance(request.param, int):
+        return build_table(load_layout(request.param), [])
+    return everything(smoke=request.param == "smoke")
 
 
 def body(latex: str) -> list[str]:
@@ -29,7 +31,6 @@ def test_is_the_golden_file() -> None:
     assert latex == golden("table.tex", latex)
 
 
-@pytest.mark.parametrize("table", tables(), ids=lambda table: table.title)
 def test_structure(table: PaperTable) -> None:
     latex = render_latex(table)
     plain = re.sub(r"\\[{}\\]", "", latex)
@@ -53,7 +54,6 @@ def test_structure(table: PaperTable) -> None:
         assert not re.search(rf"(?<!\\){special}", outside)
 
 
-@pytest.mark.parametrize("table", tables(), ids=lambda table: table.title)
 def test_every_row_has_every_column(table: PaperTable) -> None:
     grids = render_latex(table).split(r"\begin{tabular}")[1:]
     for part, latex in zip(table.parts, grids, strict=True):

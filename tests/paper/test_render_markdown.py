@@ -3,9 +3,8 @@ import re
 import pytest
 
 from robust_diffusion.paper.layout import load_layout, table_numbers
-from robust_diffusion.paper.paper_table import build_table
 from robust_diffusion.paper.render_markdown import render_markdown
-from tests.paper.tables import everything, golden
+from tests.paper.tables import build_table, everything, golden
 
 
 def test_is_the_golden_file() -> None:

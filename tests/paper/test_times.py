@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.paper.entry import Entry
 from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.paper_table import PaperTable, build_table
+from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render_csv import to_frame
 from robust_diffusion.paper.render_html import render_html
 from robust_diffusion.paper.render_latex import render_latex
 from robust_diffusion.paper.render_markdown import render_markdown
+from robust_diffusion.results.entry import Entry
 from tests.paper.records import Record, finished, timed
+from tests.paper.tables import build_table
 
 ONE_STEP = {"solver": {"num_steps": 1}}
 
@@ -23,7 +24,7 @@ def times(records: Sequence[Record], **options: str) -> PaperTable:
 
 def entry(table: PaperTable, **keys: str) -> Entry:
     """The only entry with these keys."""
-    (found,) = [e for _, _, e in table if keys.items() <= e.line.keys.items()]
+    (found,) = [e for _, _, e in table if keys.items() <= e.keys.items()]
     return found
 
 
@@ -44,9 +45,9 @@ def test_without_records_all_is_printed() -> None:
     assert [len(list(part.entries)) for part in table.parts] == [7, 1]
     assert sum(1 for _ in table) == 28
     assert {e.state for _, _, e in table} == {"not run"}
-    assert {e.printed.std for _, _, e in table} == {None}
-    assert beltrami([]).printed.mean == 9.8
-    assert entry(table, model="gnn_guard").printed.mean == 13.2
+    assert {e.reported.std for _, _, e in table} == {None}
+    assert beltrami([]).reported.mean == 9.8
+    assert entry(table, model="gnn_guard").reported.mean == 13.2
     assert table.lines == [
         "Entries: 28 not run.",
         "python -m robust_diffusion.run experiment=table-7 runs it.",
@@ -73,7 +74,7 @@ def test_over_seeds_an_entry_is_a_mean_and_nothing_is_tested() -> None:
 def test_an_aggregation_step_is_an_entry_below() -> None:
     found = entry(times([timed(0.002, model="gat")]), model="gat")
     assert (found.state, found.mean) == ("measured", pytest.approx(2))
-    assert found.line.keys["step"] == "aggregation"
+    assert found.keys["step"] == "aggregation"
 
 
 def test_fewer_seeds_than_in_the_other_grid_are_marked() -> None:
@@ -121,8 +122,8 @@ def test_the_machine_that_was_asked_last_counts() -> None:
 def test_another_dataset_stands_in_and_is_named() -> None:
     table = times([lacking(), timed(0.0049, dataset="cora", settings=ONE_STEP)])
     found = beltrami([lacking(), timed(0.0049, dataset="cora", settings=ONE_STEP)])
-    assert (found.state, found.line.keys["dataset"]) == ("measured", "cora")
-    assert found.printed.mean == 9.8
+    assert (found.state, found.keys["dataset"]) == ("measured", "cora")
+    assert found.reported.mean == 9.8
     assert found.factor == pytest.approx(0.5)
     assert table.title.endswith("; dataset=cora as a stand-in")
     assert table.lines[0] == "Cora stands in for Citeseer; the printed times are Citeseer's."

@@ -1,21 +1,20 @@
 import pytest
 
-from robust_diffusion.paper.entry import Entry, Mark
-from robust_diffusion.paper.layout import Line, load_layout
-from robust_diffusion.paper.paper_table import build_table
-from robust_diffusion.paper.printed import PrintedNumber
+from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.wording import Notes, compared, difference, measured, one_run, reported
+from robust_diffusion.results.entry import Entry, Mark, Reported
 from robust_diffusion.results.numbers import p_value, places_for, spread
 from tests.paper.records import failed, finished
+from tests.paper.tables import build_table
 
 
 def entry(mean: float | None, printed: float | None = None, **options: object) -> Entry:
-    return Entry(Line(), "clean", PrintedNumber(0, printed, None), "measured", mean=mean, **options)  # type: ignore[arg-type]
+    return Entry({}, "clean", Reported(printed), "measured", mean=mean, **options)  # type: ignore[arg-type]
 
 
 def without(kind: str, text: str) -> Entry:
     mark = Mark(kind, text)  # type: ignore[arg-type]
-    return Entry(Line(), "clean", PrintedNumber(0, None, None), kind, marks=(mark,))  # type: ignore[arg-type]
+    return Entry({}, "clean", Reported(), kind, marks=(mark,))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +80,7 @@ def test_a_reason_is_short_enough_for_a_cell(kind: str, text: str, shown: str) -
 
 
 def test_what_has_not_run_says_so() -> None:
-    assert measured(Entry(Line(), "clean", PrintedNumber(0, 1.0, None), "not run"), 2) == "not run"
+    assert measured(Entry({}, "clean", Reported(1.0), "not run"), 2) == "not run"
 
 
 def test_equal_notes_have_one_number() -> None:
@@ -89,7 +88,7 @@ def test_equal_notes_have_one_number() -> None:
     table = build_table(load_layout(3), records)
     notes = Notes(table)
     assert notes.texts == ["no data: gone", "failed: broken"]
-    cora = [notes.numbers(e) for _, _, e in table if e.line.keys["dataset"] == "cora"]
+    cora = [notes.numbers(e) for _, _, e in table if e.keys["dataset"] == "cora"]
     assert cora == [[1], [], [], [2]] * 3
 
 

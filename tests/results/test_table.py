@@ -1,10 +1,11 @@
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from robust_diffusion.results.markdown import markdown_table
-from robust_diffusion.results.table import rank, summarize
+from robust_diffusion.results.table import ResultTable, rank, summarize
 from tests.paper.records import timed
 
 Record = dict[str, Any]
@@ -20,7 +21,10 @@ def record(flow: str | None = "heat", seed: int = 0, clean: float = 0.5, **chang
         "fidelity": "paper",
         "threat": "black_box",
         "seed": seed,
-        "budget": {"declared": {"max_injected_nodes": 3, "max_edges_per_injected_node": 2}},
+        "budget": {
+            "declared": {"max_injected_nodes": 3, "max_edges_per_injected_node": 2},
+            "spent": {"speit": {"gcn": {"injected_nodes": 3, "injected_edges": 6}}},
+        },
         "overrides": {"flow": str(flow), "seed": str(seed)},
         "accuracy": {"clean": clean, "speit": clean / 2},
     } | changes
@@ -110,10 +114,62 @@ def test_a_graph_that_some_cells_lack_is_a_dash() -> None:
     assert [row["speit"] for row in rows([record("heat"), lacking])] == ["25.00", "-"]
 
 
-def test_title_names_what_all_rows_share() -> None:
+@pytest.mark.parametrize("show", [summarize, rank])
+def test_a_seed_counts_once_per_row(show: Callable[[list[Record]], ResultTable]) -> None:
+    # What the swept flow is, a GCN does not read: one cell, asked for twice.
+    overrides: list[dict[str, str]] = [
+        {"model": model, "flow": flow, "flow.heads": heads}
+        for model in ("gcn", "graph_pde")
+        for flow, heads in (("heat", "1"), ("beltrami", "2"))
+    ]
+    swept = [
+        record(
+            flow=None if given["model"] == "gcn" else given["flow"],
+            model=given["model"],
+            overrides=given,
+            val_accuracy=0.5,
+        )
+        for given in overrides
+    ]
+    cells = show(swept).cells
+    (gcn,) = cells[cells["model"] == "gcn"].to_dict("records")
+    assert gcn["seeds"] == 1
+    assert not any("±" in str(value) for value in gcn.values())
+    assert len(cells) == 3
+
+
+def test_a_failed_seed_that_finished_later_counts_as_done() -> None:
+    (row,) = rows([failed(seed=0), record(seed=0)])
+    assert (row["clean"], row["seeds"]) == ("50.00", 1)
+
+
+def test_title_tells_the_spent_budget() -> None:
     assert summarize([record()]).title == (
-        "toy, easy test nodes: accuracy in %; black_box, 3 nodes x 2 edges each; fidelity=paper"
+        "toy, easy test nodes: accuracy in %; black_box, spent 3 nodes, 6 edges; fidelity=paper"
     )
+
+
+def test_title_tells_limits_that_differ_from_the_spent_budget() -> None:
+    declared = {"max_injected_nodes": 50, "max_edges_per_injected_node": 50}
+    spent = {"speit": {"gcn": {"injected_nodes": 50, "injected_edges": 50, "changed_nodes": 0}}}
+    budget = {"declared": declared | {"max_injected_edges": 50}, "spent": spent}
+    title = summarize([record(budget=budget)]).title
+    limits = "50 nodes, 50 edges each, 50 edges in all"
+    assert f"spent 50 nodes, 50 edges of at most {limits};" in title
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"scale": "smoke"}, "SMOKE RUN"),
+        ({"config": {"training": {"max_epochs": 80}}}, "training cut at 80 epochs"),
+        ({"config": {"training": {"trainer": {"max_steps": 15}}}}, "training cut at 15 steps"),
+    ],
+)
+def test_title_tells_runs_that_were_cut(changes: dict[str, Any], told: str) -> None:
+    assert f"; {told};" in summarize([record(**changes)]).title
+    whole = {"config": {"training": {"max_epochs": 5000, "trainer": {"max_steps": -1}}}}
+    assert summarize([record(**whole)]).title == summarize([record()]).title
 
 
 def test_title_has_no_budget_without_an_attack() -> None:
@@ -121,10 +177,12 @@ def test_title_has_no_budget_without_an_attack() -> None:
     assert title == "toy, easy test nodes: accuracy in %; fidelity=paper"
 
 
-def test_title_lists_every_budget_and_fidelity() -> None:
-    budget = {"declared": {"max_injected_nodes": 9, "max_edges_per_injected_node": 1}}
-    title = summarize([record(), record(fidelity="released", budget=budget)]).title
-    assert "3 nodes x 2 edges each or 9 nodes x 1 edges each" in title
+def test_title_spans_every_budget_and_variant() -> None:
+    spent = {"speit": {"gcn": {"injected_nodes": 9, "injected_edges": 9}}}
+    title = summarize(
+        [record(), record(fidelity="released", budget=record()["budget"] | {"spent": spent})]
+    ).title
+    assert "spent 3 to 9 nodes, 6 to 9 edges" in title
     assert "fidelity=paper, released" in title
 
 

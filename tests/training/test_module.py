@@ -13,7 +13,7 @@ from tests.training.toys import DegreeLinear, Linear, Overflowing
 
 @pytest.mark.parametrize(("model", "given"), [(Linear(), False), (DegreeLinear(), True)])
 @pytest.mark.parametrize("degree_leak", [False, True])
-def test_degrees_go_only_to_models_that_normalize_by_them(
+def test_degrees_go_to_models_that_normalize(
     make_datamodule: Callable[..., Any], model: Linear, given: bool, degree_leak: bool
 ) -> None:
     view = make_datamodule(degree_leak=degree_leak).view("train")

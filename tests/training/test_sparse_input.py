@@ -89,7 +89,7 @@ def test_any_other_operation_sees_the_plain_features(operation: Callable[[Tensor
     torch.testing.assert_close(operation(sparse_input(x))[:], operation(x))
 
 
-def test_what_was_looked_at_without_gradients_still_has_them_after() -> None:
+def test_a_look_without_gradients_keeps_them() -> None:
     norm, _ = layers()
 
     def forward(x: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ def test_what_was_looked_at_without_gradients_still_has_them_after() -> None:
     assert_same(forward, norm)
 
 
-def test_a_function_of_its_own_derivative_has_that_of_the_plain_features() -> None:
+def test_a_custom_derivative_is_the_dense_one() -> None:
     norm, linear = layers()
     graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 2]]), num_nodes=NODES)
     weight = graph.weight.double()
@@ -109,7 +109,7 @@ def test_a_function_of_its_own_derivative_has_that_of_the_plain_features() -> No
     assert_same(lambda x: spmm(weight, F.normalize(norm(x), dim=1), graph), norm)
 
 
-def test_a_norm_of_which_a_part_is_frozen_trains_the_other() -> None:
+def test_a_half_frozen_norm_trains_the_rest() -> None:
     norm, _ = layers()
     norm.weight.requires_grad_(requires_grad=False)
     graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_nodes=NODES)
@@ -129,13 +129,13 @@ def test_its_shape_is_known_without_its_entries(monkeypatch: pytest.MonkeyPatch)
     assert (z.size(0), z.dim(), z.dtype, z.device) == (NODES, 2, torch.float64, x.device)
 
 
-def test_a_move_to_where_it_is_leaves_it_as_it_is() -> None:
+def test_a_move_to_its_device_keeps_it() -> None:
     x = sparse_input(bag_of_words())
     assert x.to("cpu") is x
     assert type(x.to(torch.float32)) is Tensor
 
 
-def test_single_precision_is_as_close_as_the_dense_one() -> None:
+def test_single_precision_is_as_close_as_dense() -> None:
     norm, linear = layers()
     exact = linear(norm(bag_of_words()))
     norm, linear = norm.float(), linear.float()

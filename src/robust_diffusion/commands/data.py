@@ -1,16 +1,11 @@
-"""`robust-diffusion data list|verify|table`: what data are there and whether they are right."""
+"""`robust-diffusion data list|verify`: data that are there, and checks of them."""
 
 import argparse
 import os
 import sys
 from collections.abc import Sequence
 
-from robust_diffusion.paper.datasets import (
-    dataset_statistics,
-    list_datasets,
-    printed_beside_measured,
-    verify_files,
-)
+from robust_diffusion.data.inventory import dataset_statistics, list_datasets, verify_files
 from robust_diffusion.results.markdown import print_table
 
 
@@ -25,9 +20,8 @@ def run_data_command(arguments: Sequence[str]) -> None:
     )
     parser.add_argument(
         "command",
-        choices=["list", "verify", "table"],
-        help="list: which are there; verify: each file's hash and each graph's statistics; "
-        "table: the paper's dataset table beside ours",
+        choices=["list", "verify"],
+        help="list: which are there; verify: each file's hash and each graph's statistics",
     )
     parser.add_argument(
         "--data-dir",
@@ -38,9 +32,6 @@ def run_data_command(arguments: Sequence[str]) -> None:
     title = f"data directory {chosen.data_dir}"
     if chosen.command == "list":
         print_table(title, list_datasets(chosen.data_dir), ["dataset", "state", "folder"])
-    elif chosen.command == "table":
-        frame = printed_beside_measured(chosen.data_dir)
-        print_table(f"Table (data), arXiv:2209.07754; {title}", frame, ["dataset", ""])
     else:
         files = verify_files(chosen.data_dir)
         print_table(title, files, list(files.columns))

@@ -1,16 +1,12 @@
-"""Options of every command that shows what has been recorded: which records of them."""
+"""Command-line options that choose records."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.record_shape import check_records
 from robust_diffusion.evaluation.records import Record, read_records
-
-FIDELITIES = tuple(sorted(path.stem for path in CONFIG_DIR.glob("fidelity/*.yaml")))
-"""The readings of the paper."""
 
 DEFAULT_RECORDS = "outputs/records.jsonl"
 
@@ -37,20 +33,6 @@ def add_scale_option(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument(
         "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
-    )
-
-
-def add_fidelity_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command take the reading of the paper that counts.
-
-    Args:
-        parser: Of the command.
-    """
-    parser.add_argument(
-        "--fidelity",
-        choices=FIDELITIES,
-        default="paper",
-        help="which reading of the paper (default: paper)",
     )
 
 

@@ -38,9 +38,8 @@ def induced_view(
         # The whole graph: a view of it, not a copy of its features.
         return Data(x=data.x, y=data.y, edge_index=data.edge_index, mask=mask)
     edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=n)
-    view = Data(
-        x=data.x[nodes], y=data.y[nodes], edge_index=edge_index, mask=mask[nodes], n_id=nodes
-    )
+    view = Data(x=data.x[nodes], y=data.y[nodes], edge_index=edge_index, mask=mask[nodes])
+    view.n_id = nodes
     if degree_leak:
         view.degree = degree(data.edge_index[1], n, dtype=data.x.dtype)[nodes] + 1
     return view

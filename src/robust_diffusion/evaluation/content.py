@@ -22,7 +22,7 @@ LIBRARIES = frozenset(
 )
 """Packages that a record identifies by their version, or by `code`, and not by their source."""
 
-INSTALLED = ("site-packages", "dist-packages")
+INSTALLED = frozenset(["site-packages", "dist-packages"])
 """Folders whose packages have nothing to do with each other."""
 
 
@@ -106,15 +106,20 @@ def _chain(name: str, root: Path) -> Iterator[tuple[str, Path]]:
         spec = _spec(module, places)
         if spec is None:
             return  # the rest names a class or a function
-        if spec.origin and spec.has_location and (file := Path(spec.origin)).is_relative_to(root):
+        if spec.origin and spec.has_location and _belongs(file := Path(spec.origin), root):
             yield module, file
         if spec.submodule_search_locations is None:
             return
         places = list(spec.submodule_search_locations)
 
 
+def _belongs(file: Path, root: Path) -> bool:
+    # A virtual environment may lie in the folder of the project.
+    return file.is_relative_to(root) and not {*file.relative_to(root).parts} & INSTALLED
+
+
 def _spec(name: str, places: list[str] | None) -> ModuleSpec | None:
-    """Where a module is, without importing the packages around it."""
+    """The place of a module, found without importing the packages around it."""
     if name.split(".")[0] in LIBRARIES:
         return None
     finders = [find for finder in sys.meta_path if (find := getattr(finder, "find_spec", None))]

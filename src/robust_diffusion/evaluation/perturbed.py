@@ -38,47 +38,27 @@ BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": 
 
 @dataclass(frozen=True, eq=False)
 class AttackOutcome:
-    """The result of one attack on one model.
-
-    Args:
-        graph: The attacked graph.
-        spent: What was used of the budget.
-        accuracy: Of the attacked model at the target nodes, in 0..1.
-        warnings: Faults of the attack, each in a line.
-        seconds: Wall time of the attack, whenever that was.
-        path: Its entry in the store.
-        reused: It was in the store already.
-    """
+    """The result of one attack on one model; its time is that of whenever it was computed."""
 
     graph: PerturbedGraph
     spent: SpentBudget
-    accuracy: float
+    accuracy: float  # of the attacked model at the target nodes, in 0..1
     warnings: list[str]
     seconds: float
-    path: Path
+    path: Path  # of the entry in the store
     reused: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Attacker:
-    """Runs attacks on one graph with one budget from one seed, or takes them from the store.
+    """Runs attacks on one graph with one budget from one seed, or takes them from the store."""
 
-    Args:
-        graph: The clean graph, features normalised, with true classes.
-        target_nodes: Nodes under attack.
-        budget: What each attack may spend, resolved.
-        seed: Of every random choice.
-        store: Where perturbed graphs are kept.
-        knows_labels: Every attack is handed the true classes, not only those of the worst case.
-        device: Where attacks run.
-    """
-
-    graph: Data
+    graph: Data  # clean, features normalised, with true classes
     target_nodes: Int[Tensor, " t"]
-    budget: Budget
+    budget: Budget  # resolved
     seed: int
     store: ArtifactStore
-    knows_labels: bool
+    knows_labels: bool  # every attack is handed the true classes
     device: torch.device
 
     def __call__(

@@ -26,12 +26,10 @@ class AttackedModel:
     Args:
         model: In eval mode.
         state: Hash of its weights and buffers.
-        reused: It was in the store already.
     """
 
     model: nn.Module
     state: str
-    reused: bool
 
 
 @runtime_checkable
@@ -95,10 +93,7 @@ class BlackBox:
     ) -> dict[str, AttackedModel]:
         """Train the surrogates; the victim is not looked at."""
         trained = {name: train(name, build, self._fit) for name, build in self._surrogates.items()}
-        return {
-            name: AttackedModel(surrogate.model, surrogate.state, surrogate.reused)
-            for name, surrogate in trained.items()
-        }
+        return {name: AttackedModel(of.model, of.state) for name, of in trained.items()}
 
 
 class WhiteBox:
@@ -142,7 +137,7 @@ class WhiteBox:
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
         """The victim itself, or a copy with another derivative."""
-        return {"victim": AttackedModel(self._seen(victim.model), victim.state, victim.reused)}
+        return {"victim": AttackedModel(self._seen(victim.model), victim.state)}
 
     def _seen(self, model: nn.Module) -> nn.Module:
         if self._gradient == "adaptive":

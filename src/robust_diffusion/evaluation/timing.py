@@ -144,13 +144,9 @@ def measure(
         raise ConfigError(f"trainer: no timer for {device.type}; use trainer=cpu or a CUDA device")
     for _ in range(warm_up):
         run()
-    if device.type == "cpu":
-        return _on_cpu(run, repeats)
-    with torch.cuda.device(device):
-        return _on_cuda(run, repeats)
-
-
-def _on_cpu(run: Callable[[], Tensor], repeats: int) -> list[float]:
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            return _by_events(run, repeats)
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -159,7 +155,7 @@ def _on_cpu(run: Callable[[], Tensor], repeats: int) -> list[float]:
     return seconds
 
 
-def _on_cuda(run: Callable[[], Tensor], repeats: int) -> list[float]:
+def _by_events(run: Callable[[], Tensor], repeats: int) -> list[float]:
     torch.cuda.synchronize()
     new: Callable[..., Any] = torch.cuda.Event
     events = [(new(enable_timing=True), new(enable_timing=True)) for _ in range(repeats)]

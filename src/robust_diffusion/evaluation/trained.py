@@ -24,42 +24,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model with its best weights.
-
-    Args:
-        model: In eval mode, on the CPU.
-        epochs: Epochs trained.
-        seconds: Wall time of the training, whenever that was.
-        val_accuracy: Best validation accuracy, in 0..1.
-        state: Hash of its weights and buffers.
-        path: Its entry in the store.
-        reused: It was in the store already.
-    """
+    """A model with its best weights, in eval mode, on the CPU."""
 
     model: nn.Module
     epochs: int
-    seconds: float
-    val_accuracy: float
-    state: str
-    path: Path
+    seconds: float  # wall time of the training, whenever that was
+    val_accuracy: float  # the best, in 0..1
+    state: str  # hash of weights and buffers
+    path: Path  # of the entry in the store
     reused: bool
 
 
 @dataclass(frozen=True)
 class ModelTraining:
-    """Trained models of one graph and one seed, each from the store if it is there.
-
-    Args:
-        datamodule: Serves the train and val views.
-        store: Where trained models are kept.
-        seed: Of weights and training.
-        directory: Where the checkpoints of what is trained now go, a folder each.
-    """
+    """Trained models of one graph and one seed, each from the store if it is there."""
 
     datamodule: GraphDataModule
     store: ArtifactStore
     seed: int
-    directory: Path
+    directory: Path  # of the checkpoints of what is trained now, a folder each
 
     def untrained(self, build: Callable[..., nn.Module]) -> nn.Module:
         """A model as it is before its training, built for the graph's features and classes."""

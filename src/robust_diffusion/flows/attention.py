@@ -28,7 +28,7 @@ def build_attention(
     attention_channels: int = 64,
     spectral_norm: bool = True,
 ) -> "TrainedAttention | ResampledAttention":
-    """Attention A(Z) of one of the two readings.
+    """Attention A(Z) of one of the two variants.
 
     Args:
         kind: `trained` (the equations) or `resampled` (the authors' public code).
@@ -59,12 +59,7 @@ class TrainedAttention(nn.Module):
 
     Reference: eq. (w), arXiv:2209.07754; spectral normalisation, section "Model Architecture
     with Lipschitz Constraint".
-
-    Args:
-        channels: Width d of the node features.
-        heads: Number of heads h.
-        attention_channels: h * d_K, the width of all heads together.
-        spectral_norm: Divide W_K and W_Q by their largest singular value.
+    Arguments as `build_attention`.
     """
 
     def __init__(
@@ -105,12 +100,7 @@ class ResampledAttention(nn.Module):
     here the biases of the last training pass are kept, stored in the checkpoint, and used at test
     time. The bias on the neighbours' side is left out, because a softmax over the neighbours
     cancels it exactly.
-
-    Args:
-        channels: Width d of the node features.
-        heads: Number of heads h.
-        attention_channels: h * d_K, the width of all heads together.
-        spectral_norm: Divide the matrices by their largest singular value.
+    Arguments as `build_attention`.
     """
 
     weight: Tensor

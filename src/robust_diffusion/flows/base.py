@@ -1,8 +1,8 @@
-"""What every flow is, and the two shapes that the paper's flows come in."""
+"""Base of all flows, and the two forms of the paper's flows."""
 
 import math
 from abc import ABC, abstractmethod
-from typing import get_args
+from typing import Any, get_args
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -54,7 +54,7 @@ class Flow(nn.Module, ABC):
         self.channels = channels
         self.t_end = check_number("flow.t_end", t_end, at_least=0)
 
-    def __setattr__(self, name: str, value: object) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         """Refuse a tensor that is neither a parameter nor a buffer.
 
         Raises:
@@ -143,12 +143,7 @@ class ModulatedFlow(AttentionFlow):
     see `operators.edge_modulation`.
 
     Args:
-        channels: Width d of the node features.
-        t_end: End of the integration period [0, t_end].
-        heads: Number of attention heads, averaged.
-        attention_channels: Width of all heads together; a multiple of `heads`.
-        spectral_norm: Divide W_K and W_Q by their largest singular value.
-        attention: `trained` or `resampled`.
+        channels: Width d of the node features; `t_end` to `attention` are those of `AttentionFlow`.
         gradient_norm: `edges` (the text) or `residual` (the authors' code).
         gradient_floor: Positive bound that keeps 1 / g_u finite; see `operators.gradient_norm`.
         gradient_ceiling: Upper bound likewise, above the floor; `None` for none.

@@ -18,12 +18,7 @@ class Grand(AttentionFlow):
     arXiv:2106.10934.
 
     Args:
-        channels: Width d of the node features.
-        t_end: End of the integration period [0, t_end].
-        heads: Number of attention heads, averaged.
-        attention_channels: Width of all heads together; a multiple of `heads`.
-        spectral_norm: Divide W_K and W_Q by their largest singular value.
-        attention: `trained` or `resampled`.
+        channels: Width d of the node features; `t_end` to `attention` are those of `AttentionFlow`.
         rate: Speed of the diffusion, positive: 1 in the paper's equation. The authors' public
             code multiplies by the sigmoid of a parameter that it resets to 0, that is by 0.5.
 

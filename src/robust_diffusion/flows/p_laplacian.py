@@ -37,14 +37,7 @@ class PLaplacian(ModulatedFlow):
         modulation: `softmax` as the paper does for p = 1; `power` leaves the softmax out,
             B = g_u^{p-2} + g_v^{p-2}; `power_without_row_sum` is the authors' public code, which
             also subtracts Z instead of Psi Z, so that a constant signal does not stay constant.
-        t_end: End of the integration period [0, t_end].
-        heads: Number of attention heads, averaged.
-        attention_channels: Width of all heads together; a multiple of `heads`.
-        spectral_norm: Divide W_K and W_Q by their largest singular value.
-        attention: `trained` or `resampled`.
-        gradient_norm: `edges` (the text) or `residual` (the authors' code).
-        gradient_floor: Positive lower bound in the gradient norm; see `operators.gradient_norm`.
-        gradient_ceiling: Upper bound in the gradient norm, above the floor; `None` for none.
+        t_end: End of the integration period; it and all that follow are those of `ModulatedFlow`.
 
     Raises:
         ConfigError: A value out of range.

@@ -44,8 +44,7 @@ class _Within(AbstractContextManager[None]):
 def remembered(value: Tensor) -> Tensor:
     """The value; where a stretch is evaluated anew, the one that it had the first time.
 
-    Args:
-        value: A tensor that is replaced between evaluations, never changed in place.
+    It must be replaced between evaluations, never changed in place.
     """
     if (replay := REPLAY.get()) is not None:
         return next(replay)  # type: ignore[no-any-return]

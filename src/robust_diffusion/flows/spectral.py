@@ -20,9 +20,7 @@ def normalized_weights(linears: Sequence[nn.Linear]) -> Float[Tensor, "k a d"]:
     The same numbers, buffers and gradients as from reading `weight` of each layer, in a third of
     the time; a flow needs them in every evaluation. In training, each call takes one more step of
     the power iteration that estimates the singular vectors.
-
-    Args:
-        linears: Layers of one shape, under `parametrizations.spectral_norm`.
+    The layers are of one shape, under `parametrizations.spectral_norm`.
     """
     parametrizations: list[Any] = [linear.parametrizations["weight"] for linear in linears]  # type: ignore[index]
     norms = [parametrization[0] for parametrization in parametrizations]

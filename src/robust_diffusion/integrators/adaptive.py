@@ -67,14 +67,8 @@ def solve_adaptive(
     the state at `t_end` are torchdiffeq's, so that it takes the same steps. The lengths of the
     steps count as constants in the derivative.
 
-    Args:
-        rhs: The right-hand side.
-        z: Initial state.
-        t_end: End of the integration period.
-        rtol: Relative tolerance.
-        atol: Absolute tolerance.
-        recompute: Keep only states and derivatives between steps for the backward pass; as for
-            `solve_fixed_step`.
+    With `recompute`, only states and derivatives between steps are kept for the backward pass; see
+    `solve_fixed_step`.
 
     Raises:
         StepUnderflowError: A step shrank below rounding, or the state is not finite.
@@ -132,7 +126,7 @@ def _error_ratio(
 
 
 def _growth(ratio: float) -> float:
-    """What the next step is to this one."""
+    """Ratio of the next step to this one."""
     if math.isnan(ratio):
         raise StepUnderflowError
     if ratio == 0:

@@ -38,17 +38,9 @@ def solve_fixed_step(
 ) -> Tensor:
     """Solve dZ/dt = rhs(t, Z), Z(0) = z, for Z(t_end), in equal steps.
 
-    Nothing is read back from the device.
-
-    Args:
-        rhs: The right-hand side.
-        z: Initial state.
-        t_end: End of the integration period.
-        method: The method.
-        num_steps: Number of steps.
-        recompute: Keep only the states between steps for the backward pass, and evaluate each
-            step anew there, within the second of these contexts; the first is that of the forward
-            pass. `None` keeps everything.
+    Nothing is read back from the device. With `recompute`, only the states between steps are kept
+    for the backward pass, and each step is evaluated anew there, within the second of its
+    contexts; the first is that of the forward pass.
     """
     grid = torch.linspace(0.0, t_end, num_steps + 1, dtype=z.dtype)
     starts, ends = grid[:-1], grid[1:]

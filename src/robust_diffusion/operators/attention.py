@@ -38,12 +38,7 @@ class HeadWeights:
     def project(
         self, z: Float[Tensor, "n d"], *, heads_last: bool = False
     ) -> Float[Tensor, "n 2 x y"]:
-        """Keys and queries of every node, by one product.
-
-        Args:
-            z: Node features.
-            heads_last: Give [n, 2, c, h] instead of [n, 2, h, c].
-        """
+        """Keys and queries of every node by one product, [n, 2, h, c] or heads last."""
         matrix = self.matrix.transpose(1, 2) if heads_last else self.matrix
         shape = matrix.shape[:3]
         matrix = matrix.flatten(0, 2)
@@ -65,13 +60,7 @@ def edge_attention(
 
     .. math:: w_h([u, v]) = \mathrm{softmax}_v \langle W_K z_u, W_Q z_v \rangle / \sqrt{d_K}
 
-    Args:
-        z: Node features.
-        weights: W_K and W_Q.
-        graph: The edges; differentiable in their weights.
-
-    Returns:
-        Attention of each edge v -> u, which sums to 1 over the edges arriving at u.
+    It sums to 1 over the edges arriving at u, and is differentiable in the edges' weights.
     """
     kernels = kernels_for(z, weights.matrix, graph.weight, heads=weights.count)
     if kernels is None:

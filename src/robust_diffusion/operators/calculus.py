@@ -70,7 +70,7 @@ def gradient_norm(
         z: Node features.
         weight: Edge weights w, usually the attention A.
         graph: The edges.
-        kind: Which of the two readings.
+        kind: `edges` or `residual`.
         floor: Positive; keeps 1 / g_u and its gradient finite where the signal is constant.
         ceiling: Upper bound, above the floor: of g_u^2 for `edges`, of each squared component
             for `residual`; `None` for none.

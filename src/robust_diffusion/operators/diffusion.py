@@ -66,12 +66,7 @@ def modulated_diffusion(
     norm under A. For its derivative it keeps tensors of
     n x d and of e entries, never of e x d.
 
-    Args:
-        z: Node features.
-        weights: W_K and W_Q.
-        graph: The edges; differentiable in their weights.
-        modulation: The exponents, and which gradient norm.
-        kernels: What computes it; see `kernels_for`.
+    Differentiable in the features, in W_K and W_Q, and in the edge weights.
     """
     projected = weights.project(z, heads_last=kernels.heads_last)
     return _ModulatedDiffusion.apply(z, projected, graph.weight, graph, modulation, kernels)  # type: ignore[no-any-return, no-untyped-call]

@@ -23,7 +23,7 @@ from robust_diffusion.operators.segments import (
 )
 
 VALUES_AT_A_TIME = 2**25
-"""How many features of edges' ends are held at once: 128 MB in single precision."""
+"""Features of edges' ends that are held at once: 128 MB in single precision."""
 
 
 def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e h"]:

@@ -63,7 +63,7 @@ class EdgeIndexes:
 
     @cached_property
     def rowptr(self) -> Tensor:
-        """Where the edges that arrive at each node begin."""
+        """First edge that arrives at each node, and the number of edges."""
         return _pointers(self._dst, self._num_nodes)
 
     @cached_property
@@ -187,7 +187,7 @@ class Graph:
 
     @property
     def unweighted(self) -> bool:
-        """Whether all weights are known to be 1, and nobody asks for their gradient."""
+        """True if all weights are known to be 1, and nobody asks for their gradient."""
         # A graph made from this one by `replace` has other weights, but keeps `ones`.
         if self.weight is not self.ones or self.weight.requires_grad:
             return False
@@ -200,12 +200,12 @@ class Graph:
 
     @property
     def rowptr(self) -> Int[Tensor, " n_plus_1"]:
-        """Where the edges that arrive at node u begin: `rowptr[u]:rowptr[u + 1]`."""
+        """Pointers to the edges that arrive at node u: `rowptr[u]:rowptr[u + 1]`."""
         return self.indexes.rowptr
 
     @property
     def colptr(self) -> Int[Tensor, " n_plus_1"]:
-        """Where the edges that leave node v begin, in the order by source."""
+        """Pointers to the edges that leave node v, in the order by source."""
         return self.indexes.by_source[0]
 
     @property
@@ -220,7 +220,7 @@ class Graph:
 
 
 class _Layout:
-    """How the edges of one `edge_index` are laid out in a `Graph`."""
+    """Order of the edges of one `edge_index` in a `Graph`."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> None:
         is_loop = edge_index[0] == edge_index[1]

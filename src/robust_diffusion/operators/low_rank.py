@@ -48,7 +48,7 @@ def truncated_svd(graph: Graph, rank: int) -> LowRank:
     """The largest singular values of the adjacency matrix A_uv = w_uv, and their vectors.
 
     Found by ARPACK on the CPU in double precision, in O(e rank) per iteration, on one thread: its
-    bits do not hang on how many the process has.
+    bits do not depend on how many the process has.
 
     Args:
         graph: The matrix.

@@ -1,4 +1,4 @@
-"""Tensors that take a few functions into their own hands."""
+"""Tensors that compute a few functions in their own way."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ ABOUT = frozenset(
         Tensor.requires_grad.__get__,  # type: ignore[attr-defined]
     ]
 )
-"""What is asked of a tensor without looking at its entries."""
+"""Properties of a tensor that need none of its entries."""
 
 
 _Own = TypeVar("_Own", bound="SelectiveTensor")
@@ -57,13 +57,9 @@ class SelectiveTensor(Tensor):
         like: Tensor,
         sources: Sequence[Tensor],
     ) -> _Own:
-        """One whose entries are made when first looked at; NaN to whom looks past them.
+        """A tensor whose entries are made on first use; its own storage holds NaN.
 
-        Args:
-            make: Makes the entries.
-            shape: Of what it makes.
-            like: Of the same type and place.
-            sources: What `make` makes them of, as far as gradients flow there.
+        `like` gives type and device; `sources` are the tensors that `make` takes gradients to.
         """
         out = cls.of(_StandIn.apply(make, like, shape, *sources))  # type: ignore[no-untyped-call]
         out.make = make
@@ -80,13 +76,7 @@ class SelectiveTensor(Tensor):
     def shortcut(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """The result of `func(self, *args, **kwargs)`; `None` where the plain tensor has to do it.
-
-        Args:
-            func: Any function of `torch`.
-            args: What follows this tensor.
-            kwargs: By name.
-        """
+        """Result of `func(self, *args, **kwargs)`; `None` leaves it to the plain tensor."""
 
     @classmethod
     def __torch_function__(

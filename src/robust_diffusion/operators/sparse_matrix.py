@@ -16,7 +16,7 @@ from robust_diffusion.operators.graph import EdgeIndexes, Graph
 from robust_diffusion.operators.products import product_over
 
 ENTRIES_AT_A_TIME = 2**24
-"""How many entries of edges' ends are held at once: some 200 MB."""
+"""Entries of edges' ends that are held at once: some 200 MB."""
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,7 @@ def spmm(
 
     Saves only its inputs for the backward pass, no tensor of e x d entries; the gradient with
     respect to `z` is the product with the transpose, over the edges sorted by source.
-
-    Args:
-        weight: One weight per edge, in the order of `graph`.
-        z: Node features.
-        graph: The edges.
-
-    Returns:
-        The product; 0 at a node that no edge reaches.
+    It is 0 at a node that no edge reaches.
     """
     return _SpMM.apply(weight, z, graph)  # type: ignore[no-any-return, no-untyped-call]
 

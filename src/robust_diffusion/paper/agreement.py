@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from robust_diffusion.paper.entry import BAND
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.wording import difference, measured, reported
+from robust_diffusion.results.entry import BAND
 from robust_diffusion.results.markdown import aligned
 from robust_diffusion.results.numbers import MINUS, p_value
 
@@ -76,7 +76,7 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
                 continue
             agreeing[number] += not entry.outside_tolerance
             cells = frozenset(run.record["cell"] for run in entry.runs)
-            distinct[cells, entry.graph, entry.printed.mean] = not entry.outside_tolerance
+            distinct[cells, entry.graph, entry.reported.mean] = not entry.outside_tolerance
             if entry.outside_tolerance:
                 outlier = Outlier(
                     number,

@@ -1,10 +1,13 @@
-"""What rows and columns of the paper's tables stand for: which printed number, which records."""
+"""Axes of the paper's tables: label, published numbers and records of each value."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from robust_diffusion.checks import check_choice
+from robust_diffusion.config import CONFIG_DIR
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ DATASETS = {
     "amazon_computer": "Amazon Computer",
     "planetoid_citeseer": "Planetoid Citeseer",
 }
+
+STAND_INS: dict[str, str] = dict(
+    OmegaConf.load(CONFIG_DIR / "hydra" / "sweeper" / "grid.yaml").stand_ins
+)
+"""Dataset of the paper -> another graph of that name, of which nothing is published."""
 
 GRAPHS = {"clean": "clean", "speit": "SPEIT", "tdgia": "TDGIA", "pgd_modification": "PGD"}
 """Test graphs: the clean one, and an attack's by the name of the attack."""

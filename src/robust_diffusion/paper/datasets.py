@@ -1,122 +1,27 @@
-"""The datasets: which are there, whether their files are what they should be, and table (data)."""
+"""Table (data): the published statistics of each dataset beside the measured ones."""
 
 from collections.abc import Sequence
-from copy import deepcopy
-from dataclasses import asdict, fields
-from functools import cache
 from pathlib import Path
 
 import pandas as pd
-from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
-from omegaconf import DictConfig
 
-from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.data.datamodule import GraphDataModule
-from robust_diffusion.data.download import DatasetFolder
-from robust_diffusion.data.statistics import Statistics, statistics
-from robust_diffusion.errors import DataError
+from robust_diffusion.data.inventory import compose_dataset, measure
+from robust_diffusion.data.statistics import Statistics
 
 PAPER_ORDER = ("cora", "citeseer", "pubmed", "coauthor", "flickr", "amazon_computer")
 
 
-def dataset_names() -> list[str]:
-    """Every `dataset=` option with files or a generator; `custom` has neither until it is named."""
-    found = {path.stem for path in (CONFIG_DIR / "dataset").glob("*.yaml")} - {"custom"}
-    return [*PAPER_ORDER, *sorted(found - set(PAPER_ORDER))]
-
-
-def list_datasets(data_dir: str | Path) -> pd.DataFrame:
-    """Per dataset, how many of its files are there; nothing is read beyond their hashes.
-
-    Args:
-        data_dir: The data directory.
-    """
-    rows = []
-    for name in dataset_names():
-        folder = _folder(name, data_dir)
-        if folder is None:
-            rows.append({"dataset": name, "state": "built in", "folder": "-"})
-            continue
-        states = [status.state for status in folder.status()]
-        missing, damaged = states.count("missing"), states.count("damaged")
-        state = "present" if not missing and not damaged else "missing"
-        if 0 < missing < len(states):
-            state = f"{missing} of {len(states)} files missing"
-        if damaged:
-            state = f"{damaged} of {len(states)} files damaged"
-        rows.append({"dataset": name, "state": state, "folder": str(folder.folder)})
-    return pd.DataFrame(rows)
-
-
-def verify_files(data_dir: str | Path) -> pd.DataFrame:
-    """Per file, its state, its hash, and what is wrong or where to get it.
-
-    Args:
-        data_dir: The data directory.
-    """
-    rows = []
-    for name in dataset_names():
-        folder = _folder(name, data_dir)
-        rows += [
-            {
-                "dataset": name,
-                "file": status.path.name,
-                "state": status.state,
-                "sha256": status.sha256 or "-",
-                "detail": status.detail,
-            }
-            for status in (folder.status() if folder else [])
-        ]
-    return pd.DataFrame(rows)
-
-
-def dataset_statistics(data_dir: str | Path) -> pd.DataFrame:
-    """Per dataset that is there, its size and shape, or in `problem` why it is no graph.
-
-    Args:
-        data_dir: The data directory.
-    """
-    rows = []
-    for name in dataset_names():
-        folder = _folder(name, data_dir)
-        if folder and any(status.state == "missing" for status in folder.status()):
-            continue
-        measured = _measure(name, data_dir)
-        if isinstance(measured, DataError):
-            rows.append({"dataset": name, "problem": str(measured)})
-            continue
-        low, high = measured.feature_range
-        rows.append(
-            {"dataset": name}
-            | asdict(measured)
-            | {
-                "feature_range": f"{low:.4f} .. {high:.4f}",
-                "homophily": f"{measured.homophily:.3f}",
-                "largest_class": f"{measured.largest_class:.3f}",
-                "problem": "-",
-            }
-        )
-    columns = ["dataset", *(field.name for field in fields(Statistics)), "problem"]
-    # As objects, so that a gap does not turn the whole numbers beside it into decimals.
-    return pd.DataFrame(rows, columns=columns, dtype=object).fillna("-")
-
-
-def printed_beside_measured(data_dir: str | Path) -> pd.DataFrame:
-    """Table (data) of the paper: the printed row of each dataset and, where it is there, ours.
-
-    Args:
-        data_dir: The data directory.
-    """
+def published_beside_measured(data_dir: str | Path) -> pd.DataFrame:
+    """Published and measured value of each statistic of each dataset."""
     rows = []
     for name in PAPER_ORDER:
-        printed = _compose(name, data_dir).dataset.printed
-        measured = _measure(name, data_dir)
+        published = compose_dataset(name, data_dir).dataset.printed
+        measured = measure(name, data_dir)
         for column in ("nodes", "edges", "features", "classes", "feature_range"):
-            row = {"dataset": name, "": column, "printed": _text(printed[column])}
+            row = {"dataset": name, "statistic": column, "published": _text(published[column])}
             if isinstance(measured, Statistics):
                 row["measured"] = _text(getattr(measured, column))
-                row["equal"] = "yes" if row["measured"] == row["printed"] else "no"
+                row["equal"] = "yes" if row["measured"] == row["published"] else "no"
             else:
                 row |= {"measured": "no data", "equal": "-"}
             rows.append(row)
@@ -125,29 +30,3 @@ def printed_beside_measured(data_dir: str | Path) -> pd.DataFrame:
 
 def _text(value: int | Sequence[float]) -> str:
     return str(value) if isinstance(value, int) else " .. ".join(f"{v:.2f}" for v in value)
-
-
-def _measure(name: str, data_dir: str | Path) -> Statistics | DataError:
-    datamodule: GraphDataModule = instantiate(_compose(name, data_dir).data)
-    try:
-        return statistics(datamodule)
-    except DataError as error:
-        return error
-
-
-def _folder(name: str, data_dir: str | Path) -> DatasetFolder | None:
-    source = _compose(name, data_dir).dataset.source
-    return instantiate(source.folder) if "folder" in source else None
-
-
-def _compose(name: str, data_dir: str | Path) -> DictConfig:
-    cfg = deepcopy(_composed(name))
-    # Not as an override, whose grammar gives some characters of a path a meaning.
-    cfg.paths.data_dir = str(data_dir)
-    return cfg
-
-
-@cache
-def _composed(name: str) -> DictConfig:
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        return compose("config", [f"dataset={name}", "download=false"])

@@ -7,11 +7,17 @@ from typing import Any
 
 from robust_diffusion.evaluation.identity import IGNORED_KEYS, PRESENTATION_KEYS
 from robust_diffusion.evaluation.records import Record, is_timing
-from robust_diffusion.paper.cells import ABSENT, CLEAN, value_at
 from robust_diffusion.paper.layout import Layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS
-
-Range = tuple[float, float]
+from robust_diffusion.results.captions import (
+    Range,
+    describe_limits,
+    describe_spent,
+    ranges,
+    spent_ranges,
+)
+from robust_diffusion.results.cells import ABSENT, CLEAN, RecordSet, value_at
+from robust_diffusion.results.entry import Entry
 
 SAID_ELSEWHERE = frozenset(
     ["attack", "difficulty", "fidelity", "seed", "surrogate", "surrogates", "threat", "trainer"]
@@ -107,61 +113,26 @@ class Header:
 
     @property
     def _limits(self) -> str:
-        injects = any("injected_nodes" in spent for spent in self.spent.values())
-        modifies = any("changed_nodes" in spent for spent in self.spent.values())
-        texts = {
-            "max_injected_nodes": "{} nodes" if injects else "",
-            "max_edges_per_injected_node": "{} edges each" if injects else "",
-            "max_injected_edges": "{} edges in all" if injects else "",
-            "node_ratio": "{} of the target nodes" if modifies else "",
-            "edge_ratio": "{} of their edges" if modifies else "",
-            "epsilon": "features by {}" if modifies else "",
-        }
-        said = [
-            text.format(_range(self.declared[key]))
-            for key, text in texts.items()
-            if text and key in self.declared
-        ]
+        said = describe_limits(self.declared, {key for of in self.spent.values() for key in of})
         if self.feature_limits:
-            said.append("features from {:.3g} to {:.3g}".format(*self.feature_limits))
-        return ", ".join(said)
+            said += ", features from {:.3g} to {:.3g}".format(*self.feature_limits)
+        return said
 
     @property
     def _spending(self) -> str:
-        words = {
-            "injected_nodes": "nodes",
-            "injected_edges": "edges",
-            "changed_nodes": "nodes changed",
-            "added_edges": "edges added",
-            "removed_edges": "edges removed",
-            "largest_feature_change": "largest change",
-        }
-        return "; ".join(
-            f"{attack} "
-            + ", ".join(f"{_range(spent[k])} {word}" for k, word in words.items() if k in spent)
-            for attack, spent in self.spent.items()
-        )
+        said = (f"{attack} {describe_spent(spent)}" for attack, spent in self.spent.items())
+        return "; ".join(said)
 
 
-def describe(
-    layout: Layout,
-    shown: Sequence[tuple[str, Record]],
-    *,
-    states: Sequence[str],
-    comparisons: int,
-    scale: str,
-    fidelity: str,
-) -> Header:
+def describe(layout: Layout, entries: Sequence[Entry], counted: RecordSet) -> Header:
     """Sum up what a table shows.
 
     Args:
         layout: Of the table.
-        shown: Every test graph and record behind an entry.
-        states: Of all entries.
-        comparisons: Number of p-values.
-        scale: full or smoke.
-        fidelity: paper or released.
+        entries: Of all its grids.
+        counted: The records that it was made of.
     """
+    shown = [(entry.graph, run.record) for entry in entries for run in entry.runs]
     records = list({id(record): record for _, record in shown}.values())
     attacked = [(graph, record) for graph, record in shown if graph != CLEAN]
     declared = [record["budget"]["declared"] for _, record in attacked]
@@ -170,22 +141,15 @@ def describe(
         difficulty=_distinct(r.get("difficulty") for r in records if not is_timing(r)),
         threats=_distinct(record.get("threat") for _, record in attacked),
         surrogates=_distinct(s for _, record in attacked for s in record.get("surrogates", [])),
-        fidelity=fidelity,
-        scale=scale,
+        fidelity=counted.fidelity or "paper",
+        scale=counted.scale,
         seeds=tuple(sorted({record["seed"] for record in records})),
-        declared=_ranges(declared),
+        declared=ranges(declared),
         feature_limits=(min(low for low, _ in limits), max(high for _, high in limits))
         if limits
         else None,
         spent={
-            graph: _ranges(
-                [
-                    {key: used for key, used in spent.items() if used}
-                    for name, record in attacked
-                    if name == graph
-                    for spent in record["budget"].get("spent", {}).get(graph, {}).values()
-                ]
-            )
+            graph: spent_ranges([r for name, r in attacked if name == graph], [graph])
             for graph in _distinct(graph for graph, _ in attacked)
         },
         unbounded={
@@ -193,8 +157,8 @@ def describe(
             for graph, record in attacked
             if (limits := record["budget"].get("unbounded", {}).get(graph))
         },
-        states=dict(Counter(states)),
-        comparisons=comparisons,
+        states=dict(Counter(entry.state for entry in entries)),
+        comparisons=sum(entry.p is not None for entry in entries),
         codes=_distinct(record.get("code") for record in records),
         revisions=_distinct(record.get("revision") for record in records),
         options=_options(layout, records),
@@ -236,25 +200,9 @@ def _is_default(key: str, record: Record, records: Sequence[Record]) -> bool:
     )
 
 
-def _ranges(counts: Sequence[Mapping[str, Any]]) -> dict[str, Range]:
-    """Per key its smallest and largest value, where that is a number."""
-    values: dict[str, list[float]] = {}
-    for count in counts:
-        for key, value in count.items():
-            if isinstance(value, int | float):
-                values.setdefault(key, []).append(value)
-    return {key: (min(found), max(found)) for key, found in values.items()}
-
-
 def _distinct(values: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(value) for value in values if value is not None))
 
 
 def _list(values: Sequence[Any]) -> str:
     return ", ".join(map(str, values))
-
-
-def _range(bounds: Range) -> str:
-    # Counts are told whole, however large; shares and widths to four digits.
-    low, high = (f"{x:.0f}" if float(x).is_integer() else f"{x:.4g}" for x in bounds)
-    return low if low == high else f"{low} to {high}"

@@ -1,6 +1,6 @@
 """Layouts: the `table` section of an experiment, read into rows and columns."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import groupby, product
@@ -12,11 +12,10 @@ from omegaconf import OmegaConf
 from robust_diffusion.checks import check_choice, check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.axes import Choice, choice
+from robust_diffusion.paper.axes import STAND_INS, Choice, choice
 from robust_diffusion.paper.printed import NOT_PRINTED, PrintedNumber, printed_number
-from robust_diffusion.sweeper import STAND_INS
+from robust_diffusion.results.grid import Best
 
-Best = Literal["row", "column", "none"]
 Kind = Literal["accuracy", "budgets", "time"]
 
 REQUIRED = {"number", "label", "caption", "headings", "rows", "columns", "best"}
@@ -141,24 +140,6 @@ class Layout:
         below = self.below.on(dataset) if self.below else None
         return replace(self, fixed=self.fixed | other, below=below)
 
-    def with_stand_ins(self, datasets: Collection[str]) -> "Layout":
-        """The layout with entries of stand-ins, which have no printed numbers.
-
-        Rows and columns of a stand-in follow those of the dataset that it stands in for. Where the
-        whole table is of that dataset, it becomes one of the stand-in, unless both were run.
-
-        Args:
-            datasets: Those that were run.
-        """
-        found = {own: other for own, other in STAND_INS.items() if other in datasets}
-        own = self.fixed.keys.get("dataset")
-        fixed = self.fixed
-        if own in found and own not in datasets:
-            fixed = fixed.at("dataset", found[own], choice("dataset", found[own]))
-        rows, columns = (_beside(lines, found) for lines in (self.rows, self.columns))
-        below = self.below.with_stand_ins(datasets) if self.below else None
-        return replace(self, fixed=fixed, rows=rows, columns=columns, below=below)
-
     def at(self, row: Line, column: Line) -> Line:
         """What an entry stands for."""
         return self.fixed | row | column
@@ -243,18 +224,6 @@ def parse_layout(section: Mapping[str, Any]) -> Layout:
 def _experiment(path: Path) -> dict[str, Any]:
     experiment: Any = OmegaConf.to_container(OmegaConf.load(path))
     return experiment  # type: ignore[no-any-return]
-
-
-def _beside(lines: Sequence[Line], found: Mapping[str, str]) -> tuple[Line, ...]:
-    """The lines, after each block of a dataset the same of what stands in for it."""
-    blocks = groupby(lines, key=lambda line: line.keys.get("dataset", ""))
-    beside: list[Line] = []
-    for dataset, block in blocks:
-        own = list(block)
-        beside += own
-        if other := found.get(dataset):
-            beside += [line.at("dataset", other, choice("dataset", other)) for line in own]
-    return tuple(beside)
 
 
 def _lines(blocks: Sequence[Mapping[str, Any]]) -> tuple[Line, ...]:

@@ -1,12 +1,13 @@
-"""Rows and columns for what was run and a table lacks: own graphs, attacks and models."""
+"""A layout fitted to records: stand-ins, and the user's own graphs, attacks and models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
-from robust_diffusion.evaluation.records import Record
-from robust_diffusion.paper.axes import AXES, MODELS, Choice, label_of
-from robust_diffusion.paper.cells import CLEAN, Cell, value_at
+from robust_diffusion.evaluation.records import Record, is_timing
+from robust_diffusion.paper.axes import AXES, MODELS, STAND_INS, Choice, choice, label_of
 from robust_diffusion.paper.layout import Layout, Line
+from robust_diffusion.results.cells import CLEAN, Cell, value_at
 
 NAMED = ("dataset", "attack", "model")
 """Axes on which a table grows."""
@@ -15,19 +16,32 @@ Meanings = Mapping[str, Choice]
 """Value of an axis -> what it stands for."""
 
 
-def with_own(layout: Layout, cells: Sequence[Cell]) -> Layout:
-    """The layout with a row or column for each dataset, attack and model that it lacks.
+def fit_layout(layout: Layout, cells: Sequence[Cell]) -> Layout:
+    """The layout of what was run: with stand-ins, and with rows and columns of the user's own.
 
-    They follow the table's own, in the order in which they were run, and nothing is printed of
-    them. Where all of a table is of one dataset or model, and only others were run, it becomes one
-    of the newest of them.
+    Times are of the paper's dataset if that was timed, else of the one timed last. Accuracies of a
+    stand-in follow those of the dataset that it stands in for. Every other dataset, attack and
+    model that the table lacks follows its own, in the order in which they were run. Where all of a
+    table is of one dataset or model, and only others were run, it becomes one of the newest.
 
     Args:
         layout: Of the table.
-        cells: Of the table.
+        cells: Of the table, in the order in which they were last asked for.
     """
+    if layout.kind == "time":
+        timed = [c.record["dataset"] for c in cells if c.finished and is_timing(c.record)]
+        own = layout.fixed.record["dataset"]
+        return layout if own in timed or not timed else layout.on(timed[-1])
+    if layout.kind == "budgets":
+        return layout
     records = [cell.record for cell in cells]
-    fixed, rows, columns = layout.fixed, layout.rows, layout.columns
+    datasets = {cell.record["dataset"] for cell in cells if cell.finished}
+    stand_ins = {own: other for own, other in STAND_INS.items() if other in datasets}
+    fixed = layout.fixed
+    own = fixed.keys.get("dataset")
+    if own in stand_ins and own not in datasets:
+        fixed = fixed.at("dataset", stand_ins[own], choice("dataset", stand_ins[own]))
+    rows, columns = (_beside(lines, stand_ins) for lines in (layout.rows, layout.columns))
     for axis in NAMED:
         found = {k: v for record in records for k, v in _meanings(axis, record).items()}
         fixed = _exchanged(fixed, axis, found)
@@ -37,8 +51,19 @@ def with_own(layout: Layout, cells: Sequence[Cell]) -> Layout:
         fixed=fixed,
         rows=_run(rows, records),
         columns=_run(columns, records),
-        below=with_own(layout.below, cells) if layout.below else None,
+        below=fit_layout(layout.below, cells) if layout.below else None,
     )
+
+
+def _beside(lines: Sequence[Line], stand_ins: Mapping[str, str]) -> tuple[Line, ...]:
+    """The lines, after each block of a dataset the same of its stand-in."""
+    beside: list[Line] = []
+    for dataset, group in groupby(lines, key=lambda line: line.keys.get("dataset", "")):
+        block = list(group)
+        beside += block
+        if other := stand_ins.get(dataset):
+            beside += [line.at("dataset", other, choice("dataset", other)) for line in block]
+    return tuple(beside)
 
 
 def _exchanged(fixed: Line, axis: str, found: Meanings) -> Line:

@@ -1,28 +1,19 @@
-"""One of the paper's tables, made of records alone: ours beside the printed numbers."""
+"""One of the paper's tables, measured numbers beside the published ones."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from omegaconf import OmegaConf
 
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.evaluation.records import Record
-from robust_diffusion.paper.cells import CLEAN, Cell, cells_of, select
-from robust_diffusion.paper.entry import Entry, Mark, Test, measure
 from robust_diffusion.paper.header import Header, describe
 from robust_diffusion.paper.layout import Layout, Line, load_layout, table_numbers
-from robust_diffusion.paper.own import with_own
+from robust_diffusion.paper.own import fit_layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS
-from robust_diffusion.paper.times import (
-    describe_stand_ins,
-    describe_times,
-    stand_in,
-    with_stand_in,
-)
-from robust_diffusion.results.significance import holm, one_sample_p, welch_p
-
-Grid = list[list[Entry]]
-"""Rows of entries."""
+from robust_diffusion.paper.times import describe_stand_ins, describe_times, stand_in
+from robust_diffusion.results.cells import CLEAN, Cell, RecordSet, select
+from robust_diffusion.results.entry import Entry, measure
+from robust_diffusion.results.grid import Grid, compare_entries, mark_fewer_seeds, rank_entries
 
 
 @dataclass(frozen=True)
@@ -31,16 +22,12 @@ class PaperTable:
 
     Args:
         layout: Captions, headings, rows and columns.
-        scale: full, or smoke, whose numbers say nothing about the paper.
-        fidelity: Which reading of the paper was run.
         entries: Per row of the layout, per column its entry.
         header: What all entries have in common, those below included.
         below: The table's second grid.
     """
 
     layout: Layout
-    scale: str
-    fidelity: str
     entries: tuple[tuple[Entry, ...], ...]
     header: Header
     below: "PaperTable | None" = None
@@ -49,6 +36,16 @@ class PaperTable:
     def parts(self) -> "list[PaperTable]":
         """Its grids, from top to bottom."""
         return [self, *(self.below.parts if self.below else [])]
+
+    @property
+    def scale(self) -> str:
+        """full, or smoke, whose numbers say nothing about the paper."""
+        return self.header.scale
+
+    @property
+    def fidelity(self) -> str:
+        """Variant of the paper that was run."""
+        return self.header.fidelity
 
     @property
     def smoke(self) -> bool:
@@ -67,7 +64,7 @@ class PaperTable:
             return ["Edges are counted per injected node, as GRB's attacks do."]
         lines = self.header.lines
         if self.layout.kind == "accuracy":
-            lines += describe_stand_ins(entry.line.keys["dataset"] for _, _, entry in self)
+            lines += describe_stand_ins(entry.keys["dataset"] for _, _, entry in self)
         if self.layout.kind == "time":
             records = {id(run.record): run.record for _, _, entry in self for run in entry.runs}
             states = list(self.header.states)
@@ -102,53 +99,32 @@ class PaperTable:
                     yield row, column, entry
 
 
-def build_tables(
-    records: Sequence[Record], *, scale: str = "full", fidelity: str = "paper"
-) -> dict[int, PaperTable]:
+def build_tables(records: RecordSet) -> dict[int, PaperTable]:
     """Every table of the paper, by its number; as `build_table`."""
-    return {
-        number: build_table(load_layout(number), records, scale=scale, fidelity=fidelity)
-        for number in table_numbers()
-    }
+    return {number: build_table(load_layout(number), records) for number in table_numbers()}
 
 
-def build_table(
-    layout: Layout, records: Sequence[Record], *, scale: str = "full", fidelity: str = "paper"
-) -> PaperTable:
+def build_table(layout: Layout, records: RecordSet) -> PaperTable:
     """Fill a layout from records.
 
     Args:
         layout: Of the table.
-        records: Of any experiments, in the order in which they were appended.
-        scale: Which runs count: full or smoke.
-        fidelity: Which reading of the paper counts: paper or released.
+        records: Those that count, of any experiments.
 
     Returns:
         The table; an entry without a number says why.
     """
-    cells = cells_of(records, experiment=layout.experiment, scale=scale, fidelity=fidelity)
-    if layout.kind == "time":
-        layout = with_stand_in(layout, cells)
-    elif layout.kind == "accuracy":
-        layout = layout.with_stand_ins({c.record["dataset"] for c in cells if c.finished})
-        layout = with_own(layout, cells)
-    grids = [_measured(part, cells, smoke=scale == "smoke") for part in layout.parts]
-    grids = _marked_seeds(grids)
-    if scale != "smoke" and layout.kind == "accuracy":
-        grids = [_tested(grid) for grid in grids]
-    grids = [_ranked(grid, part) for grid, part in zip(grids, layout.parts, strict=True)]
-    entries = [entry for grid in grids for row in grid for entry in row]
-    header = describe(
-        layout,
-        [(entry.graph, run.record) for entry in entries for run in entry.runs],
-        states=[entry.state for entry in entries],
-        comparisons=sum(entry.p is not None for entry in entries),
-        scale=scale,
-        fidelity=fidelity,
-    )
+    cells = records.cells(layout.experiment)
+    layout = fit_layout(layout, cells)
+    smoke = records.scale == "smoke"
+    grids = mark_fewer_seeds([_measured(part, cells, smoke=smoke) for part in layout.parts])
+    if not smoke and layout.kind == "accuracy":
+        grids = [compare_entries(grid, runs=ASSUMED_RUNS) for grid in grids]
+    grids = [rank_entries(grid, part.best) for grid, part in zip(grids, layout.parts, strict=True)]
+    header = describe(layout, [entry for grid in grids for row in grid for entry in row], records)
     table = None
     for part, grid in zip(reversed(layout.parts), reversed(grids), strict=True):
-        table = PaperTable(part, scale, fidelity, tuple(map(tuple, grid)), header, table)
+        table = PaperTable(part, tuple(map(tuple, grid)), header, table)
     assert table is not None
     return table
 
@@ -163,69 +139,14 @@ def _measured(layout: Layout, cells: Sequence[Cell], *, smoke: bool) -> Grid:
 def _entry(layout: Layout, row: Line, column: Line, cells: Sequence[Cell], *, smoke: bool) -> Entry:
     line, printed = layout.at(row, column), layout.printed(row, column)
     if layout.kind == "budgets":
-        return Entry(line, CLEAN, printed, "measured", mean=_configured_budget(line))
+        return Entry(line.keys, CLEAN, printed, "measured", mean=_configured_budget(line))
     timed = layout.kind == "time"
     graph = CLEAN if timed else line.printed["attack"]
-    found = select(cells, line, graph, timed=timed)
-    return measure(line, graph, printed, found, comparable=not smoke, timed=timed)
+    found = select(cells, line.record, graph, timed=timed)
+    return measure(line.keys, graph, printed, found, comparable=not smoke, timed=timed)
 
 
 def _configured_budget(line: Line) -> float:
     dataset, limit = line.keys["dataset"], line.keys["limit"]
     config = OmegaConf.load(CONFIG_DIR / "dataset" / f"{dataset}.yaml")
     return float(config.budget[limit])
-
-
-def _marked_seeds(grids: list[Grid]) -> list[Grid]:
-    """Mark entries with fewer seeds than others have."""
-    most = max((entry.n for rows in grids for row in rows for entry in row), default=0)
-
-    def marked(entry: Entry) -> Entry:
-        if not 0 < entry.n < most:
-            return entry
-        return replace(entry, marks=(*entry.marks, Mark("seeds", f"{entry.n} of {most} seeds")))
-
-    return [[[marked(entry) for entry in row] for row in rows] for rows in grids]
-
-
-def _tested(rows: Grid) -> Grid:
-    """Test every entry against its printed number, and correct for their number."""
-    tested = [[_test(entry) for entry in row] for row in rows]
-    corrected = iter(holm([entry.p for row in tested for entry in row if entry.p is not None]))
-    return [
-        [entry if entry.p is None else replace(entry, p_holm=next(corrected)) for entry in row]
-        for row in tested
-    ]
-
-
-def _test(entry: Entry) -> Entry:
-    printed, values = entry.printed, [run.value for run in entry.runs]
-    if printed.mean is None:
-        return entry
-    test: Test
-    if printed.std is None:
-        test, p = "one sample", one_sample_p(values, printed.mean)
-    else:
-        test, p = "welch", welch_p(values, printed.mean, printed.std, ASSUMED_RUNS)
-    return entry if p is None else replace(entry, p=p, test=test)
-
-
-def _ranked(rows: Grid, layout: Layout) -> Grid:
-    """Give the best and the second best of each row or column their rank."""
-    if layout.best == "none":
-        return rows
-    lines = rows if layout.best == "row" else [list(column) for column in zip(*rows, strict=True)]
-    ranked = [_ranks(line) for line in lines]
-    return ranked if layout.best == "row" else [list(row) for row in zip(*ranked, strict=True)]
-
-
-def _ranks(line: Sequence[Entry]) -> list[Entry]:
-    # Entries that a reader cannot tell apart are equally good.
-    shown = [None if entry.mean is None else round(entry.mean, 2) for entry in line]
-    order = sorted({value for value in shown if value is not None}, reverse=True)
-    # Of two, the second is only the worst.
-    ranks = dict(zip(order, (1, 2) if len(line) > 2 else (1,), strict=False))
-    return [
-        entry if value is None else replace(entry, rank=ranks.get(value))
-        for entry, value in zip(line, shown, strict=True)
-    ]

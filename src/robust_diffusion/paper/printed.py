@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.results.entry import Reported
 
 PRINTED = Path(__file__).with_name("printed.csv")
 
@@ -15,23 +16,17 @@ ASSUMED_RUNS = 5
 
 
 @dataclass(frozen=True)
-class PrintedNumber:
-    """One entry of one of the paper's tables.
+class PrintedNumber(Reported):
+    """An entry of one of the paper's tables.
 
     Args:
         row: Its place in the file, which tells two of them apart; -1 of what is not printed.
-        mean: In the table's unit; `None` where the paper prints "-".
-        std: In the same unit; `None` where none is printed.
-        budget: Injected nodes, and edges of each, where the paper says so.
     """
 
-    row: int
-    mean: float | None
-    std: float | None
-    budget: tuple[int, int] | None = None
+    row: int = -1
 
 
-NOT_PRINTED = PrintedNumber(row=-1, mean=None, std=None)
+NOT_PRINTED = PrintedNumber()
 """Of an entry that the paper does not have."""
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from robust_diffusion.paper.entry import Entry
 from robust_diffusion.paper.layout import Line
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.wording import (
@@ -17,6 +16,7 @@ from robust_diffusion.paper.wording import (
     reported,
     row_names,
 )
+from robust_diffusion.results.entry import Entry
 from robust_diffusion.results.numbers import p_value
 
 RANKS = {None: ("", "span"), 1: (" best", "strong"), 2: (" second", "em")}

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from robust_diffusion.paper.entry import Entry
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.wording import Notes, compared, measured, reported
+from robust_diffusion.results.entry import Entry
 from robust_diffusion.results.numbers import p_value
 
 PREAMBLE = r"""% Needs \usepackage{booktabs,multirow,xcolor}.

@@ -3,26 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from robust_diffusion.evaluation.records import Record, is_timing
-from robust_diffusion.paper.axes import DATASETS
-from robust_diffusion.paper.cells import Cell
+from robust_diffusion.evaluation.records import Record
+from robust_diffusion.paper.axes import DATASETS, STAND_INS
 from robust_diffusion.paper.layout import Layout
-from robust_diffusion.sweeper import STAND_INS
 
 TIMED = ("planetoid_citeseer", "cora")
 """Datasets to time for those who lack the table's own, the most alike first."""
-
-
-def with_stand_in(layout: Layout, cells: Sequence[Cell]) -> Layout:
-    """The layout on its own dataset if that was timed, else on the one that was timed last.
-
-    Args:
-        layout: Of the table.
-        cells: Of the table, in the order in which they were last asked for.
-    """
-    own = layout.fixed.record["dataset"]
-    timed = [c.record["dataset"] for c in cells if c.finished and is_timing(c.record)]
-    return layout if own in timed or not timed else layout.on(timed[-1])
 
 
 def stand_in(layout: Layout) -> str | None:

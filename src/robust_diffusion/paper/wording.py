@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 
-from robust_diffusion.paper.entry import Entry
 from robust_diffusion.paper.layout import Line
 from robust_diffusion.paper.paper_table import PaperTable
+from robust_diffusion.results.entry import Entry
 from robust_diffusion.results.numbers import places_for, signed, spread
 
 LONGEST_REASON = 30
@@ -24,7 +24,7 @@ def measured(entry: Entry, decimals: int) -> str:
 
 def reported(entry: Entry, decimals: int) -> str:
     """The published number; of times to the tenth of a millisecond that the paper has."""
-    return spread(entry.printed.mean, entry.printed.std, 1 if entry.timed else decimals)
+    return spread(entry.reported.mean, entry.reported.std, 1 if entry.timed else decimals)
 
 
 def one_run(entry: Entry, value: float, decimals: int) -> str:
@@ -57,7 +57,7 @@ def fields(row: Line, column: Line, entry: Entry) -> Mapping[str, str | float | 
     return {
         "row": row.label,
         "column": column.label,
-        **entry.line.keys,
+        **entry.keys,
         "graph": entry.graph,
         "state": entry.state,
         "mean": entry.mean,
@@ -67,8 +67,8 @@ def fields(row: Line, column: Line, entry: Entry) -> Mapping[str, str | float | 
         "n": entry.n,
         "seeds": " ".join(map(str, entry.seeds)),
         "values": " ".join(str(run.value) for run in entry.runs),
-        "printed_mean": entry.printed.mean,
-        "printed_std": entry.printed.std,
+        "printed_mean": entry.reported.mean,
+        "printed_std": entry.reported.std,
         "difference": entry.difference,
         "factor": entry.factor,
         "deviations": entry.deviations,

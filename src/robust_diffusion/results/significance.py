@@ -1,4 +1,4 @@
-"""Tests of a measured mean against a printed one."""
+"""Tests of a measured mean against a reported one."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from scipy import stats
 
 
 def welch_p(values: Sequence[float], mean: float, std: float, runs: int) -> float | None:
-    """Two-sided p-value of Welch's t-test against a mean that was printed with its deviation.
+    """Two-sided p-value of Welch's t-test against a mean that was reported with its deviation.
 
     Reference: Welch 1947, Biometrika 34.
 
@@ -33,11 +33,11 @@ def welch_p(values: Sequence[float], mean: float, std: float, runs: int) -> floa
 
 
 def one_sample_p(values: Sequence[float], mean: float) -> float | None:
-    """Two-sided p-value of Student's t-test against a mean that was printed without a deviation.
+    """Two-sided p-value of Student's t-test against a mean that was reported without a deviation.
 
     Args:
         values: What was measured, one number per seed.
-        mean: The printed mean, in the same unit.
+        mean: The reported mean, in the same unit.
 
     Returns:
         The p-value; `None` with fewer than two values, or values without spread.

@@ -1,12 +1,13 @@
-"""The result table that a run ends with."""
+"""Result table at the end of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from robust_diffusion.evaluation.records import Record, is_timing
+from robust_diffusion.results.captions import describe_budget, describe_cuts
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
 
@@ -50,9 +51,9 @@ def summarize(records: Sequence[Record]) -> ResultTable:
     timed = any(map(is_timing, records))
     lines = []
     for _, group in _group(rows, records, keys):
-        first, members = group[0][0], [record for _, record in group]
+        members = _by_seed(record for _, record in group)
         done = [record for record in members if "error" not in record]
-        line: dict[str, Any] = {key: first.get(key, "") for key in keys}
+        line: dict[str, Any] = {key: group[0][0].get(key, "") for key in keys}
         line["seeds"] = len(done)
         for graph in graphs:
             values = [r["accuracy"][graph] for r in done if graph in r.get("accuracy", {})]
@@ -85,10 +86,11 @@ def rank(records: Sequence[Record]) -> ResultTable:
     keys = _row_keys(rows)
     lines, means = [], []
     for _, group in _group(rows, records, keys):
-        done = [r["val_accuracy"] for _, r in group if "error" not in r]
+        members = _by_seed(record for _, record in group)
+        done = [record["val_accuracy"] for record in members if "error" not in record]
         line: dict[str, Any] = {key: group[0][0].get(key, "") for key in keys}
         line["seeds"] = len(done)
-        line["validation"] = _cell(done, failed=len(group) - len(done))
+        line["validation"] = _cell(done, failed=len(members) - len(done))
         lines.append(line)
         means.append(pd.Series(done, dtype=float).mean())
     best_first = pd.Series(means).sort_values(ascending=False, kind="stable").index
@@ -109,11 +111,11 @@ def _notes(records: Sequence[Record]) -> list[str]:
 
 
 def _row(record: Record) -> dict[str, str]:
-    # A flow or solver that the model does not use is `None` in its record.
+    # A flow or solver that the model does not read is `None` in its record, options included.
     swept = {
         key: value
         for key, value in record.get("overrides", {}).items()
-        if key != "seed" and record.get(key, value) is not None
+        if key != "seed" and record.get(key.partition(".")[0], value) is not None
     }
     named = {key: record[key] for key in ALWAYS_SHOWN if record.get(key) is not None}
     return {key: str(value) for key, value in (swept | named).items()}
@@ -133,6 +135,15 @@ def _group(
     for row, record in zip(rows, records, strict=True):
         groups.setdefault(tuple(row.get(key, "") for key in keys), []).append((row, record))
     return list(groups.items())
+
+
+def _by_seed(records: Iterable[Record]) -> list[Record]:
+    """One record per seed: the latest finished one, or else the latest failure."""
+    latest: dict[int, Record] = {}
+    for record in records:
+        if "error" not in record or "error" in latest.get(record["seed"], record):
+            latest[record["seed"]] = record
+    return list(latest.values())
 
 
 def _cell(values: Sequence[float], *, failed: int) -> str:
@@ -172,14 +183,11 @@ def _title(records: Sequence[Record]) -> str:
         kinds = " or ".join(dict.fromkeys(timing["step"] for timing in timings)) or "step"
         parts = [f"{common('dataset')}: time of one {kinds}, median and quartiles"]
         parts += [devices] if devices else []
-    budgets = {
-        f"{b['max_injected_nodes']} nodes x {b['max_edges_per_injected_node']} edges each"
-        for r in records
-        if (b := r.get("budget", {}).get("declared")) and len(r.get("accuracy", {})) > 1
-    }
-    if budgets:
+    parts += describe_cuts(records)
+    attacked = [r for r in records if len(r.get("accuracy", {})) > 1]
+    if attacked:
         surrogates = ", ".join(dict.fromkeys(s for r in records for s in r.get("surrogates", [])))
         threat = f"{common('threat')} ({surrogates})" if surrogates else common("threat")
-        parts.append(f"{threat}, {' or '.join(sorted(budgets))}")
+        parts.append(f"{threat}, {describe_budget(attacked)}")
     parts.append(f"fidelity={common('fidelity')}")
     return "; ".join(parts)

@@ -154,8 +154,8 @@ class _Sums(NamedTuple):
 class _SparseInput(SelectiveTensor):
     """A tensor that knows its few entries.
 
-    A plain product would work on every entry. A shortcut has the arguments of the function that it
-    stands for, and returns `None` where the function must be applied to the plain tensor.
+    A shortcut has the arguments of the function that it stands for, and returns `None` where the
+    function must be applied to the plain tensor.
     """
 
     affine: _Affine

@@ -32,6 +32,7 @@ def capped_loss(perturbed: PerturbedGraph) -> float:
     return F.cross_entropy(logits, labels, reduction="none").clamp(max=4).mean().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", [MetaGIA, AGIA])
 def test_chosen_edges_do_more_harm_than_random_ones(attack: type[MetaGIA | AGIA]) -> None:
     random, chosen = (run(attack(num_rounds=rounds, num_steps=40)) for rounds in (0, 2))

@@ -41,6 +41,7 @@ def test_absent_pairs_are_drawn(listed: int, count: int, monkeypatch: pytest.Mon
     assert as_set(drawn) <= possible
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listed", [2**20, 0], ids=["listed", "drawn"])
 def test_absent_pairs_are_drawn_uniformly(listed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs_module, "MAX_LISTED", listed)

@@ -53,7 +53,7 @@ def test_directed_edges_get_their_reverse(tmp_path: Path, caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize("weight", [1.0, -1.0, 0.5, 1e-30, 200.0])
-def test_weights_and_self_loops_are_no_edges_of_their_own(tmp_path: Path, weight: float) -> None:
+def test_weights_and_self_loops_add_no_edges(tmp_path: Path, weight: float) -> None:
     row, col = np.array([*BOTH, (3, 3), (0, 0)]).T
     matrix = sp.csr_matrix((np.full(row.size, weight), (row, col)), (NUM_NODES, NUM_NODES))
     matrix[EDGES[0]] = -weight

@@ -43,7 +43,7 @@ def test_every_combination_of_axes_is_a_member() -> None:
     )
 
 
-def test_an_axis_of_one_side_leaves_the_other_alone() -> None:
+def test_an_axis_may_belong_to_one_side() -> None:
     each = {"left.attack": ["tdgia"]}
     (member,) = parse_claim("name", BASE | SIDES | {"each": each}).members()
     assert [g.graph for _, g in member.terms] == ["tdgia", "speit"]
@@ -96,7 +96,7 @@ def test_a_mistake_is_named(change: dict[str, Any], words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["claims: [", "claims: {}\n", "- 1\n"])
-def test_a_file_that_holds_no_claims_is_one_line(tmp_path: Path, text: str) -> None:
+def test_a_file_without_claims_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "claims.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         load_claims(tmp_path / "claims.yaml")
@@ -105,11 +105,11 @@ def test_a_file_that_holds_no_claims_is_one_line(tmp_path: Path, text: str) -> N
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
+    with pytest.raises(ConfigError, match=r"none\.yaml"):
         load_claims(tmp_path / "none.yaml")
 
 
-def test_the_file_makes_claims_about_every_table_of_results() -> None:
+def test_every_table_of_results_has_claims() -> None:
     about = {g.experiment for g in GROUPS}
     assert about == {f"table-{number}" for number in range(1, 15) if number != 4}
     assert CLAIMS.is_file()
@@ -125,7 +125,7 @@ def test_every_experiment_of_the_file_exists() -> None:
     [g for g in GROUPS if g.measure == ACCURACY],
     ids=lambda g: "-".join([g.experiment, *(value for _, value in g.axes)]),
 )
-def test_every_group_of_the_file_is_one_entry_of_its_table(found: Group) -> None:
+def test_every_group_is_an_entry_of_its_table(found: Group) -> None:
     number = int(found.experiment.removeprefix("table-"))
     assert printed_number({"table": load_layout(number).label, **found.line.printed})
 

@@ -44,7 +44,7 @@ def test_paired_values_are_students_test_of_their_differences(left: list[float],
     assert found.p_above(0) == pytest.approx(expected.pvalue, abs=1e-9)
 
 
-def test_sums_are_taken_term_by_term_on_every_processor() -> None:
+def test_paired_sums_use_no_matrix_product() -> None:
     # With fused products, as BLAS takes them where the processor has any, the last bits differ.
     generator = np.random.default_rng(0)
     weights = [1.0, *[-1 / 7] * 7]
@@ -62,7 +62,7 @@ def test_hedges_g_is_the_textbooks() -> None:
     assert difference(left, right).hedges_g == pytest.approx(3 / pooled * (1 - 3 / (4 * 8 - 1)))
 
 
-def test_what_does_not_vary_is_certain_of_all_but_a_tie() -> None:
+def test_constant_values_are_certain_except_ties() -> None:
     apart, tied = difference([36.0, 36.0], [35.0, 35.0]), difference([36.0, 36.0], [36.0, 36.0])
     assert (apart.effect, apart.low, apart.high, apart.hedges_g) == (1.0, 1.0, 1.0, None)
     assert (apart.p_above(0), apart.p_below(0), apart.p_above(1)) == (0.0, 1.0, 1.0)
@@ -71,25 +71,19 @@ def test_what_does_not_vary_is_certain_of_all_but_a_tie() -> None:
     assert math.isinf(tied.freedom)
 
 
-def test_equal_values_have_no_variance_although_their_mean_rounds() -> None:
+def test_equal_values_have_no_variance() -> None:
     assert Moments.of([0.1 + 0.2] * 3).variance == 0
 
 
 def test_a_single_value_is_refused() -> None:
-    with pytest.raises(ValueError, match="fewer than two"):
+    with pytest.raises(ValueError, match="variance"):
         Moments.of([1.0])
 
 
 @pytest.mark.parametrize("margin", [0.5, 1.0, 5.0])
-def test_within_a_margin_is_the_worse_of_both_sides(margin: float) -> None:
+def test_equivalence_takes_the_larger_one_sided_p(margin: float) -> None:
     found = difference([50.0, 51.0, 52.0, 50.5], [50.2, 51.1, 51.5, 51.0])
     assert found.p_within(margin) == max(found.p_above(-margin), found.p_below(margin))
-
-
-def test_a_wider_confidence_is_a_wider_interval() -> None:
-    left, right = [1.0, 2.0, 4.0], [2.0, 2.5, 5.0]
-    narrow, wide = difference(left, right), difference(left, right, 0.99)
-    assert wide.low < narrow.low < narrow.high < wide.high
 
 
 def coverage(draw, truth: float, rounds: int = 1500) -> float:  # type: ignore[no-untyped-def]
@@ -101,22 +95,7 @@ def coverage(draw, truth: float, rounds: int = 1500) -> float:  # type: ignore[n
     return inside / rounds
 
 
-def test_intervals_of_two_unequal_groups_cover_the_truth() -> None:
-    def draw(generator: np.random.Generator):  # type: ignore[no-untyped-def]
-        return difference(list(generator.normal(60, 1, 5)), list(generator.normal(40, 8, 5)))
-
-    assert 0.935 < coverage(draw, 20.0) < 0.975
-
-
-def test_intervals_of_a_difference_of_differences_cover_the_truth() -> None:
-    def draw(generator: np.random.Generator):  # type: ignore[no-untyped-def]
-        spreads = [(2.0, 72, 2.5), (-1.0, 40, 1.0), (-1.0, 74, 1.5)]
-        return welch([(w, Moments.of(generator.normal(mean, std, 5))) for w, mean, std in spreads])
-
-    assert 0.935 < coverage(draw, 2 * 72 - 40 - 74) < 0.975
-
-
-def test_paired_intervals_cover_where_values_of_a_seed_go_together() -> None:
+def test_paired_intervals_cover_correlated_values() -> None:
     def draw(generator: np.random.Generator):  # type: ignore[no-untyped-def]
         common = generator.normal(0, 5, 5)
         left, right = (mean + common + generator.normal(0, 1, 5) for mean in (70, 65))
@@ -125,7 +104,7 @@ def test_paired_intervals_cover_where_values_of_a_seed_go_together() -> None:
     assert 0.93 < coverage(draw, 5.0) < 0.97
 
 
-def test_intervals_of_a_difference_in_spread_cover_the_truth() -> None:
+def test_intervals_of_spread_cover_the_truth() -> None:
     def distances(values: np.ndarray) -> np.ndarray:
         return np.abs(values - np.median(values, axis=-1, keepdims=True))
 

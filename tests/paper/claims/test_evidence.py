@@ -2,8 +2,9 @@ import math
 
 import pytest
 
-from robust_diffusion.paper.claims.evidence import PrintedEvidence, RecordedEvidence, Sample
+from robust_diffusion.paper.claims.evidence import PublishedEvidence, RecordedEvidence, Sample
 from robust_diffusion.paper.claims.group import group
+from robust_diffusion.results.cells import RecordSet
 from tests.paper.claims.synthetic import records_of
 from tests.paper.records import finished, timed
 
@@ -13,7 +14,7 @@ VALUES = [40.0, 42.0, 41.0]
 
 
 def recorded(*records: dict[str, object], fidelity: str = "paper") -> Sample:
-    return RecordedEvidence(list(records), fidelity=fidelity).sample(WANTED)
+    return RecordedEvidence(RecordSet.of(list(records), fidelity=fidelity)).sample(WANTED)
 
 
 def test_values_are_points_by_seed() -> None:
@@ -49,7 +50,7 @@ def test_a_reference_brings_the_record_of_another_experiment() -> None:
     assert recorded(*made, *smoke).count == 0
 
 
-def test_a_failed_cell_is_no_value_and_its_repetition_is() -> None:
+def test_a_failed_cell_counts_once_repeated() -> None:
     good = records_of("table-1", GAT, {"speit": VALUES})
     failed = [{k: v for k, v in r.items() if k != "accuracy"} | {"error": "no"} for r in good]
     assert recorded(*failed).count == 0
@@ -68,7 +69,7 @@ def test_cells_of_other_settings_are_not_mixed_in() -> None:
 
 def test_other_measures_are_logarithms() -> None:
     records = records_of("table-1", GAT, {"clean": VALUES}, nfe=8, seconds={"train": 2.0})
-    evidence = RecordedEvidence(records, fidelity="paper")
+    evidence = RecordedEvidence(RecordSet.of(records, fidelity="paper"))
     for measure, value in (("nfe", 8), ("seconds.train", 2)):
         sample = evidence.sample(group({"experiment": "table-1", "measure": measure, **GAT}))
         assert sample.values == pytest.approx(dict.fromkeys(range(3), math.log(value)))
@@ -78,9 +79,8 @@ def test_other_measures_are_logarithms() -> None:
 
 def test_times_are_those_of_timing_cells_alone() -> None:
     tested = finished(experiment="table-7", dataset="citeseer", seconds={"diffusion": 7.0})
-    evidence = RecordedEvidence(
-        [*(timed(0.01 * (seed + 1), seed=seed) for seed in range(3)), tested], fidelity="paper"
-    )
+    timings = [timed(0.01 * (seed + 1), seed=seed) for seed in range(3)]
+    evidence = RecordedEvidence(RecordSet.of([*timings, tested], fidelity="paper"))
     beltrami = {"experiment": "table-7", "dataset": "citeseer", "model": "beltrami", "tau": 2}
     times = evidence.sample(group({**beltrami, "measure": "seconds.diffusion"}))
     assert times.values == pytest.approx({i: math.log(0.01 * (i + 1)) for i in range(3)})
@@ -96,15 +96,15 @@ def test_spread_is_the_distance_from_the_median() -> None:
 
 
 def test_the_papers_own_numbers() -> None:
-    sample = PrintedEvidence().sample(WANTED)
+    sample = PublishedEvidence().sample(WANTED)
     assert sample.moments is not None
     assert (sample.moments.mean, sample.moments.variance) == pytest.approx((38.10, 2.48**2))
     assert sample.count == 5
     assert not sample.values
 
 
-def test_what_the_paper_does_not_print_is_not_there() -> None:
-    printed = PrintedEvidence()
+def test_unpublished_numbers_are_empty_samples() -> None:
+    printed = PublishedEvidence()
     dash = {"experiment": "table-1", "dataset": "pubmed", "attack": "speit", "model": "gcn_svd"}
     assert printed.sample(group(dash)).count == 0
     assert printed.sample(group({"experiment": "table-1", "measure": "nfe", **GAT})).count == 0

@@ -13,6 +13,7 @@ from robust_diffusion.paper.claims.show import (
     side_by_side,
     to_json,
 )
+from robust_diffusion.results.cells import RecordSet
 from tests.paper.claims.synthetic import records_of, with_moments
 
 RULES = Claims(alpha=0.05, min_seeds=3, claims={}, elsewhere={})
@@ -40,10 +41,10 @@ def judged(**means: float) -> Judgement:
             {"speit": with_moments(mean, 1.0, 5, seed=len(model))},
         )
     ]
-    return judge(CLAIM, RecordedEvidence(records, fidelity="paper"), RULES)
+    return judge(CLAIM, RecordedEvidence(RecordSet.of(records, fidelity="paper")), RULES)
 
 
-def test_a_row_says_verdict_effect_and_what_it_rests_on() -> None:
+def test_a_row_holds_verdict_effect_and_evidence() -> None:
     found = judged(beltrami=60, gat=40, gin=59.8)
     (row,) = as_frame([found], [judged()]).to_dict("records")
     assert row["claim"] == "better"
@@ -63,7 +64,7 @@ def test_a_row_without_data_holds_no_number() -> None:
     assert (row["effect [95 % CI]"], row["g"], row["p"], row["n"]) == ("-", "-", "-", "0")
 
 
-def test_readings_stand_side_by_side_where_either_decides() -> None:
+def test_variants_stand_side_by_side_where_either_decides() -> None:
     up, down = judged(beltrami=60, gat=40, gin=40), judged(beltrami=30, gat=40, gin=40)
     frame = side_by_side({"paper": [up, judged()], "released": [down, judged()]}, [judged(), up])
     assert frame.to_dict("records") == [
@@ -71,7 +72,7 @@ def test_readings_stand_side_by_side_where_either_decides() -> None:
             "The paper's words": "a is better (better)",
             "paper": "✓ +20.0",
             "released": "✗ −10.0",
-            "print": "-",
+            "published": "-",
         }
     ]
 
@@ -104,7 +105,7 @@ def test_json_holds_every_member_and_is_strict() -> None:
         (3.0049, "+3.00"),
     ],
 )
-def test_the_last_bit_of_a_sum_is_not_seen(effect: float, said: str) -> None:
+def test_the_last_bit_is_not_shown(effect: float, said: str) -> None:
     found = describe_effect(welch([(1.0, Moments(effect, 0.0, 5))]), "points")
     assert found == f"{said} [{said}, {said}]"
 

@@ -41,7 +41,7 @@ def test_concordance_is_kendalls_without_ties() -> None:
     assert jonckheere([stratum], rounds=9).concordance == pytest.approx(expected)
 
 
-def test_a_perfect_rise_is_significant_and_its_mirror_falls() -> None:
+def test_a_perfect_rise_and_fall_are_significant() -> None:
     rise = {1.0: [1.0, 2, 3], 2.0: [4.0, 5, 6], 3.0: [7.0, 8, 9]}
     fall = {at: [-value for value in values] for at, values in rise.items()}
     up, down = jonckheere([rise]), jonckheere([fall])
@@ -71,15 +71,6 @@ def test_what_belongs_together_counts_once() -> None:
         together = jonckheere([rise] * 3, blocks=blocks)
         assert together.concordance == alone.concordance
         assert (together.p_up == pytest.approx(alone.p_up, abs=0.01)) is (len(set(blocks)) == 1)
-
-
-def test_no_trend_is_rarely_found() -> None:
-    generator = np.random.default_rng(1)
-    found = [
-        jonckheere([{float(at): list(generator.normal(size=4)) for at in range(3)}], rounds=499)
-        for _ in range(300)
-    ]
-    assert np.mean([trend.p_up <= 0.05 for trend in found]) < 0.085
 
 
 def test_the_same_seed_is_the_same_p_value() -> None:

@@ -43,6 +43,7 @@ def test_flows_are_drawn_and_their_numbers_printed(capsys: pytest.CaptureFixture
     assert sorted(path.name for path in Path("outputs").iterdir()) == ["figures", "store"]
 
 
+@pytest.mark.slow
 def test_options_and_overrides_may_come_in_any_order(capsys: pytest.CaptureFixture[str]) -> None:
     run_figure_command(
         ["lipschitz", "seed=1", "--directory", "here", *SMOKE, "--weights", "carried", "flow=grand"]

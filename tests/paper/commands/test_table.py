@@ -74,10 +74,14 @@ def test_what_is_unknown_is_refused_with_what_is_known(
     assert "usage: robust-diffusion table" in capsys.readouterr().err
 
 
-def test_help_leads_to_the_table_of_the_datasets(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        run_table_command(["--help"])
-    assert "table 4 is" in capsys.readouterr().out
+def test_table_4_is_of_the_datasets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = shown(capsys, "4", "--format=csv", f"--data-dir={tmp_path}").splitlines()
+    assert rows[0] == "dataset,statistic,published,measured,equal"
+    assert rows[1] == "cora,nodes,2680,no data,-"
+    assert len(rows) == 31
+    assert shown(capsys, "4").startswith("**Table 4 (data)")
+    with pytest.raises(ConfigError, match="--format html"):
+        run_table_command(["4", "--format", "html"])
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What reaches W&B, told by a server of ours that answers as W&B's does."""
+"""Requests that reach W&B, recorded by a local server with its answers."""
 
 import json
 from collections.abc import Iterator
@@ -116,7 +116,7 @@ def test_runs_are_filtered_and_grouped_by_nested_configuration() -> None:
     ]
 
 
-def test_a_view_is_made_once_and_then_brought_up_to_date(views: Views) -> None:
+def test_a_view_is_created_once_then_updated(views: Views) -> None:
     assert default_entity() == "me"
     first = publish(table_dashboard(3), **PROJECT)
     ((name, old),) = views.items()
@@ -132,8 +132,8 @@ def test_a_view_is_made_once_and_then_brought_up_to_date(views: Views) -> None:
     assert len(views) == 2
 
 
-def test_a_project_that_is_not_there_is_one_line(views: Views) -> None:
-    with pytest.raises(ConfigError, match=r"W&B project me/nope: not found; log a run to it"):
+def test_an_unknown_project_is_named(views: Views) -> None:
+    with pytest.raises(ConfigError, match="me/nope"):
         publish(table_dashboard(3), entity="me", project="nope")
     assert views == {}
 
@@ -143,6 +143,5 @@ def test_what_wandb_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
         raise wandb.errors.CommError("not yours\nsecond line")
 
     monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.from_url", refuse)
-    line = r"^dashboard Table 3: flows \(paper\): W&B refuses \(not yours\); run `wandb login`"
-    with pytest.raises(ConfigError, match=line):
+    with pytest.raises(ConfigError, match=r"^dashboard Table 3.*\(not yours\)"):
         publish(table_dashboard(3), **PROJECT)

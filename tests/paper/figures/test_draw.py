@@ -1,14 +1,10 @@
-import time
-from itertools import combinations
-
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 
-from robust_diffusion.paper.figures.draw import COLOURS, Panel, draw_panels
+from robust_diffusion.paper.figures.draw import Panel, draw_panels
 from robust_diffusion.paper.figures.files import render
-from tests.paper.figures.vision import SEEN_BY, distance
 
 
 def panel(
@@ -39,7 +35,7 @@ def greys(collection: LineCollection) -> np.ndarray:
     return colours[:, 0]
 
 
-def test_the_larger_the_weight_the_darker_and_wider_the_edge() -> None:
+def test_larger_weights_are_darker_and_wider() -> None:
     (drawn,) = lines(draw_panels([panel(np.array([0.3, 0.1, 0.9, 0.5]))], "attention"))
     assert (np.diff(greys(drawn)) < 0).all()  # drawn from light to dark
     assert (np.diff(drawn.get_linewidths()) > 0).all()
@@ -58,7 +54,7 @@ def test_equal_weights_are_equally_dark() -> None:
     assert len(np.unique(greys(drawn))) == 1
 
 
-def test_every_node_is_drawn_in_the_colour_of_its_class() -> None:
+def test_nodes_have_the_colour_of_their_class() -> None:
     axis = draw_panels([panel(np.ones(3), num_nodes=11)], "attention").axes[0]
     nodes = [c for c in axis.collections if isinstance(c, PathCollection)]
     assert [len(np.asarray(c.get_offsets())) for c in nodes] == [4, 4, 3]
@@ -72,12 +68,6 @@ def test_more_classes_than_colours_differ_in_shape() -> None:
         (tuple(np.asarray(c.get_facecolor())[0]), len(c.get_paths()[0].vertices)) for c in nodes
     }
     assert len(looks) == 15
-
-
-@pytest.mark.parametrize("vision", SEEN_BY)
-def test_no_two_colours_look_alike(vision: str) -> None:
-    assert min(distance(a, b, vision) for a, b in combinations(COLOURS, 2)) > 15
-    assert min(distance(a, "#ffffff", vision) for a in COLOURS) > 25
 
 
 def test_titles_notes_and_a_warning_are_text() -> None:
@@ -94,10 +84,8 @@ def test_the_same_figure_is_the_same_file(form: str) -> None:
     assert first == second
 
 
-def test_ten_thousand_edges_take_seconds_and_little_space() -> None:
+def test_ten_thousand_edges_take_little_space() -> None:
     weight = np.random.default_rng(0).random(10_000)
-    start = time.perf_counter()
     svg = render(draw_panels([panel(weight, num_nodes=3000, classes=7)], "attention"), "svg")
-    assert time.perf_counter() - start < 20
     assert len(svg) < 1_500_000
     assert svg.count(b"<image") <= 2

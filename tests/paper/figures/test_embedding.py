@@ -12,7 +12,7 @@ def clusters(num_nodes: int = 90) -> tuple[np.ndarray, np.ndarray]:
     return centre[label] + generator.normal(size=(num_nodes, 8)), label
 
 
-def test_the_same_input_and_seed_are_the_same_layout() -> None:
+def test_layouts_are_deterministic() -> None:
     z, _ = clusters()
     assert np.array_equal(tsne(z, seed=3), tsne(z, seed=3))
 

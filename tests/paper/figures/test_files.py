@@ -23,11 +23,11 @@ def test_every_format_is_written_beside_what_shaped_it(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"--directory .*file.* cannot be written"):
+    with pytest.raises(ConfigError, match="--directory"):
         write_figure(Figure(), tmp_path / "file", "flows", {})
 
 
-def test_a_number_that_is_not_finite_is_no_json(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
         write_figure(Figure(), tmp_path, "flows", {"value": float("nan")})
     assert not list(tmp_path.iterdir())

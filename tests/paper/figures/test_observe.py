@@ -45,7 +45,7 @@ def test_weights_are_those_of_the_state_after_diffusion(
     assert (arriving < 1).all()
 
 
-def test_the_state_is_what_the_next_layer_gets_before_relu(compose: Compose) -> None:
+def test_the_state_precedes_relu_and_dropout(compose: Compose) -> None:
     model: Any = build(compose, "flow=beltrami", "model.num_layers=2")
     seen = observe(model, features(), EDGES)
     last = observe(model, features(), EDGES, layer=-1)
@@ -59,14 +59,14 @@ def test_the_state_is_what_the_next_layer_gets_before_relu(compose: Compose) -> 
     assert torch.equal(again, logits)
 
 
-def test_heats_weights_are_one_over_the_number_of_edges(compose: Compose) -> None:
+def test_heat_weighs_edges_by_inverse_degree(compose: Compose) -> None:
     seen = observe(build(compose, "flow=heat"), features(), EDGES)
     into_first = seen.carried[seen.dst == 0]
     assert torch.allclose(into_first, torch.full((3,), 0.25))
     assert torch.equal(seen.carried, seen.attention)
 
 
-def test_a_guard_has_pruned_the_edges_that_are_seen(compose: Compose) -> None:
+def test_edges_pruned_by_a_guard_are_observed(compose: Compose) -> None:
     model = build(compose, "model=beltrami_guard", "model.threshold=0.9")
     seen = observe(model, features(), EDGES)
     assert (seen.carried == 0).any()
@@ -88,7 +88,7 @@ def test_layers_are_counted_as_python_does(compose: Compose, layer: int, number:
     assert observe(build(compose), features(), EDGES, layer=layer).layer == number
 
 
-def test_of_one_layer_the_last_hidden_is_that_one(compose: Compose) -> None:
+def test_a_single_layer_is_the_last_hidden(compose: Compose) -> None:
     assert observe(build(compose, "model.num_layers=1"), features(), EDGES).layer == 0
 
 
@@ -100,7 +100,7 @@ def test_a_layer_that_is_not_there_is_named(compose: Compose, layer: int) -> Non
 
 @pytest.mark.parametrize("model", ["gcn", "mlp", "gat"])
 def test_a_model_without_a_flow_is_refused(compose: Compose, model: str) -> None:
-    with pytest.raises(ConfigError, match="has no flow to look at"):
+    with pytest.raises(ConfigError, match="model="):
         observe(build(compose, f"model={model}"), features(), EDGES)
 
 

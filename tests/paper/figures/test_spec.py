@@ -5,7 +5,7 @@ from robust_diffusion.paper.figures.spec import figure_spec, panel_overrides
 
 
 def options(name: str, *given: str) -> dict[str, tuple[str, ...]]:
-    return {panel.title: own for panel, own in panel_overrides(figure_spec(name), given)}
+    return panel_overrides(figure_spec(name), given)
 
 
 def test_the_papers_panels_on_the_papers_graph() -> None:
@@ -32,15 +32,15 @@ def test_a_list_of_flows_makes_the_panels() -> None:
 
 
 def test_what_a_figure_compares_cannot_be_set() -> None:
-    with pytest.raises(ConfigError, match=r"flow\.spectral_norm: is what figure lipschitz"):
+    with pytest.raises(ConfigError, match=r"^flow\.spectral_norm:"):
         options("lipschitz", "flow.spectral_norm=true")
 
 
 def test_an_override_has_a_value() -> None:
-    with pytest.raises(ConfigError, match="seed: cannot be read; write key=value"):
+    with pytest.raises(ConfigError, match=r"^seed:"):
         options("flows", "seed")
 
 
 def test_an_unknown_figure_is_named() -> None:
-    with pytest.raises(ConfigError, match="figure=nope: unknown; use one of flows, lipschitz"):
+    with pytest.raises(ConfigError, match="figure=nope"):
         figure_spec("nope")

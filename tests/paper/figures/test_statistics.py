@@ -30,7 +30,7 @@ def test_equal_weights_prefer_nothing() -> None:
     assert found.evenness == pytest.approx(1)
 
 
-def test_evenness_falls_to_nothing_where_one_edge_takes_all() -> None:
+def test_evenness_is_zero_for_one_edge() -> None:
     weight = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0])
     assert edge_statistics(weight, SRC, DST, LABEL).evenness == pytest.approx(0, abs=1e-12)
 

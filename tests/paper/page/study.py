@@ -3,8 +3,8 @@
 import random
 from typing import Any
 
-from robust_diffusion.paper.cells import CLEAN
 from robust_diffusion.paper.layout import Layout, Line, load_layout, table_numbers
+from robust_diffusion.results.cells import CLEAN
 from tests.paper.records import Record, failed, finished, timed
 
 SECONDS = {"graph_pde": 40.0, "beltrami_guard": 90.0, "gnn_guard": 60.0, "gcn_svd": 25.0}
@@ -13,7 +13,7 @@ SECONDS = {"graph_pde": 40.0, "beltrami_guard": 90.0, "gnn_guard": 60.0, "gcn_sv
 SLOWER = {"heat": 0.4, "heat_plus": 0.45, "grand": 0.8, "mean_curvature": 1.2, "beltrami": 1.4}
 
 HOSTILE = '<script>alert("x")</script><img src="https://example.org/a.png"> \u2028 & \'"'
-"""What an error could say at worst."""
+"""The most hostile message of an error."""
 
 
 def study(*, seeds: int = 5, scale: str = "full", trouble: bool = True) -> list[Record]:

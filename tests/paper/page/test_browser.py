@@ -45,7 +45,7 @@ def press(browser: Any, *keys: str) -> None:
 
 
 def tip(browser: Any) -> str | None:
-    """What the tooltip says; nothing while it is hidden."""
+    """Text of the tooltip; nothing while it is hidden."""
     script = "const t = document.getElementById('tip'); return t.hidden ? null : t.innerText;"
     found: str | None = browser.execute_script(script)
     return found

@@ -96,14 +96,9 @@ def _either(arrays: Arrays, name: str, alias: str, path: Path) -> NDArray[np.gen
 def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.csr_array:
     if "edge_index" in arrays and "adj_data" in arrays:
         raise DataError(f"{path}: holds both edge_index and adj_data; keep one of them")
-    if "edge_index" not in arrays:
-        if "adj_data" not in arrays:
-            raise DataError(
-                f"{path}: has no edges: lacks the array edge_index, 2 x e node numbers, or else "
-                f"adj_data and its like; it holds {', '.join(arrays)}"
-            )
+    if "adj_data" in arrays:
         return pick_csr(arrays, "adj", path)
-    edges = arrays["edge_index"]
+    (edges,) = pick(arrays, ["edge_index"], path)
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
         raise DataError(
             f"{path}: edge_index has shape {edges.shape} and type {edges.dtype}; it must be 2 x e "

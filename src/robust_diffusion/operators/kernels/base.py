@@ -1,4 +1,4 @@
-"""What a backend provides: sums over edges, forward and backward, without autograd."""
+"""The interface of a backend: sums over edges, forward and backward, without autograd."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robust_diffusion.operators.graph import Graph
 
-MAX_EXPONENT = 40.0
+MAX_EXPONENT = 35.0
 """Largest exponent of an edge of weight 0 above the largest score that counts.
 
 In the gradient by its weight two such exponentials are multiplied, one of A and one of B; their
@@ -20,7 +20,7 @@ product has to stay finite in single precision.
 
 @dataclass(frozen=True)
 class Modulation:
-    """Which edge modulation B = softmax(g_u^left g_v^right) a flow has.
+    """Edge modulation B = softmax(g_u^left g_v^right) of a flow.
 
     Args:
         left: Exponent of the gradient norm at the destination.
@@ -53,7 +53,7 @@ class Attended:
 
 @dataclass(frozen=True, eq=False)
 class Diffused:
-    """What the derivative of a modulated diffusion needs.
+    """Values that the derivative of a modulated diffusion needs.
 
     Args:
         attended: A(Z).
@@ -73,7 +73,7 @@ class Kernels(ABC):
 
     name: ClassVar[str]
     heads_last: ClassVar[bool]
-    """Whether the head is the last index of projections, [n, 2, c, h], or not, [n, 2, h, c]."""
+    """Order of the indices of projections: [n, 2, c, h] if true, else [n, 2, h, c]."""
 
     @abstractmethod
     def dots(
@@ -141,13 +141,10 @@ class Kernels(ABC):
         *,
         iterate: bool,
     ) -> tuple[Float[Tensor, "k a d"], Float[Tensor, " k"]]:
-        """Matrices divided by their largest singular values, and these.
+        """Matrices of one shape divided by their largest singular values, and these.
 
-        Args:
-            matrices: Of one shape.
-            left: Estimate of the left singular vector of each.
-            right: Estimate of the right one.
-            iterate: Improve the estimates first, in place, by one step of the power iteration.
+        `left` and `right` estimate the singular vectors; with `iterate` they are improved first,
+        in place, by one step of the power iteration.
         """
 
     @abstractmethod

@@ -59,7 +59,7 @@ def load_library(real: str) -> ctypes.CDLL:
 
 
 def cache_folder() -> Path:
-    """Where built kernels are kept: `ROBUST_DIFFUSION_CACHE`, or the user's cache folder."""
+    """Folder of built kernels: `ROBUST_DIFFUSION_CACHE`, or the user's cache folder."""
     return Path(os.environ.get("ROBUST_DIFFUSION_CACHE") or pooch.os_cache("robust_diffusion"))
 
 

@@ -1,4 +1,4 @@
-"""How to call the functions of native/kernels.cpp: what they take, and in which structures."""
+"""Signatures and structures of the functions in native/kernels.cpp."""
 
 import ctypes
 from collections.abc import Sequence
@@ -83,5 +83,5 @@ def pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
 
 
 def address(tensor: Tensor | None) -> int | None:
-    """Where a tensor's numbers begin; null for none."""
+    """Address of a tensor's first number; null for none."""
     return None if tensor is None else tensor.data_ptr()

@@ -26,7 +26,7 @@ HARMLESS = 50.0
 """Scores of up to this size need no peak subtracted before they are exponentiated."""
 
 SMALLEST_LENGTH = 1e-12
-"""What a vector is divided by at least, as in `torch.nn.functional.normalize`."""
+"""Smallest divisor of a vector, as in `torch.nn.functional.normalize`."""
 
 
 class TorchKernels(Kernels):
@@ -131,7 +131,7 @@ class TorchKernels(Kernels):
         # Through the diffusion.
         d_flow = dots(grad, z, indexes).sub_((grad * z).sum(1).index_select(0, indexes.dst))
         # Along a loop nothing flows. Rounding would leave more than 0, and what multiplies that can
-        # be huge: e^80 for the weight of an edge of weight 0.
+        # be huge: e^70 for the weight of an edge of weight 0.
         is_loop = indexes.src == indexes.dst
         d_flow.masked_fill_(is_loop, 0.0)
         d_z = multiply(flow, grad, indexes, transposed=True)
@@ -244,7 +244,7 @@ def _normalize(scores: Tensor, weight: Tensor | None, indexes: CompactIndexes) -
 
 
 def _harmless(scores: Tensor) -> bool:
-    """Whether the exponential of no score overflows or vanishes, so that no peak need be found.
+    """True if the exponential of no score overflows or vanishes, so that no peak need be found.
 
     On a GPU, to ask would take longer than to find the peaks.
     """

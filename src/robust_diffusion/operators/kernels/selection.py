@@ -1,4 +1,4 @@
-"""Which backend computes the sums over edges: one setting for the whole process."""
+"""Choice of the backend that computes the sums over edges, one for the whole process."""
 
 import logging
 from functools import cache

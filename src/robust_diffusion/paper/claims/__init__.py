@@ -1,7 +1,7 @@
-"""What the paper says in words, as tests over records."""
+"""The paper's claims in words, as tests over records."""
 
 from robust_diffusion.paper.claims.claim import CLAIMS, Claim, Claims, load_claims
-from robust_diffusion.paper.claims.evidence import PrintedEvidence, RecordedEvidence
+from robust_diffusion.paper.claims.evidence import PublishedEvidence, RecordedEvidence
 from robust_diffusion.paper.claims.judge import judge
 from robust_diffusion.paper.claims.judgement import Judgement
 
@@ -10,7 +10,7 @@ __all__ = [
     "Claim",
     "Claims",
     "Judgement",
-    "PrintedEvidence",
+    "PublishedEvidence",
     "RecordedEvidence",
     "judge",
     "load_claims",

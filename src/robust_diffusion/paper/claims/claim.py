@@ -1,6 +1,6 @@
-"""Claims: what a sentence of the paper says about records, read from `conf/claims.yaml`."""
+"""Claims: sentences of the paper as tests over records, read from `conf/claims.yaml`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import product
 from pathlib import Path
@@ -30,13 +30,9 @@ Axes = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Member:
-    """One of the statements that a claim consists of.
+    """One statement of a claim: a contrast, or levels with the number and group of each.
 
-    Args:
-        label: What tells it from the others.
-        dataset: The dataset it is about, if members are about different ones.
-        terms: The contrast that it tests.
-        levels: Per level its number and group, of a test of levels.
+    Its dataset is `None` unless the claim is about several.
     """
 
     label: str
@@ -46,8 +42,24 @@ class Member:
 
     @property
     def groups(self) -> list[Group]:
-        """Every group it needs."""
+        """All groups it needs."""
         return list(dict.fromkeys(g for _, g in (*self.terms, *self.levels)))
+
+    @property
+    def contrast(self) -> Terms:
+        """The contrast that shows the effect: of levels, the last less the first."""
+        if not self.levels:
+            return self.terms
+        (_, first), *_, (_, last) = self.levels
+        return ((1.0, last), (-1.0, first))
+
+
+def merged(terms: Iterable[tuple[float, Group]]) -> Terms:
+    """Terms with the weights of equal groups added up."""
+    weights: dict[Group, float] = {}
+    for weight, one in terms:
+        weights[one] = weights.get(one, 0.0) + weight
+    return tuple((weight, one) for one, weight in weights.items())
 
 
 @dataclass(frozen=True)
@@ -55,15 +67,15 @@ class Claim:
     """A sentence of the paper as a test over records.
 
     Args:
-        name: Its own.
+        name: Identifies it.
         quote: The paper's words.
         place: Label of the table, figure or section.
         test: `greater`: left above right by more than the margin; `equivalent`: within the margin
             of each other; `contrast`: a weighted sum of terms above the margin; `trend`: from level
             to level in the direction; `differ`: some levels differ.
-        reading: How the sentence is read, where that is a choice.
+        reading: Interpretation of the sentence, where there is a choice.
         over: `all` members must hold, or their `average`.
-        of: What is compared: the `level`, or the `spread` over seeds.
+        of: Compared statistic: the `level`, or the `spread` over seeds.
         margin: In points of accuracy; of other measures, a factor.
         direction: Of a trend.
         select: Axes of all sides.
@@ -109,38 +121,32 @@ class Claim:
         dataset = chosen.get("dataset")
         if self.test in ("trend", "differ"):
             levels = tuple(
-                (float(level.get("at", i)), self._single(level, chosen))
+                (float(level.get("at", i)), self._groups(level, chosen)[0])
                 for i, level in enumerate(self.levels)
             )
             return Member(label, dataset, levels=levels)
         if self.test == "contrast":
-            sides = [(float(term["weight"]), term, "") for term in self.terms]
+            sides = [(float(term["weight"]), self._groups(term, chosen)) for term in self.terms]
         else:
-            sides = [(1.0, self.left, "left."), (-1.0, self.right, "right.")]
-        weights: dict[Group, float] = {}
-        for weight, axes, side in sides:
-            found = self._groups(axes, chosen, side)
-            for one in found:
-                weights[one] = weights.get(one, 0.0) + weight / len(found)
-        return Member(label, dataset, tuple((w, g) for g, w in weights.items() if w))
+            sides = [
+                (1.0, self._groups(self.left, chosen, "left.")),
+                (-1.0, self._groups(self.right, chosen, "right.")),
+            ]
+        terms = merged((weight / len(found), one) for weight, found in sides for one in found)
+        return Member(label, dataset, tuple(term for term in terms if term[0]))
 
-    def _single(self, axes: Axes, chosen: Mapping[str, Any]) -> Group:
-        (found,) = self._groups(axes, chosen, "") or (None,)
-        assert found is not None
-        return found
-
-    def _groups(self, axes: Axes, chosen: Mapping[str, Any], side: str) -> list[Group]:
+    def _groups(self, axes: Axes, chosen: Mapping[str, Any], side: str = "") -> list[Group]:
         """Every combination of the values of one side's axes."""
-        own = {axis: v for axis, v in chosen.items() if "." not in axis}
-        own |= {
-            axis.removeprefix(side): v
-            for axis, v in chosen.items()
-            if side and axis.startswith(side)
-        }
+        own = {axis: value for axis, value in chosen.items() if "." not in axis}
+        if side:
+            own |= {a.removeprefix(side): v for a, v in chosen.items() if a.startswith(side)}
         whole = {**self.select, **axes, **own}
-        whole = {axis: v for axis, v in whole.items() if axis not in ("weight", "at")}
-        values = [v if isinstance(v, list) else [v] for v in whole.values()]
-        return [group(dict(zip(whole, one, strict=True))) for one in product(*values)]
+        values = {
+            axis: value if isinstance(value, list) else [value]
+            for axis, value in whole.items()
+            if axis not in ("weight", "at")
+        }
+        return [group(dict(zip(values, one, strict=True))) for one in product(*values.values())]
 
 
 @dataclass(frozen=True)
@@ -149,9 +155,9 @@ class Claims:
 
     Args:
         alpha: Level of the tests, in 0..1.
-        min_seeds: Fewest values of a group that says anything, at least 2.
+        min_seeds: Fewest values of a group that is tested, at least 2.
         claims: By name.
-        elsewhere: Sentences that records cannot decide: quote -> where they are looked at.
+        elsewhere: Sentences that records cannot decide: quote -> place of their discussion.
     """
 
     alpha: float
@@ -161,10 +167,7 @@ class Claims:
 
 
 def load_claims(path: str | Path = CLAIMS) -> Claims:
-    """Read and check a file of claims.
-
-    Args:
-        path: A YAML file as `conf/claims.yaml`, which explains its keys.
+    """Read and check a YAML file of claims such as `conf/claims.yaml`, which explains its keys.
 
     Raises:
         ConfigError: It cannot be read, or a claim does not fit together.
@@ -186,11 +189,7 @@ def load_claims(path: str | Path = CLAIMS) -> Claims:
 
 
 def parse_claim(name: str, keys: Mapping[str, Any]) -> Claim:
-    """Read and check one claim.
-
-    Args:
-        name: Its name.
-        keys: Of `Claim`.
+    """Read and check one claim, given the fields of `Claim`.
 
     Raises:
         ConfigError: A key or value that is missing, unknown or does not fit.
@@ -201,12 +200,12 @@ def parse_claim(name: str, keys: Mapping[str, Any]) -> Claim:
     for key in ("quote", "place", "test"):
         if not isinstance(keys.get(key), str):
             raise ConfigError(f"claims.{name}.{key}: missing; every claim has one")
-    for key, options in (
-        ("test", Test),
-        ("over", Quantifier),
-        ("of", Of),
-        ("direction", Direction),
-    ):
+    for key, options in {
+        "test": Test,
+        "over": Quantifier,
+        "of": Of,
+        "direction": Direction,
+    }.items():
         if key in keys:
             check_choice(f"claims.{name}.{key}", keys[key], get_args(options))
     check_number(f"claims.{name}.margin", keys.get("margin", 0.0))

@@ -12,13 +12,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Moments:
-    """What a t-test needs to know of a group.
-
-    Args:
-        mean: Of its values.
-        variance: Their sample variance.
-        count: Number of values.
-    """
+    """Mean, sample variance and number of a group's values, as a t-test needs them."""
 
     mean: float
     variance: float
@@ -26,7 +20,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Moments":
-        """Those of some values, of which there have to be two for a variance."""
+        """Moments of at least two values."""
         array = np.fromiter(values, dtype=float)
         if array.size < 2:
             raise ValueError("a group of fewer than two values has no variance")
@@ -37,7 +31,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A weighted sum of means, measured.
+    """Estimate of a weighted sum of means.
 
     Args:
         effect: The sum.
@@ -62,7 +56,7 @@ class Estimate:
         """One-sided p-value of the effect being above a bound."""
         distance = self.effect - bound
         if self.error == 0:
-            # Nothing varies: what is seen is what is, and a tie proves nothing.
+            # Nothing varies: the effect is certain, and a tie proves nothing.
             return 0.0 if distance > 0 else 1.0
         return float(student.sf(distance / self.error, self.freedom))
 
@@ -74,7 +68,7 @@ class Estimate:
         return float(student.cdf(distance / self.error, self.freedom))
 
     def p_within(self, margin: float) -> float:
-        """P-value of the effect being within -margin and margin: the larger of two tests (TOST).
+        """P-value of the effect being between -margin and margin: the larger of two (TOST).
 
         Reference: Schuirmann 1987.
         """

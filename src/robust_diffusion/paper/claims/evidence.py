@@ -1,7 +1,7 @@
-"""Samples: the values of a group, from records or from the paper's own tables."""
+"""Samples of groups, from records or from the paper's own tables."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
@@ -9,22 +9,22 @@ from typing import Protocol, runtime_checkable
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.records import Record
-from robust_diffusion.paper.cells import Cell, cells_of, select, value_at
 from robust_diffusion.paper.claims.contrast import Moments
 from robust_diffusion.paper.claims.group import ACCURACY, Group
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS, printed_number
+from robust_diffusion.results.cells import Cell, RecordSet, select, value_at
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What is known of a group.
+    """Values of a group, or their moments alone.
 
     Args:
         values: By seed: accuracies in points, of other measures the logarithm.
-        moments: Their moments, or printed ones; `None` of fewer than two values.
+        moments: Their moments, or published ones; `None` for fewer than two values.
         count: Number of values.
-        models: By seed, which entry of the store was tested, as far as records say so.
+        models: By seed, the entry of the store that was tested, where records name it.
     """
 
     values: Mapping[int, float] = field(default_factory=dict)
@@ -34,17 +34,12 @@ class Sample:
 
     @classmethod
     def of(cls, values: Mapping[int, float], models: Mapping[int, str] | None = None) -> "Sample":
-        """That of some values by seed, and of the models by seed."""
+        """Sample of values by seed, and of the tested models by seed."""
         moments = Moments.of(values.values()) if len(values) > 1 else None
         return cls(values, moments, len(values), models or {})
 
-    @property
-    def by_seed(self) -> list[float]:
-        """The values, the least seed's first."""
-        return [self.values[seed] for seed in sorted(self.values)]
-
     def spread(self) -> "Sample":
-        """Distances from the median, whose mean tells how far the values spread.
+        """Distances from the median, whose mean measures the spread.
 
         Reference: Brown and Forsythe 1974.
         """
@@ -57,56 +52,53 @@ class Sample:
 
 @runtime_checkable
 class Evidence(Protocol):
-    """Gives the sample of every group."""
+    """Source of samples."""
 
     def sample(self, group: Group) -> Sample:
-        """What is known of a group; an empty sample if nothing is."""
+        """Sample of a group; empty if nothing is known of it."""
 
 
 class RecordedEvidence:
-    """Samples from records; each seed counts once, smoke runs not at all.
+    """Samples from records; each seed counts once.
 
     Args:
-        records: In the order in which they were appended.
-        fidelity: Which reading of the paper counts.
+        records: Those that count.
     """
 
-    def __init__(self, records: Sequence[Record], *, fidelity: str) -> None:
+    def __init__(self, records: RecordSet) -> None:
         self._records = records
-        self._fidelity = fidelity
         self._cells: dict[str, list[Cell]] = {}
 
     def sample(self, group: Group) -> Sample:
         """The finished cells of a group, by seed."""
         name = group.experiment
         if name not in self._cells:
-            self._cells[name] = cells_of(
-                self._records, experiment=name, scale="full", fidelity=self._fidelity
-            )
-        found = select(self._cells[name], group.line, group.graph, timed=group.timed).finished
-        values = {seed: _value(cell.record, group) for seed, cell in found.items()}
-        models = {
-            seed: victim
-            for seed, cell in found.items()
-            if (victim := cell.record.get("files", {}).get("victim"))
-        }
-        return Sample.of({s: value for s, value in values.items() if value is not None}, models)
+            self._cells[name] = self._records.cells(name)
+        cells, wanted = self._cells[name], group.line.record
+        found = select(cells, wanted, group.graph, timed=group.timed).finished
+        records = {seed: cell.record for seed, cell in found.items()}
+        values = {seed: _value(record, group) for seed, record in records.items()}
+        models = {seed: r.get("files", {}).get("victim") for seed, r in records.items()}
+        return Sample.of(
+            {seed: value for seed, value in values.items() if value is not None},
+            {seed: model for seed, model in models.items() if model},
+        )
 
 
-class PrintedEvidence:
-    """Samples from the paper's tables: does the paper's own table say what its text says?"""
+class PublishedEvidence:
+    """Samples from the paper's own tables, to test its text against them."""
 
     def sample(self, group: Group) -> Sample:
-        """The printed mean and deviation of a group, as of so many runs."""
+        """The published mean and deviation of a group, taken as of five runs."""
         if group.measure != ACCURACY:
             return Sample()
         try:
-            printed = printed_number({"table": _label(group.experiment), **group.line.printed})
+            found = printed_number({"table": _label(group.experiment), **group.line.printed})
         except ConfigError:
             return Sample()
-        if printed.mean is None or printed.std is None:
+        if found.mean is None or found.std is None:
             return Sample()
-        moments = Moments(printed.mean, printed.std**2, ASSUMED_RUNS)
+        moments = Moments(found.mean, found.std**2, ASSUMED_RUNS)
         return Sample(moments=moments, count=ASSUMED_RUNS)
 
 
@@ -120,5 +112,5 @@ def _value(record: Record, group: Group) -> float | None:
     if group.measure == ACCURACY:
         return 100.0 * record["accuracy"][group.graph]  # type: ignore[no-any-return]
     found = value_at(record, group.measure)
-    # A factor is a difference of logarithms, so what is not positive has none.
+    # A factor is a difference of logarithms, so only positive values have one.
     return math.log(found) if isinstance(found, int | float) and found > 0 else None

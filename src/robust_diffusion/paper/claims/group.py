@@ -1,4 +1,4 @@
-"""Groups: which records a number of a claim is made of."""
+"""Groups: the cells of one setting, and the measure compared between them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Any
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.timing import MEDIAN_SECONDS
 from robust_diffusion.paper.axes import choice
-from robust_diffusion.paper.cells import CLEAN
 from robust_diffusion.paper.layout import Line
+from robust_diffusion.results.cells import CLEAN
 
 ACCURACY = "accuracy"
 
@@ -18,8 +18,8 @@ class Group:
     """One measure of the cells of one setting, seeds aside.
 
     Args:
-        experiment: Which table's cells.
-        axes: Axes of the tables (see `report.axes`) and their values, sorted.
+        experiment: Experiment of a table, such as table-3.
+        axes: Axes of the tables (see `paper.axes`) and their values, sorted.
         measure: `accuracy`, in points, or a path in the record, compared as factors.
     """
 
@@ -29,7 +29,7 @@ class Group:
 
     @property
     def line(self) -> Line:
-        """How records and the paper's tables name it."""
+        """The setting in terms of records and of the paper's tables."""
         line = Line()
         for axis, value in self.axes:
             found = choice(axis, value)
@@ -43,12 +43,12 @@ class Group:
 
     @property
     def timed(self) -> bool:
-        """It is of cells that timed a step, not of cells that tested a model."""
+        """True for cells that timed a step instead of testing a model."""
         return self.measure == MEDIAN_SECONDS
 
     @property
     def cells(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """What two groups share that are measured on the same trained models."""
+        """Equal for two groups that are measured on the same trained models."""
         return self.experiment, tuple(pair for pair in self.axes if pair[0] != "attack")
 
 
@@ -69,6 +69,6 @@ def group(axes: Mapping[str, Any]) -> Group:
         raise ConfigError("experiment: missing; every group names one, such as table-3")
     if measure == ACCURACY and "attack" not in given:
         raise ConfigError("attack: missing; an accuracy is that on clean, or under an attack")
-    found = Group(experiment, tuple(sorted(given.items())), measure)
-    found.line  # noqa: B018 refuses what is unknown
-    return found
+    for axis, value in given.items():
+        choice(axis, value)
+    return Group(experiment, tuple(sorted(given.items())), measure)

@@ -1,12 +1,12 @@
-"""Verdicts: does what was measured say what a claim says?"""
+"""Verdicts: tests of a claim's statements by the samples of its groups."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from robust_diffusion.paper.claims.claim import Claim, Claims, Member, Terms
+from robust_diffusion.paper.claims.claim import Claim, Claims, Member, Terms, merged
 from robust_diffusion.paper.claims.contrast import CONFIDENCE, Estimate, paired, welch
-from robust_diffusion.paper.claims.evidence import Evidence, Sample
+from robust_diffusion.paper.claims.evidence import Evidence
 from robust_diffusion.paper.claims.group import ACCURACY, Group
 from robust_diffusion.paper.claims.judgement import Finding, Judgement, State, Unit, Verdict
 from robust_diffusion.paper.claims.trend import jonckheere
@@ -14,11 +14,11 @@ from robust_diffusion.results.significance import holm
 
 
 def judge(claim: Claim, evidence: Evidence, claims: Claims) -> Judgement:
-    """Judge one claim.
+    """Judge one claim by the samples of some evidence.
 
     Args:
-        claim: Which.
-        evidence: Where its samples come from.
+        claim: The claim.
+        evidence: Source of its samples.
         claims: The file it is from: level and fewest seeds.
     """
     return _Judge(claim, evidence, claims).judgement()
@@ -28,71 +28,73 @@ class _Judge:
     def __init__(self, claim: Claim, evidence: Evidence, claims: Claims) -> None:
         self.claim = claim
         self.alpha, self.min_seeds = claims.alpha, claims.min_seeds
+        self.differ = claim.test == "differ"
         self.members = claim.members()
-        if claim.test == "differ":
+        if self.differ:
             self.members = [pair for member in self.members for pair in _pairs(member)]
         groups = dict.fromkeys(group for member in self.members for group in member.groups)
-        samples = {group: evidence.sample(group) for group in groups}
+        self.samples = {group: evidence.sample(group) for group in groups}
         if claim.of == "spread":
-            samples = {group: sample.spread() for group, sample in samples.items()}
-        self.samples = samples
+            self.samples = {group: sample.spread() for group, sample in self.samples.items()}
         self.unit: Unit = "points" if all(g.measure == ACCURACY for g in groups) else "factor"
-        self.margin = claim.margin if self.unit == "points" else _log_margin(claim.margin)
+        self.margin = claim.margin
+        if self.unit == "factor":
+            self.margin = math.log(claim.margin) if claim.margin > 0 else 0.0
 
     def judgement(self) -> Judgement:
         known = [member for member in self.members if not self._missing(member)]
-        confidence = CONFIDENCE
-        if self.claim.test == "differ" and known:
-            # The largest of many differences is shown, so its interval has to hold for all.
-            confidence = 1 - (1 - CONFIDENCE) / len(known)
-        estimates = [self._estimate(_terms(member), confidence) for member in known]
-        p_values = [self._p([m], e) for m, e in zip(known, estimates, strict=True)]
-        average = self.claim.over == "average" or self.claim.test == "differ"
-        # A claim that every statement has to bear out is right by chance no more often than each.
+        # The largest of many differences is shown, so its interval has to hold for all.
+        of_all = self.differ and known
+        confidence = 1 - (1 - CONFIDENCE) / len(known) if of_all else CONFIDENCE
+        estimates = [self._estimate(member.contrast, confidence) for member in known]
+        p_values = [self._p_value([m], e) for m, e in zip(known, estimates, strict=True)]
+        average = self.claim.over == "average" or self.differ
+        # A claim that needs every statement is right by chance no more often than each.
         corrected = holm(p_values) if average else p_values
-        found = iter(zip(known, estimates, p_values, corrected, strict=True))
+        tested = iter(zip(known, estimates, p_values, corrected, strict=True))
         findings = [
-            self._absent(member) if self._missing(member) else self._finding(*next(found))
+            self._untested(member) if self._missing(member) else self._finding(*next(tested))
             for member in self.members
         ]
         absent = _absent_datasets(findings)
         counts = [s.count for s in self.samples.values() if s.count >= self.min_seeds]
-        whole, p_whole = self._whole(known, estimates)
+        estimate, p = self._overall(known, estimates)
         return Judgement(
             claim=self.claim,
-            verdict=self._verdict([f for f in findings if f.dataset not in absent], p_whole),
-            estimate=whole,
-            p=p_whole if average else max(corrected, default=None),
+            verdict=self._verdict([f.state for f in findings if f.dataset not in absent], p),
+            estimate=estimate,
+            p=p if average else max(corrected, default=None),
             unit=self.unit,
             findings=tuple(findings),
             absent=absent,
             seeds=(min(counts), max(counts)) if counts else None,
         )
 
-    def _verdict(self, findings: Sequence[Finding], p_whole: float | None) -> Verdict:
-        lacking = any(finding.state == "no data" for finding in findings)
-        tested = [finding for finding in findings if finding.state != "no data"]
-        holding = [finding for finding in tested if finding.state == "holds"]
+    def _verdict(self, states: Sequence[State], p_overall: float | None) -> Verdict:
+        lacking = "no data" in states
+        tested = [state for state in states if state != "no data"]
         if not tested:
             return "not enough data"
-        if self.claim.test == "differ":
-            return "supported" if holding else "not enough data" if lacking else "not supported"
-        if self.claim.over == "average":
-            if lacking or p_whole is None:
-                return "not enough data"
-            return "supported" if p_whole <= self.alpha else "not supported"
-        # One statement that fails is enough against a claim about all of them.
-        if len(holding) < len(tested):
-            return "not supported"
-        return "not enough data" if lacking else "supported"
+        if self.differ:
+            # Any two levels that differ are enough.
+            supported, complete = "holds" in tested, "holds" in tested or not lacking
+        elif self.claim.over == "average":
+            supported = p_overall is not None and p_overall <= self.alpha
+            complete = not lacking and p_overall is not None
+        else:
+            # One statement that fails is enough against a claim about all of them.
+            supported = set(tested) == {"holds"}
+            complete = not supported or not lacking
+        if not complete:
+            return "not enough data"
+        return "supported" if supported else "not supported"
 
-    def _missing(self, member: Member) -> list[Group]:
-        return [g for g in member.groups if self.samples[g].count < self.min_seeds]
+    def _missing(self, member: Member) -> tuple[Group, ...]:
+        return tuple(g for g in member.groups if self.samples[g].count < self.min_seeds)
 
-    def _absent(self, member: Member) -> Finding:
+    def _untested(self, member: Member) -> Finding:
         empty = all(self.samples[group].count == 0 for group in member.groups)
-        missing = tuple(self._missing(member))
-        return Finding(member.label, member.dataset, missing=missing, empty=empty)
+        return Finding(member.label, member.dataset, missing=self._missing(member), empty=empty)
 
     def _finding(self, member: Member, estimate: Estimate, p: float, corrected: float) -> Finding:
         state: State = "holds" if corrected <= self.alpha else "undecided"
@@ -110,8 +112,8 @@ class _Judge:
                 return self._trend([member], up=self.claim.direction != "up") <= self.alpha
         return False
 
-    def _p(self, members: Sequence[Member], estimate: Estimate) -> float:
-        """P-value of some statements together, whose mean effect is given."""
+    def _p_value(self, members: Sequence[Member], estimate: Estimate) -> float:
+        """P-value of some statements together, given their mean effect."""
         match self.claim.test:
             case "equivalent":
                 return estimate.p_within(self.margin)
@@ -121,38 +123,32 @@ class _Judge:
                 return estimate.p_nonzero()
         return estimate.p_above(self.margin)
 
-    def _whole(
+    def _overall(
         self, known: Sequence[Member], estimates: Sequence[Estimate]
     ) -> tuple[Estimate | None, float | None]:
-        """The mean effect of all statements with data, or the largest difference."""
+        """Mean effect of all statements with data, or the largest difference, and its p-value."""
         if not known:
             return None, None
-        if self.claim.test == "differ":
+        if self.differ:
             largest = max(estimates, key=lambda e: abs(e.effect))
             return largest, min(holm([e.p_nonzero() for e in estimates]))
-        weights: dict[Group, float] = {}
-        for member in known:
-            for weight, group in _terms(member):
-                weights[group] = weights.get(group, 0.0) + weight / len(known)
-        whole = self._estimate(tuple((w, g) for g, w in weights.items()), CONFIDENCE)
-        return whole, self._p(known, whole)
+        terms = [(w / len(known), group) for member in known for w, group in member.contrast]
+        overall = self._estimate(merged(terms), CONFIDENCE)
+        return overall, self._p_value(known, overall)
 
     def _estimate(self, terms: Terms, confidence: float) -> Estimate:
-        samples: list[tuple[float, Sample]] = [(w, self.samples[g]) for w, g in terms]
+        samples = [(weight, self.samples[group]) for weight, group in terms]
         if self._share_models([group for _, group in terms]):
             # Accuracies of the same models on several graphs go up and down together.
-            shared = set.intersection(*(set(sample.values) for _, sample in samples))
-            if len(shared) >= self.min_seeds:
-                seeds = sorted(shared)
-                return paired(
-                    [(w, [s.values[seed] for seed in seeds]) for w, s in samples],
-                    confidence=confidence,
-                )
+            seeds = sorted(set.intersection(*(set(sample.values) for _, sample in samples)))
+            if len(seeds) >= self.min_seeds:
+                values = [(w, [sample.values[seed] for seed in seeds]) for w, sample in samples]
+                return paired(values, confidence=confidence)
         moments = [(w, s.moments) for w, s in samples if s.moments is not None]
         return welch(moments, confidence=confidence)
 
     def _share_models(self, groups: Sequence[Group]) -> bool:
-        """Whether two groups are measured on the same trained models, by settings or by record."""
+        """True if two groups are measured on the same trained models, by settings or by record."""
         trained = [set(self.samples[group].models.items()) for group in groups]
         return len({group.cells for group in groups}) < len(groups) or any(
             one & other for one, other in combinations(trained, 2)
@@ -161,7 +157,8 @@ class _Judge:
     def _trend(self, members: Sequence[Member], *, up: bool) -> float:
         """P-value of rising, or falling, from level to level."""
         strata = [
-            {at: self.samples[group].by_seed for at, group in member.levels} for member in members
+            {at: _by_seed(self.samples[group].values) for at, group in member.levels}
+            for member in members
         ]
         if all(values for stratum in strata for values in stratum.values()):
             # Solvers and test graphs share models, or the numbers of their steps; datasets do not.
@@ -169,24 +166,21 @@ class _Judge:
             return trend.p_up if up else trend.p_down
         # Of means and deviations alone: a contrast that is linear in the rank of the level.
         slope = [
-            (rank - (len(member.levels) - 1) / 2, self.samples[group].moments)
+            (rank - (len(member.levels) - 1) / 2, moments)
             for member in members
             for rank, (_, group) in enumerate(member.levels)
+            if (moments := self.samples[group].moments) is not None
         ]
-        estimate = welch([(weight, moments) for weight, moments in slope if moments is not None])
+        estimate = welch(slope)
         return estimate.p_above(0) if up else estimate.p_below(0)
 
 
-def _terms(member: Member) -> Terms:
-    """The contrast that shows the effect: of levels, the last less the first."""
-    if not member.levels:
-        return member.terms
-    (_, first), *_, (_, last) = member.levels
-    return ((1.0, last), (-1.0, first))
+def _by_seed(values: Mapping[int, float]) -> list[float]:
+    return [values[seed] for seed in sorted(values)]
 
 
 def _pairs(member: Member) -> list[Member]:
-    """A member for each two levels."""
+    """A statement for each two levels."""
     return [
         Member(f"{member.label} {_name(a)} vs {_name(b)}".strip(), None, ((1.0, a), (-1.0, b)))
         for (_, a), (_, b) in combinations(member.levels, 2)
@@ -198,10 +192,6 @@ def _name(group: Group) -> str:
 
 
 def _absent_datasets(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Datasets of which nothing at all was recorded."""
+    """Datasets without any record."""
     datasets = dict.fromkeys(f.dataset for f in findings if f.dataset is not None)
     return tuple(d for d in datasets if all(f.empty for f in findings if f.dataset == d))
-
-
-def _log_margin(factor: float) -> float:
-    return math.log(factor) if factor > 0 else 0.0

@@ -1,4 +1,4 @@
-"""What became of a claim: its verdict, and the findings that it rests on."""
+"""Judgement of a claim: its verdict, and the findings behind it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,18 +14,18 @@ Unit = Literal["points", "factor"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one of a claim's statements.
+    """Result of testing one of a claim's statements.
 
     Args:
-        label: What tells it from the others.
-        dataset: What it is about, if others are about other ones.
+        label: Label among the claim's statements.
+        dataset: Its dataset, if the claim is about several.
         state: `holds`: significant; `contradicted`: the confidence interval lies on the other
             side; else `undecided`.
         estimate: The effect.
         p: Of its test.
-        p_corrected: What decides on the state: the same where every statement has to hold, else
-            corrected by Holm's method.
-        missing: Its groups of too few seeds; more than none make it `no data`.
+        p_corrected: P-value that decides on the state: the same where every statement has to
+            hold, else corrected by Holm's method.
+        missing: Its groups of too few seeds; with any it is `no data`.
         empty: None of its groups has a single value.
     """
 
@@ -41,10 +41,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on a claim, and what it rests on.
+    """The verdict on a claim, and the findings behind it.
 
     Args:
-        claim: Which.
+        claim: The claim.
         verdict: `not supported` does not mean refuted; `findings` say which part is.
         estimate: The mean effect over the statements with data; of the test `differ` the largest.
         p: Of the test that decided: the largest of all statements, of an average its own.
@@ -63,12 +63,8 @@ class Judgement:
     absent: tuple[str, ...]
     seeds: tuple[int, int] | None
 
-    def of(self, state: State) -> list[Finding]:
-        """The findings of a state."""
-        return [finding for finding in self.findings if finding.state == state]
-
     @property
     def weakest(self) -> Finding | None:
-        """The statement with the largest p-value, on which a claim about all stands or falls."""
+        """The statement with the largest p-value, which decides a claim about all."""
         tested = [finding for finding in self.findings if finding.p is not None]
         return max(tested, key=lambda f: f.p or 0.0) if tested else None

@@ -2,37 +2,38 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from robust_diffusion.paper.claims.contrast import Estimate
-from robust_diffusion.paper.claims.judgement import Finding, Judgement, Unit
+from robust_diffusion.paper.claims.judgement import Judgement, Unit
 
 LEFT = ("claim", "the paper's words", "verdict", "printed", "effect [95 % CI]", "rests on", "place")
+"""Left-aligned columns."""
 
 
-def as_frame(judgements: Sequence[Judgement], printed: Sequence[Judgement]) -> pd.DataFrame:
-    """One row per claim.
-
-    Args:
-        judgements: By records.
-        printed: The same claims by the paper's own tables.
-    """
+def as_frame(judgements: Sequence[Judgement], published: Sequence[Judgement]) -> pd.DataFrame:
+    """One row per claim, judged by records and by the paper's own tables."""
     rows = []
-    for judgement, own in zip(judgements, printed, strict=True):
-        estimate = judgement.estimate
+    for judgement, own in zip(judgements, published, strict=True):
+        estimate, p = judgement.estimate, judgement.p
+        g = None if estimate is None else estimate.hedges_g
+        verdict: str = judgement.verdict
+        if judgement.absent and estimate is not None:
+            verdict = f"{verdict} (no data: {', '.join(judgement.absent)})"
         rows.append(
             {
                 "claim": judgement.claim.name,
                 "the paper's words": judgement.claim.quote,
-                "verdict": _verdict(judgement),
+                "verdict": verdict,
                 "printed": "-" if own.verdict == "not enough data" else own.verdict,
                 "effect [95 % CI]": describe_effect(estimate, judgement.unit),
-                "g": "-" if estimate is None else _number(estimate.hedges_g),
-                "p": "-" if judgement.p is None else _p(judgement.p),
-                "n": _seeds(judgement),
+                "g": "-" if g is None else f"{g:.2f}",
+                "p": "-" if p is None else "<0.0001" if p < 1e-4 else f"{p:.4f}",
+                "n": "..".join(map(str, dict.fromkeys(judgement.seeds or (0,)))),
                 "rests on": _rests_on(judgement),
                 "place": judgement.claim.place,
             }
@@ -41,54 +42,38 @@ def as_frame(judgements: Sequence[Judgement], printed: Sequence[Judgement]) -> p
 
 
 def side_by_side(
-    judged: Mapping[str, Sequence[Judgement]], printed: Sequence[Judgement]
+    judged: Mapping[str, Sequence[Judgement]], published: Sequence[Judgement]
 ) -> pd.DataFrame:
-    """One row per claim that any records decide: what each reading, and the print, says of it.
+    """One row per claim that any records decide, in each variant and by the published values.
 
     Args:
-        judged: Per reading of the paper the same claims, by records.
-        printed: The same claims by the paper's own tables.
+        judged: Per variant of the paper the same claims, by records.
+        published: The same claims by the paper's own tables.
     """
+    quotes = Counter(judgement.claim.quote for judgement in published)
     rows = []
-    for k, own in enumerate(printed):
-        found = {reading: judgements[k] for reading, judgements in judged.items()}
-        if all(judgement.verdict == "not enough data" for judgement in found.values()):
+    for *found, own in zip(*judged.values(), published, strict=True):
+        if all(judgement.verdict == "not enough data" for judgement in found):
             continue
-        cells = {reading: _in_short(judgement) for reading, judgement in found.items()}
-        # Two readings of one sentence are told apart by their names.
-        quoted = [judgement.claim.quote for judgement in printed].count(own.claim.quote)
-        words = own.claim.quote + (f" ({own.claim.name})" if quoted > 1 else "")
-        rows.append({"The paper's words": words} | cells | {"print": _in_short(own)})
+        # Several claims about one sentence are told apart by their names.
+        several = quotes[own.claim.quote] > 1
+        words = own.claim.quote + (f" ({own.claim.name})" if several else "")
+        names = ("The paper's words", *judged, "published")
+        rows.append(dict(zip(names, (words, *map(_in_short, (*found, own))), strict=True)))
     return pd.DataFrame(rows)
 
 
-def _in_short(judgement: Judgement) -> str:
-    if judgement.verdict == "not enough data" or judgement.estimate is None:
-        return "-"
-    mark = "✓" if judgement.verdict == "supported" else "✗"
-    effect = _in_unit(judgement.estimate.effect, judgement.unit)
-    if judgement.unit == "factor":
-        return f"{mark} ×{effect:.2f}"
-    return f"{mark} {effect:+.1f}".replace("-", "−")
-
-
-def as_json(judgements: Sequence[Judgement], printed: Sequence[Judgement]) -> list[dict[str, Any]]:
-    """Everything that is known of each claim, for other programs.
-
-    Args:
-        judgements: By records.
-        printed: The same claims by the paper's own tables.
-    """
+def as_json(
+    judgements: Sequence[Judgement], published: Sequence[Judgement]
+) -> list[dict[str, Any]]:
+    """All details of each claim, judged by records and by the paper's own tables."""
+    keys = ("reading", "test", "over", "of", "margin")
     return [
         {
             "claim": judgement.claim.name,
             "quote": judgement.claim.quote,
             "place": judgement.claim.place,
-            "reading": judgement.claim.reading,
-            "test": judgement.claim.test,
-            "over": judgement.claim.over,
-            "of": judgement.claim.of,
-            "margin": judgement.claim.margin,
+            **{key: getattr(judgement.claim, key) for key in keys},
             "unit": judgement.unit,
             "verdict": judgement.verdict,
             "printed": {"verdict": own.verdict, "effect": _plain(own.estimate, own.unit)},
@@ -96,9 +81,22 @@ def as_json(judgements: Sequence[Judgement], printed: Sequence[Judgement]) -> li
             "p": judgement.p,
             "seeds": judgement.seeds,
             "absent": judgement.absent,
-            "members": [_member(finding, judgement.unit) for finding in judgement.findings],
+            "members": [
+                {
+                    "label": finding.label,
+                    "state": finding.state,
+                    "effect": _plain(finding.estimate, judgement.unit),
+                    "p": finding.p,
+                    "p_corrected": finding.p_corrected,
+                    "missing": [
+                        {"experiment": g.experiment, "measure": g.measure, **dict(g.axes)}
+                        for g in finding.missing
+                    ],
+                }
+                for finding in judgement.findings
+            ],
         }
-        for judgement, own in zip(judgements, printed, strict=True)
+        for judgement, own in zip(judgements, published, strict=True)
     ]
 
 
@@ -117,45 +115,28 @@ def describe_effect(estimate: Estimate | None, unit: Unit) -> str:
     return "{:+.2f} [{:+.2f}, {:+.2f}]".format(*shown)
 
 
-def _verdict(judgement: Judgement) -> str:
-    if not judgement.absent or judgement.estimate is None:
-        return judgement.verdict
-    return f"{judgement.verdict} (no data: {', '.join(judgement.absent)})"
-
-
-def _seeds(judgement: Judgement) -> str:
-    if judgement.seeds is None:
-        return "0"
-    fewest, most = judgement.seeds
-    return str(fewest) if fewest == most else f"{fewest}..{most}"
+def _in_short(judgement: Judgement) -> str:
+    """Verdict and effect in a few characters."""
+    if judgement.verdict == "not enough data" or judgement.estimate is None:
+        return "-"
+    mark = "✓" if judgement.verdict == "supported" else "✗"
+    effect = _in_unit(judgement.estimate.effect, judgement.unit)
+    if judgement.unit == "factor":
+        return f"{mark} ×{effect:.2f}"
+    return f"{mark} {effect:+.1f}".replace("-", "−")
 
 
 def _rests_on(judgement: Judgement) -> str:
-    """How many of its statements hold, and the one with the weakest evidence."""
-    states = {s: len(judgement.of(s)) for s in ("holds", "undecided", "contradicted", "no data")}
+    """Number of statements in each state, and the one with the weakest evidence."""
+    states = Counter[str](finding.state for finding in judgement.findings)
     counted = [f"{states['holds']} of {len(judgement.findings)} hold"]
-    counted += [
-        f"{number} {state}" for state, number in states.items() if number and state != "holds"
-    ]
+    others = ("undecided", "contradicted", "no data")
+    counted += [f"{states[state]} {state}" for state in others if states[state]]
     text = ", ".join(counted)
     weakest = judgement.weakest
     if weakest is None or len(judgement.findings) == 1:
         return text
     return f"{text}; weakest: {weakest.label} {describe_effect(weakest.estimate, judgement.unit)}"
-
-
-def _member(finding: Finding, unit: Unit) -> dict[str, Any]:
-    return {
-        "label": finding.label,
-        "state": finding.state,
-        "effect": _plain(finding.estimate, unit),
-        "p": finding.p,
-        "p_corrected": finding.p_corrected,
-        "missing": [
-            {"experiment": g.experiment, "measure": g.measure, **dict(g.axes)}
-            for g in finding.missing
-        ],
-    }
 
 
 def _plain(estimate: Estimate | None, unit: Unit) -> dict[str, Any] | None:
@@ -175,11 +156,3 @@ def _in_unit(value: float, unit: Unit) -> float:
     shown = math.exp(min(value, 700.0)) if unit == "factor" else value
     # An effect that ends in 5 is shown as such, whichever way its sum was off by its last bit.
     return round(shown, 9)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _p(value: float) -> str:
-    return "<0.0001" if value < 1e-4 else f"{value:.4f}"

@@ -1,4 +1,4 @@
-"""Does a measure rise from level to level?"""
+"""Test of a trend from level to level."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,10 @@ Stratum = Mapping[float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Trend:
-    """How far a measure goes along with its levels.
+    """Concordance of a measure with its levels, and one-sided p-values.
 
-    Args:
-        concordance: Pairs of different levels in order less those out of order, over their
-            number: 1 where every value is above all of lower levels, -1 the other way round.
-        p_up: One-sided p-value of rising.
-        p_down: One-sided p-value of falling.
+    Concordance is the share of pairs of different levels in order less that of those out of order:
+    1 where every value is above all of lower levels, -1 the other way round.
     """
 
     concordance: float
@@ -44,11 +41,10 @@ def jonckheere(
 
     Args:
         strata: Per stratum, the values at each level, by seed.
-        blocks: Per stratum its block; those of one block and size are permuted alike, so that what
-            belongs together, such as one model's accuracies on several graphs, stays together.
-            Without them, each stratum by itself.
+        blocks: Block of each stratum; those of one block and size are permuted alike, which keeps
+            one model's accuracies on several graphs together. Without them, each by itself.
         rounds: Number of random permutations.
-        seed: Of the permutations.
+        seed: Seed of the permutations.
     """
     observed, pairs = 0.0, 0
     drawn = np.zeros(rounds)

@@ -6,18 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from robust_diffusion.checks import check_choice
-from robust_diffusion.commands.records import FIDELITIES, add_records_option, read_chosen
+from robust_diffusion.commands.records import add_records_option, read_chosen
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.claims import (
     CLAIMS,
     Judgement,
-    PrintedEvidence,
+    PublishedEvidence,
     RecordedEvidence,
     judge,
     load_claims,
 )
 from robust_diffusion.paper.claims.show import LEFT, as_frame, as_json, to_json
+from robust_diffusion.paper.commands.options import FIDELITIES
 from robust_diffusion.paper.printed import ASSUMED_RUNS
+from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import print_table
 
 
@@ -36,10 +38,10 @@ def run_claims_command(arguments: Sequence[str]) -> None:
         check_choice("claim", name, claims.claims)
     wanted = [claims.claims[name] for name in chosen.names or claims.claims]
     records = read_chosen(chosen.records)
-    printed = [judge(claim, PrintedEvidence(), claims) for claim in wanted]
+    printed = [judge(claim, PublishedEvidence(), claims) for claim in wanted]
     by_fidelity: dict[str, list[Judgement]] = {}
     for fidelity in [chosen.fidelity] if chosen.fidelity else _fidelities(records):
-        evidence = RecordedEvidence(records, fidelity=fidelity)
+        evidence = RecordedEvidence(RecordSet.of(records, fidelity=fidelity))
         by_fidelity[fidelity] = [judge(claim, evidence, claims) for claim in wanted]
     if chosen.format == "json":
         shown = {

@@ -12,12 +12,12 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from robust_diffusion.commands.records import (
-    add_fidelity_option,
     add_scale_option,
 )
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.files import write_whole
+from robust_diffusion.paper.commands.options import add_fidelity_option
 from robust_diffusion.paper.dashboard import Dashboard, project_dashboard, table_dashboard
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.results.loggers import has_key

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from robust_diffusion.commands.records import (
-    add_fidelity_option,
     add_records_option,
     add_scale_option,
     read_chosen,
 )
 from robust_diffusion.files import write_whole
+from robust_diffusion.paper.commands.options import add_fidelity_option
 from robust_diffusion.paper.page import render_page
 
 

@@ -1,4 +1,4 @@
-"""W&B dashboards as code: what they show, and how they get there."""
+"""W&B dashboards as code: their content, and its publication."""
 
 from robust_diffusion.paper.dashboard.build import project_dashboard, table_dashboard
 from robust_diffusion.paper.dashboard.spec import Dashboard

@@ -11,11 +11,11 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.dashboard.spec import Dashboard, Panel
 
 MOST = 100
-"""Groups of runs in a panel; W&B shows ten unless it is told otherwise."""
+"""Most groups of runs in a panel; W&B's default is ten."""
 
 
 def default_entity() -> str:
-    """W&B user or team that runs without one belong to.
+    """W&B user or team of the key.
 
     Raises:
         ConfigError: W&B does not know the key, or is not there.
@@ -30,15 +30,12 @@ def default_entity() -> str:
 
 
 def publish(dashboard: Dashboard, *, entity: str, project: str) -> str:
-    """Create the view of this name, or bring the one that is there up to date.
+    """Create the view of this name, or update the existing one, and return its address.
 
     Args:
-        dashboard: What it shows.
-        entity: W&B user or team that has the project.
+        dashboard: Content of the view.
+        entity: W&B user or team that owns the project.
         project: W&B project.
-
-    Returns:
-        Its address.
 
     Raises:
         ConfigError: There is no such project, or W&B refuses.
@@ -50,22 +47,17 @@ def publish(dashboard: Dashboard, *, entity: str, project: str) -> str:
         if found is None:
             # The package names a new view at random and finds none by the name that is shown.
             made._internal_name = f"nw-{slug}-v"
-            return _saved(made)
+            found = made
         found.name, found.sections = made.name, made.sections
         found.settings, found.runset_settings = made.settings, made.runset_settings
-        return _saved(found)
+        found.save()  # type: ignore[no-untyped-call]
+        return str(found.url)
     except wandb.Error as error:
         raise _refused(f"dashboard {dashboard.name}", error) from error
 
 
 def to_workspace(dashboard: Dashboard, *, entity: str, project: str) -> ws.Workspace:
-    """The view as W&B's package has it; nothing is sent.
-
-    Args:
-        dashboard: What it shows.
-        entity: W&B user or team.
-        project: W&B project.
-    """
+    """The view as an object of W&B's package; nothing is sent."""
     return ws.Workspace(
         entity=entity,
         project=project,
@@ -80,12 +72,6 @@ def to_workspace(dashboard: Dashboard, *, entity: str, project: str) -> ws.Works
             groupby=[_group(key) for key in dashboard.groups],
         ),
     )
-
-
-def _saved(workspace: ws.Workspace) -> str:
-    """Send a view, and tell its address."""
-    workspace.save()  # type: ignore[no-untyped-call]
-    return str(workspace.url)
 
 
 def _find(slug: str, entity: str, project: str) -> ws.Workspace | None:
@@ -110,7 +96,7 @@ def _refused(what: str, error: wandb.Error) -> ConfigError:
 
 
 def _slug(dashboard: Dashboard, entity: str, project: str) -> str:
-    """The view's name in its address: 11 small letters and digits, always the same."""
+    """The view's name in its address: 11 lower-case letters and digits."""
     digest = sha256(f"{entity}/{project}/{dashboard.name}".encode()).digest()
     return base64.b32encode(digest).decode("ascii").lower()[:11]
 

@@ -1,26 +1,24 @@
-"""What a dashboard shows, in terms of what runs log; W&B itself is not needed to say so."""
+"""Content of a dashboard, in terms of the values that runs log; independent of W&B."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["bar", "line", "scatter"]
-
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart.
+    """One chart: a bar per group of runs, a line per group, or a point per run.
 
-    A key says where a run holds a value, and its name there: `summary:`, `history:` (a curve),
-    `config:` (dots lead into nested parts) or `run:` (W&B's own, such as its group).
+    A key names a value of a run by its place: `summary:`, `history:` (a curve), `config:` (dots
+    lead into nested parts) or `run:` (W&B's own, such as its group).
 
     Args:
-        kind: A bar per group of runs, a line per group, or a point per run.
+        kind: Kind of chart.
         title: Stands above it.
-        y: Key of what is shown.
-        x: Key of the other axis; `None` for bars.
+        y: Key of the vertical axis.
+        x: Key of the horizontal axis; `None` for bars.
     """
 
-    kind: Kind
+    kind: Literal["bar", "line", "scatter"]
     title: str
     y: str
     x: str | None = None
@@ -28,12 +26,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Section:
-    """Charts that belong together.
-
-    Args:
-        title: Heading.
-        panels: From left to right, then down.
-    """
+    """Charts under a common heading, from left to right, then down."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -44,10 +37,10 @@ class Dashboard:
     """One view of a project's runs.
 
     Args:
-        name: What it is found by; one that is there of this name is updated.
-        filters: Key -> value of the runs that it shows.
-        groups: Keys that tell runs of different cells apart; those that differ in none of them,
-            in their seeds that is, are shown as their mean.
+        name: Identifies the view; an existing one of this name is updated.
+        filters: Key -> value of the runs that are shown.
+        groups: Keys that tell cells apart; runs that agree in all of them, and so differ in their
+            seeds alone, are shown as their mean.
         sections: From top to bottom.
     """
 
@@ -58,7 +51,7 @@ class Dashboard:
 
     @property
     def keys(self) -> set[str]:
-        """Every key that a run has to have for the dashboard to be whole."""
+        """Keys that a run needs to appear in every panel."""
         panels = [panel for section in self.sections for panel in section.panels]
         axes = {axis for panel in panels for axis in (panel.x, panel.y) if axis is not None}
         return axes | set(self.filters) | set(self.groups)

@@ -1,6 +1,6 @@
-"""From a figure's name to its picture: train or take the models, look at them, lay them out."""
+"""Figures of trained models: training or loading, observation, layout."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
@@ -14,27 +14,27 @@ from robust_diffusion.checks import check_whole
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.code import code_hash
 from robust_diffusion.evaluation.provenance import revision, versions
-from robust_diffusion.paper.cells import CLEAN, settings_of
 from robust_diffusion.paper.figures.draw import Panel, draw_panels
 from robust_diffusion.paper.figures.embedding import tsne
 from robust_diffusion.paper.figures.observe import LAST_HIDDEN, Observation, observe
 from robust_diffusion.paper.figures.spec import FigureSpec, Note, Weights, panel_overrides
 from robust_diffusion.paper.figures.statistics import EdgeStatistics, edge_statistics
 from robust_diffusion.paper.figures.victims import FigureCell, compose_cell, train_cell
+from robust_diffusion.results.cells import CLEAN, settings_of
 
 IN_NAME = frozenset(["dataset", "fidelity", "seed", "scale"])
-"""Options that the names of a figure's files tell."""
+"""Options in the names of a figure's files."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a figure is drawn.
+    """Options of drawing.
 
     Args:
-        layer: Which layer is looked at, as Python counts; see `observe.LAST_HIDDEN`.
+        layer: Index of the layer, negative from the end; see `observe.LAST_HIDDEN`.
         perplexity: Of t-SNE, above 0.
         max_nodes: Of a larger graph so many nodes are drawn, chosen at random; at least 4.
-        weights: What edges are drawn by.
+        weights: Weights by which edges are drawn.
     """
 
     layer: int = LAST_HIDDEN
@@ -49,13 +49,7 @@ class Options:
 
 @dataclass(frozen=True)
 class BuiltFigure:
-    """A figure, and what shaped it.
-
-    Args:
-        figure: The picture.
-        stem: Name of its files.
-        description: What shaped it and the numbers behind it; JSON can hold it.
-    """
+    """A figure, the stem of its files, and its options and numbers as JSON can hold them."""
 
     figure: Figure
     stem: str
@@ -68,9 +62,9 @@ def build_figure(
     """Build a figure.
 
     Args:
-        spec: Which.
-        overrides: The user's options, as on the command line of a run.
-        options: How it is drawn.
+        spec: The figure.
+        overrides: The user's overrides, as on the command line of a run.
+        options: Options of drawing.
 
     Raises:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
@@ -79,16 +73,15 @@ def build_figure(
     options = options or Options()
     # All composed first, so that a mistyped option of the last panel costs no training.
     cells = _composed(spec, overrides)
-    drawn = [_panel(spec, title, cell, options) for title, cell in cells]
-    first = cells[0][1]
-    smoke = first.choices.get("scale", "full") == "smoke"
+    drawn = [_panel(spec, title, cell, options) for title, cell in cells.items()]
+    first = next(iter(cells.values()))
+    name, seed = first.cfg.dataset.name, first.cfg.seed
+    fidelity, scale = first.choices["fidelity"], first.choices.get("scale", "full")
     figure = draw_panels(
         [panel for panel, _ in drawn],
         "attention" if options.weights == "attention" else "weight",
-        warning="smoke run: says nothing about the paper" if smoke else "",
+        warning="smoke run: says nothing about the paper" if scale == "smoke" else "",
     )
-    name, seed = first.cfg.dataset.name, first.cfg.seed
-    fidelity = first.choices["fidelity"]
     description = {
         "figure": spec.name,
         "label": spec.label,
@@ -96,7 +89,7 @@ def build_figure(
         "dataset": name,
         "fidelity": fidelity,
         "seed": seed,
-        "scale": first.choices.get("scale", "full"),
+        "scale": scale,
         "weights": options.weights,
         "perplexity": options.perplexity,
         "code": code_hash(),
@@ -104,25 +97,21 @@ def build_figure(
         "versions": versions(),
         "panels": [about for _, about in drawn],
     }
-    stem = f"{spec.name}-{name}-{fidelity}-seed{seed}{'-smoke' if smoke else ''}"
-    usual = [given for given in overrides if given.split("=")[0] in IN_NAME]
-    shown, by_default = _identity(cells, options), _identity(_composed(spec, usual), Options())
+    stem = f"{spec.name}-{name}-{fidelity}-seed{seed}{'-smoke' if scale == 'smoke' else ''}"
+    named = [given for given in overrides if given.split("=")[0] in IN_NAME]
+    identity, by_default = _identity(cells, options), _identity(_composed(spec, named), Options())
     # Else a figure of other panels or options would take its place.
-    stem += f"-{sha256(shown.encode()).hexdigest()[:8]}" if shown != by_default else ""
+    stem += f"-{sha256(identity.encode()).hexdigest()[:8]}" if identity != by_default else ""
     return BuiltFigure(figure, stem, description)
 
 
-def _composed(spec: FigureSpec, overrides: Sequence[str]) -> list[tuple[str, FigureCell]]:
-    return [
-        (panel.title, compose_cell(composed))
-        for panel, composed in panel_overrides(spec, overrides)
-    ]
+def _composed(spec: FigureSpec, overrides: Sequence[str]) -> dict[str, FigureCell]:
+    return {title: compose_cell(own) for title, own in panel_overrides(spec, overrides).items()}
 
 
-def _identity(cells: Sequence[tuple[str, FigureCell]], options: Options) -> str:
-    """What is drawn, and how, as far as the name of the files does not say it."""
-    settings = [settings_of({"config": cell.config}, CLEAN) for _, cell in cells]
-    return repr((settings, options))
+def _identity(cells: Mapping[str, FigureCell], options: Options) -> str:
+    """Settings of the panels and of drawing."""
+    return repr(([settings_of({"config": c.config}, CLEAN) for c in cells.values()], options))
 
 
 def _panel(
@@ -135,11 +124,10 @@ def _panel(
     assert graph.edge_index is not None
     seen = observe(trained.model, graph.x, graph.edge_index, layer=options.layer)
     label = graph.y.numpy()
+    src, dst = seen.src.numpy(), seen.dst.numpy()
     statistics = {
-        kind: edge_statistics(
-            getattr(seen, kind).numpy(), seen.src.numpy(), seen.dst.numpy(), label
-        )
-        for kind in ("carried", "attention")
+        "carried": edge_statistics(seen.carried.numpy(), src, dst, label),
+        "attention": edge_statistics(seen.attention.numpy(), src, dst, label),
     }
     nodes = _drawn_nodes(len(label), options.max_nodes, seed)
     ends, weight = _drawn_edges(seen, options.weights, nodes)

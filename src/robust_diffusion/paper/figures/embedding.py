@@ -7,8 +7,8 @@ from sklearn.manifold import TSNE
 
 from robust_diffusion.checks import check_number
 
-FEWEST = 4
-"""Below so many nodes there is nothing to lay out."""
+MIN_NODES = 4
+"""Fewest nodes for t-SNE; fewer are laid out on a circle."""
 
 
 def tsne(z: Float[ndarray, "n d"], *, seed: int, perplexity: float = 30.0) -> Float[ndarray, "n 2"]:
@@ -20,32 +20,28 @@ def tsne(z: Float[ndarray, "n d"], *, seed: int, perplexity: float = 30.0) -> Fl
 
     Args:
         z: One row per node.
-        seed: Of the approximation's random choices.
+        seed: Seed of the approximation.
         perplexity: Effective number of neighbours, above 0; lowered where there are too few nodes.
 
     Returns:
-        Positions, centred, the larger of the two extents from -1 to 1.
+        Centred positions, the larger of the two extents from -1 to 1.
 
     Raises:
         ConfigError: The perplexity is out of range.
     """
     n = len(z)
     wanted = check_number("--perplexity", perplexity, above=0)
-    if n < FEWEST or not (z != z[0]).any():
+    if n < MIN_NODES or not (z != z[0]).any():
         angle = np.linspace(0, 2 * np.pi, n, endpoint=False)
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    start = "pca" if min(z.shape) > 1 else "random"
-    layout = TSNE(
+    method = TSNE(
         2,
         perplexity=min(wanted, (n - 1) / 3),
-        init=start,
+        init="pca" if min(z.shape) > 1 else "random",
         learning_rate="auto",
         random_state=seed,
-    ).fit_transform(np.asarray(z, np.float64))
-    return _fit_in(layout.astype(np.float64))
-
-
-def _fit_in(layout: Float[ndarray, "n 2"]) -> Float[ndarray, "n 2"]:
+    )
+    layout = method.fit_transform(np.asarray(z, np.float64)).astype(np.float64)
     low, high = layout.min(0), layout.max(0)
     half = max((high - low).max() / 2, 1e-12)
     return (layout - (low + high) / 2) / half  # type: ignore[no-any-return]

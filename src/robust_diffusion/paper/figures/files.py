@@ -1,4 +1,4 @@
-"""Figures as files: PDF and PNG for papers, SVG for pages, JSON for what shaped them."""
+"""Figures as files: PDF and PNG for papers, SVG for pages, JSON for their description."""
 
 import io
 import json
@@ -23,38 +23,23 @@ FORMATS: Mapping[str, dict[str, Any]] = {
 def write_figure(
     figure: Figure, directory: str | Path, stem: str, description: Mapping[str, Any]
 ) -> list[Path]:
-    """Write a figure in every format, and what shaped it.
-
-    Args:
-        figure: The picture.
-        directory: Made if need be.
-        stem: Name of the files, without ending.
-        description: Goes to `<stem>.json`, with the names of the other files.
-
-    Returns:
-        What was written.
+    """Write a figure in every format, and its description to `<stem>.json`.
 
     Raises:
         ConfigError: The folder cannot be written.
     """
-    directory = Path(directory)
     contents = {f"{stem}.{form}": render(figure, form) for form in FORMATS}
     about = {**description, "files": {form: f"{stem}.{form}" for form in FORMATS}}
     text = json.dumps(about, indent=2, sort_keys=True, allow_nan=False)
     contents[f"{stem}.json"] = f"{text}\n".encode()
     return [
-        write_whole(directory / name, content, option="--directory")
+        write_whole(Path(directory) / name, content, option="--directory")
         for name, content in contents.items()
     ]
 
 
 def render(figure: Figure, form: str) -> bytes:
-    """A figure as the bytes of a file.
-
-    Args:
-        figure: The picture.
-        form: pdf, png or svg.
-    """
+    """A figure as the bytes of a pdf, png or svg file."""
     buffer = io.BytesIO()
     with rc_context(STYLE):
         figure.savefig(buffer, format=form, **FORMATS[form])

@@ -1,4 +1,4 @@
-"""What a layer of a graph neural PDE does to a graph: its state, and the weight of each edge."""
+"""State and edge weights of one layer of a graph neural PDE."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +14,10 @@ from robust_diffusion.models.graph_pde import PDELayer
 from robust_diffusion.operators import Graph
 
 LAST_HIDDEN = -2
-"""The layer that is looked at unless told otherwise: the last one that has features of its own.
+"""Default layer: the last one whose state is a representation.
 
-The state of the very last layer is the logits, as wide as there are classes: a map of it shows the
-classifier's decision, and attention over it compares decisions. The layer before holds the last
-representation of the nodes, and its attention compares representations, which is what the paper's
-figures are about.
+The state of the very last layer is the logits: a map of it shows the classifier's decision. The
+paper's figures are about the attention between representations, those of the layer before.
 """
 
 
@@ -52,13 +50,13 @@ def observe(
     *,
     layer: int = LAST_HIDDEN,
 ) -> Observation:
-    """Run a trained model on a graph and look at one of its layers.
+    """Observe one layer of a trained model on a graph.
 
     Args:
         model: Stacked graph neural PDEs; put in eval mode.
         x: Node features.
-        edge_index: The edges.
-        layer: Which layer, as Python counts; of a model with one layer, -2 is that one.
+        edge_index: Source and destination of each edge.
+        layer: Index of the layer, negative from the end; of a model with one layer, -2 is that one.
 
     Raises:
         ConfigError: The model has no flow, no such layer, or does not diffuse.

@@ -1,4 +1,4 @@
-"""The paper's figures: which models stand side by side, and what is said of them."""
+"""The paper's figures: the models side by side, and the note below each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,29 +9,21 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import MODELS
 
 Weights = Literal["carried", "attention"]
-"""What an edge is drawn by: attention A(Z), or the weight with which the flow carries features.
+"""Weight of a drawn edge: attention A(Z), or the weight with which the flow carries features.
 
-Attention is what the paper's captions name, and what can be compared between flows: the weights
+Attention is named in the paper's captions and can be compared between flows: the weights
 that arrive at a node sum to 1 in each. The rows of A * B do not, they sum to about 1 / degree.
 """
 
 Note = Literal["classes", "evenness"]
 
-DEFAULTS = ("dataset=cora",)
-"""The paper's graph; a figure's own options and the user's come after."""
+DATASET = "dataset=cora"
+"""The paper's graph, unless the user names another."""
 
-
-@dataclass(frozen=True)
-class PanelSpec:
-    """One panel.
-
-    Args:
-        title: Stands above it.
-        overrides: Options of its model.
-    """
-
-    title: str
-    overrides: tuple[str, ...]
+SAME_SCALE = (
+    "The darker the edge, the larger its weight, on one scale for all panels; an edge is drawn "
+    "once, with the mean weight of its two directions."
+)
 
 
 @dataclass(frozen=True)
@@ -41,35 +33,30 @@ class FigureSpec:
     Args:
         name: On the command line.
         label: In the paper's source.
-        caption: What is seen.
-        panels: From left to right.
-        note: What is said below each panel: the mean weight between and within classes, or how
-            even the weights are that arrive at a node.
+        caption: Text of the caption.
+        panels: Title of each panel, from left to right, and the override that sets it apart.
+        note: Statistic below each panel: the mean weight between and within classes, or the
+            evenness of the weights that arrive at a node.
     """
 
     name: str
     label: str
     caption: str
-    panels: tuple[PanelSpec, ...]
+    panels: tuple[tuple[str, str], ...]
     note: Note
 
 
-def _flow(name: str) -> PanelSpec:
+def _flow(name: str) -> tuple[str, str]:
     title = MODELS[name][0] if name in MODELS else name.replace("_", " ").capitalize()
-    return PanelSpec(title, (f"flow={name}",))
+    return title, f"flow={name}"
 
-
-_SAME_SCALE = (
-    "The darker the edge, the larger its weight, on one scale for all panels; an edge is drawn "
-    "once, with the mean weight of its two directions."
-)
 
 FIGURES = {
     "flows": FigureSpec(
         name="flows",
         label="tsne_flows",
         caption="t-SNE of the last hidden representation after diffusion, coloured by class. "
-        f"{_SAME_SCALE}",
+        f"{SAME_SCALE}",
         panels=tuple(map(_flow, ("heat", "mean_curvature", "beltrami"))),
         note="classes",
     ),
@@ -77,25 +64,23 @@ FIGURES = {
         name="lipschitz",
         label="tsne_q2",
         caption="t-SNE of the last hidden representation after diffusion, coloured by class, "
-        f"without and with spectral normalisation. {_SAME_SCALE}",
+        f"without and with spectral normalisation. {SAME_SCALE}",
         panels=(
-            PanelSpec("without spectral normalisation", ("flow.spectral_norm=false",)),
-            PanelSpec("with spectral normalisation", ("flow.spectral_norm=true",)),
+            ("without spectral normalisation", "flow.spectral_norm=false"),
+            ("with spectral normalisation", "flow.spectral_norm=true"),
         ),
         note="evenness",
     ),
 }
 
 
-def panel_overrides(
-    figure: FigureSpec, given: Sequence[str]
-) -> list[tuple[PanelSpec, tuple[str, ...]]]:
-    """The panels of a figure and all options of each, the user's among them.
+def panel_overrides(figure: FigureSpec, given: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """All overrides of each panel, by its title.
 
-    `flow=a,b,c` takes the place of the panels of a figure that shows one per flow.
+    `flow=a,b,c` replaces the panels of a figure that shows one per flow.
 
     Args:
-        figure: Which.
+        figure: The figure.
         given: The user's overrides.
 
     Raises:
@@ -105,19 +90,17 @@ def panel_overrides(
         if "=" not in override:
             raise ConfigError(f"{override}: cannot be read; write key=value")
     panels, rest = figure.panels, list(given)
-    by_flow = panels[0].overrides[0].startswith("flow=")
-    if by_flow:
-        flows = [override for override in rest if override.startswith("flow=")]
-        rest = [override for override in rest if override not in flows]
+    if panels[0][1].startswith("flow="):
+        rest = [override for override in given if not override.startswith("flow=")]
+        flows = [override for override in given if override.startswith("flow=")]
         if flows:
             panels = tuple(map(_flow, flows[-1].removeprefix("flow=").split(",")))
     keys = {_key(override) for override in rest}
-    for panel in panels:
-        for own in panel.overrides:
-            if _key(own) in keys:
-                raise ConfigError(f"{_key(own)}: is what figure {figure.name} compares; drop it")
-    defaults = [default for default in DEFAULTS if _key(default) not in keys]
-    return [(panel, (*defaults, *panel.overrides, *rest)) for panel in panels]
+    for _, own in panels:
+        if _key(own) in keys:
+            raise ConfigError(f"{_key(own)}: is what figure {figure.name} compares; drop it")
+    default = () if _key(DATASET) in keys else (DATASET,)
+    return {title: (*default, own, *rest) for title, own in panels}
 
 
 def figure_spec(name: str) -> FigureSpec:

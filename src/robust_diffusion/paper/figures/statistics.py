@@ -1,4 +1,4 @@
-"""The numbers behind a picture of edge weights: within classes, and between them."""
+"""Statistics of edge weights within and between classes."""
 
 from dataclasses import dataclass
 
@@ -10,18 +10,18 @@ from scipy.stats import rankdata
 
 @dataclass(frozen=True)
 class EdgeStatistics:
-    """How a layer weighs edges inside classes (intra) and between them (inter).
+    """Weights of a layer's edges inside classes (intra) and between them (inter).
 
     Args:
         intra_edges: Number of directed edges inside a class, self-loops aside.
         inter_edges: Number of directed edges between classes.
         intra_mean: Mean weight of the former.
         inter_mean: Mean weight of the latter.
-        inter_share: Share of all weight that edges between classes carry, in 0..1.
+        inter_share: Share of all weight on edges between classes, in 0..1.
         inter_preference: Mean over edges between classes of the edge's weight over the mean
             weight arriving at the same node; 1 where a node makes no difference.
         inter_above_intra: Probability that an edge between classes outweighs one inside a class,
-            ties half; 0.5 where weights say nothing of classes.
+            ties half; 0.5 where weights are unrelated to classes.
         evenness: Mean over nodes with two neighbours or more of the entropy of the weights that
             arrive, over its largest value; 1 where all weigh the same.
     """
@@ -42,16 +42,13 @@ def edge_statistics(
     dst: Int[ndarray, " e"],
     label: Int[ndarray, " n"],
 ) -> EdgeStatistics:
-    """Compare the weights of edges inside classes with those of edges between them.
+    """Statistics of the weights of directed edges; `None` where there are no such edges.
 
     Args:
-        weight: Weights, at least 0, of directed edges without self-loops.
+        weight: At least 0.
         src: Source of each edge.
-        dst: Destination of each edge.
+        dst: Destination of each edge; no self-loops.
         label: Class of each node.
-
-    Returns:
-        The statistics; `None` for what no edge tells.
     """
     weight = weight.astype(np.float64)
     inter = label[src] != label[dst]
@@ -63,9 +60,8 @@ def edge_statistics(
     share = np.divide(weight, arriving, out=1 / degree[dst], where=arriving > 0)
     entropy = np.bincount(dst, weights=-share * np.log(np.maximum(share, 1e-300)), minlength=n)
     several = (degree > 1) & (total > 0)
-    ranks = rankdata(weight)
     intra_edges, inter_edges = int((~inter).sum()), int(inter.sum())
-    above = ranks[inter].sum() - inter_edges * (inter_edges + 1) / 2
+    above = rankdata(weight)[inter].sum() - inter_edges * (inter_edges + 1) / 2
     return EdgeStatistics(
         intra_edges=intra_edges,
         inter_edges=inter_edges,

@@ -1,4 +1,4 @@
-"""The trained models that figures look at: composed and trained exactly as a run's victims are."""
+"""Trained models behind the figures, composed and trained exactly as a run's victims."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +23,7 @@ from robust_diffusion.store import ArtifactStore
 
 @dataclass(frozen=True)
 class FigureCell:
-    """A cell of an experiment as far as a figure needs it: its configuration and identity.
-
-    Args:
-        cfg: The composed configuration.
-        config: The same, resolved, without where things are written.
-        choices: Option of each config group.
-    """
+    """Composed configuration; the same, resolved, without paths and logger; each group's option."""
 
     cfg: DictConfig
     config: dict[str, Any]
@@ -42,10 +36,7 @@ class FigureCell:
 
 
 def compose_cell(overrides: Sequence[str]) -> FigureCell:
-    """Compose the configuration of one cell.
-
-    Args:
-        overrides: As on the command line of a run.
+    """Compose the configuration of one cell from the overrides of a run.
 
     Raises:
         HydraException: An override that does not fit.
@@ -66,8 +57,8 @@ def train_cell(cell: FigureCell, description: str) -> tuple[TrainedModel, GraphD
     """The victim of a cell, from the store if it was trained before, and its graph.
 
     Args:
-        cell: What to train.
-        description: Names the model in progress bar and log.
+        cell: Its configuration.
+        description: Name of the model in progress bar and log.
 
     Raises:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.

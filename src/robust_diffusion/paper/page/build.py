@@ -1,4 +1,4 @@
-"""The page as a whole: everything that it shows is gathered here, the templates lay it out."""
+"""The whole page: its content, laid out by the templates."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -10,18 +10,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.page.charts.bars import LEGEND, flow_bars
+from robust_diffusion.paper.page.charts.chart import ChartGroup
 from robust_diffusion.paper.page.charts.curves import budget_curves
-from robust_diffusion.paper.page.charts.frame import ChartGroup
 from robust_diffusion.paper.page.charts.period import period_curves
 from robust_diffusion.paper.page.charts.scatter import evaluation_scatter, time_scatter
-from robust_diffusion.paper.page.embed import cell_id
 from robust_diffusion.paper.page.facts import gather
-from robust_diffusion.paper.page.overview import sections
 from robust_diffusion.paper.page.pictures import load_pictures
+from robust_diffusion.paper.page.sections import cell_id, sections
 from robust_diffusion.paper.page.switches import switches
 from robust_diffusion.paper.page.verdicts import judge_all
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
-from robust_diffusion.paper.render_html import figure_id
+from robust_diffusion.results.cells import RecordSet
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -36,22 +35,23 @@ def render_page(
 ) -> str:
     """The report as one HTML file that loads nothing.
 
-    The same records and figures are the same page, to the letter.
+    The same records and figures give the same page, byte by byte.
 
     Args:
         records: Of any experiments, in the order in which they were appended.
-        scale: Which runs count: full or smoke.
-        fidelity: Which reading of the paper counts: paper or released.
+        scale: Scale of the runs that count: full or smoke.
+        fidelity: Variant of the paper that counts: paper or released.
         figures: Folder of figures that were drawn before.
-        tables: What `build_tables` makes of the same, if that is at hand.
+        tables: Result of `build_tables` for the same records, if that is at hand.
     """
+    counted = RecordSet.of(records, scale=scale, fidelity=fidelity)
     if tables is None:
-        tables = build_tables(records, scale=scale, fidelity=fidelity)
+        tables = build_tables(counted)
     shown = sections(list(tables.values()))
     agreeing = agreement(list(tables.values()))
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
-        # What records say is foreign text, wherever it ends up.
+        # Records hold foreign text, wherever it ends up.
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -71,65 +71,64 @@ def render_page(
         anchors={section.number: section.id for section in shown},
         agreement=agreeing,
         links={
-            (miss.table, miss.place): cell_id(figure_id(tables[miss.table]), miss.place)
+            (miss.table, miss.place): cell_id(tables[miss.table], miss.place)
             for miss in agreeing.outside
         },
         switches=switches(records, scale=scale),
-        charts=_charts(tables, records, scale, fidelity),
+        charts=_charts(tables, counted),
         # Smoke runs say nothing about the paper, so there is nothing to judge.
-        verdicts=None if scale == "smoke" else judge_all(records, fidelity=fidelity),
+        verdicts=None if scale == "smoke" else judge_all(counted),
         pictures=load_pictures(Path(figures)) if figures is not None else [],
     )
 
 
-def _charts(
-    tables: Mapping[int, PaperTable], records: Sequence[Record], scale: str, fidelity: str
-) -> list[ChartGroup]:
+def _charts(tables: Mapping[int, PaperTable], counted: RecordSet) -> list[ChartGroup]:
+    flows, timed = (3, 13, 14), (1, 3, 12, 13)
     return [
         ChartGroup(
-            id="chart-flows",
-            title="Robustness of the flows",
-            about="Accuracy on the clean graph and under each attack; whiskers are the standard "
+            "chart-flows",
+            "Robustness of the flows",
+            "Accuracy on the clean graph and under each attack; whiskers are the standard "
             "deviation over seeds.",
-            panels=tuple(panel for n in (3, 13, 14) for panel in flow_bars(tables[n])),
-            legend=LEGEND,
-            tables=(3, 13, 14),
+            [panel for number in flows for panel in flow_bars(tables[number])],
+            LEGEND,
+            flows,
         ),
         ChartGroup(
-            id="chart-budget",
-            title="Accuracy against budget",
-            about="The more nodes are injected, the further right; whiskers are the standard "
+            "chart-budget",
+            "Accuracy against budget",
+            "The more nodes are injected, the further right; whiskers are the standard "
             "deviation over seeds. All charts share one scale.",
-            panels=tuple(budget_curves(tables[9])),
+            budget_curves(tables[9]),
             tables=(9,),
         ),
         ChartGroup(
-            id="chart-heat",
-            title="Small budgets",
-            about="Heat⁺ beside GAT and APPNP, from the clean graph to 50 injected nodes.",
-            panels=tuple(budget_curves(tables[11])),
+            "chart-heat",
+            "Small budgets",
+            "Heat⁺ beside GAT and APPNP, from the clean graph to 50 injected nodes.",
+            budget_curves(tables[11]),
             tables=(11,),
         ),
         ChartGroup(
-            id="chart-time",
-            title="Time against accuracy",
-            about="Upper left is best: robust and soon trained. Time is that of the run, on "
+            "chart-time",
+            "Time against accuracy",
+            "Upper left is best: robust and soon trained. Time is that of the run, on "
             "whatever machine it was; accuracy is under the attack that hurts most.",
-            panels=tuple(time_scatter([tables[n] for n in (1, 3, 12, 13)])),
-            tables=(1, 3, 12, 13),
+            time_scatter([tables[number] for number in timed]),
+            tables=timed,
         ),
         ChartGroup(
-            id="chart-nfe",
-            title="Evaluations against accuracy",
-            about="What a solver costs in evaluations of the flow, on any machine the same.",
-            panels=tuple(evaluation_scatter(tables[5])),
+            "chart-nfe",
+            "Evaluations against accuracy",
+            "Cost of a solver in evaluations of the flow, the same on any machine.",
+            evaluation_scatter(tables[5]),
             tables=(5,),
         ),
         ChartGroup(
-            id="chart-t-end",
-            title="Accuracy against robustness",
-            about="Each curve follows the end T of the integration period: less diffusion and "
+            "chart-t-end",
+            "Accuracy against robustness",
+            "Each curve follows the end T of the integration period: less diffusion and "
             "more. The MLP sees no edge, so no injected node can hurt it. Upper right is best.",
-            panels=tuple(period_curves(records, scale=scale, fidelity=fidelity)),
+            period_curves(counted),
         ),
     ]

@@ -1,7 +1,7 @@
-"""What each difference between the two readings changes, from the records of `readings`."""
+"""Effect of each difference between the two variants, from the records of `readings`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.axes import GRAPHS
@@ -11,50 +11,18 @@ EXPERIMENT = "readings"
 CHANGE = "change in "
 
 
-@dataclass(frozen=True)
-class Row:
-    """One setting.
+def switches(records: Sequence[Record], *, scale: str) -> dict[str, Any]:
+    """The settings of both variants, each after the one that it departs from.
 
-    Args:
-        name: What it departs from, and what is its own.
-        seeds: How many.
-        cells: Per test graph accuracy and change, as text.
-        base: It departs from none, so it has no changes.
-    """
-
-    name: str
-    seeds: str
-    cells: tuple[tuple[str, str], ...]
-    base: bool
-
-
-@dataclass(frozen=True)
-class Switches:
-    """All settings, beside those that they depart from.
-
-    Args:
-        columns: Headings of the test graphs.
-        rows: Each after the one that it departs from; none without records.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-
-def switches(records: Sequence[Record], *, scale: str) -> Switches:
-    """The settings of both readings.
-
-    Args:
-        records: In the order in which they were appended.
-        scale: full or smoke.
+    Returns:
+        `columns`: headings of the test graphs; `rows`: a setting's `name`, number of `seeds`,
+        `cells` of accuracy and change per test graph, and `base` if it departs from none.
     """
     frame = compare(records, EXPERIMENT, scale=scale)
-    graphs = [
-        column for column in frame.columns if not column.startswith(("setting", "seeds", CHANGE))
-    ]
+    graphs = [name for name in frame.columns if not name.startswith(("setting", "seeds", CHANGE))]
     rows = []
     for row in frame.to_dict("records"):
-        cells = tuple((str(row[graph]), str(row.get(CHANGE + graph, ""))) for graph in graphs)
+        cells = [(str(row[graph]), str(row.get(CHANGE + graph, ""))) for graph in graphs]
         base = not any(change for _, change in cells)
-        rows.append(Row(str(row["setting"]), str(row["seeds"]), cells, base=base))
-    return Switches(tuple(GRAPHS.get(graph, graph) for graph in graphs), tuple(rows))
+        rows.append({"name": row["setting"], "seeds": row["seeds"], "cells": cells, "base": base})
+    return {"columns": [GRAPHS.get(graph, graph) for graph in graphs], "rows": rows}

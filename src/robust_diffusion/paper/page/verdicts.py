@@ -1,108 +1,70 @@
-"""The paper's claims and what became of them, in words for the page."""
+"""Verdicts on the paper's claims, as the page shows them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
-from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.claims import (
     Claims,
     Judgement,
-    PrintedEvidence,
+    PublishedEvidence,
     RecordedEvidence,
     judge,
     load_claims,
 )
 from robust_diffusion.paper.claims.show import as_frame, describe_effect
+from robust_diffusion.results.cells import RecordSet
 
 VERDICTS = ("supported", "not supported", "not enough data")
 
+FACTS = {
+    "by the paper's own numbers": "printed",
+    "effect [95 % CI]": "effect [95 % CI]",
+    "Hedges' g": "g",
+    "p": "p",
+    "seeds": "n",
+    "rests on": "rests on",
+    "place": "place",
+}
+"""Facts that the page gives about a claim, and their columns in the table of claims."""
 
-@dataclass(frozen=True)
-class ShownClaim:
-    """One claim.
 
-    Args:
-        name: Its own.
-        quote: The paper's words.
-        verdict: By the records.
-        reading: How the sentence is read, if that is a choice.
-        facts: What is known of it, name -> text.
-        findings: Per statement its label, state and effect.
+def judge_all(records: RecordSet) -> dict[str, Any]:
+    """Judge every claim by the records that count.
+
+    Returns:
+        `alpha`: level of the tests; `groups`: claims by verdict; `elsewhere`: quotes that records
+        cannot decide, and where they are discussed.
     """
-
-    name: str
-    quote: str
-    verdict: str
-    reading: str
-    facts: dict[str, str]
-    findings: tuple[tuple[str, str, str], ...]
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """All claims.
-
-    Args:
-        alpha: Level of the tests, in 0..1.
-        groups: Verdict -> its claims.
-        elsewhere: Sentences that records cannot decide: quote -> where they are looked at.
-    """
-
-    alpha: float
-    groups: dict[str, tuple[ShownClaim, ...]]
-    elsewhere: dict[str, str]
-
-
-def judge_all(records: Sequence[Record], *, fidelity: str) -> Verdicts:
-    """Judge every claim by the records.
-
-    Args:
-        records: In the order in which they were appended; smoke runs do not count.
-        fidelity: Which reading of the paper counts.
-    """
-    claims, printed = _by_the_paper()
-    evidence = RecordedEvidence(records, fidelity=fidelity)
-    found = [judge(claim, evidence, claims) for claim in claims.claims.values()]
-    rows = as_frame(found, printed).to_dict("records")
-    shown = [
-        _shown(judgement, {str(key): str(value) for key, value in row.items()})
-        for judgement, row in zip(found, rows, strict=True)
-    ]
-    return Verdicts(
-        alpha=claims.alpha,
-        groups={v: tuple(claim for claim in shown if claim.verdict == v) for v in VERDICTS},
-        elsewhere=dict(claims.elsewhere),
-    )
+    claims, published = _by_the_paper()
+    evidence = RecordedEvidence(records)
+    judged = [judge(claim, evidence, claims) for claim in claims.claims.values()]
+    rows = as_frame(judged, published).to_dict("records")
+    shown = [_shown(judgement, row) for judgement, row in zip(judged, rows, strict=True)]
+    return {
+        "alpha": claims.alpha,
+        "groups": {v: [claim for claim in shown if claim["verdict"] == v] for v in VERDICTS},
+        "elsewhere": claims.elsewhere,
+    }
 
 
 @cache
 def _by_the_paper() -> tuple[Claims, tuple[Judgement, ...]]:
-    """The claims, and what the paper's own numbers say of them; neither changes."""
-    claims, paper = load_claims(), PrintedEvidence()
-    return claims, tuple(judge(claim, paper, claims) for claim in claims.claims.values())
+    """The claims, judged by the paper's own numbers; neither changes."""
+    claims, evidence = load_claims(), PublishedEvidence()
+    return claims, tuple(judge(claim, evidence, claims) for claim in claims.claims.values())
 
 
-def _shown(judgement: Judgement, row: dict[str, str]) -> ShownClaim:
-    facts = {
-        "by the paper's own numbers": row["printed"],
-        "effect [95 % CI]": row["effect [95 % CI]"],
-        "Hedges' g": row["g"],
-        "p": row["p"],
-        "seeds": row["n"],
-        "rests on": row["rests on"],
-        "place": row["place"],
-        "no data": ", ".join(judgement.absent) or "-",
-    }
-    return ShownClaim(
-        name=judgement.claim.name,
-        quote=judgement.claim.quote,
-        verdict=judgement.verdict,
-        reading=judgement.claim.reading,
-        facts={key: text for key, text in facts.items() if text != "-"},
-        findings=tuple(
+def _shown(judgement: Judgement, row: dict[Any, Any]) -> dict[str, Any]:
+    facts = {name: row[column] for name, column in FACTS.items()}
+    facts["no data"] = ", ".join(judgement.absent) or "-"
+    several = len(judgement.findings) > 1
+    return {
+        "claim": judgement.claim,
+        "verdict": judgement.verdict,
+        "facts": {name: text for name, text in facts.items() if text != "-"},
+        "findings": [
             (finding.label, finding.state, describe_effect(finding.estimate, judgement.unit))
             for finding in judgement.findings
-            if len(judgement.findings) > 1 and finding.state != "no data"
-        ),
-    )
+            if several and finding.state != "no data"
+        ],
+    }

@@ -84,7 +84,7 @@ void norm_backward(const Edges& g, int64_t first, int64_t last, const Real* atte
   }
 }
 
-// The same in the reading of the authors' code.
+// The same in the authors' code's variant.
 void residual_norm_backward(const Edges& g, int64_t first, int64_t last, const Modulation& m,
                             const Real* attention, const Real* z, int64_t channels,
                             const Real* residual, const Real* d_squared, const Real* inflow,

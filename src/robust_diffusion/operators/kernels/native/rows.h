@@ -139,7 +139,7 @@ inline Real clamp(Real x, Real floor, Real ceiling) {
   return x > ceiling ? ceiling : x;
 }
 
-// The same in the reading of the authors' code. In `difference`: (A z - z)_u of every node.
+// The same in the authors' code's variant. In `difference`: (A z - z)_u of every node.
 inline void residual_norm_rows(const Edges& g, int64_t first, int64_t last, const Modulation& m,
                                const Real* attention, const Real* z, int64_t channels,
                                Real* difference, Real* norm) {

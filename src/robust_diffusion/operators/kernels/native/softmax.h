@@ -8,7 +8,7 @@
 #include "edges.h"
 
 // Largest exponent of an edge of weight 0 above the peak; see operators/kernels/base.py.
-constexpr Real MAX_EXPONENT = 40;
+constexpr Real MAX_EXPONENT = 35;
 
 // Up to this, scores need no peak subtracted: sums of e^60 do not overflow, and those of e^-60 do
 // not vanish, times weights that are neither small nor large.

@@ -1,25 +1,14 @@
-"""Robustness bars: per dataset and flow the accuracy on the clean and on the attacked graphs."""
+"""Accuracy of the flows on the clean and the attacked graphs: a bar chart per dataset."""
 
 from collections.abc import Sequence
-from xml.etree.ElementTree import Element
 
 from robust_diffusion.paper.axes import label_of
-from robust_diffusion.paper.entry import Entry
 from robust_diffusion.paper.page.charts.axis import Axis
-from robust_diffusion.paper.page.charts.frame import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    TOP,
-    WIDTH,
-    Panel,
-    draw_y_axis,
-    finish,
-    new_chart,
-)
-from robust_diffusion.paper.page.charts.svg import add, line, text, whisker
+from robust_diffusion.paper.page.charts.chart import BASE, LEFT, TOP, WIDTH, Chart, Panel, by_axes
+from robust_diffusion.paper.page.charts.svg import add, line, text
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.wording import difference
+from robust_diffusion.results.entry import Entry
 from robust_diffusion.results.numbers import spread
 
 RIGHT = WIDTH - 6
@@ -27,89 +16,72 @@ LEGEND = (
     ("b-clean", "clean"),
     ("b-speit", "SPEIT"),
     ("b-tdgia", "TDGIA"),
-    ("b-printed", "printed in the paper"),
+    ("b-published", "published in the paper"),
 )
 
 
 def flow_bars(table: PaperTable) -> list[Panel]:
-    """Charts of a table whose entries have the axes `dataset`, `attack` and `model`.
-
-    Args:
-        table: The table.
-    """
-    charts: dict[str, dict[str, list[Entry]]] = {}
-    for _, _, entry in table:
-        keys = entry.line.keys
-        charts.setdefault(keys["dataset"], {}).setdefault(keys["model"], []).append(entry)
-    return [_chart(table, dataset, groups) for dataset, groups in charts.items()]
+    """Charts of a table with the axes `dataset`, `attack` and `model`."""
+    datasets = by_axes((entry for _, _, entry in table), "dataset")
+    return [_chart(table, dataset, entries) for (dataset,), entries in datasets.items()]
 
 
-def _chart(table: PaperTable, dataset: str, groups: dict[str, list[Entry]]) -> Panel:
+def _chart(table: PaperTable, dataset: str, entries: Sequence[Entry]) -> Panel:
     # Two tables may show the same dataset in one group of charts.
     title = f"{label_of('dataset', dataset)}, table {table.layout.number}"
-    known = [e for entries in groups.values() for e in entries if e.mean is not None]
-    if not known:
+    if all(entry.mean is None for entry in entries):
         return Panel(title, note="not run")
+    groups = {label_of("model", m): own for (m,), own in by_axes(entries, "model").items()}
     described = "; ".join(
-        f"{label_of('model', model)}: "
-        + ", ".join(f"{label_of('attack', e.graph)} {spread(e.mean, e.std, 1)}" for e in entries)
-        for model, entries in groups.items()
+        f"{model}: "
+        + ", ".join(f"{label_of('attack', e.graph)} {spread(e.mean, e.std, 1)}" for e in own)
+        for model, own in groups.items()
     )
-    root = new_chart(
+    chart = Chart(
         f"bars-{table.layout.experiment}-{dataset}",
         f"Accuracy per flow: {title}",
         f"Accuracy in %, with the standard deviation over seeds. {described}.",
+        Axis(0, 100, BASE, TOP, (0, 20, 40, 60, 80, 100)),
+        "accuracy [%]",
+        RIGHT,
     )
-    y = Axis(0, 100, HEIGHT - BOTTOM, TOP, (0, 20, 40, 60, 80, 100))
-    draw_y_axis(root, y, "accuracy [%]", RIGHT)
     width = (RIGHT - LEFT) / len(groups)
-    for i, (model, entries) in enumerate(groups.items()):
-        start = LEFT + i * width
-        _group(root, entries, start + 0.1 * width, 0.8 * width, y, table)
-        for k, part in enumerate(_wrapped(label_of("model", model))):
-            middle = start + width / 2
-            text(root, middle, y.start + 16 + 13 * k, part, anchor="middle", class_="tick")
-    line(root, LEFT, y.start, RIGHT, y.start, "axis")
-    missing = [
-        f"{label_of('model', model)} {label_of('attack', e.graph)}"
-        for model, entries in groups.items()
-        for e in entries
-        if e.mean is None
-    ]
-    return finish(root, title, f"no number: {', '.join(missing)}" if missing else "")
-
-
-def _group(
-    root: Element,
-    entries: Sequence[Entry],
-    start: float,
-    width: float,
-    y: Axis,
-    table: PaperTable,
-) -> None:
-    each = width / len(entries)
-    for i, entry in enumerate(entries):
-        left, thick = start + i * each + 1, each - 2
-        details = (
-            f"{label_of('model', entry.line.keys['model'])}, {label_of('attack', entry.graph)}\n"
-        )
-        details += f"here: {spread(entry.mean, entry.std, 2)}\n"
-        details += f"paper: {spread(entry.printed.mean, entry.printed.std, 2)}"
-        if entry.difference is not None:
-            details += f"\ndifference: {difference(entry, 2)}"
-        mark = add(root, "g", class_=f"mark b-{entry.graph}", data_details=details)
-        if entry.mean is not None:
-            top = y(entry.mean)
-            add(
-                mark, "rect", x=left, y=top, width=thick, height=y.start - top, rx=1.5, class_="bar"
+    for i, (model, own) in enumerate(groups.items()):
+        start, each = LEFT + (i + 0.1) * width, 0.8 * width / len(own)
+        for k, entry in enumerate(own):
+            _draw_bar(
+                chart, entry, model, start + k * each + 1, each - 2, published=not table.smoke
             )
-            if entry.std:
-                low, high = (y.clamped(entry.mean + side * entry.std) for side in (-1, 1))
-                whisker(mark, left + thick / 2, low, high)
-        if entry.printed.mean is not None and not table.smoke:
-            place = y(entry.printed.mean)
-            line(mark, left - 1, place, left + thick + 1, place, "printed-halo")
-            line(mark, left - 1, place, left + thick + 1, place, "printed-tick")
+        for k, part in enumerate(_wrapped(model)):
+            middle = LEFT + (i + 0.5) * width
+            text(chart.root, middle, BASE + 16 + 13 * k, part, anchor="middle", class_="tick")
+    line(chart.root, LEFT, BASE, RIGHT, BASE, "axis")
+    missing = [
+        f"{model} {label_of('attack', entry.graph)}"
+        for model, own in groups.items()
+        for entry in own
+        if entry.mean is None
+    ]
+    return chart.panel(title, f"no number: {', '.join(missing)}" if missing else "")
+
+
+def _draw_bar(
+    chart: Chart, entry: Entry, model: str, left: float, width: float, *, published: bool
+) -> None:
+    details = f"{model}, {label_of('attack', entry.graph)}\n"
+    details += f"here: {spread(entry.mean, entry.std, 2)}\n"
+    details += f"paper: {spread(entry.reported.mean, entry.reported.std, 2)}"
+    if entry.difference is not None:
+        details += f"\ndifference: {difference(entry, 2)}"
+    mark = add(chart.root, "g", class_=f"mark b-{entry.graph}", data_details=details)
+    if entry.mean is not None:
+        y = chart.y(entry.mean)
+        add(mark, "rect", x=left, y=y, width=width, height=BASE - y, rx=1.5, class_="bar")
+        chart.draw_std(mark, left + width / 2, entry.mean, entry.std)
+    if entry.reported.mean is not None and published:
+        y = chart.y(entry.reported.mean)
+        for class_ in ("published-halo", "published-tick"):
+            line(mark, left - 1, y, left + width + 1, y, class_)
 
 
 def _wrapped(label: str) -> list[str]:

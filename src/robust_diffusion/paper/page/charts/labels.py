@@ -1,25 +1,19 @@
-"""Labels of points: each where it covers least."""
+"""Placement of labels: where they overlap least, and at a distance from each other."""
 
+from collections.abc import Sequence
 from itertools import product
 
 CHARACTER, HEIGHT = 6.8, 12.0
-"""Size of text, about."""
+"""Approximate size of a character."""
 
 Box = tuple[float, float, float, float]
 
 
 class Labels:
-    """Finds room for labels, one after the other.
-
-    Args:
-        left: Where the room starts.
-        right: Where it ends.
-        top: Its upper edge.
-        bottom: Its lower edge.
-    """
+    """Greedy placement of the labels of points inside a box."""
 
     def __init__(self, left: float, right: float, top: float, bottom: float) -> None:
-        self._bounds = left, right, top, bottom
+        self._bounds = left, top, right - left, bottom - top
         self._taken: list[Box] = []
 
     def occupy(self, x: float, y: float, width: float, height: float) -> None:
@@ -27,13 +21,7 @@ class Labels:
         self._taken.append((x, y, width, height))
 
     def place(self, label: str, x: float, y: float) -> tuple[float, float, bool]:
-        """Start of a label's baseline, and whether it lies so far off that it needs a line.
-
-        Args:
-            label: Its text.
-            x: Place of its point.
-            y: Place of its point.
-        """
+        """Start of a label's baseline, and true if it is so far off that it needs a leader."""
         width = CHARACTER * len(label)
         near = [(x + 9, y + 4), (x - 9 - width, y + 4), (x - width / 2, y - 10)]
         near += [(x - width / 2, y + 18), (x + 7, y - 7), (x + 7, y + 15)]
@@ -48,13 +36,30 @@ class Labels:
         return left, baseline, best >= len(near)
 
     def _cost(self, place: tuple[float, float], width: float) -> float:
-        """Area that a label would cover, or lie outside with."""
-        left, right, top, bottom = self._bounds
-        x, y = place[0], place[1] - HEIGHT + 2
-        inside = _overlap((x, y, width, HEIGHT), (left, top, right - left, bottom - top))
-        covered = sum(_overlap((x, y, width, HEIGHT), box) for box in self._taken)
+        """Area that a label would cover, plus ten times its area out of bounds."""
+        box = (place[0], place[1] - HEIGHT + 2, width, HEIGHT)
+        covered = sum(_overlap(box, other) for other in self._taken)
         # Places that are equally good are told apart by their order, not by rounding errors.
-        return round(covered + 10 * (width * HEIGHT - inside), 3)
+        return round(covered + 10 * (width * HEIGHT - _overlap(box, self._bounds)), 3)
+
+
+def spread_out(wanted: Sequence[float], distance: float, low: float, high: float) -> list[float]:
+    """Positions nearest to the wanted ones that keep a distance and stay within the limits."""
+
+    def first(block: Sequence[int]) -> float:
+        """Position of a block's first label: all rest on the mean of what they want."""
+        mean = sum(wanted[i] - k * distance for k, i in enumerate(block)) / len(block)
+        return max(low, min(mean, high - distance * (len(block) - 1)))
+
+    # Labels that touch form a block.
+    blocks: list[list[int]] = []
+    for i in sorted(range(len(wanted)), key=lambda i: (wanted[i], i)):
+        block = [i]
+        while blocks and first(blocks[-1]) + distance * len(blocks[-1]) > first(block):
+            block = blocks.pop() + block
+        blocks.append(block)
+    places = {i: first(block) + k * distance for block in blocks for k, i in enumerate(block)}
+    return [places[i] for i in range(len(wanted))]
 
 
 def _overlap(a: Box, b: Box) -> float:

@@ -1,120 +1,101 @@
-"""Accuracy against robustness, along the length of the integration period."""
+"""Clean against attacked accuracy along the length of the integration period."""
 
-import statistics
-from collections.abc import Sequence
+from collections import defaultdict
+from statistics import fmean
 
 from robust_diffusion.evaluation.records import Record, is_timing
 from robust_diffusion.paper.axes import label_of
-from robust_diffusion.paper.cells import CLEAN, Cell, cells_of, select, value_at
-from robust_diffusion.paper.layout import Line
 from robust_diffusion.paper.page.charts.axis import linear_axis
-from robust_diffusion.paper.page.charts.frame import (
-    BOTTOM,
-    HEIGHT,
+from robust_diffusion.paper.page.charts.chart import (
+    BASE,
     LEFT,
     TOP,
     WIDTH,
+    Chart,
     Panel,
-    draw_x_axis,
-    draw_y_axis,
-    finish,
-    new_chart,
+    percent_axis,
 )
 from robust_diffusion.paper.page.charts.labels import Labels
-from robust_diffusion.paper.page.charts.svg import add, marker, points, text
+from robust_diffusion.paper.page.charts.svg import add, marker, polyline, text
+from robust_diffusion.results.cells import CLEAN, Cell, RecordSet, select, value_at
 
 EXPERIMENT = "t-end"
 RIGHT = WIDTH - 14
 
-Curves = dict[str, dict[float | None, list[tuple[float, float]]]]
-"""Label -> end of the period, if it has one -> per seed clean and attacked accuracy in %."""
+Point = tuple[float | None, float, float, int]
+"""End of the period, if there is one; mean clean and attacked accuracy in %; number of seeds."""
 
 
-def period_curves(records: Sequence[Record], *, scale: str, fidelity: str) -> list[Panel]:
-    """A chart per dataset and attack; none without records of `t-end`.
+def period_curves(records: RecordSet) -> list[Panel]:
+    """A chart per dataset and attack of the experiment `t-end`; none without its records.
 
-    Each flow is a curve, and a network that has no period, such as the MLP, a point beside them.
-
-    Args:
-        records: In the order in which they were appended.
-        scale: full or smoke.
-        fidelity: paper or released.
+    Each flow is a curve. A network without a period, such as the MLP, is a single point.
     """
-    measured: dict[tuple[str, str, str, float | None], list[Cell]] = {}
-    for cell in cells_of(records, experiment=EXPERIMENT, scale=scale, fidelity=fidelity):
+    measured: dict[tuple[str, str, str, float | None], list[Cell]] = defaultdict(list)
+    for cell in records.cells(EXPERIMENT):
         if cell.finished and not is_timing(cell.record):
             for attack in cell.record["accuracy"].keys() - {CLEAN}:
-                key = (cell.record["dataset"], attack, _label(cell.record), _period(cell.record))
-                measured.setdefault(key, []).append(cell)
-    charts: dict[tuple[str, str], Curves] = {}
-    for (dataset, attack, label, period), cells in measured.items():
+                key = (cell.record["dataset"], attack, _label(cell.record), _t_end(cell.record))
+                measured[key].append(cell)
+    charts: dict[tuple[str, str], dict[str, list[Point]]] = {}
+    for (dataset, attack, label, t_end), cells in measured.items():
         # One setting of each point, and each seed once.
-        chosen = select(cells, Line(), attack).finished.values()
-        shares = [cell.record["accuracy"] for cell in chosen]
-        pairs = [(100 * share[CLEAN], 100 * share[attack]) for share in shares]
-        charts.setdefault((dataset, attack), {}).setdefault(label, {})[period] = pairs
+        chosen = select(cells, {}, attack).finished.values()
+        clean, attacked = (
+            fmean(100 * cell.record["accuracy"][graph] for cell in chosen)
+            for graph in (CLEAN, attack)
+        )
+        curves = charts.setdefault((dataset, attack), {})
+        curves.setdefault(label, []).append((t_end, clean, attacked, len(chosen)))
     return [_chart(dataset, attack, curves) for (dataset, attack), curves in sorted(charts.items())]
 
 
-def _period(record: Record) -> float | None:
-    t_end = value_at(record, "config.model.flow.t_end")
-    return float(t_end) if isinstance(t_end, int | float) else None
-
-
-def _chart(dataset: str, attack: str, accuracies: Curves) -> Panel:
+def _chart(dataset: str, attack: str, found: dict[str, list[Point]]) -> Panel:
     title = f"{label_of('dataset', dataset)}, {label_of('attack', attack)}"
-    curves = {label: _means(periods) for label, periods in sorted(accuracies.items())}
+    curves = {
+        label: sorted(points, key=lambda point: (point[0] is None, point[0]))
+        for label, points in sorted(found.items())
+    }
     described = "; ".join(
-        f"{label}: " + ", ".join(f"{_at(t)}{c:.1f} / {a:.1f}" for t, c, a, _ in curve)
+        f"{label}: "
+        + ", ".join(
+            f"{'' if t_end is None else f'T={t_end:g} '}{clean:.1f} / {attacked:.1f}"
+            for t_end, clean, attacked, _ in curve
+        )
         for label, curve in curves.items()
     )
-    root = new_chart(
+    every = [point for curve in curves.values() for point in curve]
+    chart = Chart(
         f"t-end-{dataset}-{attack}",
         f"Clean against attacked accuracy over the integration period: {title}",
         f"Clean and attacked accuracy in %. {described}.",
+        percent_axis(attacked for _, _, attacked, _ in every),
+        "accuracy under attack [%]",
+        RIGHT,
     )
-    bottom = HEIGHT - BOTTOM
-    every = [point for curve in curves.values() for point in curve]
-    x = linear_axis([c for _, c, _, _ in every], start=LEFT + 8, end=RIGHT, at_least=0, at_most=100)
-    y = linear_axis([a for _, _, a, _ in every], start=bottom, end=TOP, at_least=0, at_most=100)
-    draw_y_axis(root, y, "accuracy under attack [%]", RIGHT)
-    draw_x_axis(root, x, "accuracy on the clean graph [%]")
-    labels = Labels(LEFT + 2, RIGHT + 12, TOP - 6, bottom)
+    cleans = [clean for _, clean, _, _ in every]
+    x = linear_axis(cleans, start=LEFT + 8, end=RIGHT, at_least=0, at_most=100)
+    chart.draw_x_axis(x, "accuracy on the clean graph [%]")
+    labels = Labels(LEFT + 2, RIGHT + 12, TOP - 6, BASE)
     for _, clean, attacked, _ in every:
-        labels.occupy(x(clean) - 5, y(attacked) - 5, 10, 10)
+        labels.occupy(x(clean) - 5, chart.y(attacked) - 5, 10, 10)
     for series, (name, curve) in enumerate(curves.items()):
-        group = add(root, "g", class_=f"s{series % 8} line")
-        places = [(x(clean), y(attacked)) for _, clean, attacked, _ in curve]
-        add(group, "polyline", points=points(places), class_="path")
-        for k, ((t_end, clean, attacked, seeds), place) in enumerate(
-            zip(curve, places, strict=True)
-        ):
+        group = add(chart.root, "g", class_=f"s{series % 8} line")
+        places = [(x(clean), chart.y(attacked)) for _, clean, attacked, _ in curve]
+        polyline(group, places)
+        for (t_end, clean, attacked, seeds), place in zip(curve, places, strict=True):
             shown = name if t_end is None else f"{name}, T={t_end:g}"
-            details = f"{shown}\nclean: {clean:.2f}\nattacked: {attacked:.2f}"
-            mark = add(group, "g", class_="mark", data_details=f"{details}\nseeds: {seeds}")
+            details = f"{shown}\nclean: {clean:.2f}\nattacked: {attacked:.2f}\nseeds: {seeds}"
+            mark = add(group, "g", class_="mark", data_details=details)
             marker(mark, series, *place)
-            label = shown if k == len(curve) - 1 else f"{t_end:g}"
-            label_x, label_y, _ = labels.place(label, *place)
-            text(mark, label_x, label_y, label, class_="label")
-    return finish(root, title)
+            label = shown if place is places[-1] else f"{t_end:g}"
+            text(mark, *labels.place(label, *place)[:2], label, class_="label")
+    return chart.panel(title)
 
 
-def _means(
-    periods: dict[float | None, list[tuple[float, float]]],
-) -> list[tuple[float | None, float, float, int]]:
-    return [
-        (
-            t_end,
-            statistics.fmean(clean for clean, _ in pairs),
-            statistics.fmean(attacked for _, attacked in pairs),
-            len(pairs),
-        )
-        for t_end, pairs in sorted(periods.items(), key=lambda item: (item[0] is None, item[0]))
-    ]
-
-
-def _at(t_end: float | None) -> str:
-    return "" if t_end is None else f"T={t_end:g} "
+def _t_end(record: Record) -> float | None:
+    t_end = value_at(record, "config.model.flow.t_end")
+    return float(t_end) if isinstance(t_end, int | float) else None
 
 
 def _label(record: Record) -> str:

@@ -3,29 +3,30 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.paper.cells import Selection, cells_of, select, value_at
-from robust_diffusion.paper.layout import Line
+from robust_diffusion.results.cells import Cell, RecordSet, Selection, select, value_at
 from tests.paper.records import failed, finished, reference, timed
 
 Records = list[dict[str, Any]]
-BELTRAMI = Line(record={"dataset": "cora", "model": "graph_pde", "flow": "beltrami"})
+BELTRAMI = {"dataset": "cora", "model": "graph_pde", "flow": "beltrami"}
+
+
+def cells_of(records: Records, **options: str) -> list[Cell]:
+    return RecordSet.of(records, **({"fidelity": "paper"} | options)).cells("table-3")
 
 
 def members(records: Records, **options: str) -> Records:
-    wanted = {"experiment": "table-3", "scale": "full", "fidelity": "paper"} | options
-    return [cell.record for cell in cells_of(records, **wanted)]
+    return [cell.record for cell in cells_of(records, **options)]
 
 
-def selected(records: Records, line: Line = BELTRAMI, graph: str = "speit") -> Selection:
-    cells = cells_of(records, experiment="table-3", scale="full", fidelity="paper")
-    return select(cells, line, graph)
+def selected(records: Records, graph: str = "speit") -> Selection:
+    return select(cells_of(records), BELTRAMI, graph)
 
 
 def values(found: Selection, graph: str = "speit") -> dict[int, float]:
     return {seed: cell.record["accuracy"][graph] for seed, cell in found.finished.items()}
 
 
-def test_only_cells_of_the_experiment_the_scale_and_the_reading_belong() -> None:
+def test_cells_are_of_one_experiment_scale_and_variant() -> None:
     mine = finished()
     others = [
         finished(experiment="table-1", seed=1),
@@ -37,16 +38,22 @@ def test_only_cells_of_the_experiment_the_scale_and_the_reading_belong() -> None
     assert members([mine, *others], fidelity="released") == [others[2]]
 
 
-def test_records_of_before_there_were_cells_are_passed_over() -> None:
+def test_records_without_a_cell_are_left_out() -> None:
     old = finished()
     del old["cell"]
     assert members([old]) == []
 
 
 def test_a_reference_brings_the_cell_of_another_experiment() -> None:
-    theirs = finished(experiment="table-1")
-    assert members([theirs, reference(theirs, "table-3")]) == [theirs]
-    assert members([theirs, reference(theirs, "table-5")]) == []
+    other = finished(experiment="table-1")
+    assert members([other, reference(other, "table-3")]) == [other]
+    assert members([other, reference(other, "table-5")]) == []
+
+
+def test_a_smoke_run_may_ask_for_the_cell_of_a_full_one() -> None:
+    full = finished()
+    again = reference(full) | {"scale": "smoke"}
+    assert members([full, again], scale="smoke") == [full]
 
 
 def test_a_cell_counts_once_however_often_it_was_asked_for() -> None:
@@ -158,7 +165,7 @@ def test_times_and_accuracies_are_never_taken_for_each_other() -> None:
     took = timed(experiment="table-3", dataset="cora", seed=1)
     stopped = {key: value for key, value in took.items() if key not in ("seconds", "timing")}
     stopped |= {"cell": "stopped", "seed": 2, "error": "no", "error_kind": "ConfigError"}
-    cells = cells_of([tested, took, stopped], experiment="table-3", scale="full", fidelity="paper")
+    cells = cells_of([tested, took, stopped])
     accuracies = select(cells, BELTRAMI, "clean")
     assert (list(accuracies.finished), list(accuracies.failed)) == ([0], [])
     times = select(cells, BELTRAMI, "clean", timed=True)
@@ -171,9 +178,7 @@ def test_times_of_two_machines_are_not_mixed() -> None:
         timed(experiment="table-3", dataset="cora", seed=seed, machine=machine)
         for seed, machine in enumerate(["here", "there"])
     )
-    cells = cells_of(
-        [there, here, timed(seed=2)], experiment="table-3", scale="full", fidelity="paper"
-    )
+    cells = cells_of([there, here, timed(seed=2)])
     found = select(cells, BELTRAMI, "clean", timed=True)
     assert (list(found.finished), found.left_out) == ([0], 1)
 

@@ -1,30 +1,43 @@
-"""One entry of a table: its seeds, its number or why there is none, and its marks."""
+"""Entry of a table: seeds, mean, deviation, marks, and comparison with a reported number."""
 
 import math
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from robust_diffusion.evaluation.records import Record
-from robust_diffusion.paper.cells import CLEAN, Cell, Selection
-from robust_diffusion.paper.layout import Line
-from robust_diffusion.paper.printed import PrintedNumber
+from robust_diffusion.results.cells import CLEAN, Cell, Selection
 
 State = Literal["measured", "failed", "no data", "not run"]
 Test = Literal["welch", "one sample"]
 MarkKind = Literal["warning", "failed", "no data", "seeds", "code", "settings", "budget"]
 
 ROUNDING = 0.005
-"""Half of the last printed digit of an accuracy, in %."""
+"""Half of the last reported digit of an accuracy, in %."""
 
 BAND = 2.0
-"""Pooled standard deviations beyond which an entry misses the printed mean."""
+"""Pooled standard deviations beyond which an entry is outside the tolerance."""
 
 
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 """What two warnings of one kind may differ in."""
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A number that a publication reports.
+
+    Args:
+        mean: In the table's unit; `None` where nothing is reported.
+        std: In the same unit; `None` where none is reported.
+        budget: Injected nodes, and edges of each, where the publication says so.
+    """
+
+    mean: float | None = None
+    std: float | None = None
+    budget: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -34,7 +47,7 @@ class Mark:
     Args:
         kind: `warning` of an attack; seeds that `failed` or had `no data`; fewer `seeds` than
             other entries; results of several versions of the `code`; cells of other `settings`
-            left out; a `budget` other than the paper's.
+            left out; a `budget` other than the reported one.
         text: In one line.
     """
 
@@ -59,29 +72,29 @@ class Run:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry: what was measured, what is printed, and how they compare.
+    """Measured number of an entry beside the reported one.
 
     Args:
-        line: What it stands for: axis -> value in `line.keys`.
+        keys: Axis -> value of its row, its column and all that the table has in common.
         graph: The test graph, clean or an attack's.
-        printed: The paper's number, in the same unit.
+        reported: In the same unit.
         state: Whether there is a number, and if not, why.
         runs: Its seeds; none unless measured.
         mean: Over the seeds, in the table's unit.
         std: Sample standard deviation over the seeds; `None` with fewer than two.
         marks: What a reader has to know.
-        p: Of the test against the printed number, before correction; see `test`.
+        p: Of the test against the reported number, before correction; see `test`.
         p_holm: Corrected over all entries of the table.
-        test: Welch's test, or one sample's where no deviation is printed.
+        test: Welch's test, or one sample's where no deviation is reported.
         rank: 1 for the best of its row or column, 2 for the second best; equals share a rank.
-        comparable: Whether the printed number is of the same thing; not in a smoke run.
+        comparable: Whether the reported number is of the same thing; not in a smoke run.
         timed: It is a time on that graph, no accuracy.
         quartiles: Of a time, the first and the third over its repeats, means over the seeds.
     """
 
-    line: Line
+    keys: Mapping[str, str]
     graph: str
-    printed: PrintedNumber
+    reported: Reported
     state: State
     runs: tuple[Run, ...] = ()
     mean: float | None = None
@@ -107,39 +120,39 @@ class Entry:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the printed mean; `None` of times, see `factor`."""
+        """Measured less reported mean; `None` of times, see `factor`."""
         if self._compared is None or self.timed:
             return None
         return self._compared[0] - self._compared[1]
 
     @property
     def factor(self) -> float | None:
-        """Our time over the printed one, which another machine took; `None` of accuracies."""
+        """Measured over reported time, of another machine; `None` of accuracies."""
         if self._compared is None or not self.timed:
             return None
         return self._compared[0] / self._compared[1]
 
     @property
     def _compared(self) -> tuple[float, float] | None:
-        if self.mean is None or self.printed.mean is None or not self.comparable:
+        if self.mean is None or self.reported.mean is None or not self.comparable:
             return None
-        return self.mean, self.printed.mean
+        return self.mean, self.reported.mean
 
     @property
     def deviations(self) -> float | None:
-        """The difference in pooled standard deviations, ours and the printed one.
+        """The difference in pooled standard deviations, measured and reported.
 
-        `None` with one seed, or where no deviation is printed.
+        `None` with one seed, or where no deviation is reported.
         """
-        if self.difference is None or self.std is None or self.printed.std is None:
+        if self.difference is None or self.std is None or self.reported.std is None:
             return None
-        pooled = math.sqrt((self.std**2 + self.printed.std**2) / 2)
-        # The printed numbers are rounded, so nothing is known more exactly than that.
+        pooled = math.sqrt((self.std**2 + self.reported.std**2) / 2)
+        # Reported numbers are rounded, so nothing is known more exactly than that.
         return self.difference / max(pooled, ROUNDING)
 
     @property
     def outside_tolerance(self) -> bool:
-        """Whether it lies further from the printed mean than `BAND` pooled deviations."""
+        """Whether it lies further from the reported mean than `BAND` pooled deviations."""
         return self.deviations is not None and abs(self.deviations) > BAND
 
     @property
@@ -151,9 +164,9 @@ class Entry:
 
 
 def measure(
-    line: Line,
+    keys: Mapping[str, str],
     graph: str,
-    printed: PrintedNumber,
+    reported: Reported,
     found: Selection,
     *,
     comparable: bool,
@@ -162,11 +175,11 @@ def measure(
     """An entry of accuracies in %, or of times in ms, not yet tested or ranked.
 
     Args:
-        line: What it stands for.
+        keys: Axis -> value.
         graph: The test graph, clean or an attack's.
-        printed: The paper's number.
+        reported: The published number.
         found: Its cells.
-        comparable: Whether the printed number is of the same thing.
+        comparable: Whether the reported number is of the same thing.
         timed: It is one of times.
     """
     runs = tuple(
@@ -175,14 +188,14 @@ def measure(
     )
     values = [run.value for run in runs]
     return Entry(
-        line=line,
+        keys=keys,
         graph=graph,
-        printed=printed,
+        reported=reported,
         state=_state(found),
         runs=runs,
         mean=statistics.fmean(values) if values else None,
         std=statistics.stdev(values) if len(values) > 1 else None,
-        marks=tuple(_marks(found, runs, graph, printed.budget if comparable else None)),
+        marks=tuple(_marks(found, runs, graph, reported.budget if comparable else None)),
         comparable=comparable,
         timed=timed,
         quartiles=_quartiles(runs) if timed and runs else None,
@@ -233,7 +246,7 @@ def _marks(
         yield Mark("settings", f"{found.left_out} {cells} of other settings left out")
     if budget is not None and graph != CLEAN:
         for own in sorted({_declared(run.record) for run in runs} - {budget}):
-            text = "budget {} x {}, printed {} x {}".format(*own, *budget)
+            text = "budget {} x {}, reported {} x {}".format(*own, *budget)
             yield Mark("budget", text)
 
 

@@ -1,4 +1,4 @@
-"""Which recorded cells an entry of a table is made of."""
+"""Recorded cells: the records that count, and those behind an entry of a table."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,13 +9,12 @@ from typing import Any
 from robust_diffusion.evaluation.identity import recorded_settings
 from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
 from robust_diffusion.hashes import canonical_json
-from robust_diffusion.paper.layout import Line
 
 log = logging.getLogger(__name__)
 
 CLEAN = "clean"
 ABSENT = object()
-"""What `value_at` gives where there is nothing."""
+"""Result of `value_at` for a path that is not there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,36 +58,58 @@ class Selection:
     left_out: int
 
 
-def cells_of(
-    records: Sequence[Record], *, experiment: str, scale: str, fidelity: str
-) -> list[Cell]:
-    """The cells of an experiment, each once, in the order in which they were last asked for.
-
-    A cell that had finished before, perhaps for another experiment, left only a reference; it
-    stands for the finished record.
+@dataclass(frozen=True)
+class RecordSet:
+    """Records of one scale, and of one variant where models have several.
 
     Args:
-        records: In the order in which they were appended.
-        experiment: Such as table-3.
+        asked: Experiment and record of every line that asks for a cell, in their order.
         scale: full or smoke.
-        fidelity: paper or released.
+        fidelity: The variant; `None` for any.
     """
-    asked = {
-        record["cell"]: i
-        for i, record in enumerate(records)
-        if record.get("experiment") == experiment
-        and record.get("scale", "full") == scale
-        and "cell" in record
-    }
-    latest = latest_by_cell(records)
-    for cell in asked.keys() - latest.keys():
-        log.warning("cell %s: only a reference is there, its record is not; left out", cell)
-    found = [Cell(latest[cell], i) for cell, i in asked.items() if cell in latest]
-    found = [cell for cell in found if cell.record.get("fidelity") == fidelity]
-    return sorted(found, key=lambda cell: cell.asked)
+
+    asked: tuple[tuple[str | None, Record], ...]
+    scale: str = "full"
+    fidelity: str | None = None
+
+    @classmethod
+    def of(
+        cls, records: Sequence[Record], *, scale: str = "full", fidelity: str | None = None
+    ) -> "RecordSet":
+        """The records that count; a reference stands for the record of its cell.
+
+        Args:
+            records: In the order in which they were appended.
+            scale: full or smoke.
+            fidelity: Variant; any by default.
+        """
+        latest, asked, missing = latest_by_cell(records), [], set()
+        for record in records:
+            cell = record.get("cell")
+            if cell is None or record.get("scale", "full") != scale:
+                continue
+            found = latest.get(cell)
+            if found is None:
+                missing.add(cell)
+            elif fidelity in (None, found.get("fidelity")):
+                asked.append((record.get("experiment"), found))
+        for cell in sorted(missing):
+            log.warning("cell %s: only a reference is there, its record is not; left out", cell)
+        return cls(tuple(asked), scale, fidelity)
+
+    def cells(self, experiment: str) -> list[Cell]:
+        """Cells of an experiment, each once, in the order in which they were last asked for."""
+        last = {
+            record["cell"]: Cell(record, place)
+            for place, (name, record) in enumerate(self.asked)
+            if name == experiment
+        }
+        return sorted(last.values(), key=lambda cell: cell.asked)
 
 
-def select(cells: Iterable[Cell], line: Line, graph: str, *, timed: bool = False) -> Selection:
+def select(
+    cells: Iterable[Cell], wanted: Mapping[str, Any], graph: str, *, timed: bool = False
+) -> Selection:
     """The cells of one entry.
 
     Of cells that differ in more than their seed, a run cut short for a look, say, only those
@@ -96,13 +117,13 @@ def select(cells: Iterable[Cell], line: Line, graph: str, *, timed: bool = False
 
     Args:
         cells: Of the table.
-        line: What the entry stands for.
+        wanted: Dotted path in a record -> value that it has in every cell of the entry.
         graph: The test graph, clean or an attack's.
         timed: Cells that timed a step on it, not those that tested a model; no cell did both.
     """
     variants: dict[str, list[Cell]] = {}
     for cell in cells:
-        if is_timing(cell.record) == timed and _fits(cell, line, graph):
+        if is_timing(cell.record) == timed and _fits(cell, wanted, graph):
             variants.setdefault(cell.settings(graph), []).append(cell)
     if not variants:
         return Selection({}, {}, 0)
@@ -126,9 +147,9 @@ def value_at(record: Mapping[str, Any], path: str) -> Any:
     return node
 
 
-def _fits(cell: Cell, line: Line, graph: str) -> bool:
+def _fits(cell: Cell, wanted: Mapping[str, Any], graph: str) -> bool:
     record = cell.record
-    if any(value_at(record, path) != value for path, value in line.record.items()):
+    if any(value_at(record, path) != value for path, value in wanted.items()):
         return False
     if is_timing(record):
         return graph == CLEAN
@@ -138,7 +159,7 @@ def _fits(cell: Cell, line: Line, graph: str) -> bool:
 
 
 def settings_of(record: Record, graph: str) -> str:
-    """What has shaped a result, seed aside; and place of computation, unless that was timed.
+    """Settings behind a result without its seed; of a time, the place of computation, too.
 
     Args:
         record: Of the cell.

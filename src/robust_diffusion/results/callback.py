@@ -1,0 +1,92 @@
+"""Hydra callback that prints the result table at the end of a run or a sweep."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from robust_diffusion.checks import check_choice
+from robust_diffusion.errors import RobustDiffusionError
+from robust_diffusion.evaluation.record_shape import check_records
+from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
+from robust_diffusion.results.markdown import print_table
+from robust_diffusion.results.table import rank, summarize
+
+log = logging.getLogger(__name__)
+
+
+class PrintResults(Callback):
+    """Table of the cells that a run or a sweep has recorded, printed at its end.
+
+    Args:
+        shows: Accuracies on the `test` graphs, or on the clean graph's `validation` nodes.
+
+    Raises:
+        ConfigError: Another value of `shows`.
+    """
+
+    def __init__(self, shows: str = "test") -> None:
+        tables = {"test": summarize, "validation": rank}
+        self._summarize = tables[check_choice("hydra.callbacks.results.shows", shows, tables)]
+
+    def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Print the row of a single cell, unless it failed: its error speaks for it."""
+        with _exits_on_error():
+            records = _records_below(config, Path(config.hydra.run.dir))
+            if records and not any("error" in record for record in records):
+                self._show(records)
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Print the table of all cells, and exit non-zero if any failed."""
+        with _exits_on_error():
+            records = _records_below(config, Path(config.hydra.sweep.dir))
+            if records:
+                self.show_sweep(config, records)
+        if any("error" in record for record in records):
+            sys.exit(1)
+
+    def show_sweep(self, config: DictConfig, records: list[Record]) -> None:
+        """Print the table of a sweep; a subclass prints its own.
+
+        Args:
+            config: The composed configuration with its `hydra` node.
+            records: Of the sweep's cells, in its order, failed ones included; at least one.
+        """
+        self._show(records)
+
+    def _show(self, records: list[Record]) -> None:
+        result = self._summarize(records)
+        print_table(result.title, result.cells, result.keys, result.notes)
+
+
+@contextmanager
+def _exits_on_error() -> Iterator[None]:
+    # Hydra makes a warning of a callback's exceptions, and status 0, but lets an exit pass.
+    try:
+        yield
+    except Exception as error:
+        log.error(  # noqa: TRY400
+            "no table: %s", error, exc_info=not isinstance(error, RobustDiffusionError)
+        )
+        sys.exit(1)
+
+
+def _records_below(config: DictConfig, directory: Path) -> list[Record]:
+    path = Path(config.paths.records)
+    records = check_records({path: read_records(path)})
+    start = Path(os.path.relpath(directory, Path(config.paths.records).parent))
+    mine = [r for r in records if start in (Path(r["directory"]), *Path(r["directory"]).parents)]
+    # A cell that was done before left a reference; its result is where it was first recorded.
+    done = latest_by_cell(records)
+    mine = [
+        done[r["cell"]] | {key: r[key] for key in ("job", "overrides")} if "reference" in r else r
+        for r in mine
+    ]
+    # Parallel cells finish in any order; the table keeps the order of the sweep.
+    return sorted(mine, key=lambda record: record["job"])

@@ -1,0 +1,129 @@
+"""Spent budgets, their limits and cut trainings in words, for the captions of tables."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.evaluation.records import Record
+
+Range = tuple[float, float]
+
+COUNTS = {
+    "injected_nodes": "nodes",
+    "injected_edges": "edges",
+    "changed_nodes": "nodes changed",
+    "added_edges": "edges added",
+    "removed_edges": "edges removed",
+    "largest_feature_change": "largest change",
+}
+"""Counts of a spent budget, in the order in which they are told."""
+
+INJECTION_LIMITS = {
+    "max_injected_nodes": "{} nodes",
+    "max_edges_per_injected_node": "{} edges each",
+    "max_injected_edges": "{} edges in all",
+}
+
+MODIFICATION_LIMITS = {
+    "node_ratio": "{} of the target nodes",
+    "edge_ratio": "{} of their edges",
+    "epsilon": "features by {}",
+}
+
+
+def spent_ranges(
+    records: Iterable[Record], graphs: Iterable[str] | None = None
+) -> dict[str, Range]:
+    """Range of each count that attacks spent, zeros left out.
+
+    Args:
+        records: Of finished cells.
+        graphs: Attacks that count; all by default.
+    """
+    return ranges(
+        {count: used for count, used in by_count.items() if used}
+        for record in records
+        for graph, spent in record.get("budget", {}).get("spent", {}).items()
+        if graphs is None or graph in graphs
+        for by_count in spent.values()
+    )
+
+
+def describe_spent(spent: Mapping[str, Range]) -> str:
+    """Spent counts in words, such as `50 nodes, 2500 edges`."""
+    return ", ".join(
+        f"{as_text(spent[key])} {word}" for key, word in COUNTS.items() if key in spent
+    )
+
+
+def describe_limits(declared: Mapping[str, Range], spent: Iterable[str]) -> str:
+    """Declared limits in words, those alone that bind attacks of this kind.
+
+    Args:
+        declared: Range of each limit.
+        spent: Counts that the attacks spent; if none, they are taken for injections.
+    """
+    counts = set(spent)
+    texts: dict[str, str] = {}
+    if "injected_nodes" in counts or not counts:
+        texts |= INJECTION_LIMITS
+    if counts & {"changed_nodes", "added_edges", "removed_edges"}:
+        texts |= MODIFICATION_LIMITS
+    return ", ".join(
+        text.format(as_text(declared[key])) for key, text in texts.items() if key in declared
+    )
+
+
+def describe_budget(records: Sequence[Record]) -> str:
+    """Spent counts of all attacks, and the declared limits unless an injection used them up."""
+    spent = spent_ranges(records)
+    declared = ranges(record["budget"]["declared"] for record in records)
+    limits = describe_limits(declared, spent)
+    if not spent:
+        return f"at most {limits}"
+    nodes, each = (declared.get(key, (0, 0)) for key in list(INJECTION_LIMITS)[:2])
+    whole = {"injected_nodes": nodes, "injected_edges": (nodes[0] * each[0], nodes[1] * each[1])}
+    used_up = spent == whole and "max_injected_edges" not in declared
+    return f"spent {describe_spent(spent)}" + ("" if used_up else f" of at most {limits}")
+
+
+def describe_cuts(records: Iterable[Record]) -> list[str]:
+    """Smoke runs and trainings that were cut short, one phrase each."""
+    return list(dict.fromkeys(cut for record in records for cut in _cuts(record)))
+
+
+def ranges(counts: Iterable[Mapping[str, Any]]) -> dict[str, Range]:
+    """Per key its smallest and largest value, where that is a number."""
+    values: dict[str, list[float]] = {}
+    for count in counts:
+        for key, value in count.items():
+            if isinstance(value, int | float):
+                values.setdefault(key, []).append(value)
+    return {key: (min(found), max(found)) for key, found in values.items()}
+
+
+def as_text(bounds: Range) -> str:
+    """A range as text: counts whole, shares and widths to four digits."""
+    low, high = (f"{x:.0f}" if float(x).is_integer() else f"{x:.4g}" for x in bounds)
+    return low if low == high else f"{low} to {high}"
+
+
+def _cuts(record: Record) -> Iterator[str]:
+    if record.get("scale") == "smoke":
+        yield "SMOKE RUN"
+    training = record.get("config", {}).get("training") or {}
+    epochs, steps = training.get("max_epochs"), (training.get("trainer") or {}).get("max_steps")
+    if epochs is not None and epochs < _full_training():
+        yield f"training cut at {epochs} epochs"
+    if steps is not None and steps >= 0:
+        yield f"training cut at {steps} steps"
+
+
+@cache
+def _full_training() -> int:
+    """Epochs of a full training."""
+    config: Any = OmegaConf.load(CONFIG_DIR / "config.yaml")
+    return int(config.training.max_epochs)

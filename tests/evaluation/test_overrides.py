@@ -1,0 +1,66 @@
+import re
+from collections.abc import Callable
+
+import pytest
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, read_write
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.header import record_header
+from robust_diffusion.evaluation.overrides import check_overrides
+from robust_diffusion.evaluation.records import Record
+
+Compose = Callable[..., DictConfig]
+
+
+def check(cfg: DictConfig) -> Record:
+    record = record_header(cfg)
+    check_overrides(cfg, record)
+    return record
+
+
+GUARDED = "model=beltrami_guard"  # has a Beltrami flow of its own
+
+
+@pytest.mark.parametrize(
+    ("options", "unread", "remedy"),
+    [
+        ([], "+nope=1", "unknown key"),
+        (["model=gcn"], "flow=heat", "drop it"),
+        (["model=gcn"], "flow.t_end=3", "drop it"),
+        (["model=gcn"], "solver=dopri5", "drop it"),
+        ([GUARDED], "flow=heat", "drop it"),
+        ([GUARDED], "flow.t_end=3", "set model.flow.t_end"),
+        ([GUARDED, "flow=beltrami"], "flow.heads=2", "set model.flow.heads"),
+        (["threat=white_box"], "surrogate=[gat]", "drop it"),
+        (["timing=step"], "attack=[speit]", "drop it"),
+        (["timing=step"], "threat=white_box", "drop it"),
+        (["timing=step"], "training.max_epochs=3", "drop it"),
+        (["timing=step"], "surrogate=[gat]", "drop it"),
+    ],
+)
+def test_unread_overrides_are_refused(
+    compose: Compose, options: list[str], unread: str, remedy: str
+) -> None:
+    message = rf"{re.escape(unread.lstrip('+'))}: .*{re.escape(remedy)}"
+    with pytest.raises(ConfigError, match=message):
+        check(compose(*options, unread))
+
+
+def test_overrides_of_a_models_own_flow_are_taken(compose: Compose) -> None:
+    overrides = ["flow=beltrami", "model.flow.t_end=0.5", "solver=rk4", "solver.num_steps=1"]
+    record = check(compose(GUARDED, *overrides))
+    assert (record["flow"], record["solver"]) == ("beltrami", "rk4")
+    assert record["config"]["model"]["flow"]["t_end"] == 0.5
+    assert record["config"]["model"]["solver"]["num_steps"] == 1
+
+
+def test_a_sweep_only_warns_of_unread_overrides(
+    compose: Compose, caplog: pytest.LogCaptureFixture
+) -> None:
+    cfg = compose(GUARDED, "flow=heat")
+    with read_write(HydraConfig.get()):
+        HydraConfig.get().mode = RunMode.MULTIRUN
+    assert check(cfg)["flow"] == "beltrami"
+    assert "flow=heat" in caplog.text

@@ -1,0 +1,80 @@
+"""The adjoint of flows of Z(0): nothing is lost, nothing counted twice."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.graph_pde import GraphPDE
+from robust_diffusion.operators import Graph
+from robust_diffusion.solver import Solver
+from tests.graphs import CHANNELS, NODES, SourceFlow, random_edges, random_graph, random_signal
+
+
+class Keeping(SourceFlow):
+    """A flow that keeps Z(0) where neither the graph nor the module knows of it."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.kept: list[Tensor] = []
+
+    def prepare(self, z: Tensor, graph: Graph) -> Graph:
+        self.kept = [z]
+        return graph
+
+    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        return self.linear(self.rate * (self.kept[0] - z))
+
+
+class Sharing(SourceFlow):
+    """A flow of parameters that another module owns."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.others = [nn.Linear(channels, channels).double()]
+
+    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        return self.others[0](super().forward(t, z, graph))
+
+
+@pytest.mark.parametrize("cls", [Keeping, Sharing])
+def test_a_gradient_that_would_be_lost_is_refused(cls: type[SourceFlow]) -> None:
+    z, solver = random_signal().requires_grad_(), Solver("rk4", num_steps=2, adjoint=True)
+    end = solver.solve(cls(CHANNELS).double(), z.tanh(), random_graph())
+    with pytest.raises(ConfigError, match=r"solver\.adjoint=true: .*Flow\.prepare"):
+        end.sum().backward()
+
+
+def test_the_adjoint_refuses_nothing_that_it_was_given() -> None:
+    z, factor = random_signal().requires_grad_(), torch.ones((), dtype=torch.float64)
+    inner = 2 * factor.requires_grad_()
+    solver = Solver("rk4", num_steps=2, adjoint=True)
+    solver.integrate(lambda t, x: inner * x, z, 1.0, (inner,)).sum().backward()
+    assert factor.grad is not None
+
+
+@pytest.mark.parametrize("method", [{"num_steps": 40}, {"rtol": 1e-8, "atol": 1e-9}])
+def test_gradients_of_a_model_with_sources(method: dict[str, float]) -> None:
+    found = []
+    for adjoint in (False, True):
+        solver = Solver("rk4" if "num_steps" in method else "dopri5", **method, adjoint=adjoint)
+        torch.manual_seed(0)
+        build = partial(GraphPDE, CHANNELS, 6, 3, flow=SourceFlow, solver=solver, num_layers=2)
+        model, (edge_index, weight) = build().double().eval(), random_edges()
+        x, weight = random_signal().requires_grad_(), weight.requires_grad_()
+        loss = (model(x, edge_index, weight) * random_signal(1, 3, NODES)).sum()
+        found.append(torch.autograd.grad(loss, (x, weight, *model.parameters())))
+    for direct, adjoint in zip(*found, strict=True):
+        assert direct.abs().max() > 1e-6
+        torch.testing.assert_close(adjoint, direct, rtol=1e-5, atol=1e-7)
+
+
+def test_without_gradients_the_adjoint_solves_as_ever() -> None:
+    flow, z, graph = SourceFlow(CHANNELS).double(), random_signal(), random_graph()
+    solvers = [Solver("rk4", num_steps=2, adjoint=adjoint) for adjoint in (False, True)]
+    expected = solvers[0].solve(flow, z, graph)
+    assert torch.equal(solvers[1].solve(flow, z, graph), expected)
+    with torch.inference_mode():
+        assert torch.equal(solvers[1].solve(flow, z, graph), expected)
