@@ -134,6 +134,7 @@ def test_a_compiler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatc
         set_backend("compiled")
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_the_compiler_may_come_with_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -222,6 +223,7 @@ def test_a_cache_that_cannot_be_used_falls_back(
         set_backend("compiled")
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_two_processes_at_once_build_it_once(quick_compiler: Callable[[], int]) -> None:
     # The module alone: it needs none of what the package imports.

@@ -151,6 +151,7 @@ def test_an_unreachable_server_falls_back_to_offline(
     assert len(run_files(tmp_path / "cell", "offline-run")) == 1
 
 
+@pytest.mark.slow
 def test_every_cell_of_a_sweep_gets_a_run_of_its_own(
     cli: Cli, tiny_clean: list[str], tmp_path: Path
 ) -> None:

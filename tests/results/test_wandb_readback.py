@@ -75,6 +75,7 @@ def logged(cli: Callable[..., Any], tmp_path: Path) -> Callable[..., tuple[dict[
     return run
 
 
+@pytest.mark.slow
 def test_the_run_holds_what_record_and_dashboards_say(
     logged: Callable[..., Any], tiny: list[str]
 ) -> None:
