@@ -82,11 +82,7 @@ def test_a_failure_is_recorded_with_its_configuration(compose: Compose, tiny: li
     ],
 )
 def test_a_mistake_is_told_before_any_training(
-    compose: Compose,
-    tiny: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    override: str,
-    words: str,
+    compose: Compose, tiny: list[str], monkeypatch: pytest.MonkeyPatch, override: str, words: str
 ) -> None:
     def never(**_: object) -> None:
         raise AssertionError("training began")

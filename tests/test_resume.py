@@ -71,33 +71,6 @@ def test_a_killed_sweep_is_taken_up_where_it_was(
     assert "3 of 3 cells done" in out
 
 
-@pytest.mark.slow
-def test_an_interrupted_sweep_is_taken_up_where_it_was(
-    cli: Callable[..., Any], tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from robust_diffusion import experiment
-
-    evaluate, flows = experiment.evaluate_cell, FLOWS
-
-    def interrupted(**parts: Any) -> Any:
-        if parts["description"].endswith(flows[1]):
-            raise KeyboardInterrupt
-        return evaluate(**parts)
-
-    sweep = ("-m", f"flow={','.join(flows)}", "logger=none", *tiny_clean)
-    with monkeypatch.context() as patch:
-        patch.setattr(experiment, "evaluate_cell", interrupted)
-        before = cli(*sweep).records
-    assert finished(before) == {flows[0]: 1}
-    outcome = cli(*sweep)
-    assert outcome.status == 0
-    assert outcome.records[: len(before)] == before
-    assert finished(outcome.records) == dict.fromkeys(flows, 1)
-    assert sum("reference" in r for r in outcome.records) == len(before)
-    assert [row["flow"] for row in outcome.table] == list(flows)
-    assert "3 of 3 cells done" in outcome.err
-
-
 def test_force_repeats_what_is_done(cli: Callable[..., Any], tiny_clean: list[str]) -> None:
     first = cli("flow=heat", *tiny_clean)
     again = cli("flow=heat", *tiny_clean)

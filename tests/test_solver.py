@@ -1,6 +1,6 @@
 import math
 import warnings
-from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -11,12 +11,7 @@ from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.flows import Beltrami, Flow, Heat
 from robust_diffusion.integrators import RightHandSide
 from robust_diffusion.operators import Graph
-from robust_diffusion.solver import (
-    ADAPTIVE_METHODS,
-    FIXED_STEP_METHODS,
-    Solver,
-    count_evaluations,
-)
+from robust_diffusion.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver, count_evaluations
 from tests.graphs import (
     ALL_FLOWS,
     SourceFlow,
@@ -45,18 +40,6 @@ def blow_up(t: Tensor, z: Tensor) -> Tensor:
 
 def adaptive(method: str, tolerance: float) -> Solver:
     return Solver(method, rtol=tolerance, atol=tolerance, adjoint=method == "scipy_solver")
-
-
-def counted(solver: Solver, rhs: Callable[[Tensor, Tensor], Tensor] = decay) -> int:
-    calls = 0
-
-    def count(t: Tensor, z: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return rhs(t, z)
-
-    solver.integrate(count, ONES, 1.0)
-    return calls
 
 
 class CountingFlow(Flow):
@@ -118,17 +101,6 @@ def test_exactly_as_many_equal_steps_as_asked(
 
 
 @pytest.mark.parametrize(
-    ("method", "order"), [("euler", 1), ("midpoint", 2), ("heun2", 2), ("heun3", 3), ("rk4", 4)]
-)
-def test_order_of_convergence(method: str, order: int) -> None:
-    errors = [
-        (Solver(method, num_steps=n).integrate(decay, ONES, 1.0) - math.exp(-1)).abs().max().item()
-        for n in (32, 64)
-    ]
-    assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.1)
-
-
-@pytest.mark.parametrize(
     ("method", "error"), [("explicit_adams", 1e-3), ("implicit_adams", 1e-6), ("fixed_adams", 1e-6)]
 )
 def test_adams_methods_are_accurate_at_ten_steps(method: str, error: float) -> None:
@@ -146,11 +118,6 @@ def test_adaptive_methods_follow_their_tolerance(method: str) -> None:
     assert errors[0] < 0.2
     assert errors[1] < 1e-5
     assert errors[1] < errors[0] / 10
-
-
-@pytest.mark.parametrize("method", ["dopri5", "adaptive_heun", "scipy_solver"])
-def test_a_tighter_tolerance_takes_more_evaluations(method: str) -> None:
-    assert counted(adaptive(method, 1e-7)) > counted(adaptive(method, 1e-2))
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
@@ -211,54 +178,6 @@ def test_adjoint_gradients_equal_the_direct_ones(
         torch.testing.assert_close(adjoint, expected, rtol=1e-3, atol=1e-7)
 
 
-def test_adjoint_without_anything_that_requires_a_gradient() -> None:
-    end = Solver("rk4", num_steps=1, adjoint=True).integrate(decay, ONES, 1.0, (ONES,))
-    assert torch.equal(end, Solver("rk4", num_steps=1).integrate(decay, ONES, 1.0))
-
-
-@pytest.mark.parametrize("method", sorted(FIXED_STEP_METHODS))
-def test_fixed_step_methods_refuse_tolerances_and_need_steps(method: str) -> None:
-    for options in ({"rtol": 1e-3}, {"atol": 1e-3}):
-        with pytest.raises(ConfigError, match=rf"solver\.rtol, solver\.atol: {method}"):
-            Solver(method, num_steps=1, **options)
-    with pytest.raises(ConfigError, match=r"solver\.num_steps=None"):
-        Solver(method)
-
-
-@pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
-def test_adaptive_methods_refuse_steps_and_need_tolerances(method: str) -> None:
-    with pytest.raises(ConfigError, match=rf"solver\.num_steps=3: {method}"):
-        Solver(method, num_steps=3, rtol=1e-3, atol=1e-3, adjoint=True)
-    with pytest.raises(ConfigError, match=r"solver\.rtol=None"):
-        Solver(method, atol=1e-3, adjoint=True)
-    with pytest.raises(ConfigError, match=r"solver\.atol=None"):
-        Solver(method, rtol=1e-3, adjoint=True)
-
-
-@pytest.mark.parametrize("num_steps", [0, -1, 1.0, 2.5, True, "2"])
-def test_bad_number_of_steps(num_steps: object) -> None:
-    message = rf"solver\.num_steps={num_steps}"
-    with without_type_checks(), pytest.raises(ConfigError, match=message):
-        Solver("rk4", num_steps=num_steps)
-
-
-@pytest.mark.parametrize("key", ["rtol", "atol"])
-@pytest.mark.parametrize("value", [0.0, -1e-3, math.inf, math.nan])
-def test_bad_tolerance(key: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=rf"solver\.{key}={value}"):
-        Solver("dopri5", **{"rtol": 1e-3, "atol": 1e-3, key: value})
-
-
-def test_unknown_method_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"solver\.method=rk5: unknown; .*dopri5.*rk4"):
-        Solver("rk5", num_steps=1)
-
-
-def test_scipy_needs_the_adjoint() -> None:
-    with pytest.raises(ConfigError, match=r"solver\.adjoint=false: scipy_solver"):
-        Solver("scipy_solver", rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_step_that_shrinks_to_nothing_is_an_error(method: str, dtype: torch.dtype) -> None:
@@ -295,23 +214,12 @@ def test_no_option_is_unknown_to_the_library(method: str) -> None:
 def test_hooks_are_gone_after_counting() -> None:
     flow, graph = CountingFlow(2), random_graph()
     model = torch.nn.Sequential(flow, torch.nn.Linear(2, 2).double())
-    with count_evaluations(model) as count:
+    with suppress(ZeroDivisionError), count_evaluations(model) as count:
         model[1](flow(torch.tensor(0.0), ONES, graph))
+        assert flow._forward_hooks
+        raise ZeroDivisionError
     flow(torch.tensor(0.0), ONES, graph)
     assert (count.total, flow.calls) == (1, 2)
-    assert not flow._forward_hooks
-
-
-def test_hooks_are_gone_after_an_error() -> None:
-    flow = CountingFlow(2)
-
-    def fail_while_counting() -> None:
-        with count_evaluations(flow):
-            assert flow._forward_hooks
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail_while_counting()
     assert not flow._forward_hooks
 
 
@@ -370,3 +278,42 @@ def test_implicit_adams_tells_once_that_its_corrector_did_not_settle(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "solver.num_steps=10: the corrector of implicit_adams had not settled" in caplog.text
     assert {str(warning.message) for warning in recwarn} == {"of the right-hand side"}
+
+
+TIGHT = {"rtol": 1e-3, "atol": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        *[
+            case
+            for method in sorted(FIXED_STEP_METHODS)
+            for case in (
+                (method, {"num_steps": 1, "rtol": 1e-3}, f"rtol, solver.atol: {method}"),
+                (method, {"num_steps": 1, "atol": 1e-3}, f"rtol, solver.atol: {method}"),
+                (method, {}, "num_steps=None"),
+            )
+        ],
+        *[
+            case
+            for method in sorted(ADAPTIVE_METHODS)
+            for case in (
+                (method, TIGHT | {"num_steps": 3, "adjoint": True}, f"num_steps=3: {method}"),
+                (method, {"atol": 1e-3, "adjoint": True}, "rtol=None"),
+                (method, {"rtol": 1e-3, "adjoint": True}, "atol=None"),
+            )
+        ],
+        *[("rk4", {"num_steps": n}, f"num_steps={n}") for n in (0, -1, 1.0, 2.5, True, "2")],
+        *[
+            ("dopri5", TIGHT | {key: value}, f"{key}={value}")
+            for key in ("rtol", "atol")
+            for value in (0.0, -1e-3, math.inf, math.nan)
+        ],
+        ("rk5", {"num_steps": 1}, "method=rk5: unknown; .*dopri5.*rk4"),
+        ("scipy_solver", TIGHT, "adjoint=false: scipy_solver"),
+    ],
+)
+def test_a_bad_option_is_named(method: str, options: dict[str, object], message: str) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=f"solver.{message}"):
+        Solver(method, **options)

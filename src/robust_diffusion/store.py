@@ -41,15 +41,10 @@ CHECKSUM = re.compile(rb'\\"sha256\\":\\"([0-9a-f]{64})\\"}"')
 
 @dataclass(frozen=True)
 class Artifact:
-    """Named tensors and what is to be said of them.
+    """Named tensors and what is to be said of them."""
 
-    Args:
-        tensors: By name; read from the store they lie on the CPU and share no memory.
-        metadata: Anything that JSON can hold.
-    """
-
-    tensors: dict[str, Tensor]
-    metadata: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, Tensor]  # by name; those of the store lie on the CPU and share no memory
+    metadata: dict[str, Any] = field(default_factory=dict)  # anything that JSON can hold
 
 
 class ArtifactStore:

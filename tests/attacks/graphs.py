@@ -33,11 +33,6 @@ def trained_gcn(graph: Data, epochs: int = 60) -> GCN:
     return model.eval()
 
 
-def without_labels(graph: Data) -> Data:
-    """What an attacker gets who is not handed the labels."""
-    return Data(x=graph.x, edge_index=graph.edge_index)
-
-
 def mean_of_neighbours(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
     """Differentiable logits without parameters: a node's features plus those around it."""
     src, dst = edge_index

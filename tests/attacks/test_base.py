@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import PerturbedGraph, SpentBudget, spent_budget
+from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget, spent_budget
 from robust_diffusion.attacks.base import frozen
 
 X = torch.tensor([[9.0, 9.0], [1.0, 2.0], [9.0, -9.0]])
@@ -24,26 +24,25 @@ def perturbed(
 PATH = [(0, 1), (1, 2)]
 
 
-def test_spent_counts_injected_nodes_edges_and_features() -> None:
-    graph = perturbed([[0.25, -0.5], [0.75, 0.0], [0.25, 0.25]], [*PATH, (3, 0), (3, 2), (4, 1)])
-    assert spent_budget(CLEAN, graph) == SpentBudget(3, 3, 2, (-0.5, 0.75))
-
-
-def test_spent_counts_an_edge_between_injected_nodes_once() -> None:
-    graph = perturbed([[0.0, 1.0], [0.0, 1.0]], [*PATH, (3, 0), (3, 4)])
-    assert spent_budget(CLEAN, graph) == SpentBudget(2, 2, 2, (0.0, 1.0))
-
-
-def test_an_untouched_graph_spends_nothing() -> None:
-    assert spent_budget(CLEAN, perturbed([], PATH)) == SpentBudget(0, 0, 0, None)
-
-
-def test_the_order_of_the_edges_does_not_matter() -> None:
-    assert spent_budget(CLEAN, perturbed([], [(2, 1), (1, 0)])) == SpentBudget(0, 0, 0, None)
-
-
-def test_injected_nodes_without_edges_are_spent() -> None:
-    assert spent_budget(CLEAN, perturbed([[0.5, 0.5]], PATH)) == SpentBudget(1, 0, 0, (0.5, 0.5))
+@pytest.mark.parametrize(
+    ("injected", "edges", "spent"),
+    [
+        (
+            [[0.25, -0.5], [0.75, 0.0], [0.25, 0.25]],
+            [*PATH, (3, 0), (3, 2), (4, 1)],
+            SpentBudget(3, 3, 2, (-0.5, 0.75)),
+        ),
+        # An edge between injected nodes counts once.
+        ([[0.0, 1.0]] * 2, [*PATH, (3, 0), (3, 4)], SpentBudget(2, 2, 2, (0.0, 1.0))),
+        ([], PATH, SpentBudget(0, 0, 0, None)),
+        ([], [(2, 1), (1, 0)], SpentBudget(0, 0, 0, None)),
+        ([[0.5, 0.5]], PATH, SpentBudget(1, 0, 0, (0.5, 0.5))),
+    ],
+)
+def test_spent_counts_nodes_edges_and_features(
+    injected: list[list[float]], edges: list[tuple[int, int]], spent: SpentBudget
+) -> None:
+    assert spent_budget(CLEAN, perturbed(injected, edges)) == spent
 
 
 @pytest.mark.parametrize(
@@ -65,12 +64,15 @@ def test_spent_measures_the_features_that_changed() -> None:
     assert (spent.added_edges, spent.removed_edges) == (0, 0)
 
 
-def test_results_are_frozen() -> None:
+def test_budgets_and_results_are_frozen() -> None:
     graph = perturbed([], PATH)
-    with pytest.raises(FrozenInstanceError):
-        graph.num_original_nodes = 4  # type: ignore[misc]
-    with pytest.raises(FrozenInstanceError):
-        spent_budget(CLEAN, graph).injected_edges = 0  # type: ignore[misc]
+    for result, key in (
+        (graph, "num_original_nodes"),
+        (spent_budget(CLEAN, graph), "injected_edges"),
+        (Budget(5, 4, (-1.0, 1.0)), "max_injected_nodes"),
+    ):
+        with pytest.raises(FrozenInstanceError):
+            setattr(result, key, 4)
 
 
 @pytest.fixture

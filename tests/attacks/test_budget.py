@@ -1,5 +1,5 @@
 import math
-from dataclasses import MISSING, FrozenInstanceError, fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import pytest
@@ -11,11 +11,7 @@ from omegaconf import OmegaConf
 from robust_diffusion.attacks import Budget
 from robust_diffusion.errors import ConfigError
 
-GOOD = {
-    "max_injected_nodes": 5,
-    "max_edges_per_injected_node": 4,
-    "feature_limits": (-0.5, 1.0),
-}
+GOOD = {"max_injected_nodes": 5, "max_edges_per_injected_node": 4, "feature_limits": (-0.5, 1.0)}
 COUNTS = ["max_injected_nodes", "max_edges_per_injected_node", "max_injected_edges"]
 DEFAULTS = {field.name: field.default for field in fields(Budget) if field.default is not MISSING}
 
@@ -39,17 +35,16 @@ def test_limits_become_a_pair_of_floats(limits: Any) -> None:
     assert all(type(limit) is float for limit in budget(feature_limits=limits).feature_limits)
 
 
-@pytest.mark.parametrize("key", COUNTS)
-@pytest.mark.parametrize("value", [-1, 1.5, True, "3", math.inf])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *[(key, value) for key in COUNTS for value in (-1, 1.5, True, "3", math.inf)],
+        *[(key, None) for key in COUNTS[:2]],
+    ],
+)
 def test_counts_are_whole_and_not_negative(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"budget.{key}={value}: must be a whole number"):
         unchecked(**{key: value})
-
-
-@pytest.mark.parametrize("key", COUNTS[:2])
-def test_a_count_is_needed(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"budget.{key}=None: must be a whole number"):
-        unchecked(**{key: None})
 
 
 @pytest.mark.parametrize("key", COUNTS)
@@ -70,11 +65,6 @@ def test_limits_are_finite_and_in_order(limits: tuple[float, float]) -> None:
 def test_limits_are_two_numbers(limits: Any) -> None:
     with pytest.raises(ConfigError, match="must be two numbers"):
         unchecked(feature_limits=limits)
-
-
-def test_is_frozen() -> None:
-    with pytest.raises(FrozenInstanceError):
-        budget().max_injected_nodes = 6  # type: ignore[misc]
 
 
 def test_each_edge_of_a_node_needs_a_target() -> None:

@@ -1,6 +1,7 @@
 """What every attack under conf/attack keeps to; a new one is found by itself."""
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.attacks.contract import (
     trained,
 )
 from tests.attacks.graphs import mean_of_neighbours
+from tests.graphs import without_type_checks
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -222,3 +224,41 @@ def test_the_same_edges_are_passed_in_every_step() -> None:
 
         run(make(name), model=model, budget=BUDGET)
         assert len({id(edges) for edges in seen}) == 2  # the clean graph and the attacked one
+
+
+BAD: dict[tuple[str, str], list[object]] = {
+    ("speit", "learning_rate"): [0.0, -0.1, math.nan, math.inf],
+    ("speit", "num_steps"): [-1, True],
+    ("fgsm", "step_size"): [0.0, -0.1, math.nan],
+    ("tdgia", "batch_ratio"): [0.0, -0.2, 1.1, math.nan],
+    ("tdgia", "variant"): ["loose"],
+    ("metagia", "swap_ratio"): [0.0, 1.1],
+    ("metagia", "batch_ratio"): [0.0],
+    ("metagia", "num_rounds"): [-1],
+    ("metagia", "loss_cap"): [0.0],
+    ("agia", "learning_rate"): [0.0],
+    ("agia", "num_edge_steps"): [-1],
+    ("agia", "loss_cap"): [-1.0],
+    ("pgd_modification", "step_size"): [0.0],
+    ("pgd_modification", "num_steps"): [-1],
+    ("pgd_modification", "variant"): ["cube"],
+    ("dice", "delete_ratio"): [-0.1, 1.1],
+    ("random_flip", "add_ratio"): [-0.1, 1.1],
+    ("prbcd", "resampling_ratio"): [0.0],
+    ("prbcd", "learning_rate"): [0.0],
+    **{(name, key): [0] for name in ("prbcd", "grbcd") for key in ("block_size", "num_steps")},
+    **{
+        (name, "homophily"): [-0.1, math.nan]
+        for name in set(names("injection")) & set(names(need="feature_gradient"))
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [(*option, v) for option, values in sorted(BAD.items()) for v in values],
+)
+def test_a_bad_option_names_its_key(name: str, key: str, value: object) -> None:
+    match = rf"attacks\.{name}\.{key}={value}: (must be|unknown)"
+    with without_type_checks(), pytest.raises(ConfigError, match=match):
+        attack_class(name)(**{key: value})

@@ -16,7 +16,7 @@ def refusal(read: Read, path: Path) -> str:
     with pytest.raises(DataError) as caught:
         read(path)
     message = str(caught.value)
-    assert message.startswith(f"{path}: ")
+    assert message.startswith(str(path))
     assert "\n" not in message
     assert len(message) < 400 + len(str(path))
     return message

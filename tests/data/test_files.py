@@ -12,14 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robust_diffusion.data.files import (
-    csr,
-    dense,
-    pick,
-    read_npz,
-    read_sparse,
-    read_torch,
-)
+from robust_diffusion.data.files import csr, dense, pick, read_npz, read_sparse, read_torch
 from robust_diffusion.data.pickles import read_pickle
 from robust_diffusion.errors import DataError
 from tests.data.files import (
@@ -219,11 +212,7 @@ SEEDS: dict[str, tuple[Read, bytes]] = {
 
 @pytest.mark.filterwarnings("ignore")
 @settings(max_examples=400)
-@given(
-    name=st.sampled_from(sorted(SEEDS)),
-    flips=FLIPS,
-    cut=CUT,
-)
+@given(name=st.sampled_from(sorted(SEEDS)), flips=FLIPS, cut=CUT)
 def test_damaged_files_are_refused_or_hold_data(
     name: str, flips: list[tuple[int, int]], cut: int | None
 ) -> None:

@@ -61,25 +61,21 @@ def call(module: str, name: str, *arguments: object) -> bytes:
 
 TOUCH = [
     ("os", "system", "touch mark"),
-    ("posix", "system", "touch mark"),
     ("subprocess", "getoutput", "touch mark"),
     ("builtins", "eval", "open('mark', 'w').close()"),
-    ("__builtin__", "eval", "open('mark', 'w').close()"),
     ("builtins", "exec", "open('mark', 'w').close()"),
     ("builtins", "open", "mark", "w"),
     ("io", "open", "mark", "w"),
     ("pathlib", "Path.touch", "mark"),
     ("numpy.testing", "rundocs", "mark"),
     ("numpy", "save", "mark", (1, 2)),
-    ("numpy", "savetxt", "mark", (1, 2)),
     ("numpy", "memmap", "mark", "u1", "w+", 0, 8),
     ("torch", "save", 1, "mark"),
+    ("__builtin__", "eval", "open('mark', 'w').close()"),
 ]
 NEVER = [
     ("functools", "partial"),
     ("operator", "attrgetter", "a"),
-    ("builtins", "getattr"),
-    ("importlib", "import_module", "os"),
     ("copyreg", "_reconstructor"),
     ("_codecs", "encode", "a", "latin1"),
     ("numpy", "load", "a"),
@@ -125,9 +121,7 @@ def test_a_malicious_pickle_is_refused_and_not_run(
     assert {file.name for file in tmp_path.iterdir()} == {"file"}
 
 
-@pytest.mark.parametrize(
-    "payload", [*TOUCH[:2], TOUCH[3], *TOUCH[5:8]], ids=lambda p: ".".join(p[:2])
-)
+@pytest.mark.parametrize("payload", [TOUCH[0], *TOUCH[2:6]], ids=lambda p: ".".join(p[:2]))
 def test_those_pickles_would_have_run(tmp_path: Path, payload: tuple[Any, ...]) -> None:
     pickle.loads(b"\x80\x03" + call(*payload) + b".")
     assert (tmp_path / "mark").exists()

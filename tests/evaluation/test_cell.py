@@ -10,14 +10,7 @@ import torch
 from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
 
-from robust_diffusion.attacks import (
-    SPEIT,
-    TDGIA,
-    Attack,
-    Budget,
-    PerturbedGraph,
-    PGDModification,
-)
+from robust_diffusion.attacks import SPEIT, TDGIA, Attack, Budget, PerturbedGraph, PGDModification
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.evaluation import BlackBox, CellResult, WhiteBox, evaluate_cell, perturbed
 from robust_diffusion.flows import Heat

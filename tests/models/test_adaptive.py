@@ -14,7 +14,8 @@ from robust_diffusion.attacks import Budget, GradientInjection
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
-from tests.attacks.graphs import small_graph, without_labels
+from tests.attacks.contract import clean
+from tests.attacks.graphs import small_graph
 
 GRAPH = small_graph()
 MODELS = sorted(path.stem for path in Path(CONFIG_DIR, "model").glob("*.yaml"))
@@ -54,7 +55,7 @@ def trained(overrides: list[str]) -> nn.Module:
 def accuracy_under_attack(victim: nn.Module, seen: nn.Module) -> float:
     """Accuracy of a victim on graphs that were made by the gradients of one of its forms."""
     attack = GradientInjection(start="uniform", loss="masked", num_steps=30)
-    data, budget = without_labels(GRAPH), Budget(10, 10, (-0.94, 0.94))
+    data, budget = clean(GRAPH), Budget(10, 10, (-0.94, 0.94))
     torch.manual_seed(0)
     made = attack(seen, data, GRAPH.index_test, budget, torch.Generator().manual_seed(0))
     data.y = GRAPH.y

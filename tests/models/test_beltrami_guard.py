@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from robust_diffusion.flows import Beltrami
-from robust_diffusion.models import BeltramiGuard, GraphPDE, Guard
+from robust_diffusion.models import BeltramiGuard, GraphPDE
 from robust_diffusion.solver import Solver
 from tests import oracles
 from tests.graphs import random_signal
@@ -40,16 +40,6 @@ def test_equals_the_dense_one(threshold: float, reweight: bool) -> None:
     model = build_model(BeltramiGuard, **PARTS, threshold=threshold, reweight=reweight)
     expected = dense_logits(model, random_signal(), threshold, reweight=reweight)
     torch.testing.assert_close(model(random_signal(), edges()[0]), expected)
-
-
-def test_it_is_a_guarded_graph_pde() -> None:
-    model = build_model(BeltramiGuard, **PARTS, threshold=0.3, gradient="straight_through")
-    guard = Guard(threshold=0.3, gradient="straight_through")
-    pde = build_model(GraphPDE, **PARTS, guard=guard)
-    given = (random_signal(), edges()[0])
-    assert torch.equal(model(*given), pde(*given))
-    assert not torch.allclose(model(*given), build_model(GraphPDE, **PARTS)(*given))
-    assert all(layer.guard == guard for layer in model.layers)
 
 
 def test_without_a_guard_all_edges_reach_every_layer() -> None:

@@ -1,8 +1,6 @@
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv
 
 from robust_diffusion.models import GAT
 from tests import oracles
@@ -30,15 +28,3 @@ def test_equals_the_dense_one(heads: int, weighted: bool) -> None:
         model, random_signal(), attend, lambda x: torch.where(x > 0, x, 0.01 * x)
     )
     torch.testing.assert_close(model(random_signal(), *given), expected)
-
-
-def test_unweighted_equals_pyg() -> None:
-    model, (edge_index, _) = build_model(GAT, heads=2), edges()
-
-    def pyg(conv: nn.Module, x: Tensor) -> Tensor:
-        reference = GATConv(conv.in_channels, conv.out_channels, heads=conv.heads).double()
-        reference.load_state_dict(conv.state_dict())
-        return reference(x, edge_index)  # type: ignore[no-any-return]
-
-    expected = dense_stack(model, random_signal(), pyg, F.leaky_relu)
-    torch.testing.assert_close(model(random_signal(), edge_index), expected)

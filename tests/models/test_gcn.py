@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch_geometric.nn import GCNConv
 
-from robust_diffusion.models import GCN
+from robust_diffusion.models import GCN, MLP
 from tests import oracles
 from tests.graphs import CHANNELS, NODES, random_edges, random_signal
 from tests.models.small import build_model, dense_stack, edges
@@ -38,11 +38,11 @@ def test_given_degrees_normalize_before_the_cut() -> None:
     assert (own - expected).abs().max() > 1e-3
 
 
-def test_it_starts_as_in_grb() -> None:
+@pytest.mark.parametrize("cls", [GCN, MLP])
+def test_it_starts_as_in_grb(cls: type[GCN | MLP]) -> None:
     torch.manual_seed(0)
-    model = GCN(CHANNELS, 400, 300, num_layers=2)
-    for layer in model.layers:
-        rows, columns = layer.lin.weight.shape
-        spread = 2 / (rows + columns) ** 0.5  # sqrt(2), the gain, times that of Xavier
-        assert layer.lin.weight.std().item() == pytest.approx(spread, rel=0.05)
-        assert torch.equal(layer.bias, torch.zeros_like(layer.bias))
+    for layer in cls(CHANNELS, 400, 300, num_layers=2).layers:
+        weight = getattr(layer, "lin", layer).weight
+        spread = 2 / sum(weight.shape) ** 0.5  # sqrt(2), the gain, times that of Xavier
+        assert weight.std().item() == pytest.approx(spread, rel=0.05)
+        assert cls is MLP or torch.equal(layer.bias, torch.zeros_like(layer.bias))

@@ -4,7 +4,6 @@ from torch import Tensor, nn
 
 from robust_diffusion.models import GraphSAGE, convs
 from robust_diffusion.models.convs import SAGEConv
-from robust_diffusion.models.normalization import graph_with_degree
 from tests import oracles
 from tests.graphs import CHANNELS, random_graph, random_signal
 from tests.models.small import build_model, dense_of, dense_stack, edges
@@ -40,18 +39,6 @@ def test_pooling_in_parts_changes_nothing(
     torch.testing.assert_close(conv(x, graph), whole, rtol=1e-12, atol=1e-12)
 
 
-def test_pooling_lies_between_the_mean_and_the_maximum() -> None:
-    graph, degree = graph_with_degree(random_signal(), edges()[0])
-    dense = dense_of(edges()[0], None)
-    values = random_signal().abs()
-    pooled = oracles.root_mean_square_pool(values, dense)
-    mean = dense / degree[:, None] @ values
-    largest = torch.where(dense[:, :, None] > 0, values, 0.0).max(1).values
-    assert (pooled >= mean - 1e-12).all()
-    assert (pooled <= largest + 1e-12).all()
-    assert graph.num_edges == int(dense.sum())
-
-
 def test_gradient_is_finite_where_nothing_is_pooled() -> None:
     torch.manual_seed(0)
     conv, graph = SAGEConv(CHANNELS, 2).double(), random_graph()
@@ -59,14 +46,5 @@ def test_gradient_is_finite_where_nothing_is_pooled() -> None:
         conv.lin.bias.fill_(-100)  # every projection is cut to 0
     x = random_signal().requires_grad_()
     conv(x, graph).sum().backward()
-    assert x.grad is not None
-    assert x.grad.isfinite().all()
-
-
-def test_a_node_without_features_is_finite() -> None:
-    model, x = build_model(GraphSAGE, layer_norm=False), random_signal()
-    x[0] = 0
-    x.requires_grad_()
-    model(x, edges()[0]).sum().backward()
     assert x.grad is not None
     assert x.grad.isfinite().all()

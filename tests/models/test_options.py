@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import Beltrami
+from robust_diffusion.flows import Beltrami, Grand
 from robust_diffusion.models import (
     APPNP,
     GAT,
@@ -18,7 +18,9 @@ from robust_diffusion.models import (
     MLP,
     BeltramiGuard,
     GNNGuard,
+    GraphPDE,
     GraphSAGE,
+    Guard,
     Rewiring,
     RobustGCN,
 )
@@ -26,19 +28,17 @@ from robust_diffusion.solver import Solver
 from tests.graphs import random_signal, without_type_checks
 from tests.models.small import build_model, edges
 
-GUARDED = partial(
-    BeltramiGuard,
-    flow=partial(Beltrami, heads=2, attention_channels=6),
-    solver=Solver("euler", num_steps=1),
-)
+FLOW = partial(Beltrami, heads=2, attention_channels=6)
+DIFFUSION = {"flow": FLOW, "solver": Solver("euler", num_steps=1)}
 MODELS = {
     "appnp": APPNP,
-    "beltrami_guard": GUARDED,
+    "beltrami_guard": partial(BeltramiGuard, **DIFFUSION),
     "gat": GAT,
     "gcn": GCN,
     "gcn_svd": partial(GCNSVD, rank=3),
     "gin": GIN,
     "gnn_guard": GNNGuard,
+    "graph_pde": partial(GraphPDE, **DIFFUSION),
     "graph_sage": GraphSAGE,
     "mlp": MLP,
     "robust_gcn": RobustGCN,
@@ -61,12 +61,24 @@ OWN = {
     "gcn_svd": [("rank", 2)],
     "gin": [("batch_norm", False)],
     "gnn_guard": [("threshold", 0.7)],
+    "graph_pde": [
+        ("guard", Guard()),
+        ("flow", partial(Grand, heads=2, attention_channels=6)),
+        ("flow", partial(FLOW, t_end=0.5)),
+        ("flow", partial(FLOW, t_end=0.0)),
+        ("solver", Solver("euler", num_steps=2)),
+        ("solver", Solver("midpoint", num_steps=1)),
+    ],
     "graph_sage": [("variant", "grb")],
     "robust_gcn": [("sample_at_test", True)],
 }
 IN_TRAINING = {
     "appnp": [("edge_dropout", 0.4)],
     "beltrami_guard": [("rewiring", Rewiring())],
+    "graph_pde": [
+        ("rewiring", Rewiring(*ratios))
+        for ratios in ((0.8, 0.0, 0.0), (1.0, 0.4, 0.0), (1.0, 0.0, 0.2))
+    ],
 }
 SWITCHED = ("beltrami_guard", "gcn_svd", "gnn_guard")
 BAD = {

@@ -51,9 +51,3 @@ def test_layer_norm_is_at_each_layers_entry() -> None:
     for x in seen:
         assert x.mean(1).abs().max() < 1e-9
         assert 0.8 < x.var(1, correction=0).min() <= x.var(1, correction=0).max() <= 1 + 1e-9
-
-
-def test_without_layer_norm_features_enter_as_they_are() -> None:
-    stack = build(1)
-    assert torch.equal(run(stack), stack.layers[0](random_signal()))
-    assert not torch.allclose(run(stack), run(build(1, layer_norm=True)))

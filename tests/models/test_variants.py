@@ -29,7 +29,7 @@ def by_weights(model: nn.Module) -> torch.Tensor | None:
     "cls", [GNNGuard, partial(GCNSVD, rank=3), GUARDED], ids=["guard", "svd", "beltrami"]
 )
 def test_the_gradient_of_a_copy_is_switched_and_nothing_else(cls: type[nn.Module]) -> None:
-    model = build_model(cls, gradient="detached")
+    model, found = build_model(cls, gradient="detached"), []
     for gradient in ("exact", "straight_through"):
         variant = with_gradient(model, gradient)
         given = (random_signal(), random_edges()[0])
@@ -38,6 +38,8 @@ def test_the_gradient_of_a_copy_is_switched_and_nothing_else(cls: type[nn.Module
         assert expected is not None
         torch.testing.assert_close(by_weights(variant), expected)
         assert by_weights(model) is None
+        found.append(expected)
+    assert not torch.allclose(*found)
 
 
 @pytest.mark.parametrize("adjoint", [False, True])

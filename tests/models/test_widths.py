@@ -20,20 +20,14 @@ def test_widths(hidden: int | list[int], num_layers: int, expected: list[int]) -
     assert layer_widths(5, hidden, 3, num_layers) == expected
 
 
-@pytest.mark.parametrize("hidden", [[7], [7, 8, 9], []])
-def test_list_of_the_wrong_length(hidden: list[int]) -> None:
-    with pytest.raises(ConfigError, match=r"model\.hidden_channels=.*3 layers need 2 widths"):
-        layer_widths(5, hidden, 3, 3)
-
-
-@pytest.mark.parametrize("hidden", [0, -1, 2.5, True, "64", None, [0, 8], [8, 1.5]])
-def test_bad_width(hidden: object) -> None:
-    with without_type_checks(), pytest.raises(ConfigError, match=r"model\.hidden_channels="):
-        layer_widths(5, hidden, 3, 3)
-
-
-@pytest.mark.parametrize("num_layers", [0, -2, 1.0, None])
-def test_bad_number_of_layers(num_layers: object) -> None:
-    message = rf"model\.num_layers={num_layers}"
-    with without_type_checks(), pytest.raises(ConfigError, match=message):
-        layer_widths(5, 8, 3, num_layers)
+@pytest.mark.parametrize(
+    ("hidden", "num_layers", "message"),
+    [
+        *[(h, 3, r"hidden_channels=.*3 layers need 2 widths") for h in ([7], [7, 8, 9], [])],
+        *[(h, 3, "hidden_channels=") for h in (0, -1, 2.5, True, "64", None, [0, 8], [8, 1.5])],
+        *[(8, n, f"num_layers={n}") for n in (0, -2, 1.0, None)],
+    ],
+)
+def test_a_bad_value_names_its_key(hidden: object, num_layers: object, message: str) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=rf"model\.{message}"):
+        layer_widths(5, hidden, 3, num_layers)

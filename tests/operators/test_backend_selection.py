@@ -109,6 +109,7 @@ def test_a_backend_that_is_asked_for_is_taken(name: str, caplog: pytest.LogCaptu
     [
         (["echo 'cc1plus: warning: odd' >&2", "echo 'x.h:1: error: bad' >&2"], "x.h:1: error: bad"),
         (["echo nothing useful"], "failed"),
+        ([], "no such compiler"),
     ],
 )
 def test_a_broken_compiler_is_one_line(
@@ -118,20 +119,15 @@ def test_a_broken_compiler_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    path = script(tmp_path / "broken", *body, "exit 1")
+    path = script(tmp_path / "broken", *body, "exit 1") if body else "no-such-g++"
     monkeypatch.setenv("CXX", path)
+    given = "" if body else "CXX="
     with pytest.raises(ConfigError) as raised:
         set_backend("compiled")
-    assert str(raised.value).startswith(f"backend=compiled: {path}: {reason}; ")
+    assert str(raised.value).startswith(f"backend=compiled: {given}{path}: {reason}; ")
     assert "\n" not in str(raised.value)
     assert set_backend("auto") == "torch"
-    assert warnings_of(caplog)[0].endswith(f"{path}: {reason}")
-
-
-def test_a_compiler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-g++ -m64")
-    with pytest.raises(ConfigError, match=r"CXX=no-such-g\+\+ -m64: no such compiler"):
-        set_backend("compiled")
+    assert f"{given}{path}: {reason}" in warnings_of(caplog)[0]
 
 
 @pytest.mark.slow
@@ -198,10 +194,7 @@ def test_other_sources_flags_and_compilers_make_another_library(
 @needs_compiler
 @pytest.mark.parametrize("obstacle", ["file", "no locks", "not a library"])
 def test_a_cache_that_cannot_be_used_falls_back(
-    obstacle: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    obstacle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "cache"
     if obstacle == "file":  # as root, no folder is ever read-only
@@ -236,23 +229,6 @@ def test_two_processes_at_once_build_it_once(quick_compiler: Callable[[], int]) 
         assert process.communicate(timeout=100)[1] == ""
         assert process.returncode == 0
     assert quick_compiler() == 1
-
-
-def test_the_helper_of_the_tests_puts_back_what_was_set() -> None:
-    with backend("torch"):
-        assert current_backend() == "torch"
-        with backend("reference"):
-            assert kernels_for(ONES) is None
-        assert current_backend() == "torch"
-    assert selection._Setting.effective is None
-
-
-def test_the_command_line_refuses_an_unknown_backend_in_one_line(cli: Callable[..., Any]) -> None:
-    with backend("torch"), without_type_checks():
-        outcome = cli("backend=nonsense", "flow=heat", "trainer=cpu")
-    assert outcome.status == 1
-    assert outcome.err.splitlines() == [outcome.error]
-    assert outcome.error.startswith("error: backend=nonsense: unknown; use one of auto, compiled")
 
 
 def test_the_compiled_kernels_are_in_effect_on_the_cpu_alone() -> None:

@@ -42,19 +42,6 @@ def test_laplacian_equals_the_normalized_matrix(graph: Graph) -> None:
     torch.testing.assert_close(graph_laplacian(z, graph), matrix @ z)
 
 
-def test_laplacian_is_half_the_energy_of_the_gradient(graph: Graph) -> None:
-    z = random_signal()
-    energy = 0.5 * graph_gradient(z, graph).square().sum()
-    torch.testing.assert_close((z * graph_laplacian(z, graph)).sum(), energy)
-    assert energy > 0
-
-
-def test_laplacian_is_zero_on_the_square_roots_of_the_degrees(graph: Graph) -> None:
-    degree = oracles.adjacency(graph.edge_index, graph.weight, NODES).sum(1)
-    signal = degree.sqrt()[:, None]
-    torch.testing.assert_close(graph_laplacian(signal, graph), torch.zeros_like(signal))
-
-
 @pytest.mark.parametrize("operator", [graph_laplacian, graph_gradient])
 def test_isolated_nodes_are_finite(operator: object) -> None:
     edge_index = torch.tensor([[0, 1], [1, 0]])
@@ -81,14 +68,6 @@ def test_norm_equals_the_dense_one(kind: str, ceiling: float | None) -> None:
     assert torch.equal(actual, unbounded) == (ceiling is None)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_norm_stays_under_the_ceiling(kind: str) -> None:
-    graph, z = random_graph(), 1e3 * random_signal()
-    norm = gradient_norm(z, graph.weight, graph, kind=kind, floor=0.1, ceiling=4.0)
-    components = 1 if kind == "edges" else z.size(1)
-    torch.testing.assert_close(norm, torch.full_like(norm, (4.0 * components) ** 0.5))
-
-
 @pytest.mark.parametrize("ceiling", [None, 12.0])
 @pytest.mark.parametrize("kind", KINDS)
 def test_norm_gradcheck(kind: str, ceiling: float | None) -> None:
@@ -111,9 +90,3 @@ def test_norm_and_its_gradient_are_bounded_where_the_signal_is_constant(kind: st
     torch.testing.assert_close(norm, expected)
     assert z.grad is not None
     assert torch.equal(z.grad, torch.zeros_like(z))
-
-
-def test_the_two_readings_differ() -> None:
-    graph, z = random_graph(), random_signal()
-    norms = [gradient_norm(z, graph.weight, graph, kind=kind, floor=0.1) for kind in KINDS]
-    assert ((norms[0] - norms[1]).abs() > 1e-3).any()

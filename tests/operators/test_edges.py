@@ -99,13 +99,6 @@ def test_softmax_and_gradients_are_finite_where_all_weights_are_zero(scale: floa
         assert tensor.isfinite().all()
 
 
-def test_softmax_ignores_what_is_equal_for_all_edges_of_a_node() -> None:
-    graph = random_graph()
-    scores = random_scores(graph)
-    shift = 50 * random_signal(5, 2)[graph.dst]
-    torch.testing.assert_close(edge_softmax(scores + shift, graph), edge_softmax(scores, graph))
-
-
 def test_dot_equals_the_dense_one_per_head() -> None:
     graph = random_graph()
     key, query = random_signal(1, 6).view(NODES, 2, 3), random_signal(2, 6).view(NODES, 2, 3)
@@ -175,16 +168,3 @@ def test_strided_inputs_and_expanded_gradients() -> None:
     difference = dense[graph.src] - dense[graph.dst]
     (difference.square().sum() + (dense[graph.src] * dense[graph.dst]).sum()).backward()
     torch.testing.assert_close(z.grad, dense.grad)
-
-
-def test_no_edges() -> None:
-    none = torch.zeros(2, 0, dtype=torch.long)
-    graph = Graph.from_edge_index(none, num_nodes=NODES, dtype=torch.float64, self_loops=False)
-    z = random_signal().requires_grad_()
-    heads = z[:, None, :]
-    total = edge_softmax(edge_dot(heads, heads, graph), graph).sum()
-    total = total + edge_squared_distance(z, graph).sum()
-    total.backward()
-    assert total == 0
-    assert z.grad is not None
-    assert torch.equal(z.grad, torch.zeros_like(z))

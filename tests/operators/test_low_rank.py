@@ -75,16 +75,6 @@ def test_the_factors_are_the_same_whatever_the_number_of_threads() -> None:
         assert torch.equal(getattr(first, part), getattr(second, part))
 
 
-def test_the_product_has_the_type_of_the_features() -> None:
-    graph = random_graph()
-    single = with_weight(graph, graph.weight.float())
-    z = random_signal().float()
-    product = low_rank_product(z, truncated_svd(single, 2), single, gradient="exact")
-    assert product.dtype == torch.float32
-    expected = oracles.truncated(dense_of(graph), 2) @ random_signal()
-    torch.testing.assert_close(product, expected.float(), rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("rank", [1, 3, 50])
 @pytest.mark.parametrize("num_nodes", [1, 2, 9])
 @pytest.mark.parametrize(

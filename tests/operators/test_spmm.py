@@ -56,14 +56,3 @@ def test_saves_no_tensor_of_edges_times_channels() -> None:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
         spmm(weight, z, graph)
     assert sorted(shapes) == sorted([weight.shape, z.shape])
-
-
-def test_no_edges_give_zeros_and_zero_gradients() -> None:
-    none = torch.zeros(2, 0, dtype=torch.long)
-    graph = Graph.from_edge_index(none, num_nodes=NODES, dtype=torch.float64, self_loops=False)
-    z = random_signal().requires_grad_()
-    out = spmm(graph.weight, z, graph)
-    out.sum().backward()
-    assert torch.equal(out, torch.zeros_like(z))
-    assert z.grad is not None
-    assert torch.equal(z.grad, torch.zeros_like(z))

@@ -89,18 +89,6 @@ def test_any_other_operation_sees_the_plain_features(operation: Callable[[Tensor
     torch.testing.assert_close(operation(sparse_input(x))[:], operation(x))
 
 
-def test_a_look_without_gradients_keeps_them() -> None:
-    norm, _ = layers()
-
-    def forward(x: Tensor) -> Tensor:
-        z = norm(x)
-        with torch.no_grad():
-            judged = z.sum()
-        return z * judged
-
-    assert_same(forward, norm)
-
-
 def test_a_custom_derivative_is_the_dense_one() -> None:
     norm, linear = layers()
     graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 2]]), num_nodes=NODES)
@@ -127,12 +115,6 @@ def test_its_shape_is_known_without_its_entries(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(F, "layer_norm", None)
     assert z.shape == (NODES, FEATURES)
     assert (z.size(0), z.dim(), z.dtype, z.device) == (NODES, 2, torch.float64, x.device)
-
-
-def test_a_move_to_its_device_keeps_it() -> None:
-    x = sparse_input(bag_of_words())
-    assert x.to("cpu") is x
-    assert type(x.to(torch.float32)) is Tensor
 
 
 def test_single_precision_is_as_close_as_dense() -> None:

@@ -137,13 +137,7 @@ class GraphDataModule(pl.LightningDataModule):
         return ["clean", *self._attacked]
 
     def add_test_graph(self, name: str, x: Tensor, edge_index: Tensor) -> None:
-        """Add an attacked version of the whole graph to the test graphs.
-
-        Args:
-            name: Its name, such as the attack's; a ConfigError if it is taken.
-            x: Features of the original nodes, then of injected ones.
-            edge_index: Its edges.
-        """
+        """Add an attacked version of the whole graph, injected nodes last; one of each name."""
         if name in self.test_names:
             raise ConfigError(f"attack={name}: a test graph of that name exists; name each once")
         clean = self.view("test")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import pooch
 import requests
@@ -29,34 +29,12 @@ State = Literal["present", "missing", "damaged"]
 
 @dataclass(frozen=True)
 class FileStatus:
-    """State of one file.
+    """State of one file."""
 
-    Args:
-        path: Its place, whether it is there or not.
-        state: `present` and verified, `missing`, or `damaged`.
-        sha256: Hash of the content, if there is any.
-        detail: The damage, or the mirrors of a missing file.
-    """
-
-    path: Path
-    state: State
-    sha256: str | None = None
-    detail: str = ""
-
-
-@runtime_checkable
-class Folder(Protocol):
-    """A folder that hands out the paths of its files by name."""
-
-    @property
-    def folder(self) -> Path:
-        """Path of the folder."""
-
-    def file(self, name: str) -> Path:
-        """Path of a file that exists, or a DataError."""
-
-    def keep_hashes(self) -> None:
-        """Called when the files handed out have made a graph."""
+    path: Path  # its place, whether it is there or not
+    state: State  # `present` and verified, `missing`, or `damaged`
+    sha256: str | None = None  # hash of the content, if there is any
+    detail: str = ""  # the damage, or the mirrors of a missing file
 
 
 @dataclass(frozen=True)
@@ -100,13 +78,9 @@ class DatasetFolder:
         self.folder = Path(root) / path
         self._relative = path
         self._files = {name: dict(options) for name, options in files.items()}
+        self.names = list(files)
         self._download_missing = download
         self._unrecorded: dict[str, str] = {}
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the files."""
-        return list(self._files)
 
     def file(self, name: str) -> Path:
         """Path of a verified file, downloaded if need be.
@@ -127,16 +101,15 @@ class DatasetFolder:
     def _status(self, name: str) -> FileStatus:
         path = self.folder / name
         if not path.is_file():
-            return FileStatus(path, "missing", detail="; ".join(self._urls(name)))
+            return FileStatus(
+                path, "missing", detail="; ".join(self._files[name].get("urls") or [])
+            )
         found = _sha256(path)
         problem = _unusable(path)
         expected = self._expected(name)
         if problem is None and expected is not None and expected != found:
             problem = f"its sha256 should be {expected}"
         return FileStatus(path, "damaged" if problem else "present", found, problem or "")
-
-    def _urls(self, name: str) -> list[str]:
-        return list(self._files[name].get("urls") or [])
 
     def _expected(self, name: str) -> str | None:
         known: str | None = self._files[name].get("sha256")
@@ -176,7 +149,7 @@ class DatasetFolder:
                 part.write_text(json.dumps(recorded, indent=2, sort_keys=True), encoding="utf-8")
 
     def _fetch(self, name: str) -> None:
-        path, urls = self.folder / name, self._urls(name)
+        path, urls = self.folder / name, self._files[name].get("urls") or []
         by_hand = "".join(f"fetch {url} and " for url in urls[:1]) + (
             f"put the file there by hand, or point paths.data_dir or ROBUST_DIFFUSION_DATA to the "
             f"folder that holds {self._relative}/"

@@ -20,20 +20,8 @@ NUMBERS = "biuf"
 
 # What numpy, scipy and zipfile raise on a file that is cut short, not a zip, or not an array.
 UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    TypeError,
-    IndexError,
-    AttributeError,
-    MemoryError,
-    NotImplementedError,
-    OverflowError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    pickle.UnpicklingError,
+    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError),
+    *(ArithmeticError, RuntimeError, zipfile.BadZipFile, zlib.error, pickle.UnpicklingError),
 )
 
 
@@ -106,18 +94,7 @@ def pick_csr(arrays: Mapping[str, NDArray[np.generic]], kind: str, path: Path) -
 
 
 def csr(data: Any, indices: Any, indptr: Any, shape: Any, *, where: str | Path) -> sp.csr_array:
-    """A sparse matrix from its parts, every index checked.
-
-    Args:
-        data: Values.
-        indices: Column of each value.
-        indptr: First value of each row.
-        shape: Numbers of rows and columns.
-        where: File that messages name.
-
-    Raises:
-        DataError: The parts do not make a matrix.
-    """
+    """A sparse matrix from its parts, every index checked, or a DataError that names `where`."""
     try:
         if data.dtype.kind not in NUMBERS:
             raise ValueError(f"its values are of type {data.dtype}")

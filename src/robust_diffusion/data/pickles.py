@@ -19,9 +19,6 @@ def read_pickle(path: Path) -> Any:
     Neither numpy's nor scipy's own unpickling is used: their arrays can be made to point anywhere
     in memory. What the pickle says of an array or a matrix is put together here.
 
-    Args:
-        path: The file.
-
     Raises:
         DataError: It is missing, damaged, or names anything else; nothing of it is run.
     """

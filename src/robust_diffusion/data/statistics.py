@@ -11,28 +11,16 @@ from robust_diffusion.data.datamodule import GraphDataModule
 
 @dataclass(frozen=True)
 class Statistics:
-    """Size and shape of a graph.
+    """Size and shape of a graph."""
 
-    Args:
-        nodes: Number of nodes.
-        edges: Number of undirected edges.
-        features: Number of features.
-        classes: Number of classes.
-        feature_range: Smallest and largest normalised feature.
-        homophily: Share of the edges inside a class, in 0..1.
-        largest_class: Share of the largest class among the target nodes, in 0..1, the score of a
-            model that predicts one class.
-        split: Hash of the split.
-    """
-
-    nodes: int
-    edges: int
-    features: int
-    classes: int
-    feature_range: tuple[float, float]
-    homophily: float
-    largest_class: float
-    split: str
+    nodes: int  # number of nodes
+    edges: int  # number of undirected edges
+    features: int  # number of features
+    classes: int  # number of classes
+    feature_range: tuple[float, float]  # smallest and largest normalised feature
+    homophily: float  # share of the edges inside a class, in 0..1
+    largest_class: float  # its share among the target nodes, in 0..1
+    split: str  # hash of the split
 
 
 def statistics(datamodule: GraphDataModule) -> Statistics:

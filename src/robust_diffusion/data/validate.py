@@ -80,11 +80,8 @@ def _edges(adjacency: sp.sparray | sp.spmatrix, where: str | Path) -> torch.Tens
         row, col = row[~loops], col[~loops]
     stored, both = _both_ways(row, col, n)
     if both.nnz != stored:
-        log.warning(
-            "%s: adjacency is not symmetric, %d edges lack their reverse; added",
-            where,
-            both.nnz - stored,
-        )
+        message = "%s: adjacency is not symmetric, %d edges lack their reverse; added"
+        log.warning(message, where, both.nnz - stored)
     rows = np.repeat(np.arange(n), np.diff(both.indptr))
     return torch.from_numpy(np.stack([rows, both.indices.astype(np.int64)]))
 

@@ -8,24 +8,13 @@ from torch_geometric.utils import degree, subgraph
 
 
 def induced_view(
-    data: Data,
-    nodes: Int[Tensor, " k"],
-    scored: Int[Tensor, " s"],
-    *,
-    degree_leak: bool,
+    data: Data, nodes: Int[Tensor, " k"], scored: Int[Tensor, " s"], *, degree_leak: bool
 ) -> Data:
-    """The subgraph on `nodes`, with a mask of those that are scored.
+    """The subgraph on sorted `nodes`, with a mask of those that are scored.
 
-    Args:
-        data: The whole graph.
-        nodes: Nodes that the view keeps, sorted.
-        scored: Nodes on which loss and accuracy are taken, a subset of `nodes`.
-        degree_leak: Attach the degrees of the whole graph, self-loop included, as `degree`, for
-            models that normalise by it. GRB does so: it normalises the whole adjacency and
-            cuts it then, so test degrees leak into training.
-
-    Returns:
-        `Data` with x, y, edge_index, mask and, of a part of the graph, `n_id`, its nodes there.
+    With `degree_leak` the degrees of the whole graph, self-loop included, are attached to a part of
+    it as `degree`. GRB normalises the whole adjacency and cuts it then, so test degrees leak into
+    training. A part also has `n_id`, its nodes in the whole graph.
     """
     n = data.num_nodes
     assert n is not None

@@ -36,49 +36,26 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class CellResult:
-    """The results of one cell.
+    """The results of one cell."""
 
-    Args:
-        accuracy: Share of the target nodes classified right, per test graph, in 0..1; with
-            several surrogates, the worst of an attack's graphs.
-        mean_accuracy: The same; with several surrogates, the mean of an attack's graphs.
-        attacked: Per attacked model, its own accuracy on the graphs made on it.
-        parts: Per attack of several parts, the attacked model's accuracy on each part's graph.
-        val_accuracy: Best validation accuracy, in 0..1.
-        epochs: Epochs trained.
-        nfe: Right-hand-side evaluations in one forward pass on the clean test graph.
-        seconds: Wall time of each phase, whenever it ran.
-        split: Hash of the split.
-        declared: What each attack was allowed to spend, feature limits resolved.
-        spent: Per attack and attacked model, what it used of its budget.
-        unbounded: Per attack, the limits that it does not keep by its definition -> its reading.
-        flags: Per attack, and of the `victim`, codes of what speaks against the accuracy as a
-            bound; see `evaluation.flags`.
-        warnings: The same in lines.
-        reused: What was taken from the store instead of computed.
-        files: Entries of the store: the victim, and each perturbed graph.
-        backend: Of the operators, on the device where the cell ran.
-        processor: Where it ran; with what is `reused`, another one may have trained or attacked.
-    """
-
-    accuracy: dict[str, float]
-    mean_accuracy: dict[str, float]
-    attacked: dict[str, dict[str, float]]
-    parts: dict[str, dict[str, float]]
-    val_accuracy: float
-    epochs: int
-    nfe: int
-    seconds: dict[str, float]
-    split: str
-    declared: dict[str, Any]
-    spent: dict[str, dict[str, Any]]
-    unbounded: dict[str, dict[str, str]]
-    flags: dict[str, list[str]]
-    warnings: dict[str, list[str]]
-    reused: list[str]
-    files: dict[str, str]
-    backend: str
-    processor: str
+    accuracy: dict[str, float]  # per test graph, in 0..1; of several surrogates, the worst
+    mean_accuracy: dict[str, float]  # the same; of several surrogates, the mean
+    attacked: dict[str, dict[str, float]]  # per attacked model, on the graphs made on it
+    parts: dict[str, dict[str, float]]  # per attack of several parts, each part's `attacked`
+    val_accuracy: float  # best validation accuracy, in 0..1
+    epochs: int  # epochs trained
+    nfe: int  # right-hand-side evaluations in one forward pass on the clean test graph
+    seconds: dict[str, float]  # wall time of each phase, whenever it ran
+    split: str  # hash of the split
+    declared: dict[str, Any]  # budget of each attack, feature limits resolved
+    spent: dict[str, dict[str, Any]]  # per attack and attacked model, what it used of its budget
+    unbounded: dict[str, dict[str, str]]  # limits that an attack does not keep -> why
+    flags: dict[str, list[str]]  # per attack and of the `victim`, codes; see `evaluation.flags`
+    warnings: dict[str, list[str]]  # the same in lines
+    reused: list[str]  # what was taken from the store instead of computed
+    files: dict[str, str]  # entries of the store: the victim, and each perturbed graph
+    backend: str  # of the operators, on the device where the cell ran
+    processor: str  # of this run; what is `reused` may be of another
 
 
 def evaluate_cell(
@@ -119,9 +96,6 @@ def evaluate_cell(
         logger: Lightning logger of the victim's curves and test accuracies.
         callbacks: Further Lightning callbacks of the victim's training.
         description: Names the victim in progress bar and log.
-
-    Returns:
-        Accuracies, counts and times.
 
     Raises:
         ConfigError: The seed, the budget or the threat does not fit.

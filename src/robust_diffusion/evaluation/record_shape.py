@@ -18,9 +18,6 @@ def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
     References, failures and lines without a cell pass. What a later record of the same cell has
     taken the place of is left out where it is not whole.
 
-    Args:
-        found: By the file, for the message, its records.
-
     Raises:
         DataError: Something that tables need is not there, or is not what a cell leaves.
     """
@@ -78,7 +75,10 @@ def _is_budget(value: Any) -> bool:
 
 
 COMMON_FIELDS: Mapping[str, tuple[Fits, str]] = {
-    **dict.fromkeys(("experiment", "dataset", "fidelity", "model"), (_is_name, "a name")),
+    **dict.fromkeys(
+        ("experiment", "dataset", "fidelity", "model"),
+        (_is_name, "a name"),
+    ),
     "seed": (_is_whole, "a whole number"),
 }
 TIMING_FIELDS: Mapping[str, tuple[Fits, str]] = {

@@ -25,10 +25,6 @@ def append_record(path: str | Path, record: Mapping[str, Any]) -> None:
     Processes that append at the same time wait for each other, the line reaches the disk before
     the call returns, and the rest of a line that a killed process left is closed off first.
 
-    Args:
-        path: The file; it and its folder are made if need be.
-        record: Anything that JSON can hold; NaN and infinity are refused.
-
     Raises:
         ValueError: The record holds NaN or infinity.
         ConfigError: The file cannot be written.
@@ -65,11 +61,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 def latest_by_cell(records: Iterable[Record]) -> dict[str, Record]:
-    """The record that counts of each cell: its latest finished one, or else its latest failure.
-
-    Args:
-        records: In the order in which they were appended; references are passed over.
-    """
+    """The record that counts of each cell: its latest finished one, or else its latest failure."""
     latest: dict[str, Record] = {}
     for record in records:
         cell = record.get("cell")
@@ -102,11 +94,7 @@ def read_records(path: str | Path, containing: str = "") -> list[Record]:
     """Read every whole record of a JSON-lines file, gzipped (`.gz`) or not; none if there is none.
 
     A line that is not a JSON object, which a killed process can leave, is passed over with a
-    warning that names it.
-
-    Args:
-        path: The file.
-        containing: Only lines with this text.
+    warning that names it. With `containing`, only lines with this text are read.
 
     Raises:
         DataError: The file cannot be read, or is no text.

@@ -21,15 +21,10 @@ TrainSurrogate = Callable[[str, Callable[..., nn.Module], Fit], TrainedModel]
 
 @dataclass(frozen=True)
 class AttackedModel:
-    """A model as the attacker sees it.
+    """A model as the attacker sees it."""
 
-    Args:
-        model: In eval mode.
-        state: Hash of its weights and buffers.
-    """
-
-    model: nn.Module
-    state: str
+    model: nn.Module  # in eval mode
+    state: str  # hash of its weights and buffers
 
 
 @runtime_checkable

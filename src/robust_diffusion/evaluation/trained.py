@@ -66,16 +66,8 @@ class ModelTraining:
         """Train a model, unless the store has it.
 
         The random state is set anew from the seed, so that what was trained or found before makes
-        no difference. A model from the store leaves no curves with the logger.
-
-        Args:
-            kind: Names its folder of checkpoints.
-            build: Builds it from the numbers of features and classes.
-            fit: Trains it.
-            cache_key: Configuration of the model and its training.
-            description: Names it in progress bar and log.
-            logger: Lightning logger of its curves.
-            callbacks: Further Lightning callbacks of its training.
+        no difference. A model from the store leaves no curves with the logger. The kind names the
+        folder of checkpoints; `cache_key` is the configuration of the model and its training.
         """
 
         def train() -> Artifact:
@@ -87,14 +79,9 @@ class ModelTraining:
                 logger=logger,
                 callbacks=callbacks,
             )
-            return Artifact(
-                fitted.module.model.state_dict(),
-                {
-                    "epochs": fitted.epochs,
-                    "seconds": fitted.seconds,
-                    "val_accuracy": fitted.val_accuracy,
-                },
-            )
+            kept = ("epochs", "seconds", "val_accuracy")
+            metadata = {name: getattr(fitted, name) for name in kept}
+            return Artifact(fitted.module.model.state_dict(), metadata)
 
         key = {
             "data": self.datamodule.fingerprint,

@@ -201,9 +201,7 @@ class ModulatedFlow(AttentionFlow):
     ) -> Float[Tensor, " e"]:
         """Scores whose softmax is B, up to what is equal for all edges arriving at a node.
 
-        Args:
-            inverse_norm: 1 / g_u at each node, positive and bounded by the gradient floor.
-            graph: The edges.
+        `inverse_norm` is 1 / g_u at each node, positive and bounded by the gradient floor.
         """
 
     @property

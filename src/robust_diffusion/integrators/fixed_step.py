@@ -15,16 +15,10 @@ Step = Callable[[RightHandSide, Tensor, Sequence[Tensor], float], Tensor]
 
 @dataclass(frozen=True)
 class Method:
-    """An explicit Runge-Kutta method.
+    """An explicit Runge-Kutta method."""
 
-    Args:
-        nodes: Times at which a step evaluates the right-hand side, in steps, in [0, 1].
-        step: Takes the right-hand side, the state, these times and the length of the step; returns
-            the next state.
-    """
-
-    nodes: tuple[float, ...]
-    step: Step
+    nodes: tuple[float, ...]  # times of the evaluations, in steps, in [0, 1]
+    step: Step  # from right-hand side, state, these times and step length to the next state
 
 
 def solve_fixed_step(

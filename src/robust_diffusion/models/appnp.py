@@ -30,15 +30,11 @@ class APPNP(LayerStack):
     Reference: Gasteiger et al. 2019, arXiv:1810.05997; as GRB configures it.
 
     Args:
-        in_channels: Number of input features.
-        hidden_channels: Width of every hidden layer of the MLP, or one width each.
-        out_channels: Number of classes.
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
         num_layers: Number of layers of the MLP.
         num_iterations: Propagation steps K, at least 0.
         teleport: Probability alpha of a restart at the node, in [0, 1].
         edge_dropout: Probability of dropping an edge in a training step of propagation, in [0, 1).
-        layer_norm: Normalise the features at the entry of each layer.
-        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
         variant: The published one, or GRB's; see `Variant`.
     """
 

@@ -18,18 +18,8 @@ class BeltramiGuard(GraphPDE):
     Reference: table (BelGuard) and section "BeltramiGuard", arXiv:2209.07754.
 
     Args:
-        in_channels: Number of input features.
-        hidden_channels: Width of every hidden layer, or one width each.
-        out_channels: Number of classes.
-        threshold: Edges of a cosine similarity below it are pruned, in [-1, 1].
-        reweight: Re-weight the edges that stay; the authors' public code only prunes.
-        gradient: `exact`, `straight_through` or `detached`; see `Guard`.
-        flow: Builds a Beltrami flow from its width.
-        solver: As for `GraphPDE`, like all that follow.
-        num_layers: Number of layers.
-        layer_norm: Normalise the features at the entry of each layer.
-        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
-        rewiring: Random change of the edges in training.
+        in_channels: Number of input features; `threshold`, `reweight` and `gradient` are as for
+            `Guard`, all others as for `GraphPDE`.
     """
 
     def __init__(

@@ -57,11 +57,7 @@ class SAGEConv(pyg.SAGEConv):  # type: ignore[misc]
 
     Deviation: Hamilton et al. pool by the maximum; GRB, whose choice this is, by the root mean
     square, since powers closer to the maximum make the gradient explode.
-
-    Args:
-        in_channels: Width at the entry.
-        out_channels: Width at the exit.
-        project_root: Take the node itself projected too, relu(P x) instead of x.
+    With `project_root` the node itself is projected too, relu(P x) instead of x.
     """
 
     def __init__(self, in_channels: int, out_channels: int, *, project_root: bool = False) -> None:

@@ -74,11 +74,7 @@ class EdgeNumbers:
         return self._known[edge_index]  # type: ignore[no-any-return]
 
     def degree(self, degree: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-        """Sums of the values of all edges that arrive at a view's nodes, self-loops included.
-
-        Args:
-            degree: Their number; returned for nodes that are no view's.
-        """
+        """Sums of values, self-loops included, for a view's degrees; other degrees as they are."""
         nodes = self._nodes.get(degree.numel())
         return degree if nodes is None else (self._row_sums[nodes] + 1).to(degree.device)
 
@@ -109,12 +105,7 @@ def _ranks(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 
 class OnEdgeValues(nn.Module):
-    """A model that takes the value of each edge for its weight.
-
-    Args:
-        model: Takes edge weights.
-        values: Of the edges of the whole graph, attacked or not, and of its views.
-    """
+    """A model that takes the value of each edge for its weight."""
 
     def __init__(self, model: nn.Module, values: EdgeNumbers) -> None:
         super().__init__()
@@ -129,14 +120,7 @@ class OnEdgeValues(nn.Module):
         edge_weight: Float[Tensor, " e"] | None = None,
         degree: Float[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node.
-
-        Args:
-            x: Node features.
-            edge_index: Edges of the whole graph or of a view.
-            edge_weight: Factors of the values; 1 when absent.
-            degree: As for `GCN`, edges counted; their values are summed in its place.
-        """
+        """Class logits of every node; `edge_weight` has factors of the values, 1 when absent."""
         weight = self.values(edge_index, x.size(0))
         if edge_weight is not None:
             weight = weight * edge_weight

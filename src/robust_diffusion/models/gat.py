@@ -18,13 +18,9 @@ class GAT(LayerStack):
     Reference: Velickovic et al. 2018, arXiv:1710.10903; as GRB configures it.
 
     Args:
-        in_channels: Number of input features.
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
         hidden_channels: Width of every head of the hidden layers, or one width each.
-        out_channels: Number of classes.
-        num_layers: Number of layers.
         heads: Number of heads of the hidden layers, at least 1.
-        layer_norm: Normalise the features at the entry of each layer.
-        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
     """
 
     def __init__(

@@ -49,14 +49,7 @@ class GCN(LayerStack):
         edge_weight: Float[Tensor, " e"] | None = None,
         degree: Float[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node.
-
-        Args:
-            x: Node features.
-            edge_index: Edges.
-            edge_weight: Edge weights; 1 when absent.
-            degree: Degrees, self-loop included, to normalise by, if not those of this graph.
-        """
+        """Class logits of every node; `degree`, self-loops included, stands for this graph's."""
         return self.run(x, self.along(x, edge_index, edge_weight, degree))
 
     def along(

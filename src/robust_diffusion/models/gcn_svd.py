@@ -32,16 +32,11 @@ class GCNSVD(LayerStack):
     Reference: Entezari et al. 2020, "All You Need Is Low (Rank)", WSDM; rank 50 as in GRB.
 
     Args:
-        in_channels: Number of input features.
-        hidden_channels: Width of every hidden layer, or one width each.
-        out_channels: Number of classes.
-        num_layers: Number of layers.
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
         rank: Number of singular values k that are kept, at least 1.
         gradient: With respect to the edge weights: `exact`, that of the truncated matrix;
             `straight_through`, as if nothing had been truncated; `detached`, none, as in GRB.
         negative_degree: `zero` or `grb`; see `NegativeDegree`.
-        layer_norm: Normalise the features at the entry of each layer.
-        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
 
     Raises:
         ConfigError: A value out of range.

@@ -22,13 +22,9 @@ class GIN(LayerStack):
     Reference: Xu et al. 2019, arXiv:1810.00826; as GRB configures it.
 
     Args:
-        in_channels: Number of input features.
-        hidden_channels: Width of every hidden layer, or one width each.
-        out_channels: Number of classes.
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
         num_layers: Number of layers, the classifier included, at least 1.
-        layer_norm: Normalise the features at the entry of each convolution.
         batch_norm: Normalise each channel over the nodes at the end of each convolution's MLP.
-        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
     """
 
     def __init__(

@@ -17,14 +17,8 @@ class GNNGuard(LayerStack):
     Reference: Zhang and Zitnik 2020, arXiv:2006.08149; as GRB configures it.
 
     Args:
-        in_channels: Number of input features.
-        hidden_channels: Width of every hidden layer, or one width each.
-        out_channels: Number of classes.
-        num_layers: Number of layers.
-        threshold: Edges of a cosine similarity below it are pruned, in [-1, 1].
-        gradient: `exact`, `straight_through` or `detached`; see `Guard`.
-        layer_norm: Normalise the features at the entry of each layer.
-        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+        in_channels: Number of input features; `threshold` and `gradient` are as for `Guard`, all
+            others as for `GCN`.
     """
 
     def __init__(

@@ -27,12 +27,7 @@ class GraphSAGE(LayerStack):
     Reference: Hamilton et al. 2017, arXiv:1706.02216; as GRB configures it, see `SAGEConv`.
 
     Args:
-        in_channels: Number of input features.
-        hidden_channels: Width of every hidden layer, or one width each.
-        out_channels: Number of classes.
-        num_layers: Number of layers.
-        layer_norm: Normalise the features at the entry of each layer.
-        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
         variant: The published one, or GRB's; see `Variant`.
     """
 

@@ -14,17 +14,11 @@ FEWEST_LAYERS = 3
 
 @dataclass(frozen=True)
 class HiddenStep:
-    """A step that can be taken again and again from the same state.
+    """A step that can be taken again and again from the same state."""
 
-    Args:
-        kind: `diffusion` of a graph PDE, or `aggregation` of another network.
-        width: Features per node of the state.
-        run: Takes the step; the state stays as it is.
-    """
-
-    kind: Literal["diffusion", "aggregation"]
-    width: int
-    run: Callable[[], Tensor]
+    kind: Literal["diffusion", "aggregation"]  # an `aggregation` unless it is a graph PDE's
+    width: int  # features per node of the state
+    run: Callable[[], Tensor]  # takes the step; the state stays as it is
 
 
 @runtime_checkable

@@ -15,13 +15,7 @@ class MLP(LayerStack):
     It sees no edge, so its accuracy is the same under every attack that leaves the target nodes'
     own features alone; a graph model is robust only where it stays above.
 
-    Args:
-        in_channels: Number of input features.
-        hidden_channels: Width of every hidden layer, or one width each.
-        out_channels: Number of classes.
-        num_layers: Number of layers.
-        layer_norm: Normalise the features at the entry of each layer.
-        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+    Arguments as `GCN`.
     """
 
     def __init__(

@@ -12,14 +12,9 @@ def graph_with_degree(
     edge_weight: Float[Tensor, " e"] | None = None,
     degree: Float[Tensor, " n"] | None = None,
 ) -> tuple[Graph, Float[Tensor, " n"]]:
-    """The graph with self-loops, and the degrees to normalise by.
+    """The graph with self-loops, and the degrees to normalise by: its own if none are given.
 
-    Args:
-        x: Node features, of the type that absent weights get.
-        edge_index: Edges.
-        edge_weight: Edge weights; 1 when absent.
-        degree: Degrees of a larger graph, self-loop included, as GRB normalises the whole graph
-            and cuts it then; those of this graph when absent.
+    GRB normalises the whole graph and cuts it then, so degrees may be those of a larger graph.
     """
     graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
     return graph, segment_sum(graph.weight, graph) if degree is None else degree

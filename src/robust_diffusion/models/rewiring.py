@@ -39,12 +39,7 @@ class Rewiring:
         check_number("rewiring.drop_quantile", self.drop_quantile, at_least=0, below=1)
 
     def __call__(self, graph: Graph, similarity: Callable[[Graph], Float[Tensor, " e"]]) -> Graph:
-        """Draw a rewired graph from torch's global generator.
-
-        Args:
-            graph: The graph, self-loops included.
-            similarity: Edge scores of a graph, computed on the kept and added edges.
-        """
+        """Draw a rewired graph; `similarity` scores the kept and added edges."""
         device = graph.src.device
         kept = torch.randperm(graph.num_edges, device=device)
         kept = kept[: int(graph.num_edges * self.keep_ratio)]

@@ -31,11 +31,7 @@ class RobustGCN(nn.Module):
     means unless `sample_at_test` says otherwise.
 
     Args:
-        in_channels: Number of input features.
-        hidden_channels: Width of every hidden layer, or one width each.
-        out_channels: Number of classes.
-        num_layers: Number of layers.
-        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+        in_channels: Number of input features; it and those not named here are as for `GCN`.
         sample_at_test: Draw the logits at test time too.
     """
 

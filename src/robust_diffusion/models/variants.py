@@ -12,12 +12,7 @@ from robust_diffusion.solver import Solver
 
 
 def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:
-    """A copy of a defender whose `gradient` switch is set; its outputs are the same.
-
-    Args:
-        model: Any model; one without such a switch is copied as it is.
-        gradient: `exact`, `straight_through` or `detached`; see `Guard` and `GCNSVD`.
-    """
+    """A copy of a model with another `gradient` of its `Guard` or SVD, if any; same outputs."""
     model = copy.deepcopy(model)
     for module in model.modules():
         if isinstance(module, GCNSVD):
@@ -29,11 +24,7 @@ def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:
 
 
 def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
-    """A copy of a graph PDE that is differentiated by the adjoint equation, or directly.
-
-    Args:
-        model: Any model; one without a solver is copied as it is.
-        adjoint: By the adjoint equation.
+    """A copy of a model whose solver, if any, is differentiated by the adjoint, or directly.
 
     Raises:
         ConfigError: The solver is differentiated by the adjoint equation only.

@@ -9,13 +9,7 @@ from robust_diffusion.errors import ConfigError
 def layer_widths(
     in_channels: int, hidden_channels: int | Sequence[int], out_channels: int, num_layers: int
 ) -> list[int]:
-    """Widths before, between and after `num_layers` layers.
-
-    Args:
-        in_channels: Number of input features.
-        hidden_channels: One width for every hidden layer, or a list of num_layers - 1 widths.
-        out_channels: Number of classes.
-        num_layers: Number of layers, at least 1.
+    """Widths before, between and after `num_layers` layers; `hidden_channels` is one or all.
 
     Raises:
         ConfigError: No layer, a width below 1, or a list of the wrong length.

@@ -20,15 +20,10 @@ NARROW = 16
 
 @dataclass(frozen=True, eq=False)
 class HeadWeights:
-    """Matrices W_K and W_Q of all heads.
+    """Matrices W_K and W_Q of all heads."""
 
-    Args:
-        matrix: W_K and W_Q, or one matrix that is both.
-        key_bias: Added to the keys.
-    """
-
-    matrix: Float[Tensor, "k h c d"]
-    key_bias: Float[Tensor, "h c"] | None = None
+    matrix: Float[Tensor, "k h c d"]  # W_K and W_Q, or one matrix that is both
+    key_bias: Float[Tensor, "h c"] | None = None  # added to the keys
 
     @property
     def count(self) -> int:

@@ -85,16 +85,9 @@ class _ModulatedDiffusion(torch.autograd.Function):
     ) -> Tensor:
         z, projected, weight = z.contiguous(), projected.contiguous(), weight.contiguous()
         out, diffused = kernels.diffuse(z, projected, weight, graph, modulation)
-        ctx.save_for_backward(
-            z,
-            projected,
-            weight,
-            diffused.attended.attention,
-            diffused.attended.relative,
-            diffused.difference,
-            diffused.norm,
-            diffused.relative,
-        )
+        attended = diffused.attended.attention, diffused.attended.relative
+        rest = diffused.difference, diffused.norm, diffused.relative
+        ctx.save_for_backward(z, projected, weight, *attended, *rest)
         ctx.graph, ctx.modulation, ctx.kernels = graph, modulation, kernels
         return out
 

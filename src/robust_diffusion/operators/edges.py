@@ -15,12 +15,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 from robust_diffusion.operators.graph import Graph
 from robust_diffusion.operators.kernels import MAX_EXPONENT, kernels_for
 from robust_diffusion.operators.products import product_over
-from robust_diffusion.operators.segments import (
-    gather_dst,
-    gather_src,
-    segment_max,
-    segment_sum,
-)
+from robust_diffusion.operators.segments import gather_dst, gather_src, segment_max, segment_sum
 
 VALUES_AT_A_TIME = 2**25
 """Features of edges' ends that are held at once: 128 MB in single precision."""

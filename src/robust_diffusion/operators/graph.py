@@ -19,23 +19,14 @@ LOOK_AHEAD = 16
 
 @dataclass(frozen=True, eq=False)
 class CompactIndexes:
-    """The edges in both orders as 32-bit integers, which is what the kernels read.
+    """The edges in both orders as 32-bit integers, which is what the kernels read."""
 
-    Args:
-        rowptr: Where the edges that arrive at each node begin.
-        src: Source node of each edge.
-        dst: Destination node of each edge.
-        colptr: Where the edges that leave each node begin, in the order by source.
-        dst_by_source: Destinations of the edges in the order by source.
-        order_by_source: Permutation that sorts the edges by source.
-    """
-
-    rowptr: Int[Tensor, " n_plus_1"]
-    src: Int[Tensor, " e"]
-    dst: Int[Tensor, " e"]
-    colptr: Int[Tensor, " n_plus_1"]
-    dst_by_source: Int[Tensor, " e"]
-    order_by_source: Int[Tensor, " e"]
+    rowptr: Int[Tensor, " n_plus_1"]  # where the edges that arrive at each node begin
+    src: Int[Tensor, " e"]  # source node of each edge
+    dst: Int[Tensor, " e"]  # destination node of each edge
+    colptr: Int[Tensor, " n_plus_1"]  # where the edges that leave each node begin, by source
+    dst_by_source: Int[Tensor, " e"]  # destinations of the edges in the order by source
+    order_by_source: Int[Tensor, " e"]  # permutation that sorts the edges by source
 
     @cached_property
     def ends(self) -> Int[Tensor, " twice_e"]:
@@ -48,11 +39,6 @@ class EdgeIndexes:
     """Pointers and orders of one edge list, computed when first asked for and then kept.
 
     Graphs of the same edges and other weights share one of these.
-
-    Args:
-        src: Source node of each edge.
-        dst: Destination node of each edge, ascending.
-        num_nodes: Number of nodes n.
     """
 
     def __init__(self, src: Tensor, dst: Tensor, num_nodes: int) -> None:
@@ -74,11 +60,7 @@ class EdgeIndexes:
             return _pointers(src, self._num_nodes), self._dst[order], order
 
     def compact(self, copies: int = 1) -> CompactIndexes:
-        """The edges as 32-bit integers.
-
-        Args:
-            copies: Repeat the graph that often, side by side, for one product per head.
-        """
+        """The edges as 32-bit integers, so many copies side by side, for one product per head."""
         if copies not in self._compact:
             with torch.inference_mode(mode=False):
                 self._compact[copies] = self._repeated(copies)

@@ -29,19 +29,12 @@ DAMPING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """Truncated singular value decomposition A ~ U diag(s) V^T, never multiplied out.
+    """Truncated singular value decomposition A ~ U diag(s) V^T, never multiplied out."""
 
-    Args:
-        u: Left singular vectors.
-        s: Singular values, all positive.
-        v: Right singular vectors.
-        is_cut: Whether A may have more singular values than these.
-    """
-
-    u: Float[Tensor, "n k"]
-    s: Float[Tensor, " k"]
-    v: Float[Tensor, "n k"]
-    is_cut: bool = True
+    u: Float[Tensor, "n k"]  # left singular vectors
+    s: Float[Tensor, " k"]  # singular values, all positive
+    v: Float[Tensor, "n k"]  # right singular vectors
+    is_cut: bool = True  # whether A may have more singular values than these
 
 
 def truncated_svd(graph: Graph, rank: int) -> LowRank:
@@ -49,13 +42,8 @@ def truncated_svd(graph: Graph, rank: int) -> LowRank:
 
     Found by ARPACK on the CPU in double precision, in O(e rank) per iteration, on one thread: its
     bits do not depend on how many the process has.
-
-    Args:
-        graph: The matrix.
-        rank: Number of singular values, at least 1; fewer are returned if A has fewer.
-
-    Returns:
-        The factors, without gradient, in double precision: the exact gradient needs them so.
+    Fewer than `rank` are returned if A has fewer. The factors have no gradient, and double
+    precision: the exact gradient needs them so.
     """
     weight = graph.weight.detach()
     matrix = csr_matrix(

@@ -8,17 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+_ATTRIBUTES = ("shape", "ndim", "dtype", "device", "requires_grad")
+
 ABOUT = frozenset(
-    [
-        Tensor.size,
-        Tensor.dim,
-        Tensor.numel,
-        Tensor.shape.__get__,  # type: ignore[attr-defined]
-        Tensor.ndim.__get__,  # type: ignore[attr-defined]
-        Tensor.dtype.__get__,  # type: ignore[attr-defined]
-        Tensor.device.__get__,
-        Tensor.requires_grad.__get__,  # type: ignore[attr-defined]
-    ]
+    [Tensor.size, Tensor.dim, Tensor.numel, *(getattr(Tensor, a).__get__ for a in _ATTRIBUTES)]
 )
 """Properties of a tensor that need none of its entries."""
 

@@ -21,23 +21,14 @@ ENTRIES_AT_A_TIME = 2**24
 
 @dataclass(frozen=True)
 class SparseMatrix:
-    """An m x n matrix by its e entries other than 0, sorted by row; without gradient.
+    """An m x n matrix by its e entries other than 0, sorted by row; without gradient."""
 
-    Args:
-        rowptr: Where each row's entries begin.
-        column: Column of each entry.
-        value: The entries.
-        colptr: Where each column's entries begin among those sorted by column.
-        row_by_column: Row of each entry, sorted by column.
-        order_by_column: The entries' positions, sorted by column.
-    """
-
-    rowptr: Int[Tensor, " m_1"]
-    column: Int[Tensor, " e"]
-    value: Float[Tensor, " e"]
-    colptr: Int[Tensor, " n_1"]
-    row_by_column: Int[Tensor, " e"]
-    order_by_column: Int[Tensor, " e"]
+    rowptr: Int[Tensor, " m_1"]  # where each row's entries begin
+    column: Int[Tensor, " e"]  # column of each entry
+    value: Float[Tensor, " e"]  # the entries
+    colptr: Int[Tensor, " n_1"]  # where each column's entries begin among those sorted by column
+    row_by_column: Int[Tensor, " e"]  # row of each entry, sorted by column
+    order_by_column: Int[Tensor, " e"]  # the entries' positions, sorted by column
 
     @classmethod
     def from_dense(cls, dense: Float[Tensor, "m n"]) -> "SparseMatrix":

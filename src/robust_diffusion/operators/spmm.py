@@ -45,10 +45,6 @@ class _SpMM(torch.autograd.Function):
             else:
                 grad_weight = (gather_dst(grad, graph) * gather_src(z, graph)).sum(-1)
         if ctx.needs_input_grad[1]:
-            grad_z = product_over(
-                graph.colptr,
-                graph.dst_by_source,
-                weight.index_select(0, graph.order_by_source),
-                grad,
-            )
+            by_source = weight.index_select(0, graph.order_by_source)
+            grad_z = product_over(graph.colptr, graph.dst_by_source, by_source, grad)
         return grad_weight, grad_z, None

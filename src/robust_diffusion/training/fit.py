@@ -30,46 +30,27 @@ PRECISIONS = ("32", "32-true", "bf16-mixed", "16-mixed")
 SET_BY_FIT = {"max_epochs", "logger", "callbacks", "enable_progress_bar", "enable_checkpointing"}
 """Lightning's options that a fit sets."""
 
-UNREPORTED = {
-    "deterministic",
-    "enable_model_summary",
-    "log_every_n_steps",
-    "num_sanity_val_steps",
-}
+UNREPORTED = {"deterministic", "enable_model_summary", "log_every_n_steps", "num_sanity_val_steps"}
 """Options that every `conf/trainer/` sets and no error is about."""
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """Result of a fit.
+    """Result of a fit."""
 
-    Args:
-        module: The LightningModule, its model holding the best weights, in eval mode on CPU.
-        epochs: Epochs trained.
-        seconds: Wall time of the training.
-        val_accuracy: Best validation accuracy, in 0..1.
-        checkpoint: File of the best weights.
-    """
-
-    module: NodeClassification
-    epochs: int
-    seconds: float
-    val_accuracy: float
-    checkpoint: Path
+    module: NodeClassification  # with the best weights, in eval mode on the CPU
+    epochs: int  # epochs trained
+    seconds: float  # wall time of the training
+    val_accuracy: float  # best validation accuracy, in 0..1
+    checkpoint: Path  # file of the best weights
 
 
 @dataclass(frozen=True)
 class Tested:
-    """Result of a test.
+    """Result of a test."""
 
-    Args:
-        accuracy: Accuracy on each test graph, in 0..1.
-        not_finite: Number of target nodes whose logits are not finite, of each graph with any.
-            Their prediction is the first class whose logit is not a number.
-    """
-
-    accuracy: dict[str, float]
-    not_finite: dict[str, int]
+    accuracy: dict[str, float]  # accuracy on each test graph, in 0..1
+    not_finite: dict[str, int]  # target nodes without finite logits, of each graph with any
 
 
 class Fit:
@@ -186,11 +167,7 @@ class Fit:
         return FitResult(module.eval(), epochs, seconds, score, path)
 
     def trainer(self, logger: Logger | bool = False) -> pl.Trainer:
-        """A trainer to test with, on the device where this fit trains.
-
-        Args:
-            logger: Lightning logger of the test accuracies.
-        """
+        """A trainer to test with, on the device where this fit trains."""
         with quiet_lightning():
             return self._build_trainer(
                 logger=logger, callbacks=[], enable_progress_bar=False, enable_checkpointing=False
@@ -203,12 +180,8 @@ class Fit:
         )
         with quiet_lightning(), ctrl_c_passes():
             results = trainer.test(module, datamodule, verbose=False)
-        accuracy = {
-            name.removeprefix("test/"): value
-            for result in results
-            for name, value in result.items()
-        }
-        return Tested(accuracy, module.not_finite)
+        named = [item for result in results for item in result.items()]
+        return Tested({k.removeprefix("test/"): v for k, v in named}, module.not_finite)
 
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
         given: Mapping[str, Any] = getattr(self._trainer, "keywords", {})

@@ -18,13 +18,8 @@ from robust_diffusion.training.sparse_input import sparse_input
 class NodeClassification(pl.LightningModule):
     """Cross-entropy training of a node classifier, and its accuracy on each test graph.
 
-    Args:
-        model: Maps (x, edge_index) to logits; also `degree` if it normalises by degree.
-        num_classes: Number of classes.
-        learning_rate: Adam's, positive.
-        weight_decay: Adam's L2 penalty, at least 0.
-        test_names: Names of the test graphs, in the order of the test loaders.
-        key: The configuration key of the training, for messages.
+    The model maps (x, edge_index) to logits, also `degree` if it normalises by degree. Test names
+    come in the order of the test loaders; `key` names the training in messages.
     """
 
     def __init__(

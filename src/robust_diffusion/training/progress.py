@@ -11,12 +11,7 @@ BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
 
 
 class EpochProgressBar(ProgressBar):
-    """One line for the whole training, with loss and accuracy; silent except on a terminal.
-
-    Args:
-        description: Written before the bar.
-        refresh_seconds: Least time between two redraws, in seconds.
-    """
+    """One line for the whole training, with loss and accuracy; silent except on a terminal."""
 
     def __init__(self, description: str = "", refresh_seconds: float = 0.2) -> None:
         super().__init__()

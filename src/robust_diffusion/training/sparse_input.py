@@ -56,23 +56,14 @@ def sparse_input(x: Float[Tensor, "n f"], *, max_share: float = MAX_SHARE) -> Fl
 
 @dataclass(frozen=True)
 class _Affine:
-    """The matrix q_u (g_f (S_uf + a_u) + b_f), S having few entries.
+    """The matrix q_u (g_f (S_uf + a_u) + b_f), S having few entries."""
 
-    Args:
-        entries: S, n x f.
-        shift: a, n x 1.
-        width: f.
-        gain: g; 1 when absent.
-        offset: b; 0 when absent.
-        scale: q, n x 1; 1 when absent.
-    """
-
-    entries: SparseMatrix
-    shift: Float[Tensor, "n 1"]
-    width: int
-    gain: Float[Tensor, " f"] | None = None
-    offset: Float[Tensor, " f"] | None = None
-    scale: Float[Tensor, "n 1"] | None = None
+    entries: SparseMatrix  # S, n x f
+    shift: Float[Tensor, "n 1"]  # a, n x 1
+    width: int  # f
+    gain: Float[Tensor, " f"] | None = None  # g; 1 when absent
+    offset: Float[Tensor, " f"] | None = None  # b; 0 when absent
+    scale: Float[Tensor, "n 1"] | None = None  # q, n x 1; 1 when absent
 
     @property
     def is_constant(self) -> bool:

@@ -4,7 +4,6 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import DICE, Budget
-from robust_diffusion.errors import ConfigError
 from tests.attacks.contract import clean, graph, trained
 from tests.attacks.modification.test_contract import flips
 
@@ -35,13 +34,6 @@ def test_deletes_inside_and_connects_outside(delete_ratio: float) -> None:
     assert there.sum() == int(flipped.size(1) * delete_ratio)
 
 
-def test_true_labels_take_the_place_of_predictions() -> None:
-    labels = torch.arange(graph().num_nodes) % 2
-    flipped = run(0.3, 0.5, labels)
-    same = labels[flipped[0]] == labels[flipped[1]]
-    assert torch.equal(is_edge(flipped), same)
-
-
 def test_what_cannot_be_deleted_is_connected() -> None:
     apart = torch.arange(graph().num_nodes)  # every node of a class of its own
     flipped = run(0.3, 1.0, apart)
@@ -70,9 +62,3 @@ def test_by_hand() -> None:
     )
     # The one edge inside goes, and the one pair across that is not there comes.
     assert sorted(map(tuple, perturbed.edge_index.T.tolist())) == [(1, 2), (1, 3), (2, 1), (3, 1)]
-
-
-@pytest.mark.parametrize("value", [-0.1, 1.1])
-def test_delete_ratio_is_a_share(value: float) -> None:
-    with pytest.raises(ConfigError, match=f"attacks.dice.delete_ratio={value}: must be"):
-        DICE(delete_ratio=value)

@@ -3,7 +3,6 @@ import torch
 
 from robust_diffusion.attacks import Budget, RandomFlip, SpentBudget, spent_budget
 from robust_diffusion.attacks.modification.base import edges_at
-from robust_diffusion.errors import ConfigError
 from tests.attacks.contract import clean, graph, trained
 
 
@@ -22,9 +21,3 @@ def test_the_whole_budget_is_spent_as_told(ratio: float, add_ratio: float) -> No
     spent = run(ratio, add_ratio)
     assert spent.added_edges + spent.removed_edges == int(ratio * there)
     assert spent.added_edges == round(int(ratio * there) * add_ratio)
-
-
-@pytest.mark.parametrize("value", [-0.1, 1.1])
-def test_add_ratio_is_a_share(value: float) -> None:
-    with pytest.raises(ConfigError, match=f"attacks.random_flip.add_ratio={value}: must be"):
-        RandomFlip(add_ratio=value)

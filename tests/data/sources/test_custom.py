@@ -27,6 +27,7 @@ from tests.data.files import (
     symmetric,
     write_grb,
 )
+from tests.data.reading import refusal
 
 Arrays = dict[str, Any]
 BOTH = np.array(sorted(EDGES + [(v, u) for u, v in EDGES])).T
@@ -63,15 +64,6 @@ def write(folder: Path, arrays: Arrays, suffix: str = ".npz") -> Path:
     return path
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(DataError) as caught:
-        load_custom(path)
-    message = str(caught.value)
-    assert message.startswith(str(path))
-    assert "\n" not in message
-    return message
-
-
 def same_graph(a: Data, b: Data) -> bool:
     return all(torch.equal(a[key], b[key]) for key in ("x", "y", "edge_index"))
 
@@ -84,11 +76,7 @@ LAYOUTS: dict[str, Arrays] = {
     "int32 edges": plain(edge_index=BOTH.astype(np.int32)),
     "unsigned edges": plain(edge_index=BOTH.astype(np.uint8)),
     "self-loops": plain(edge_index=np.concatenate([BOTH, [[3], [3]]], 1)),
-    "PyG's names": {
-        "edge_index": BOTH,
-        "x": raw_graph()["features"],
-        "y": raw_graph()["labels"],
-    },
+    "PyG's names": {"edge_index": BOTH, "x": raw_graph()["features"], "y": raw_graph()["labels"]},
     "CSR": without(plain(), "edge_index") | csr_parts(symmetric(EDGES), "adj"),
     "edges of weight 0": plain(
         edge_index=np.concatenate([BOTH, [[0], [9]]], 1),
@@ -210,7 +198,7 @@ def test_weights_that_are_not_read_are_told(
 def test_bad_input_is_refused_in_one_line(
     tmp_path: Path, arrays: Arrays, words: str, suffix: str
 ) -> None:
-    assert words in refusal(write(tmp_path, arrays, suffix))
+    assert words in refusal(load_custom, write(tmp_path, arrays, suffix))
 
 
 def test_no_path_says_what_to_give() -> None:
@@ -221,13 +209,13 @@ def test_no_path_says_what_to_give() -> None:
 @pytest.mark.parametrize("name", ["graph.csv", "graph", "graph.NPZ"])
 def test_another_kind_of_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("1,2")
-    assert "a .npz or a .pt file" in refusal(tmp_path / name)
+    assert "a .npz or a .pt file" in refusal(load_custom, tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["graph.npz", "graph.pt"])
 def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
-    assert f"{name}: not found" in refusal(tmp_path / name)
-    assert f"{tmp_path / 'adj.npz'}: not found" in refusal(tmp_path)
+    assert f"{name}: not found" in refusal(load_custom, tmp_path / name)
+    assert f"{tmp_path / 'adj.npz'}: not found" in refusal(load_custom, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -245,14 +233,14 @@ def test_an_unreadable_torch_file_is_refused(tmp_path: Path, stored: Any, words:
         path = write(tmp_path, stored, ".pt")
     else:
         torch.save(stored, path := tmp_path / "a.pt")
-    assert words in refusal(path)
+    assert words in refusal(load_custom, path)
 
 
 @pytest.mark.parametrize("key", ["edge_index", "x", "name"])
 def test_a_bomb_in_a_file_never_runs(tmp_path: Path, key: str) -> None:
     mark = tmp_path / "mark"
     path = write(tmp_path, plain(**{key: Bomb(mark)}), ".pt")
-    assert "cannot be read" in refusal(path)
+    assert "cannot be read" in refusal(load_custom, path)
     assert not mark.exists()
 
 
@@ -316,9 +304,3 @@ def test_custom_trains_and_is_attacked(
     (record,) = outcome.records
     assert (record["dataset"], record["difficulty"], record["epochs"]) == ("custom", "full", 3)
     assert set(record["budget"]["spent"]) == {"speit", "tdgia"}
-
-
-def test_custom_without_a_path_is_refused(cli: Callable[..., Any]) -> None:
-    outcome = cli("dataset=custom")
-    assert outcome.status == 1
-    assert "dataset.source.path=null: " in outcome.error

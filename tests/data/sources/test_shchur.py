@@ -11,8 +11,8 @@ from torch_geometric.utils import degree
 from robust_diffusion.data import DatasetFolder
 from robust_diffusion.data.sources import load_shchur
 from robust_diffusion.data.split import degree_split
-from robust_diffusion.errors import DataError
 from tests.data.files import EDGES, NUM_NODES, csr_parts, shchur_arrays
+from tests.data.reading import refusal
 
 NAME = "ring.npz"
 BOTH = sorted(EDGES + [(v, u) for u, v in EDGES])
@@ -20,15 +20,6 @@ BOTH = sorted(EDGES + [(v, u) for u, v in EDGES])
 
 def load(folder: Path, **options: Any) -> Data:
     return load_shchur(DatasetFolder(folder, ".", {NAME: {}}), **options)
-
-
-def refusal(folder: Path) -> str:
-    with pytest.raises(DataError) as caught:
-        load(folder)
-    message = str(caught.value)
-    assert message.startswith(f"{folder / NAME}: ")
-    assert "\n" not in message
-    return message
 
 
 def counts() -> np.ndarray:
@@ -75,7 +66,7 @@ KEYS = sorted(shchur_arrays())
 @pytest.mark.parametrize("key", KEYS)
 def test_a_missing_array_is_named(tmp_path: Path, key: str) -> None:
     np.savez(tmp_path / NAME, **{k: v for k, v in shchur_arrays().items() if k != key})
-    assert f"lacks the array {key}" in refusal(tmp_path)
+    assert f"lacks the array {key}" in refusal(load, tmp_path)
 
 
 SMALL = sp.csr_matrix((3, 4), dtype=np.float32)
@@ -101,4 +92,4 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("changes", "words"), BAD.values(), ids=BAD)
 def test_bad_parts_are_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     np.savez(tmp_path / NAME, **shchur_arrays(**changes))
-    assert words in refusal(tmp_path)
+    assert words in refusal(load, tmp_path)

@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.claims import CLAIMS, load_claims
 from robust_diffusion.paper.claims.claim import parse_claim
@@ -17,8 +16,6 @@ SIDES: dict[str, Any] = {
     "left": {"model": "beltrami"},
     "right": {"model": "gat"},
 }
-TIMES = "table-7"
-"""Its records come from a command of its own, not from a sweep."""
 
 EVERY = load_claims()
 GROUPS = sorted(
@@ -95,29 +92,20 @@ def test_a_mistake_is_named(change: dict[str, Any], words: list[str]) -> None:
         assert word in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["claims: [", "claims: {}\n", "- 1\n"])
-def test_a_file_without_claims_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "claims.yaml").write_text(text)
+@pytest.mark.parametrize("text", ["claims: [", "claims: {}\n", "- 1\n", None])
+def test_a_file_without_claims_is_refused(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "claims.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         load_claims(tmp_path / "claims.yaml")
     assert "claims.yaml" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml"):
-        load_claims(tmp_path / "none.yaml")
-
-
 def test_every_table_of_results_has_claims() -> None:
     about = {g.experiment for g in GROUPS}
     assert about == {f"table-{number}" for number in range(1, 15) if number != 4}
     assert CLAIMS.is_file()
-
-
-def test_every_experiment_of_the_file_exists() -> None:
-    known = {path.stem for path in (CONFIG_DIR / "experiment").glob("table-*.yaml")} | {TIMES}
-    assert {g.experiment for g in GROUPS} <= known
 
 
 @pytest.mark.parametrize(

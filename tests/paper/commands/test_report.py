@@ -24,11 +24,6 @@ def test_the_page_is_written_and_named(capsys: pytest.CaptureFixture[str]) -> No
     assert "60.50 ± 0.71" in DEFAULT.read_text(encoding="utf-8")
 
 
-def test_without_records_there_is_a_page_all_the_same() -> None:
-    run_report_command([])
-    assert "Nothing to draw" in DEFAULT.read_text(encoding="utf-8")
-
-
 def test_several_files_are_one_page(tmp_path: Path) -> None:
     first = write(tmp_path / "a.jsonl", seeds([0.6], flow="heat"))
     second = write(tmp_path / "b.jsonl", seeds([0.5]))

@@ -69,9 +69,7 @@ def test_the_same_seed_gives_the_stored_picture(
 
 
 @pytest.mark.slow
-def test_other_panels_or_options_have_other_names(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_panels_or_options_have_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = (None, {"statistics": {}})
     monkeypatch.setattr(build, "_panel", lambda *_: nothing)
     monkeypatch.setattr(build, "draw_panels", lambda *_, **__: Figure())

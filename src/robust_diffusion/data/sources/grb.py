@@ -3,14 +3,14 @@
 import scipy.sparse as sp
 from torch_geometric.data import Data
 
-from robust_diffusion.data.download import Folder
+from robust_diffusion.data.download import DatasetFolder, LocalFolder
 from robust_diffusion.data.files import pick, read_npz, read_sparse
 from robust_diffusion.data.validate import SPLITS, build_graph
 
 FILES = ("adj.npz", "features.npz", "labels.npz", "index.npz")
 
 
-def load_grb(folder: Folder) -> Data:
+def load_grb(folder: DatasetFolder | LocalFolder) -> Data:
     """Read `adj.npz`, `features.npz`, `labels.npz` and `index.npz`.
 
     Reference: Zheng et al. 2021, Graph Robustness Benchmark, arXiv:2111.04314.

@@ -20,52 +20,31 @@ product has to stay finite in single precision.
 
 @dataclass(frozen=True)
 class Modulation:
-    """Edge modulation B = softmax(g_u^left g_v^right) of a flow.
+    """Edge modulation B = softmax(g_u^left g_v^right) of a flow."""
 
-    Args:
-        left: Exponent of the gradient norm at the destination.
-        right: Exponent of the gradient norm at the source.
-        residual: The gradient norm of the authors' code, |A z - z|, instead of the text's.
-        floor: Lower bound, positive; of what, see `operators.gradient_norm`.
-        ceiling: Upper bound likewise; infinity for none.
-    """
-
-    left: float
-    right: float
-    residual: bool
-    floor: float
-    ceiling: float
+    left: float  # exponent of the gradient norm at the destination
+    right: float  # exponent of the gradient norm at the source
+    residual: bool  # the gradient norm of the authors' code, |A z - z|, instead of the text's
+    floor: float  # lower bound, positive; of what, see `operators.gradient_norm`
+    ceiling: float  # upper bound likewise; infinity for none
 
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """Attention of every edge, and what its derivative needs.
+    """Attention of every edge, and what its derivative needs."""
 
-    Args:
-        attention: Mean over heads of the softmax.
-        relative: exp(s) / sum of w exp(s), per edge and head in the backend's own order; times w
-            it is the softmax.
-    """
-
-    attention: Float[Tensor, " e"]
-    relative: Float[Tensor, "..."]
+    attention: Float[Tensor, " e"]  # mean over heads of the softmax
+    relative: Float[Tensor, "..."]  # the softmax over w, per edge and head in the backend's order
 
 
 @dataclass(frozen=True, eq=False)
 class Diffused:
-    """Values that the derivative of a modulated diffusion needs.
+    """Values that the derivative of a modulated diffusion needs."""
 
-    Args:
-        attended: A(Z).
-        difference: |z_v - z_u|^2 per edge; under `residual` A z - z per node.
-        norm: Gradient norm g.
-        relative: Like that of the attention, for B.
-    """
-
-    attended: Attended
-    difference: Float[Tensor, "..."]
-    norm: Float[Tensor, " n"]
-    relative: Float[Tensor, " e"]
+    attended: Attended  # A(Z)
+    difference: Float[Tensor, "..."]  # |z_v - z_u|^2 per edge; under `residual` A z - z per node
+    norm: Float[Tensor, " n"]  # gradient norm g
+    relative: Float[Tensor, " e"]  # like that of the attention, for B
 
 
 class Kernels(ABC):

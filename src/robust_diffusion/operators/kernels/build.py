@@ -37,10 +37,7 @@ class BuildError(RobustDiffusionError):
 
 @cache
 def load_library(real: str) -> ctypes.CDLL:
-    """The kernels for one type of number, built first if this machine has not built them yet.
-
-    Args:
-        real: `float` or `double`.
+    """The kernels for `float` or `double`, built if this machine has not built them yet.
 
     Raises:
         BuildError: There is no compiler, or it failed.

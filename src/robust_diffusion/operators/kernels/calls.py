@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +21,16 @@ _ARGUMENTS = {  # of each function in native/kernels.cpp: p for a pointer, i for
     "spectral_forward": "iiii" + "ppppp",
     "spectral_backward": "iii" + "pppppp",
 }
+
+
+class _Argument:
+    """A pointer to a kernel: that of a tensor, a structure or an array, an address, or null."""
+
+    @staticmethod
+    def from_param(value: Any) -> Any:
+        if isinstance(value, ctypes.Structure):
+            return ctypes.byref(value)
+        return ctypes.c_void_p.from_param(address(value) if isinstance(value, Tensor) else value)
 
 
 class Edges(ctypes.Structure):
@@ -69,7 +80,7 @@ def load_kernels(dtype: torch.dtype) -> ctypes.CDLL:
         BuildError: They are not built and cannot be.
     """
     library = load_library(_REALS[dtype])
-    kinds = {"p": _POINTER, "i": _INT}
+    kinds = {"p": _Argument, "i": _INT}
     for function, arguments in _ARGUMENTS.items():
         symbol = getattr(library, function)
         symbol.argtypes = [kinds[kind] for kind in arguments]
@@ -82,6 +93,6 @@ def pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
     return (_POINTER * len(tensors))(*map(address, tensors))
 
 
-def address(tensor: Tensor | None) -> int | None:
-    """Address of a tensor's first number; null for none."""
-    return None if tensor is None else tensor.data_ptr()
+def address(tensor: Tensor) -> int:
+    """Address of a tensor's first number."""
+    return tensor.data_ptr()

@@ -48,16 +48,15 @@ class CompiledKernels(Kernels):
         x, y = _padded(x), _padded(y)
         out = x.new_empty(graph.num_edges)
         ends = Projections(address(x), address(y), x.size(1), x.size(1), 1.0)
-        library.scores(self._edges(graph), 1, ctypes.addressof(ends), address(out))
+        library.scores(self._edges(graph), 1, ends, out)
         return out
 
     def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
         """exp(s) / sum of w exp(s) over each row."""
         _check_sizes(graph, (), (scores, weight))
         relative = scores.clone()
-        self._library(scores.dtype).softmax_forward(
-            self._edges(graph), scores.size(1), address(weight), address(relative)
-        )
+        library = self._library(scores.dtype)
+        library.softmax_forward(self._edges(graph), scores.size(1), weight, relative)
         return relative
 
     def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
@@ -69,14 +68,8 @@ class CompiledKernels(Kernels):
         projections = _projections(padded, projected.size(2))
         relative = projected.new_empty(graph.num_edges, heads)
         attention = torch.empty_like(weight)
-        library.attention_forward(
-            self._edges(graph),
-            heads,
-            ctypes.addressof(projections),
-            address(weight),
-            address(relative),
-            address(attention),
-        )
+        edges = self._edges(graph)
+        library.attention_forward(edges, heads, projections, weight, relative, attention)
         return Attended(attention, relative)
 
     def attend_backward(
@@ -95,16 +88,8 @@ class CompiledKernels(Kernels):
         projections = _projections(padded, projected.size(2))
         d_padded = torch.empty_like(padded)
         d_weight = torch.zeros_like(weight) if with_weight else None
-        library.attention_backward(
-            self._edges(graph),
-            projected.size(3),
-            ctypes.addressof(projections),
-            address(weight),
-            address(attended.relative),
-            address(grad),
-            *_sides(d_padded),
-            address(d_weight),
-        )
+        shared = self._edges(graph), projected.size(3), projections, weight, attended.relative
+        library.attention_backward(*shared, grad, *_sides(d_padded), d_weight)
         return _without_padding(d_padded, projected), d_weight
 
     def diffuse(
@@ -122,17 +107,8 @@ class CompiledKernels(Kernels):
         norm = z.new_empty(graph.num_nodes)
         diffused = Diffused(attended, difference, norm, torch.empty_like(weight))
         out = torch.empty_like(z)
-        library.modulated_forward(
-            self._edges(graph),
-            heads,
-            ctypes.addressof(projections),
-            ctypes.addressof(options),
-            address(weight),
-            address(z),
-            z.size(1),
-            *_addresses(diffused),
-            address(out),
-        )
+        shared = self._edges(graph), heads, projections, options, weight, z, z.size(1)
+        library.modulated_forward(*shared, *_parts(diffused), out)
         return out[:, :channels], diffused
 
     def diffuse_backward(
@@ -155,20 +131,9 @@ class CompiledKernels(Kernels):
         options = _options(modulation, channels)
         d_z, d_padded = torch.empty_like(z), torch.empty_like(padded)
         d_weight = torch.empty_like(weight) if with_weight else None
-        library.modulated_backward(
-            self._edges(graph),
-            projected.size(3),
-            ctypes.addressof(projections),
-            ctypes.addressof(options),
-            address(weight),
-            address(z),
-            z.size(1),
-            *_addresses(diffused),
-            address(grad),
-            address(d_z),
-            *_sides(d_padded),
-            address(d_weight),
-        )
+        edges, heads = self._edges(graph), projected.size(3)
+        shared = edges, heads, projections, options, weight, z, z.size(1), *_parts(diffused)
+        library.modulated_backward(*shared, grad, d_z, *_sides(d_padded), d_weight)
         return d_z[:, :channels], _without_padding(d_padded, projected), d_weight
 
     def spectral(
@@ -183,15 +148,8 @@ class CompiledKernels(Kernels):
         library = self._library(matrices[0].dtype)
         normalized = matrices[0].new_empty(len(matrices), *matrices[0].shape)
         sigma = normalized.new_empty(len(matrices))
-        library.spectral_forward(
-            *normalized.shape,
-            iterate,
-            pointers(matrices),
-            pointers(left),
-            pointers(right),
-            address(normalized),
-            address(sigma),
-        )
+        inputs = map(pointers, (matrices, left, right))
+        library.spectral_forward(*normalized.shape, iterate, *inputs, normalized, sigma)
         return normalized, sigma
 
     def spectral_backward(
@@ -199,10 +157,8 @@ class CompiledKernels(Kernels):
     ) -> Tensor:
         """All matrices in one call."""
         gradient = torch.empty_like(normalized)
-        self._library(grad.dtype).spectral_backward(
-            *normalized.shape,
-            *map(address, (grad, normalized, left, right, sigma, gradient)),
-        )
+        tensors = grad, normalized, left, right, sigma, gradient
+        self._library(grad.dtype).spectral_backward(*normalized.shape, *tensors)
         return gradient
 
     def _library(self, dtype: torch.dtype) -> ctypes.CDLL:
@@ -210,24 +166,18 @@ class CompiledKernels(Kernels):
             self._libraries[dtype] = load_kernels(dtype)
         return self._libraries[dtype]
 
-    def _edges(self, graph: Graph) -> int:
-        """Address of the edges as the C++ side sees them."""
+    def _edges(self, graph: Graph) -> Edges:
+        """The edges as the C++ side sees them."""
         edges = self._structures.get(graph.indexes)
         if edges is None:
             _check_nodes(graph)
             compact = graph.indexes.compact()  # kept alive by the indexes themselves
-            parts = (
-                compact.rowptr,
-                compact.src,
-                compact.dst,
-                compact.colptr,
-                compact.dst_by_source,
-                compact.order_by_source,
-            )
-            edges = Edges(graph.num_nodes, *map(address, parts))
+            by_dst = compact.rowptr, compact.src, compact.dst
+            by_src = compact.colptr, compact.dst_by_source, compact.order_by_source
+            edges = Edges(graph.num_nodes, *map(address, (*by_dst, *by_src)))
             self._structures[graph.indexes] = edges
         edges.threads = torch.get_num_threads()
-        return ctypes.addressof(edges)
+        return edges
 
 
 def _check_nodes(graph: Graph) -> None:
@@ -251,24 +201,13 @@ def _projections(padded: Tensor, width: int) -> Projections:
 
 @lru_cache
 def _options(modulation: Modulation, channels: int) -> Options:
-    return Options(
-        modulation.left,
-        modulation.right,
-        modulation.floor,
-        modulation.ceiling,
-        modulation.residual,
-        channels,
-    )
+    m = modulation
+    return Options(m.left, m.right, m.floor, m.ceiling, m.residual, channels)
 
 
-def _addresses(diffused: Diffused) -> tuple[int | None, ...]:
-    return (
-        address(diffused.attended.relative),
-        address(diffused.attended.attention),
-        address(diffused.difference),
-        address(diffused.norm),
-        address(diffused.relative),
-    )
+def _parts(diffused: Diffused) -> tuple[Tensor, ...]:
+    attended = diffused.attended.relative, diffused.attended.attention
+    return *attended, diffused.difference, diffused.norm, diffused.relative
 
 
 def _padded(x: Tensor) -> Tensor:

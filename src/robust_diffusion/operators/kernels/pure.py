@@ -78,12 +78,9 @@ class TorchKernels(Kernels):
         d_weight = centred.view(heads, -1).sum(0) if with_weight else None
         d_scores = _weighted(centred, weights).mul_(1 / math.sqrt(width))
         d_projected = torch.empty_like(projected)
-        for side, gradient in enumerate(
-            (
-                multiply(d_scores, queries, indexes),
-                multiply(d_scores, keys, indexes, transposed=True),
-            )
-        ):
+        by_key = multiply(d_scores, queries, indexes)
+        by_query = multiply(d_scores, keys, indexes, transposed=True)
+        for side, gradient in enumerate((by_key, by_query)):
             d_projected[:, side] = gradient.view(heads, -1, width).transpose(0, 1)
         return d_projected, d_weight
 

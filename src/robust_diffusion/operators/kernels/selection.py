@@ -57,11 +57,7 @@ def set_backend(name: Backend) -> str:
 
 
 def current_backend(device: str = "cpu") -> str:
-    """The backend in effect: compiled, torch or reference.
-
-    Args:
-        device: Type of the device; the compiled kernels are the CPU's, and elsewhere torch's run.
-    """
+    """The backend in effect on a type of device; the compiled kernels run on the CPU alone."""
     if _Setting.effective is None:
         _Setting.effective = _resolve(_Setting.asked)
     elsewhere = _Setting.effective == "compiled" and device != "cpu"
@@ -69,16 +65,10 @@ def current_backend(device: str = "cpu") -> str:
 
 
 def kernels_for(*tensors: Tensor, heads: int = 1) -> Kernels | None:
-    """Kernels of the backend in effect.
+    """Kernels of the backend in effect, for tensors of this device and type, and so many heads.
 
-    Args:
-        tensors: What they are to be called with; device and type decide which can take it.
-        heads: Number of attention heads.
-
-    Returns:
-        The kernels; `None` where only the equations as they are written will do: under
-        `reference`, for numbers of other than 32 or 64 bits, and for those of mixed types, which
-        autocast makes of them.
+    `None` where only the equations as they are written will do: under `reference`, for numbers of
+    other than 32 or 64 bits, and for those of mixed types, which autocast makes of them.
     """
     dtype, device = tensors[0].dtype, tensors[0].device.type
     backend = current_backend(device)
