@@ -41,13 +41,18 @@ from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.markdown import markdown_table
 from robust_diffusion.results.table import ResultTable, rank, summarize
+from robust_diffusion.results.worst_case import show_worst_cases
 
 RESULTS = Path(__file__).with_name("results")
 RECORDS = RESULTS / "records.jsonl.gz"
 FIGURES = RESULTS / "figures"
 
-SHOWN: Mapping[str, Callable[[list[Record]], ResultTable]] = {"tune": rank, "mlp": summarize}
-"""Experiments whose settings are listed: best first on validation nodes, or on test graphs."""
+SHOWN: Mapping[str, Callable[[list[Record]], ResultTable]] = {
+    "tune": rank,
+    "mlp": summarize,
+    "worst-case": show_worst_cases,
+}
+"""Experiments whose settings are listed: on validation nodes, on test graphs, by worst case."""
 
 COMPARED = {
     "readings": "test",

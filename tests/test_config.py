@@ -198,7 +198,8 @@ def test_fidelity_instantiates_with_every_flow(compose: Compose, option: str, ch
 def test_only_deep_flows_on_cora_get_a_larger_model(
     compose: Compose, dataset: str, flow: str
 ) -> None:
-    exceptions = {"cora_graph_pde_beltrami", "cora_graph_pde_mean_curvature"}
+    larger_flows = ("beltrami", "mean_curvature", "uniform_modulation")
+    exceptions = {f"cora_graph_pde_{name}" for name in larger_flows}
     assert set(options("dataset_model_flow")) == exceptions
     model = compose(f"dataset={dataset}", f"flow={flow}").model
     larger = f"{dataset}_graph_pde_{flow}" in exceptions

@@ -15,7 +15,7 @@ from tests.conftest import TINY_DATA
 Compose = Callable[..., DictConfig]
 
 KNOWN = {"difficulty", "fidelity", "threat", "surrogates", "versions", "revision", "directory"}
-MEASURED = {"accuracy", "attacked", "mean_accuracy", "nfe", "processor", "seconds", "val_accuracy"}
+MEASURED = {"accuracy", "attacked", "flags", "nfe", "parts", "processor", "seconds", "val_accuracy"}
 
 
 def test_a_record_holds_what_led_to_the_result(compose: Compose, tiny: list[str]) -> None:

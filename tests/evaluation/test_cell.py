@@ -235,6 +235,31 @@ class Idle(Attack):
         return PerturbedGraph(data.x, data.edge_index, data.x.size(0))
 
 
+class Worst(Idle):
+    """Has two parts, and is handed the true classes."""
+
+    is_worst_case = True
+    labels: Tensor | None = None
+
+    def __call__(self, model, data, target_nodes, budget, generator):  # type: ignore[no-untyped-def]
+        self.labels = data.y
+        parts = {"first": 0.5, "second": 0.25}
+        return PerturbedGraph(data.x, data.edge_index, data.x.size(0), parts, "second")
+
+
+def test_parts_of_an_attack_are_recorded_and_stored(run: Run, make_datamodule: Make) -> None:
+    for reused in (False, True):
+        attack = Worst()
+        result = run(threat=WhiteBox(), attacks={"worst": attack, "speit": SPEIT(num_steps=3)})
+        assert result.parts == {"worst": {"first": 0.5, "second": 0.25}}
+        assert ("worst" in result.reused) == reused
+        assert (attack.labels is None) == reused
+    attack = Worst()
+    attack.is_worst_case = False
+    run(threat=WhiteBox(), attacks={"plain": attack})
+    assert attack.labels is None
+
+
 class Greedy(Idle):
     """Injects more than it may."""
 
@@ -248,7 +273,8 @@ class Greedy(Idle):
 
 def test_an_attack_that_does_nothing_is_told(run: Run) -> None:
     result = run(attacks={"idle": Idle()})
-    assert result.warnings == {"idle": ["changes no prediction of the attacked model"]}
+    assert result.flags == {"idle": ["no_effect", "budget_unspent"]}
+    assert [len(lines) for lines in result.warnings.values()] == [2]
 
 
 @pytest.mark.parametrize(
@@ -327,7 +353,9 @@ def test_an_attack_weaker_than_chance_is_told_and_a_stronger_one_is_not(
 
 
 def test_an_attack_that_breaks_its_budget_is_told(run: Run) -> None:
-    (warning, *_) = run(attacks={"greedy": Greedy()}).warnings["greedy"]
+    result = run(attacks={"greedy": Greedy()})
+    assert "budget_overspent" in result.flags["greedy"]
+    (warning, *_) = result.warnings["greedy"]
     assert "5" in warning
     assert "4" in warning
 

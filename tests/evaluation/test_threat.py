@@ -88,6 +88,14 @@ def test_an_adaptive_attacker_differentiates_the_defence(cls: type[nn.Module]) -
     assert gradient.abs().sum() > 0
 
 
+def test_the_adaptive_threat_takes_the_form_that_a_model_declares() -> None:
+    victim = trained(GNNGuard(4, 8, 3))
+    (attacked,) = WhiteBox(gradient="adaptive").attacked_models(victim, never).values()
+    assert attacked.model.guard.gradient == "straight_through"
+    assert victim.model.guard.gradient == "exact"
+    assert attacked.state == victim.state
+
+
 @pytest.mark.parametrize("adjoint", [True, False])
 def test_white_box_differentiates_the_solver_either_way(*, adjoint: bool) -> None:
     solver = Solver("rk4", num_steps=8, adjoint=not adjoint)

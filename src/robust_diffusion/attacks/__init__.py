@@ -9,7 +9,9 @@ from robust_diffusion.attacks.base import (
 )
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.injection.agia import AGIA
+from robust_diffusion.attacks.injection.auto import AutoInjection
 from robust_diffusion.attacks.injection.fgsm import FGSM
+from robust_diffusion.attacks.injection.gradient_injection import GradientInjection
 from robust_diffusion.attacks.injection.metagia import MetaGIA
 from robust_diffusion.attacks.injection.pgd import PGD
 from robust_diffusion.attacks.injection.random import RandomInjection
@@ -31,7 +33,9 @@ __all__ = [
     "SPEIT",
     "TDGIA",
     "Attack",
+    "AutoInjection",
     "Budget",
+    "GradientInjection",
     "MetaGIA",
     "PGDModification",
     "PerturbedGraph",

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
@@ -64,11 +64,16 @@ class PerturbedGraph:
         x: Features of original and injected nodes, normalised.
         edge_index: Edges, both directions, without self-loops or duplicates.
         num_original_nodes: Number of original nodes n.
+        part_accuracy: Of an attack of several parts, the accuracy of the attacked model at the
+            targets that each part reached, in 0..1, in the order in which they ran.
+        part: The part that made this graph; "" if the attack has none.
     """
 
     x: Float[Tensor, "m f"]
     edge_index: Int[Tensor, "2 e"]
     num_original_nodes: int
+    part_accuracy: Mapping[str, float] = field(default_factory=dict)
+    part: str = ""
 
 
 def spent_budget(clean: Data, perturbed: PerturbedGraph) -> SpentBudget:
@@ -129,11 +134,14 @@ class Attack(ABC):
             of target nodes and edges that touch one.
         needs: What the attack asks of the model: predictions, a gradient with respect to the
             features or to the edge weights.
+        is_worst_case: The attack measures how far a model can be brought down at all. It is
+            handed the true classes under every threat model.
     """
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
-    needs: ClassVar[frozenset[Need]]
+    needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
+    is_worst_case: ClassVar[bool] = False
 
     @property
     def unbounded(self) -> Mapping[Waivable, str]:
@@ -188,6 +196,12 @@ def attack_labels(model: Classifier, data: Data, *, attack: str) -> Int[Tensor, 
     Raises:
         AttackError: The model does not take the graph, or its logits are not finite.
     """
+    predicted = clean_logits(model, data, attack=attack).argmax(1)
+    return data.y if isinstance(data.y, Tensor) else predicted
+
+
+def clean_logits(model: Classifier, data: Data, *, attack: str) -> Float[Tensor, "n c"]:
+    """Logits of every node of the clean graph; arguments and errors as of `attack_labels`."""
     x, edge_index = clean_graph(data)
     try:
         with torch.no_grad():
@@ -204,7 +218,7 @@ def attack_labels(model: Classifier, data: Data, *, attack: str) -> Int[Tensor, 
         raise AttackError(
             f"attack={attack}: the model's logits on the clean graph are not finite; train it anew"
         )
-    return data.y if isinstance(data.y, Tensor) else logits.argmax(1)
+    return logits
 
 
 @contextmanager

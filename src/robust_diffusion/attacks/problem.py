@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks.base import Classifier, attack_labels, clean_graph
+from robust_diffusion.attacks.base import Classifier, clean_graph, clean_logits
+from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.errors import AttackError
 
 
@@ -43,9 +44,20 @@ class Problem:
         return clean_graph(self.data)[1]
 
     @cached_property
+    def fixed_rows(self) -> FixedRows:
+        """Clean features, and what the model's first layers make of them."""
+        return FixedRows(self.x)
+
+    @cached_property
+    def clean_logits(self) -> Float[Tensor, "n c"]:
+        """Logits of every node of the clean graph; see the function of this name."""
+        return clean_logits(self.model, self.data, attack=self.attack)
+
+    @cached_property
     def all_labels(self) -> Int[Tensor, " n"]:
         """Class of every node that the attack drives the model away from; see `attack_labels`."""
-        return attack_labels(self.model, self.data, attack=self.attack)
+        predicted = self.clean_logits.argmax(1)
+        return self.data.y if isinstance(self.data.y, Tensor) else predicted
 
     @cached_property
     def labels(self) -> Int[Tensor, " t"]:
@@ -60,6 +72,11 @@ class Problem:
         weights = () if edge_weight is None else (edge_weight,)
         return model(x, edge_index, *weights)[self.targets]
 
+    def right(self, x: Tensor, edge_index: Tensor) -> int:
+        """Number of target nodes that are classified as their labels say."""
+        with torch.no_grad():
+            return int((self.logits(x, edge_index).argmax(1) == self.labels).sum())
+
     def loss(
         self,
         x: Tensor,
@@ -68,14 +85,7 @@ class Problem:
         *,
         cap: float | None = None,
     ) -> Float[Tensor, ""]:
-        """Mean cross-entropy of the target nodes on an attacked graph.
-
-        Args:
-            x: Features.
-            edge_index: Edges.
-            edge_weight: Their weights; 1 when absent.
-            cap: Cross-entropy from which a node counts as lost and has no gradient.
-        """
+        """Mean cross-entropy of the target nodes on an attacked graph."""
         labels = self.labels  # before the attacked graph, so that a model that does not fit tells
         logits = self.logits(x, edge_index, edge_weight)
         if cap is None:
@@ -104,12 +114,6 @@ def gradient(
 ) -> Float[Tensor, "..."]:
     """Gradient of a loss.
 
-    Args:
-        loss: Scalar.
-        variable: With respect to which.
-        attack: Name of the attack, for messages.
-        of: What the variable is, for messages.
-
     Raises:
         AttackError: The loss does not depend on the variable as far as autograd can tell.
     """
@@ -125,11 +129,6 @@ def check_finite(
     finite: bool | Tensor, *, attack: str, of: Literal["features", "edge weights"]
 ) -> None:
     """Refuse gradients that were not finite.
-
-    Args:
-        finite: Whether all of them were.
-        attack: Name of the attack, for messages.
-        of: With respect to what they were taken, for messages.
 
     Raises:
         AttackError: They were not.

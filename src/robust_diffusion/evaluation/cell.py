@@ -16,10 +16,12 @@ from robust_diffusion.attacks import Attack, Budget, seeded
 from robust_diffusion.checks import check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.perturbed import Attacker
 from robust_diffusion.evaluation.provenance import processor
 from robust_diffusion.evaluation.threat import ThreatModel
 from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
+from robust_diffusion.evaluation.victim_flags import with_victim_flags
 from robust_diffusion.operators import current_backend
 from robust_diffusion.solver import count_evaluations
 from robust_diffusion.store import ArtifactStore
@@ -39,6 +41,7 @@ class CellResult:
     accuracy: dict[str, float]  # per test graph, in 0..1; of several surrogates, the worst
     mean_accuracy: dict[str, float]  # the same; of several surrogates, the mean
     attacked: dict[str, dict[str, float]]  # per attacked model, on the graphs made on it
+    parts: dict[str, dict[str, float]]  # per attack of several parts, each part's `attacked`
     val_accuracy: float  # best validation accuracy, in 0..1
     epochs: int  # epochs trained
     nfe: int  # right-hand-side evaluations in one forward pass on the clean test graph
@@ -47,7 +50,8 @@ class CellResult:
     declared: dict[str, Any]  # budget of each attack, feature limits resolved
     spent: dict[str, dict[str, Any]]  # per attack and attacked model, what it used of its budget
     unbounded: dict[str, dict[str, str]]  # limits that an attack does not keep -> why
-    warnings: dict[str, list[str]]  # per attack: a broken limit, no effect, weaker than chance
+    flags: dict[str, list[str]]  # per attack and of the `victim`, codes; see `evaluation.flags`
+    warnings: dict[str, list[str]]  # the same in lines
     reused: list[str]  # what was taken from the store instead of computed
     files: dict[str, str]  # entries of the store: the victim, and each perturbed graph
     backend: str  # of the operators, on the device where the cell ran
@@ -125,6 +129,14 @@ def evaluate_cell(
     with seeded(seed):  # a model may sample at test time
         tested = fit.test(victim.model, datamodule, trainer)
     seconds = {"test": time.perf_counter() - start}
+    flags = with_victim_flags(
+        attacks_made.flags,
+        victim.model,
+        datamodule,
+        graphs=attacks_made.graphs,
+        not_finite=tested.not_finite,
+        seed=seed,
+    )
     exact = {name: _exact(value, targets.numel()) for name, value in tested.accuracy.items()}
     members = {"clean": ["clean"], **attacks_made.graphs}
     return CellResult(
@@ -133,6 +145,7 @@ def evaluate_cell(
             name: sum(exact[graph] for graph in of) / len(of) for name, of in members.items()
         },
         attacked=attacks_made.attacked,
+        parts=attacks_made.parts,
         val_accuracy=_exact(victim.val_accuracy, int(datamodule.view("val").mask.sum())),
         epochs=victim.epochs,
         nfe=nfe,
@@ -145,7 +158,8 @@ def evaluate_cell(
             for name, attack in attacks.items()
             if attack.unbounded
         },
-        warnings=_warnings(attacks_made, tested.not_finite, targets.numel()),
+        flags={name: [flag.code for flag in found] for name, found in flags.items()},
+        warnings={name: [flag.detail for flag in found] for name, found in flags.items()},
         reused=(["victim"] if victim.reused else []) + attacks_made.reused,
         files={"victim": victim.path.name} | attacks_made.files,
         backend=current_backend(device.type),
@@ -166,22 +180,12 @@ class _AttacksMade:
 
     graphs: dict[str, list[str]] = field(default_factory=dict)  # names of each attack's test graphs
     attacked: dict[str, dict[str, float]] = field(default_factory=dict)
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     spent: dict[str, dict[str, Any]] = field(default_factory=dict)
-    warnings: dict[str, list[str]] = field(default_factory=dict)
+    flags: dict[str, list[Flag]] = field(default_factory=dict)
     reused: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
-
-
-def _warnings(made: _AttacksMade, not_finite: dict[str, int], targets: int) -> dict[str, list[str]]:
-    """Warnings about the attacks, and about the victim's predictions on their graphs."""
-    warnings = {name: list(found) for name, found in made.warnings.items()}
-    for name, graphs in made.graphs.items():
-        if broken := max(not_finite.get(graph, 0) for graph in graphs):
-            found = f"the victim's logits are not finite at {broken} of {targets} target nodes"
-            log.warning("%s: %s", name, found)
-            warnings.setdefault(name, []).append(found)
-    return warnings
 
 
 def _attack(
@@ -229,11 +233,13 @@ def _attack(
             train.datamodule.add_test_graph(label, outcome.graph.x, outcome.graph.edge_index)
             made.graphs.setdefault(name, []).append(label)
             own[name] = outcome.accuracy
+            if outcome.graph.part_accuracy:
+                made.parts[label] = dict(outcome.graph.part_accuracy)
             made.seconds[label] = outcome.seconds
             made.spent.setdefault(name, {})[model_name] = asdict(outcome.spent)
             made.files[label] = outcome.path.name
-            if outcome.warnings:
-                made.warnings.setdefault(name, []).extend(outcome.warnings)
+            if outcome.flags:
+                made.flags.setdefault(name, []).extend(outcome.flags)
             if outcome.reused:
                 made.reused.append(label)
             change = f"{100 * own['clean']:.2f} % -> {100 * own[name]:.2f} %"

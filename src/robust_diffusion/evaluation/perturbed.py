@@ -2,13 +2,13 @@
 
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -23,11 +23,22 @@ from robust_diffusion.attacks import (
     spent_budget,
 )
 from robust_diffusion.attacks.audit import audit
+from robust_diffusion.attacks.base import frozen
 from robust_diffusion.errors import AttackError
 from robust_diffusion.evaluation.content import by_content
+from robust_diffusion.evaluation.flags import (
+    Flag,
+    budget_unspent,
+    gradient_flags,
+    is_blind_to_edges,
+    loss_without_errors,
+    no_effect,
+    weaker_than,
+)
 from robust_diffusion.evaluation.threat import AttackedModel
 from robust_diffusion.evaluation.trained import computed_by
 from robust_diffusion.hashes import tensor_hash
+from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.store import Artifact, ArtifactStore
 
 log = logging.getLogger(__name__)
@@ -43,7 +54,7 @@ class AttackOutcome:
     graph: PerturbedGraph
     spent: SpentBudget
     accuracy: float  # of the attacked model at the target nodes, in 0..1
-    warnings: list[str]
+    flags: list[Flag]
     seconds: float
     path: Path  # of the entry in the store
     reused: bool
@@ -58,7 +69,7 @@ class Attacker:
     budget: Budget  # resolved
     seed: int
     store: ArtifactStore
-    knows_labels: bool  # the attacker is handed the true classes
+    knows_labels: bool  # every attack is handed the true classes, not the worst case's alone
     device: torch.device
 
     def __call__(
@@ -69,7 +80,7 @@ class Attacker:
         The name is for the log, the key the configuration of the attack and the attacked model.
         """
         key = {
-            "graph": self._fingerprint(),
+            "graph": self._fingerprint(attack),
             "attacked": attacked.state,
             "budget": asdict(self.budget),
             "seed": self.seed,
@@ -82,24 +93,19 @@ class Attacker:
         if reused:
             log.info("%s: attacked before, taken from the store", name)
         perturbed = self._unpack(artifact)
-        before, after = self._predictions(attacked), self._predictions(attacked, perturbed)
+        after = self._logits(attacked, perturbed)
         accuracy = self._accuracy(after)
-        warnings = self._audit(attack, perturbed)
-        if torch.equal(before, after):
-            warnings.append("changes no prediction of the attacked model")
-        elif type(attack) is not type(baseline := BASELINES[attack.kind]):
-            chance = self._predictions(attacked, self._run(baseline, attacked))
-            if accuracy > (by_chance := self._accuracy(chance)):
-                warnings.append(
-                    f"weaker than chance: {100 * accuracy:.2f} % against {100 * by_chance:.2f} %"
-                )
-        for warning in warnings:
-            log.warning("%s: %s", name, warning)
+        spent = spent_budget(self.graph, perturbed)
+        flags = [*self._audit(attack, perturbed), *self._misled(attack, attacked, perturbed, after)]
+        if attack.kind == "injection" and (flag := budget_unspent(self.budget, spent)):
+            flags.append(flag)
+        for flag in flags:
+            log.warning("%s: %s", name, flag)
         return AttackOutcome(
             graph=perturbed,
-            spent=spent_budget(self.graph, perturbed),
+            spent=spent,
             accuracy=accuracy,
-            warnings=warnings,
+            flags=flags,
             seconds=artifact.metadata["seconds"],
             path=self.store.path("graph", key),
             reused=reused,
@@ -107,20 +113,20 @@ class Attacker:
 
     def clean_accuracy(self, attacked: AttackedModel) -> float:
         """Accuracy of a model at the target nodes of the clean graph, in 0..1."""
-        return self._accuracy(self._predictions(attacked))
+        return self._accuracy(self._logits(attacked))
 
-    def _fingerprint(self) -> str:
+    def _fingerprint(self, attack: Attack) -> str:
         assert self.graph.x is not None
         assert self.graph.edge_index is not None
         parts = [self.graph.x, self.graph.edge_index, self.target_nodes]
-        if self.knows_labels:
+        if self.knows_labels or attack.is_worst_case:
             assert isinstance(self.graph.y, Tensor)
             parts.append(self.graph.y)
         return tensor_hash(*parts)
 
     def _run(self, attack: Attack, attacked: AttackedModel) -> PerturbedGraph:
         known = Data(x=self.graph.x, edge_index=self.graph.edge_index)
-        if self.knows_labels:
+        if self.knows_labels or attack.is_worst_case:
             known.y = self.graph.y
         with seeded(self.seed):  # a model may sample by the global generator
             perturbed = attack(
@@ -130,9 +136,7 @@ class Attacker:
                 self.budget,
                 torch.Generator().manual_seed(self.seed),
             )
-        found = PerturbedGraph(
-            perturbed.x.cpu(), perturbed.edge_index.cpu(), perturbed.num_original_nodes
-        )
+        found = replace(perturbed, x=perturbed.x.cpu(), edge_index=perturbed.edge_index.cpu())
         self._check_graph(found, type(attack).__name__)
         return found
 
@@ -165,7 +169,8 @@ class Attacker:
             "changed_x": perturbed.x[changed],
             "edge_index": perturbed.edge_index,
         }
-        return Artifact(tensors, {"seconds": seconds})
+        parts = {"part_accuracy": dict(perturbed.part_accuracy), "part": perturbed.part}
+        return Artifact(tensors, {"seconds": seconds, **parts})
 
     def _unpack(self, artifact: Artifact) -> PerturbedGraph:
         assert self.graph.x is not None
@@ -174,26 +179,57 @@ class Attacker:
         if tensors["changed_nodes"].numel():
             original = original.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
         x = torch.cat([original, tensors["injected_x"]])
-        return PerturbedGraph(x, tensors["edge_index"], original.size(0))
+        parts = {key: artifact.metadata[key] for key in ("part_accuracy", "part")}
+        return PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
 
-    def _predictions(
+    def _misled(
+        self, attack: Attack, attacked: AttackedModel, graph: PerturbedGraph, after: Tensor
+    ) -> Iterator[Flag]:
+        """Signs that the attack found less harm than there is."""
+        model, targets = attacked.model, self.target_nodes.to(self.device)
+        there = replace(
+            graph, x=graph.x.to(self.device), edge_index=graph.edge_index.to(self.device)
+        )
+        injects = graph.x.size(0) > graph.num_original_nodes
+        with frozen(model), seeded(self.seed):
+            if injects and is_blind_to_edges(model, there, targets):
+                return
+            if attack.is_worst_case:  # which differentiates the adaptive form as well
+                yield from gradient_flags(adaptive_form(model), there, targets)
+            elif "feature_gradient" in attack.needs:
+                yield from gradient_flags(model, there, targets)
+        before, accuracy = self._logits(attacked), self._accuracy(after)
+        if flag := no_effect(before.argmax(1), after.argmax(1)):
+            yield flag
+        elif type(attack) is not type(baseline := BASELINES[attack.kind]):
+            by_chance = self._accuracy(self._logits(attacked, self._run(baseline, attacked)))
+            if flag := weaker_than(accuracy, by_chance, "weaker_than_chance"):
+                yield flag
+        if flag := loss_without_errors(before, after, self._labels):
+            yield flag
+
+    def _logits(
         self, attacked: AttackedModel, graph: PerturbedGraph | None = None
-    ) -> Int[Tensor, " t"]:
+    ) -> Float[Tensor, "t c"]:
         seen = self.graph if graph is None else graph
         assert seen.x is not None
         assert seen.edge_index is not None
         model = attacked.model.to(self.device)
         with torch.no_grad(), seeded(self.seed):
             logits = model(seen.x.to(self.device), seen.edge_index.to(self.device)).cpu()
-        return logits.argmax(1)[self.target_nodes]  # type: ignore[no-any-return]
+        return logits[self.target_nodes]  # type: ignore[no-any-return]
 
-    def _accuracy(self, predictions: Tensor) -> float:
+    @property
+    def _labels(self) -> Int[Tensor, " t"]:
         assert isinstance(self.graph.y, Tensor)
-        return float((predictions == self.graph.y[self.target_nodes]).double().mean().item())
+        return self.graph.y[self.target_nodes]
 
-    def _audit(self, attack: Attack, perturbed: PerturbedGraph) -> list[str]:
+    def _accuracy(self, logits: Tensor) -> float:
+        return float((logits.argmax(1) == self._labels).double().mean().item())
+
+    def _audit(self, attack: Attack, perturbed: PerturbedGraph) -> list[Flag]:
         limits = asdict(self.budget) | dict.fromkeys(attack.unbounded)
         found = audit(
             self.graph, perturbed, kind=attack.kind, target_nodes=self.target_nodes, **limits
         )
-        return [violation.message for violation in found]
+        return [Flag("budget_overspent", violation.message) for violation in found]

@@ -9,6 +9,7 @@ from torch import nn
 from robust_diffusion.checks import check_choice
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.trained import TrainedModel
+from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.guard import Gradient
 from robust_diffusion.models.variants import with_adjoint, with_gradient
 from robust_diffusion.training import Fit
@@ -99,7 +100,8 @@ class WhiteBox:
         adjoint: Differentiate the PDE by the adjoint equation, or directly; `None` as the victim
             is configured.
         gradient: What the attacker differentiates a defender's re-weighting or truncation by;
-            `None` as the victim is configured. See `models.variants.with_gradient`.
+            `None` as the victim is configured; see `models.variants.with_gradient`. `adaptive`
+            for the form that each model declares; see `models.adaptive.adaptive_form`.
 
     Raises:
         ConfigError: Unknown labels or gradient.
@@ -111,11 +113,11 @@ class WhiteBox:
         name: str = "white_box",
         labels: Labels = "predicted",
         adjoint: bool | None = None,
-        gradient: Gradient | None = None,
+        gradient: Gradient | Literal["adaptive"] | None = None,
     ) -> None:
         check_choice("threat.labels", labels, get_args(Labels))
         if gradient is not None:
-            check_choice("threat.gradient", gradient, get_args(Gradient))
+            check_choice("threat.gradient", gradient, (*get_args(Gradient), "adaptive"))
         self.name = name
         self.labels = labels
         self._adjoint = adjoint
@@ -132,7 +134,9 @@ class WhiteBox:
         return {"victim": AttackedModel(self._seen(victim.model), victim.state)}
 
     def _seen(self, model: nn.Module) -> nn.Module:
-        if self._gradient is not None:
+        if self._gradient == "adaptive":
+            model = adaptive_form(model)
+        elif self._gradient is not None:
             model = with_gradient(model, self._gradient)
         if self._adjoint is not None:
             model = with_adjoint(model, adjoint=self._adjoint)

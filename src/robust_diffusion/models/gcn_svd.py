@@ -63,6 +63,11 @@ class GCNSVD(LayerStack):
         check_choice("model.negative_degree", negative_degree, get_args(NegativeDegree))
         self.negative_degree = negative_degree
 
+    def make_adaptive(self) -> bool:
+        """Differentiate the matrix as if it were not truncated; see `HasAdaptiveForm`."""
+        before, self.gradient = self.gradient, "straight_through"
+        return before != "straight_through"
+
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Every layer sums along the truncated matrix, whose factors are computed first."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)

@@ -37,6 +37,11 @@ class GNNGuard(LayerStack):
         super().__init__(gcn_convs(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
         self.guard = Guard(threshold=threshold, gradient=gradient)
 
+    def make_adaptive(self) -> bool:
+        """Let a gradient through to pruned edges; see `HasAdaptiveForm`."""
+        self.guard, before = self.guard.adaptive(), self.guard
+        return self.guard != before
+
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Each layer judges the edges that the one before has kept."""
         kept = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)

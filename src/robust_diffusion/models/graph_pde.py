@@ -12,6 +12,7 @@ from robust_diffusion.flows import Flow
 from robust_diffusion.models.guard import Guard
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.rewiring import Rewiring
+from robust_diffusion.models.variants import with_derivative
 from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph
 from robust_diffusion.solver import Solver
@@ -126,6 +127,16 @@ class PDELayer(nn.Module):
         self.solver = solver
         self.rewiring = rewiring
         self.guard = guard
+
+    def make_adaptive(self) -> bool:
+        """Straight through the guard, and through the solver's steps; see `HasAdaptiveForm`."""
+        guard, solver = self.guard, self.solver
+        if guard is not None:
+            self.guard = guard.adaptive()
+        # SciPy's steps have no gradient of their own.
+        if solver.adjoint and solver.method != "scipy_solver":
+            self.solver = with_derivative(solver, adjoint=False)
+        return self.guard != guard or self.solver is not solver
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> tuple[Float[Tensor, "n d"], Graph]:
         """Diffused features, and the edges that the guard has kept for the next layer."""

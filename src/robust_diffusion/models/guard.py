@@ -58,6 +58,10 @@ class Guard:
                 return self._judge(x, graph)
         return self._judge(x, graph)
 
+    def adaptive(self) -> "Guard":
+        """The same guard, with a gradient at the edges that it prunes."""
+        return replace(self, gradient="straight_through")
+
     def _judge(self, x: Tensor, graph: Graph) -> tuple[Graph, Graph]:
         loop = graph.src == graph.dst
         similarity = edge_cosine(x, graph)

@@ -37,14 +37,44 @@ def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
                 raise ConfigError(
                     "threat.adjoint=false: solver.method=scipy_solver needs the adjoint equation"
                 )
-            module.solver = Solver(  # type: ignore[assignment]
-                solver.method,
-                num_steps=solver.num_steps,
-                rtol=solver.rtol,
-                atol=solver.atol,
-                adjoint=adjoint,
-                # The adjoint is torchdiffeq's, and has no steps to keep.
-                engine="auto" if adjoint else solver.engine,
-                checkpoint=solver.checkpoint and not adjoint,
-            )
+            module.solver = with_derivative(solver, adjoint=adjoint)  # type: ignore[assignment]
+    return model
+
+
+def with_derivative(solver: Solver, *, adjoint: bool) -> Solver:
+    """The same solver, differentiated by the adjoint equation, or directly.
+
+    Args:
+        solver: Any but `scipy_solver`, which has no direct derivative.
+        adjoint: By the adjoint equation.
+    """
+    return Solver(
+        solver.method,
+        num_steps=solver.num_steps,
+        rtol=solver.rtol,
+        atol=solver.atol,
+        adjoint=adjoint,
+        # The adjoint is torchdiffeq's, and has no steps to keep.
+        engine="auto" if adjoint else solver.engine,
+        checkpoint=solver.checkpoint and not adjoint,
+    )
+
+
+def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module | None:
+    """A copy of a graph PDE that is integrated by another method; `None` for other models.
+
+    Args:
+        model: Any model.
+        method: Of fixed steps, see `Solver`.
+        refine: Steps of the new solver for each step of the model's own; of a solver that picks
+            its steps, the number itself.
+    """
+    if not any(isinstance(getattr(m, "solver", None), Solver) for m in model.modules()):
+        return None
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        solver = getattr(module, "solver", None)
+        if isinstance(solver, Solver):
+            steps = refine * (solver.num_steps or 1)
+            module.solver = Solver(method, num_steps=steps)  # type: ignore[assignment]
     return model

@@ -123,6 +123,11 @@ class Entry:
         return self.deviations is not None and abs(self.deviations) > BAND
 
     @property
+    def is_flagged(self) -> bool:
+        """Whether an attack behind it was misled, so that it is no bound; see `evaluation.flags`."""
+        return any(mark.kind == "warning" for mark in self.marks)
+
+    @property
     def reason(self) -> str | None:
         """Why there is no number, in one line."""
         if self.state not in ("failed", "no data"):
@@ -214,7 +219,7 @@ def _warnings(runs: Sequence[Run], graph: str) -> Iterator[Mark]:
         said = _named(seeds)
         if others:
             said += f"; with other numbers {_named([s for _, more in others for s in more])}"
-        yield Mark("warning", f"{graph}: {line} ({said})")
+        yield Mark("warning", f"{graph}: {line} ({said}); not a bound")
 
 
 def _declared(record: Record) -> tuple[int, int]:

@@ -48,7 +48,10 @@ def _test(entry: Entry, runs: int) -> Entry:
 
 
 def rank_entries(rows: Grid, best: Best) -> Grid:
-    """Rank the best and the second best entry of each row or column."""
+    """Rank the best and the second best entry of each row or column.
+
+    An entry under a misled attack is no bound, and takes no rank.
+    """
     if best == "none":
         return rows
     lines = rows if best == "row" else [list(column) for column in zip(*rows, strict=True)]
@@ -58,7 +61,9 @@ def rank_entries(rows: Grid, best: Best) -> Grid:
 
 def _ranks(line: Sequence[Entry]) -> list[Entry]:
     # Entries that read the same are equally good.
-    shown = [None if entry.mean is None else round(entry.mean, 2) for entry in line]
+    shown = [
+        None if entry.mean is None or entry.is_flagged else round(entry.mean, 2) for entry in line
+    ]
     order = sorted({value for value in shown if value is not None}, reverse=True)
     # Of two, the second is only the worst.
     ranks = dict(zip(order, (1, 2) if len(line) > 2 else (1,), strict=False))

@@ -1,26 +1,13 @@
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 from torch_geometric.utils import to_dense_adj
 
-from robust_diffusion.attacks import SPEIT
 from robust_diffusion.attacks.injection import base
-from robust_diffusion.attacks.injection.base import connect, draw_targets, small_normal
+from robust_diffusion.attacks.injection.base import connect, draw_targets
 from robust_diffusion.attacks.injection.features import neighbourhood, similarity
-from robust_diffusion.errors import AttackError
-
-
-def attack(learning_rate: float = 0.1, num_steps: int = 200) -> SPEIT:
-    return SPEIT(learning_rate=learning_rate, num_steps=num_steps)
-
-
-def distance_to_3(free: Tensor) -> Tensor:
-    return (free - 3).square().sum()
 
 
 def test_connect_appends_both_directions() -> None:
@@ -31,38 +18,6 @@ def test_connect_appends_both_directions() -> None:
     expected = [(0, 1), (1, 0), *new, *((v, u) for u, v in new)]
     assert [tuple(edge) for edge in after.T.tolist()] == expected
     assert before.tolist() == [[0, 1], [1, 0]]
-
-
-def test_minimize_finds_the_minimum() -> None:
-    found = attack().minimize(torch.zeros(2, 3), distance_to_3)
-    torch.testing.assert_close(found, torch.full((2, 3), 3.0), atol=0.05, rtol=0)
-    assert not found.requires_grad
-
-
-def test_minimize_projects_after_each_step() -> None:
-    seen = []
-
-    def project(free: Tensor) -> Tensor:
-        seen.append(free.max().item())
-        return free.clamp(max=1.0)
-
-    found = attack(num_steps=30).minimize(torch.zeros(1, 2), distance_to_3, project)
-    assert torch.equal(found, torch.ones(1, 2))
-    assert len(seen) == 30
-    assert 1 < max(seen) < 1.2
-
-
-@pytest.mark.parametrize("at", [1, 3, 5])
-@pytest.mark.parametrize("factor", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_at_any_step_is_an_error(at: int, factor: float) -> None:
-    calls = []
-
-    def loss(free: Tensor) -> Tensor:
-        calls.append(1)
-        return distance_to_3(free) * (factor if len(calls) == at else 1)
-
-    with pytest.raises(AttackError, match=r"attack=speit: the gradient .* is not finite"):
-        attack(num_steps=5).minimize(torch.zeros(1, 2), loss, lambda free: free.clamp(-1, 1))
 
 
 @given(
@@ -78,16 +33,6 @@ def test_targets_are_drawn_as_if_all_at_once(degrees: list[int], at_once: int, s
     drawn = torch.rand(len(degrees), 9, generator=torch.Generator().manual_seed(seed))
     for row, order, count in zip(rows, drawn.argsort(1), degrees, strict=True):
         assert torch.equal(row, targets[order[:count]])
-
-
-@pytest.mark.parametrize("limits", [(-0.5, 0.25), (0.1, 0.5), (-0.5, 0.0)])
-def test_small_features_spread_a_tenth_of_the_limits(limits: tuple[float, float]) -> None:
-    x = torch.zeros(2, 300, dtype=torch.float64)
-    drawn = small_normal(200, x, limits, torch.Generator().manual_seed(0))
-    assert drawn.shape == (200, 300)
-    assert drawn.dtype == x.dtype
-    assert drawn.std().item() == pytest.approx(0.05, rel=0.02)
-    assert drawn.mean().item() == pytest.approx(0, abs=0.001)
 
 
 def test_neighbourhood_is_the_normalised_sum_over_the_neighbours() -> None:

@@ -1,4 +1,4 @@
-"""Whether a perturbed graph is within its budget."""
+"""Check of a perturbed graph against its budget."""
 
 from collections.abc import Sequence
 from typing import get_args

@@ -1,4 +1,4 @@
-"""What of a graph's features was written, and whether it may be."""
+"""Check of the features that an attack has written."""
 
 import math
 

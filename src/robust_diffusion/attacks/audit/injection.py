@@ -1,4 +1,4 @@
-"""What an injection may do: add nodes and their edges."""
+"""Limits of an injection, which adds nodes and their edges."""
 
 import torch
 from jaxtyping import Bool
@@ -21,19 +21,7 @@ def injection_violations(
     max_edges_per_injected_node: int | None,
     max_injected_edges: int | None,
 ) -> list[Violation]:
-    """Original nodes and edges that are not what they were, and limits that are exceeded.
-
-    Args:
-        x: Features after the attack.
-        changes: What of the original nodes' features differs.
-        edges: Edges after the attack.
-        original: Edges before it.
-        targets: Which of the original nodes are under attack.
-        limits: Smallest and largest feature value.
-        max_injected_nodes: See `audit`, as for the other two.
-        max_edges_per_injected_node: Most edges of one injected node.
-        max_injected_edges: Most edges with an injected end.
-    """
+    """Original nodes and edges that are not what they were, and limits that are exceeded."""
     n = targets.numel()
     return [
         *_original_nodes(changes),

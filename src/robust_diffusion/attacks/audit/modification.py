@@ -1,4 +1,4 @@
-"""What a modification may do: change features of target nodes, and flip edges that touch one."""
+"""Limits of a modification, which changes features of targets and flips edges at them."""
 
 import math
 from fractions import Fraction
@@ -23,18 +23,7 @@ def modification_violations(
     edge_ratio: float | None,
     epsilon: float | None,
 ) -> list[Violation]:
-    """Changes of nodes and edges that are not under attack, and limits that are exceeded.
-
-    Args:
-        changes: What of the features differs.
-        edges: Edges after the attack.
-        original: Edges before it.
-        targets: Which of the nodes are under attack.
-        limits: Smallest and largest feature value that may be written.
-        node_ratio: See `audit`, as for the other two.
-        edge_ratio: Share of the edges at targets that may be flipped.
-        epsilon: Largest change of one feature.
-    """
+    """Changes of nodes and edges that are not under attack, and limits that are exceeded."""
     return [
         *_changed_nodes(changes, targets, node_ratio),
         *_largest_change(changes, epsilon),

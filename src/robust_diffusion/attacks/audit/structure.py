@@ -1,4 +1,4 @@
-"""Whether edges make a simple undirected graph."""
+"""Check that edges make a simple undirected graph."""
 
 import torch
 from jaxtyping import Int

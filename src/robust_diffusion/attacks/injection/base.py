@@ -49,13 +49,7 @@ class InjectionAttack(Attack):
 def draw_targets(
     targets: Int[Tensor, " t"], degrees: Sequence[int], generator: torch.Generator
 ) -> list[Int[Tensor, "_"]]:
-    """Draw distinct targets uniformly for each new node.
-
-    Args:
-        targets: Nodes to draw from.
-        degrees: How many each new node gets, at most t.
-        generator: CPU generator.
-    """
+    """Draw distinct targets uniformly for each new node."""
     t, most = targets.numel(), max(degrees, default=0)
     rows = []
     # Block by block, which draws the same numbers as all at once.
@@ -65,14 +59,6 @@ def draw_targets(
         drawn = torch.rand(size, t, generator=generator).argsort(1)[:, :most]
         rows += list(targets[drawn.to(targets.device)])
     return [row[:count] for row, count in zip(rows, degrees, strict=True)]
-
-
-def small_normal(
-    num_new: int, x: Float[Tensor, "n f"], limits: tuple[float, float], generator: torch.Generator
-) -> Float[Tensor, "k f"]:
-    """Normal features, their standard deviation a tenth of the limits' largest magnitude."""
-    low, high = limits
-    return torch.randn(num_new, x.size(1), generator=generator).to(x) * max(-low, high) / 10
 
 
 def connect(

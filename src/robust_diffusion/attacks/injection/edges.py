@@ -12,8 +12,9 @@ from torch import Tensor
 
 from robust_diffusion.attacks.base import Need
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.injection.base import connect, draw_targets, small_normal
+from robust_diffusion.attacks.injection.base import connect, draw_targets
 from robust_diffusion.attacks.injection.features import SignAttack
+from robust_diffusion.attacks.injection.starts import small_normal
 from robust_diffusion.attacks.problem import Problem, gradient
 from robust_diffusion.checks import check_number, check_whole
 
@@ -110,27 +111,23 @@ class EdgeAttack(SignAttack):
         for degrees in self._batches(budget.injected_degrees, problem.targets.numel()):
             chosen = _random_choice(problem.targets.numel(), degrees, generator)
             chosen = chosen.to(x.device)
-            start = small_normal(len(degrees), x, budget.limits, generator)
-            edges = self._connect(problem, x, edge_index, chosen)
-            new = self.ascend(problem, start, x, edges, budget.limits)
+            rows = [problem.targets[row] for row in chosen]
+            start = small_normal(problem, rows, budget.limits, generator)
+            edges = connect(edge_index, rows, x.size(0))
+            new = self.fit(problem, start, x, edges, budget.limits)
             for _ in range(self.num_rounds):
                 candidates = Candidates(
                     problem, torch.cat([x, new]), edge_index, len(degrees), self.loss_cap
                 )
                 chosen = self.choose(candidates, chosen)
                 edges = self._connect(problem, x, edge_index, chosen)
-                new = self.ascend(problem, new, x, edges, budget.limits)
+                new = self.fit(problem, new, x, edges, budget.limits)
             x, edge_index = torch.cat([x, new]), edges
         return x, edge_index
 
     @abstractmethod
     def choose(self, candidates: Candidates, chosen: Bool[Tensor, "k t"]) -> Bool[Tensor, "k t"]:
-        """Better edges, as many for each new node as it has.
-
-        Args:
-            candidates: What can be chosen.
-            chosen: What is.
-        """
+        """Better edges, as many for each new node as it has."""
 
     def _batches(self, degrees: Sequence[int], num_targets: int) -> Iterator[Sequence[int]]:
         batch = max(1, int(len(degrees) * self.batch_ratio))

@@ -1,5 +1,6 @@
 """Injection attacks that find the new nodes' features by gradient steps."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -9,9 +10,12 @@ from torch import Tensor
 from torch_geometric.utils import degree
 
 from robust_diffusion.attacks.base import Need
-from robust_diffusion.attacks.injection.base import InjectionAttack
-from robust_diffusion.attacks.problem import Problem, check_finite, gradient
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.injection.base import InjectionAttack, connect, draw_targets
+from robust_diffusion.attacks.injection.starts import STARTS, StartName
+from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.rows import FixedRows
+from robust_diffusion.attacks.steps import Adam, Ascent, Rule, Sign
 from robust_diffusion.checks import check_number, check_whole
 
 
@@ -28,100 +32,34 @@ class FeatureAttack(InjectionAttack):
         num_steps: Gradient steps on the features, at least 0.
         homophily: Weight of the similarity, at least 0.
 
+    Attributes:
+        start: Features to start from, as far as the limits allow.
+        loss_cap: Cross-entropy from which a target counts as lost; `None` if never.
+
     Raises:
         ConfigError: A number out of range.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "feature_gradient"})
+    start: ClassVar[StartName] = "zero"
+    loss_cap: float | None = None
 
     def __init__(self, *, num_steps: int, homophily: float = 0.0) -> None:
         key = f"attacks.{self.name}"
         self.num_steps = check_whole(f"{key}.num_steps", num_steps, at_least=0)
         self.homophily = check_number(f"{key}.homophily", homophily, at_least=0)
 
-    def disguise(
-        self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], num_new: int
-    ) -> Callable[[Tensor], Tensor | float]:
-        """The term that HAO adds to the loss, as a function of the newest nodes' features.
+    def inject(
+        self, problem: Problem, budget: Budget, generator: torch.Generator
+    ) -> tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]:
+        """Draw the edges, then fit the features."""
+        rows = draw_targets(problem.targets, budget.injected_degrees, generator)
+        edges = connect(problem.edge_index, rows, problem.x.size(0))
+        start = STARTS[self.start](problem, rows, budget.limits, generator)
+        new = self.fit(problem, start, problem.x, edges, budget.limits)
+        return torch.cat([problem.x, new]), edges
 
-        Args:
-            x: Features of all nodes but the newest.
-            edge_index: Edges, those of the newest nodes included.
-            num_new: Number of the newest nodes.
-        """
-        if self.homophily == 0:
-            return lambda _: 0.0
-        around = neighbourhood(x, edge_index, num_new)
-        return lambda new: self.homophily * similarity(new, around).mean()
-
-
-class AdamAttack(FeatureAttack):
-    """One that takes Adam's steps.
-
-    Args:
-        learning_rate: Adam's, positive.
-        num_steps: Gradient steps on the features, at least 0.
-        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
-    """
-
-    def __init__(
-        self, *, learning_rate: float = 0.01, num_steps: int = 100, homophily: float = 0.0
-    ) -> None:
-        super().__init__(num_steps=num_steps, homophily=homophily)
-        self.learning_rate = check_number(
-            f"attacks.{self.name}.learning_rate", learning_rate, above=0
-        )
-
-    def minimize(
-        self,
-        free: Float[Tensor, "k f"],
-        loss: Callable[[Tensor], Tensor],
-        project: Callable[[Tensor], Tensor] | None = None,
-    ) -> Float[Tensor, "k f"]:
-        """Adam on `free`, projected after each step.
-
-        Args:
-            free: Where to start.
-            loss: Scalar loss of the free variable.
-            project: Maps the variable back into its range.
-
-        Raises:
-            AttackError: There is no gradient, or it is not finite.
-        """
-        free = free.clone().requires_grad_()
-        optimizer = torch.optim.Adam([free], lr=self.learning_rate)
-        for _ in range(self.num_steps):
-            free.grad = gradient(loss(free), free, attack=self.name, of="features")
-            optimizer.step()
-            if project is not None:
-                with torch.no_grad():
-                    free.copy_(project(free))
-        # Adam's moments keep a NaN for good, so the last step tells of every step before it.
-        check_finite(torch.isfinite(free).all(), attack=self.name, of="features")
-        return free.detach()
-
-
-class SignAttack(FeatureAttack):
-    """One that takes steps along the sign of the gradient.
-
-    Args:
-        step_size: Change of each feature in one step, positive, in normalised units.
-        num_steps: Gradient steps on the features, at least 0.
-        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
-
-    Attributes:
-        loss_cap: Cross-entropy from which a target counts as lost; `None` if never.
-    """
-
-    loss_cap: float | None = None
-
-    def __init__(
-        self, *, step_size: float = 0.01, num_steps: int = 100, homophily: float = 0.0
-    ) -> None:
-        super().__init__(num_steps=num_steps, homophily=homophily)
-        self.step_size = check_number(f"attacks.{self.name}.step_size", step_size, above=0)
-
-    def ascend(
+    def fit(
         self,
         problem: Problem,
         start: Float[Tensor, "k f"],
@@ -129,37 +67,73 @@ class SignAttack(FeatureAttack):
         edge_index: Int[Tensor, "2 e"],
         limits: tuple[float, float],
     ) -> Float[Tensor, "k f"]:
-        """Raise the loss by the features of the newest nodes, clamped after each step.
+        """Raise the cross-entropy by the features of the newest nodes."""
+        disguise, old = self.disguise(x, edge_index, start.size(0)), FixedRows(x)
+        return self.ascend(
+            start.clamp(*limits),
+            lambda new: (
+                problem.loss(old.followed_by(new), edge_index, cap=self.loss_cap) + disguise(new)
+            ),
+            lambda new: new.clamp(*limits),
+        )
 
-        Args:
-            problem: Whose loss.
-            start: Features to start from.
-            x: Features of all nodes but the newest.
-            edge_index: Edges, those of the newest nodes included.
-            limits: Smallest and largest feature.
+    def ascend(
+        self,
+        start: Float[Tensor, "k f"],
+        objective: Callable[[Tensor], Tensor],
+        project: Callable[[Tensor], Tensor] = lambda free: free,
+    ) -> Float[Tensor, "k f"]:
+        """Take all steps; see `Ascent`."""
+        ascent = Ascent(start, objective, self.rule, project, attack=self.name)
+        return ascent.advance(self.num_steps)
 
-        Raises:
-            AttackError: There is no gradient, or it is not finite.
-        """
-        low, high = limits
-        new, disguise = start.clamp(low, high), self.disguise(x, edge_index, start.size(0))
-        old = FixedRows(x)
-        # The sign of a NaN is 0, so each step is looked at; together, to wait for a GPU only once.
-        finite = torch.ones((), dtype=torch.bool, device=x.device)
-        for _ in range(self.num_steps):
-            new.requires_grad_()
-            loss = problem.loss(old.followed_by(new), edge_index, cap=self.loss_cap)
-            slope = gradient(loss + disguise(new), new, attack=self.name, of="features")
-            finite &= torch.isfinite(slope).all()
-            new = (new.detach() + self.step_size * slope.sign()).clamp(low, high)
-        check_finite(finite, attack=self.name, of="features")
-        return new
+    @abstractmethod
+    def rule(self, free: Tensor) -> Rule:
+        """The rule of a step on this variable."""
+
+    def disguise(
+        self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], num_new: int
+    ) -> Callable[[Tensor], Tensor | float]:
+        """The term that HAO adds to the loss, as a function of the newest nodes' features."""
+        if self.homophily == 0:
+            return lambda _: 0.0
+        around = neighbourhood(x, edge_index, num_new)
+        return lambda new: self.homophily * similarity(new, around).mean()
+
+
+class AdamAttack(FeatureAttack):
+    """One that takes Adam's steps; `learning_rate` is positive."""
+
+    def __init__(
+        self, *, learning_rate: float = 0.01, num_steps: int = 100, homophily: float = 0.0
+    ) -> None:
+        super().__init__(num_steps=num_steps, homophily=homophily)
+        key = f"attacks.{self.name}.learning_rate"
+        self.learning_rate = check_number(key, learning_rate, above=0)
+
+    def rule(self, free: Tensor) -> Rule:
+        """Adam."""
+        return Adam(free, self.learning_rate)
+
+
+class SignAttack(FeatureAttack):
+    """One that takes steps of one length, `step_size` > 0, along the sign of the gradient."""
+
+    def __init__(
+        self, *, step_size: float = 0.01, num_steps: int = 100, homophily: float = 0.0
+    ) -> None:
+        super().__init__(num_steps=num_steps, homophily=homophily)
+        self.step_size = check_number(f"attacks.{self.name}.step_size", step_size, above=0)
+
+    def rule(self, free: Tensor) -> Rule:
+        """Steps of one length."""
+        return Sign(free, self.step_size)
 
 
 def neighbourhood(
     x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], num_new: int
 ) -> Float[Tensor, "k f"]:
-    """What the neighbours of each new node send it: r_u = sum over v of x_v / sqrt(d_u d_v).
+    """Sum of the neighbours of each new node, r_u = sum over v of x_v / sqrt(d_u d_v).
 
     Reference: node-centric homophily, arXiv:2202.08057.
 

@@ -1,13 +1,6 @@
 """FGSM, as an injection attack."""
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-
-from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.injection.base import connect, draw_targets
 from robust_diffusion.attacks.injection.features import SignAttack
-from robust_diffusion.attacks.problem import Problem
 
 
 class FGSM(SignAttack):
@@ -26,19 +19,3 @@ class FGSM(SignAttack):
     """
 
     name = "fgsm"
-
-    def inject(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]:
-        """Draw the edges, then fit the features."""
-        x = problem.x
-        rows = draw_targets(problem.targets, budget.injected_degrees, generator)
-        edges = connect(problem.edge_index, rows, x.size(0))
-        start = self.start(len(rows), x, budget.limits, generator)
-        return torch.cat([x, self.ascend(problem, start, x, edges, budget.limits)]), edges
-
-    def start(
-        self, num_new: int, x: Tensor, limits: tuple[float, float], generator: torch.Generator
-    ) -> Float[Tensor, "k f"]:
-        """Features to start from, before they are clamped."""
-        return x.new_zeros(num_new, x.size(1))

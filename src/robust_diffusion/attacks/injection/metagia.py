@@ -60,24 +60,40 @@ class MetaGIA(EdgeAttack):
 
     def choose(self, candidates: Candidates, chosen: Bool[Tensor, "k t"]) -> Bool[Tensor, "k t"]:
         """Exchange edges where the gradient says that it gains, and the loss agrees."""
-        present = chosen.to(candidates.x.dtype)
-        slope = candidates.slope(present)
-        check_finite(slope.isfinite().all(), attack=self.name, of="edge weights")
-        # The i-th worst edge of each node goes with its i-th best candidate.
-        most = min(int(chosen.sum(1).max()), int((~chosen).sum(1).max()))
-        worst = slope.masked_fill(~chosen, torch.inf).topk(most, 1, largest=False)
-        best = slope.masked_fill(chosen, -torch.inf).topk(most, 1)
-        gain, exchange = (best.values - worst.values).flatten().sort(descending=True)
-        row, out, into = exchange // max(most, 1), worst.indices.flatten(), best.indices.flatten()
-        count = min(int((gain > 0).sum()), max(1, int(chosen.sum() * self.swap_ratio)))
-        with torch.no_grad():
-            loss = candidates.loss(present)
-            while count:
-                first = exchange[:count]
-                changed = chosen.clone()
-                changed[row[:count], out[first]] = False
-                changed[row[:count], into[first]] = True
-                if candidates.loss(changed.to(present.dtype)) > loss:
-                    return changed
-                count //= 2
-        return chosen
+        return exchange(candidates, chosen, self.swap_ratio)
+
+
+def exchange(
+    candidates: Candidates, chosen: Bool[Tensor, "k t"], swap_ratio: float
+) -> Bool[Tensor, "k t"]:
+    """One round of exchanges; see `MetaGIA`.
+
+    Args:
+        candidates: What can be chosen.
+        chosen: What is.
+        swap_ratio: Largest share of the edges that is exchanged, in (0, 1].
+
+    Raises:
+        AttackError: There is no gradient with respect to the edge weights, or it is not finite.
+    """
+    present = chosen.to(candidates.x.dtype)
+    slope = candidates.slope(present)
+    check_finite(slope.isfinite().all(), attack=candidates.problem.attack, of="edge weights")
+    # The i-th worst edge of each node goes with its i-th best candidate.
+    most = min(int(chosen.sum(1).max()), int((~chosen).sum(1).max()))
+    worst = slope.masked_fill(~chosen, torch.inf).topk(most, 1, largest=False)
+    best = slope.masked_fill(chosen, -torch.inf).topk(most, 1)
+    gain, order = (best.values - worst.values).flatten().sort(descending=True)
+    row, out, into = order // max(most, 1), worst.indices.flatten(), best.indices.flatten()
+    count = min(int((gain > 0).sum()), max(1, int(chosen.sum() * swap_ratio)))
+    with torch.no_grad():
+        loss = candidates.loss(present)
+        while count:
+            first = order[:count]
+            changed = chosen.clone()
+            changed[row[:count], out[first]] = False
+            changed[row[:count], into[first]] = True
+            if candidates.loss(changed.to(present.dtype)) > loss:
+                return changed
+            count //= 2
+    return chosen

@@ -1,14 +1,12 @@
 """PGD, as an injection attack."""
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
+from typing import ClassVar
 
-from robust_diffusion.attacks.injection.base import small_normal
-from robust_diffusion.attacks.injection.fgsm import FGSM
+from robust_diffusion.attacks.injection.features import SignAttack
+from robust_diffusion.attacks.injection.starts import StartName
 
 
-class PGD(FGSM):
+class PGD(SignAttack):
     """Projected gradient descent on injected features: sign steps from a random start.
 
     As `FGSM`, but the features start normal of mean 0, their standard deviation a tenth of the
@@ -26,9 +24,4 @@ class PGD(FGSM):
     """
 
     name = "pgd"
-
-    def start(
-        self, num_new: int, x: Tensor, limits: tuple[float, float], generator: torch.Generator
-    ) -> Float[Tensor, "k f"]:
-        """Small random features."""
-        return small_normal(num_new, x, limits, generator)
+    start: ClassVar[StartName] = "small_normal"

@@ -1,14 +1,6 @@
 """SPEIT."""
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-
-from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.injection.base import connect, draw_targets
 from robust_diffusion.attacks.injection.features import AdamAttack
-from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.attacks.rows import FixedRows
 
 
 class SPEIT(AdamAttack):
@@ -28,18 +20,3 @@ class SPEIT(AdamAttack):
     """
 
     name = "speit"
-
-    def inject(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]:
-        """Draw the edges, then fit the features."""
-        x, (low, high) = problem.x, budget.limits
-        rows = draw_targets(problem.targets, budget.injected_degrees, generator)
-        edges = connect(problem.edge_index, rows, x.size(0))
-        old, disguise = FixedRows(x), self.disguise(x, edges, len(rows))
-        features = self.minimize(
-            x.new_zeros(len(rows), x.size(1)).clamp(low, high),
-            lambda new: -problem.loss(old.followed_by(new), edges) - disguise(new),
-            lambda new: new.clamp(low, high),
-        )
-        return torch.cat([x, features]), edges

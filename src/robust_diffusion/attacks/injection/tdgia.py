@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch_geometric.utils import degree
 
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.features import AdamAttack
+from robust_diffusion.attacks.injection.sharing import deal, defect_order
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.checks import check_choice, check_number
@@ -49,7 +49,6 @@ class TDGIA(AdamAttack):
     """
 
     name = "tdgia"
-    SCORE_WEIGHTS = (0.9, 0.1)
     MARGIN = 4.0
 
     def __init__(
@@ -72,38 +71,24 @@ class TDGIA(AdamAttack):
         self, problem: Problem, budget: Budget, generator: torch.Generator
     ) -> tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]:
         """Batch by batch, choose targets, then fit the batch's features."""
-        x, edge_index, targets = problem.x, problem.edge_index, problem.targets
-        labels = problem.labels
+        x, edge_index = problem.x, problem.edge_index
         batch = max(1, int(budget.max_injected_nodes * self.batch_ratio))
         all_degrees = budget.injected_degrees
         for start in range(0, len(all_degrees), batch):
             degrees = all_degrees[start : start + batch]
-            with torch.no_grad():
-                probability = F.softmax(problem.logits(x, edge_index), 1)
-            score = self._defect_score(
-                2 + probability.gather(1, labels[:, None]).squeeze(1),
-                degree(edge_index[1], x.size(0), dtype=x.dtype)[targets] + 1,
-                max(all_degrees),
+            order = defect_order(
+                problem, (x, edge_index), sum(degrees), max(all_degrees), generator
             )
-            best = score.argsort(descending=True, stable=True)[: sum(degrees)]
-            best = best[torch.randperm(best.numel(), generator=generator).to(best.device)]
-            order = targets[_spread_over_classes(best, labels[best])]
             edge_index = connect(edge_index, self._deal(order, degrees), x.size(0))
             angle = torch.randn(len(degrees), x.size(1), generator=generator).to(x)
             new = self._fit_features(angle, problem, x, edge_index, budget.limits)
             x = torch.cat([x, new])
         return x, edge_index
 
-    def _defect_score(self, s: Tensor, degree_plus_one: Tensor, m: int) -> Float[Tensor, " t"]:
-        by_degree, by_root = self.SCORE_WEIGHTS
-        return by_degree * s / degree_plus_one + by_root * s / (degree_plus_one * m).sqrt()
-
     def _deal(self, order: Tensor, degrees: list[int]) -> list[Tensor]:
         """Hand the ordered targets out to the new nodes."""
-        if self.variant == "strict" and order.numel():
-            # The list goes round; it holds at least as many different targets as any node gets.
-            position = torch.arange(sum(degrees), device=order.device)
-            order = order[position % order.numel()]
+        if self.variant == "strict":
+            return deal(order, degrees)
         # GRB hands the list out once; the nodes that come after its end get no edge.
         ends = list(accumulate(degrees))
         return [order[end - count : end] for end, count in zip(ends, degrees, strict=True)]
@@ -125,27 +110,12 @@ class TDGIA(AdamAttack):
         def features(angle: Tensor) -> Tensor:
             return centre + radius * torch.sin(angle)
 
-        def loss(angle: Tensor) -> Tensor:
+        def objective(angle: Tensor) -> Tensor:
             new = features(angle)
             logits = problem.logits(old.followed_by(new), edge_index)
             margin = self.MARGIN - F.cross_entropy(logits, labels, reduction="none")
-            return F.relu(margin).square().mean() - disguise(new)
+            return disguise(new) - F.relu(margin).square().mean()
 
-        new = features(self.minimize(start, loss))
+        new = features(self.ascend(start, objective))
         # centre + radius can round above the limit.
         return new.clamp(low, high) if strict else new
-
-
-def _spread_over_classes(nodes: Tensor, labels: Tensor) -> Int[Tensor, " k"]:
-    """Reorder nodes so that every stretch holds each class in its overall proportion.
-
-    The i-th of c nodes of a class is placed at i / c of the way, which is what taking again and
-    again from the class that has used the smallest share of its nodes gives.
-    """
-    order = torch.argsort(labels, stable=True)
-    sorted_labels = labels[order]
-    counts = torch.bincount(sorted_labels)
-    first = counts.cumsum(0) - counts
-    rank = torch.arange(nodes.numel(), device=nodes.device) - first[sorted_labels]
-    share = rank / counts[sorted_labels]
-    return nodes[order[torch.argsort(share, stable=True)]]

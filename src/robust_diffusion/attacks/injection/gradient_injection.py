@@ -1,0 +1,127 @@
+"""Injection by gradient steps, put together from parts."""
+
+from collections.abc import Sequence
+from typing import ClassVar, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from robust_diffusion.attacks.base import Need
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.injection.base import InjectionAttack, connect
+from robust_diffusion.attacks.injection.climb import Recipe, climb
+from robust_diffusion.attacks.injection.edges import Candidates
+from robust_diffusion.attacks.injection.metagia import exchange
+from robust_diffusion.attacks.injection.sharing import BATCHES, SHARINGS, SharingName
+from robust_diffusion.attacks.injection.starts import STARTS, StartName
+from robust_diffusion.attacks.losses import LossName
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.attacks.rows import FixedRows
+from robust_diffusion.attacks.steps import RuleName
+from robust_diffusion.checks import check_choice, check_number, check_whole
+
+ROUNDS = 4
+"""Fits of the features between which `edges=gradient` exchanges edges."""
+
+
+class GradientInjection(InjectionAttack):
+    """Gradient steps on injected features; loss, start, steps and edges are choices.
+
+    Of all steps and restarts, the features are kept at which the model classifies the fewest
+    targets right.
+
+    Args:
+        loss: Raised by the steps: cross_entropy, masked, logit, margin, tanh_margin or
+            prob_margin; see `attacks.losses`.
+        start: Features to start from: zero, uniform, small_normal, real (of nodes of the graph)
+            or runner_up (of nodes of the targets' second best class).
+        edges: `drawn` as by SPEIT; `equal` shares of random targets; targets of one class
+            together (`classes`); by `tdgia`'s defect score; `sequential`, each batch at the
+            targets nearest to being lost; or `equal` shares exchanged by the `gradient` of their
+            weights, as by MetaGIA.
+        rule: Of a step: adam, sign, or halving_sign.
+        step_size: Adam's learning rate, or the change of each feature in one step, positive, in
+            normalised units.
+        num_steps: Gradient steps on the features of each batch, at least 0.
+        restarts: Times that all is done with other random numbers, at least 1.
+
+    Raises:
+        ConfigError: An unknown choice or a number out of range.
+    """
+
+    name = "gradient_injection"
+    needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "feature_gradient"})
+
+    def __init__(
+        self,
+        *,
+        loss: LossName = "logit",
+        start: StartName = "real",
+        edges: SharingName = "classes",
+        rule: RuleName = "adam",
+        step_size: float = 0.1,
+        num_steps: int = 120,
+        restarts: int = 1,
+    ) -> None:
+        key = f"attacks.{self.name}"
+        check_choice(f"{key}.loss", loss, get_args(LossName))
+        check_choice(f"{key}.start", start, get_args(StartName))
+        check_choice(f"{key}.edges", edges, get_args(SharingName))
+        check_choice(f"{key}.rule", rule, get_args(RuleName))
+        check_number(f"{key}.step_size", step_size, above=0)
+        self.num_steps = check_whole(f"{key}.num_steps", num_steps, at_least=0)
+        self.restarts = check_whole(f"{key}.restarts", restarts, at_least=1)
+        self.recipe = Recipe(edges, start, loss, rule, step_size)
+
+    def inject(
+        self, problem: Problem, budget: Budget, generator: torch.Generator
+    ) -> tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]:
+        """The most harmful of all restarts."""
+        made = [self._once(problem, budget, generator) for _ in range(self.restarts)]
+        return min(made, key=lambda graph: problem.right(*graph))
+
+    def _once(
+        self, problem: Problem, budget: Budget, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        x, edge_index, limits = problem.x, problem.edge_index, budget.limits
+        batches = BATCHES.get(self.recipe.edges, 1)
+        degrees = budget.injected_degrees
+        size = -(-len(degrees) // batches)
+        for first in range(0, len(degrees), size):
+            batch = degrees[first : first + size]
+            rows = SHARINGS[self.recipe.edges](problem, (x, edge_index), batch, generator)
+            start = STARTS[self.recipe.start](problem, rows, limits, generator)
+            if self.recipe.edges == "gradient":
+                new, edge_index = self._exchanged(problem, rows, start, limits)
+            else:
+                edge_index = connect(edge_index, rows, x.size(0))
+                old = problem.fixed_rows if x is problem.x else FixedRows(x)
+                recipe, steps = self.recipe, self.num_steps
+                new = climb(problem, old, edge_index, start, recipe, limits, steps).features
+            x = torch.cat([x, new])
+        return x, edge_index
+
+    def _exchanged(
+        self, problem: Problem, rows: Sequence[Tensor], new: Tensor, limits: tuple[float, float]
+    ) -> tuple[Tensor, Tensor]:
+        """Fit the features, exchange edges by their gradient, and again."""
+        problem.check_edge_weights()
+        x, edge_index = problem.x, problem.edge_index
+        for i in range(ROUNDS):
+            edges = connect(edge_index, rows, x.size(0))
+            steps = self.num_steps // ROUNDS + (i < self.num_steps % ROUNDS)
+            old = problem.fixed_rows
+            new = climb(problem, old, edges, new, self.recipe, limits, steps).features
+            if i < ROUNDS - 1:
+                rows = exchanged_rows(problem, rows, torch.cat([x, new]))
+        return new, edges
+
+
+def exchanged_rows(
+    problem: Problem, rows: Sequence[Int[Tensor, "_"]], x: Float[Tensor, "m f"]
+) -> list[Int[Tensor, "_"]]:
+    """Targets of each new node, those of low gradient exchanged for others; see `MetaGIA`."""
+    chosen = torch.stack([torch.isin(problem.targets, row) for row in rows])
+    candidates = Candidates(problem, x, problem.edge_index, len(rows), loss_cap=4.0)
+    return [problem.targets[row] for row in exchange(candidates, chosen, swap_ratio=0.5)]

@@ -1,0 +1,140 @@
+"""How injected nodes share out their edges among the targets."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Generator, Tensor
+from torch_geometric.utils import degree
+
+from robust_diffusion.attacks.injection.base import draw_targets
+from robust_diffusion.attacks.losses import margins
+from robust_diffusion.attacks.problem import Problem
+
+SharingName = Literal["drawn", "equal", "classes", "tdgia", "sequential", "gradient"]
+State = tuple[Tensor, Tensor]
+"""Features and edges of the graph as it stands."""
+Degrees = Sequence[int]
+"""Number of edges of each of the next nodes."""
+Rows = list[Tensor]
+"""Distinct targets of each of these nodes."""
+Sharing = Callable[[Problem, State, Degrees, Generator], Rows]
+
+
+def drawn(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
+    """Targets drawn uniformly for each node, as SPEIT does."""
+    return draw_targets(problem.targets, degrees, generator)
+
+
+def equal(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
+    """Random targets, each with the same number of edges, or one more."""
+    targets = problem.targets
+    used = torch.zeros(targets.numel())
+    rows = []
+    for count in degrees:
+        chosen = (used + torch.rand(used.numel(), generator=generator)).argsort()[:count]
+        used[chosen] += 1
+        rows.append(targets[chosen.to(targets.device)])
+    return rows
+
+
+def classes(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
+    """Targets of one class together, so that one node's features can be wrong for all of them.
+
+    The targets stand in a ring, class by class and at random within each; the i-th of k nodes
+    takes those that follow the place i t / k.
+    """
+    targets, labels = problem.targets, problem.labels
+    t = targets.numel()
+    order = torch.randperm(t, generator=generator).to(targets.device)
+    ring = targets[order[labels[order].argsort(stable=True)]]
+    places = torch.arange(t, device=targets.device)
+    return [
+        ring[(places[:count] + round(i * t / len(degrees))) % t] for i, count in enumerate(degrees)
+    ]
+
+
+def tdgia(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
+    """The targets of the highest defect score on the graph so far, spread over the classes."""
+    most = max(degrees, default=0)
+    return deal(defect_order(problem, graph, sum(degrees), most, generator), degrees)
+
+
+def sequential(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
+    """The targets that are nearest to being lost on the graph so far, those of a class together."""
+    labels = problem.labels
+    with torch.no_grad():
+        margin = margins(problem.logits(*graph), labels)
+    nearest = margin.masked_fill(margin > 0, -torch.inf).argsort(descending=True, stable=True)
+    most = max(max(degrees, default=0), int((margin <= 0).sum()))
+    chosen = nearest[: min(sum(degrees), most)]
+    order = chosen[labels[chosen].argsort(stable=True)]
+    return deal(problem.targets[order], degrees)
+
+
+def deal(order: Int[Tensor, " t"], degrees: Degrees) -> Rows:
+    """Hand a list out to nodes one after the other, from its beginning again after its end.
+
+    Args:
+        order: At least as many different targets as any node gets.
+        degrees: Targets of each node.
+    """
+    places = torch.arange(sum(degrees), device=order.device)
+    return list(torch.split(order[places % max(1, order.numel())], list(degrees)))
+
+
+def defect_order(
+    problem: Problem,
+    graph: State,
+    count: int,
+    edges_per_node: int,
+    generator: Generator,
+) -> Int[Tensor, " k"]:
+    """The targets of the highest defect score, every stretch with each class in its proportion."""
+    labels = problem.labels  # first, so that a model that does not fit tells
+    with torch.no_grad():
+        probability = F.softmax(problem.logits(*graph), 1)
+    score = defect_score(
+        2 + probability.gather(1, labels[:, None]).squeeze(1),
+        degree(graph[1][1], graph[0].size(0), dtype=graph[0].dtype)[problem.targets] + 1,
+        edges_per_node,
+    )
+    best = score.argsort(descending=True, stable=True)[:count]
+    best = best[torch.randperm(best.numel(), generator=generator).to(best.device)]
+    return problem.targets[spread_over_classes(best, labels[best])]
+
+
+def defect_score(
+    s: Float[Tensor, " t"], degree_plus_one: Float[Tensor, " t"], edges_per_node: int
+) -> Float[Tensor, " t"]:
+    """TDGIA's topological defectiveness, 0.9 s / d + 0.1 s / sqrt(d m)."""
+    return 0.9 * s / degree_plus_one + 0.1 * s / (degree_plus_one * edges_per_node).sqrt()
+
+
+def spread_over_classes(nodes: Int[Tensor, " k"], labels: Int[Tensor, " k"]) -> Int[Tensor, " k"]:
+    """Reorder nodes so that every stretch holds each class in its overall proportion.
+
+    The i-th of c nodes of a class is placed at i / c of the way, which is what taking again and
+    again from the class that has used the smallest share of its nodes gives.
+    """
+    order = torch.argsort(labels, stable=True)
+    sorted_labels = labels[order]
+    counts = torch.bincount(sorted_labels)
+    first = counts.cumsum(0) - counts
+    rank = torch.arange(nodes.numel(), device=nodes.device) - first[sorted_labels]
+    share = rank / counts[sorted_labels]
+    return nodes[order[torch.argsort(share, stable=True)]]
+
+
+SHARINGS: Mapping[str, Sharing] = {
+    "drawn": drawn,
+    "equal": equal,
+    "classes": classes,
+    "tdgia": tdgia,
+    "sequential": sequential,
+    "gradient": equal,  # where the exchange of edges starts
+}
+BATCHES: Mapping[str, int] = {"tdgia": 5, "sequential": 5}
+"""Batches in which the nodes go in, where that is not one."""

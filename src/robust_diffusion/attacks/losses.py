@@ -1,0 +1,78 @@
+"""Losses of an attack, one number for each target; the attack raises their mean.
+
+With z the logits and y the class that the target is driven away from, the logit margin is
+m = max over c != y of z_c - z_y: above 0, the target is lost. The plain cross-entropy grows without
+end at targets that are lost, which then take all of an attack's effort, and it is largest where
+every target has one and the same class. The others avoid that.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+LossName = Literal["cross_entropy", "masked", "logit", "margin", "tanh_margin", "prob_margin"]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def margins(scores: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
+    """Score of the best other class less that of the label."""
+    own = scores.gather(1, labels[:, None])
+    best = scores.scatter(1, labels[:, None], -torch.inf).max(1).values
+    return best - own.squeeze(1)
+
+
+def cross_entropy(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
+    """-log softmax(z)_y."""
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def masked(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
+    """Cross-entropy, without a gradient at targets that are lost.
+
+    Reference: Geisler et al. 2021, arXiv:2110.14038.
+    """
+    loss = cross_entropy(logits, labels)
+    return torch.where(margins(logits, labels) > 0, loss.detach(), loss)
+
+
+def logit(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
+    """The logit margin m."""
+    return margins(logits, labels)
+
+
+def margin(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
+    """min(m, 0): nothing more is gained at targets that are lost.
+
+    Reference: Carlini and Wagner 2017, arXiv:1608.04644.
+    """
+    return margins(logits, labels).clamp_max(0)
+
+
+def tanh_margin(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
+    """tanh(m), steepest at targets that are about to change.
+
+    Reference: Geisler et al. 2021, arXiv:2110.14038.
+    """
+    return margins(logits, labels).tanh()
+
+
+def prob_margin(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
+    """The same margin of the probabilities, softmax(z).
+
+    Reference: Mujkanovic et al. 2022, arXiv:2301.13694.
+    """
+    return margins(logits.softmax(1), labels)
+
+
+LOSSES: Mapping[str, Loss] = {
+    "cross_entropy": cross_entropy,
+    "masked": masked,
+    "logit": logit,
+    "margin": margin,
+    "tanh_margin": tanh_margin,
+    "prob_margin": prob_margin,
+}

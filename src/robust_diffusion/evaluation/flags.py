@@ -1,0 +1,239 @@
+"""Flags: signs that an accuracy under attack is no bound on a model's robustness.
+
+An attack that fails may have failed because the model is robust, or because the attack was misled.
+Each function below looks for one way of being misled and returns its flag, or none.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
+from robust_diffusion.attacks.base import Classifier
+
+Code = Literal[
+    "no_effect",
+    "weaker_than_chance",
+    "weaker_than_transfer",
+    "zero_gradient",
+    "gradient_not_finite",
+    "loss_without_errors",
+    "budget_without_effect",
+    "stochastic",
+    "solvers_disagree",
+    "budget_unspent",
+    "budget_overspent",
+    "degree_leak",
+    "logits_not_finite",
+]
+CODES: tuple[Code, ...] = get_args(Code)
+
+POINT = 0.01
+"""Accuracy, in 0..1, below which a difference tells nothing."""
+
+HIDDEN = 0.5
+"""Share of injected nodes without a gradient from which an attack by gradients is misled."""
+
+RISE = 1.0
+"""Rise of the mean cross-entropy, in nats, that should have cost some accuracy."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One sign that an accuracy under attack is not a bound.
+
+    Args:
+        code: One of `CODES`; what programs go by.
+        detail: The same in a line, with the figures.
+    """
+
+    code: Code
+    detail: str
+
+    def __str__(self) -> str:
+        """The line."""
+        return self.detail
+
+
+def no_effect(before: Int[Tensor, " t"], after: Int[Tensor, " t"]) -> Flag | None:
+    """An attack that changes no prediction.
+
+    Args:
+        before: Classes of the target nodes on the clean graph.
+        after: The same on the attacked graph.
+    """
+    if not torch.equal(before, after):
+        return None
+    return Flag("no_effect", "changes no prediction of the attacked model")
+
+
+def weaker_than(
+    accuracy: float, other: float, code: Literal["weaker_than_chance", "weaker_than_transfer"]
+) -> Flag | None:
+    """An attack that a weaker adversary outdoes on the same model.
+
+    Args:
+        accuracy: Under the attack, in 0..1.
+        other: Under random choices of the same budget, or under an attack made on a surrogate.
+        code: Which of the two.
+    """
+    # Chance is one draw of many, and a transferred attack has seen another model: any accuracy
+    # below the attack's own shows that this one has not found what there is.
+    if accuracy <= other:
+        return None
+    name = code.removeprefix("weaker_than_")
+    return Flag(code, f"weaker than {name}: {100 * accuracy:.2f} % against {100 * other:.2f} %")
+
+
+def gradient_flags(
+    model: Classifier, attacked: PerturbedGraph, targets: Int[Tensor, " t"]
+) -> list[Flag]:
+    """A model whose loss has no gradient, or none that is finite, in the injected features.
+
+    The gradient is that of the mean gap between the two highest logits, which does not vanish where
+    the model is sure of itself, at the features that the attack ended with.
+
+    Args:
+        model: In eval mode, as the attacker sees it.
+        attacked: A graph with injected nodes.
+        targets: Nodes under attack.
+    """
+    n = attacked.num_original_nodes
+    injected = attacked.x[n:]
+    if not injected.numel():
+        return []
+    new = injected.clone().requires_grad_()
+    logits = model(torch.cat([attacked.x[:n], new]), attacked.edge_index)[targets]
+    first, second = logits.topk(2, 1).values.unbind(1)
+    loss = (first - second).mean()
+    slope: Tensor | None = None
+    if loss.requires_grad:
+        (slope,) = torch.autograd.grad(loss, new, allow_unused=True)
+    slope = torch.zeros_like(new) if slope is None else slope
+    flags = []
+    bad = float((~slope.isfinite()).any(1).float().mean())
+    if bad:
+        text = f"gradient not finite at {100 * bad:.0f} % of the injected nodes"
+        flags.append(Flag("gradient_not_finite", text))
+    zero = float((slope == 0).all(1).float().mean())
+    if zero > HIDDEN:
+        text = f"gradient exactly 0 at {100 * zero:.0f} % of the injected nodes"
+        flags.append(Flag("zero_gradient", text))
+    return flags
+
+
+def is_blind_to_edges(
+    model: Classifier, attacked: PerturbedGraph, targets: Int[Tensor, " t"]
+) -> bool:
+    """True of a model whose logits at the targets do not depend on injected features at all.
+
+    Nothing that is injected can hurt it, so that an attack without effect is no sign of anything.
+    Tried are features of real nodes, which a defence that prunes unlike neighbours lets through.
+
+    Args:
+        model: In eval mode, as the attacker sees it.
+        attacked: A graph with injected nodes.
+        targets: Nodes under attack.
+    """
+    n, edges = attacked.num_original_nodes, attacked.edge_index
+    new, old = edges[:, (edges[0] >= n) & (edges[1] < n)]
+    x = attacked.x.clone()
+    x[new] = x[old]
+    with torch.no_grad():
+        before = model(attacked.x, edges)[targets]
+        return torch.equal(model(x, edges)[targets], before)
+
+
+def loss_without_errors(
+    clean: Float[Tensor, "t c"], attacked: Float[Tensor, "t c"], labels: Int[Tensor, " t"]
+) -> Flag | None:
+    """An attack that raises the loss and costs no accuracy: its loss is not what decides.
+
+    Args:
+        clean: Logits of the targets on the clean graph.
+        attacked: The same on the attacked graph.
+        labels: True classes.
+    """
+    losses = [float(F.cross_entropy(logits, labels)) for logits in (clean, attacked)]
+    right = [float((logits.argmax(1) == labels).float().mean()) for logits in (clean, attacked)]
+    rise, fall = losses[1] - losses[0], right[0] - right[1]
+    if not rise > RISE or fall > POINT:
+        return None
+    text = f"cross-entropy rises by {rise:.2f}, accuracy falls by {100 * fall:.2f} points"
+    return Flag("loss_without_errors", text)
+
+
+def stochastic(
+    model: Classifier, x: Float[Tensor, "m f"], edge_index: Int[Tensor, "2 e"]
+) -> Flag | None:
+    """A model of which two forward passes on one graph differ.
+
+    Args:
+        model: In eval mode.
+        x: Features.
+        edge_index: Edges.
+    """
+    with torch.no_grad():
+        first, second = model(x, edge_index), model(x, edge_index)
+    if torch.equal(first, second):
+        return None
+    changed = float((first.argmax(1) != second.argmax(1)).float().mean())
+    return Flag("stochastic", f"two forward passes differ in {100 * changed:.1f} % of the classes")
+
+
+def solvers_disagree(accuracies: Mapping[str, float]) -> Flag | None:
+    """An accuracy that depends on the solver by which the same network is tested.
+
+    Args:
+        accuracies: Per solver, in 0..1, on one attacked graph; the victim's own comes first.
+    """
+    (own, accuracy), *others = accuracies.items()
+    name, other = max(others, key=lambda item: abs(item[1] - accuracy), default=(own, accuracy))
+    if abs(other - accuracy) <= POINT:
+        return None
+    text = f"{own} gives {100 * accuracy:.2f} %, {name} {100 * other:.2f} %"
+    return Flag("solvers_disagree", f"test solvers disagree: {text}")
+
+
+def budget_unspent(budget: Budget, spent: SpentBudget) -> Flag | None:
+    """An injection that leaves some of its budget unspent.
+
+    Args:
+        budget: What was allowed.
+        spent: What was used.
+    """
+    nodes, edges = budget.max_injected_nodes, sum(budget.injected_degrees)
+    if spent.injected_nodes >= nodes and spent.injected_edges >= edges:
+        return None
+    text = (
+        f"spends {spent.injected_nodes} of {nodes} nodes, {spent.injected_edges} of {edges} edges"
+    )
+    return Flag("budget_unspent", text)
+
+
+def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> Flag | None:
+    """An attack on which more budget has no more effect, though it has not won yet.
+
+    Args:
+        accuracies: Per budget, in injected nodes, the accuracy in 0..1; at least two budgets.
+    """
+    ordered = sorted(accuracies)
+    (few, first), (many, last) = ordered[0], ordered[-1]
+    if last < first - POINT or last <= POINT or few == many:
+        return None
+    text = f"{few} nodes leave {100 * first:.2f} %, {many} nodes {100 * last:.2f} %"
+    return Flag("budget_without_effect", text)
+
+
+def degree_leak(*, leaks: bool) -> Flag | None:
+    """A victim that was trained with degrees of test edges in its normalisation.
+
+    Args:
+        leaks: The data module's `degree_leak`.
+    """
+    return Flag("degree_leak", "degrees of test edges leak into training") if leaks else None

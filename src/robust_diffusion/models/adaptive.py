@@ -1,0 +1,75 @@
+"""The adaptive form of a model: the same predictions, with gradients that an attack can follow."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+DRAWS = 8
+"""Forward passes that a model that samples is averaged over."""
+
+
+@runtime_checkable
+class HasAdaptiveForm(Protocol):
+    """A module whose gradient is not the one to attack it by.
+
+    A defence that prunes or truncates declares a straight-through gradient, a PDE layer that it is
+    differentiated through its steps and not by the adjoint equation.
+    """
+
+    def make_adaptive(self) -> bool:
+        """Switch to the adaptive form, in place.
+
+        Returns:
+            Whether anything changed.
+        """
+
+
+class MeanOverDraws(nn.Module):
+    """Mean logits of several passes of a model that samples.
+
+    Its gradient is that of the expectation over draws, as far as so many tell it.
+
+    Reference: expectation over transformation, Athalye et al. 2018, arXiv:1802.00420.
+
+    Args:
+        model: Samples in each pass, by PyTorch's global generator.
+        draws: Passes, at least 1.
+    """
+
+    def __init__(self, model: Callable[..., Tensor], draws: int = DRAWS) -> None:
+        super().__init__()
+        self.model = model
+        self.draws = draws
+
+    def forward(self, x: Tensor, edge_index: Tensor, *rest: Any) -> Float[Tensor, "n c"]:
+        """Mean of the logits."""
+        passes = [self.model(x, edge_index, *rest) for _ in range(self.draws)]
+        return torch.stack(passes).mean(0)
+
+
+def adaptive_form(model: nn.Module) -> nn.Module:
+    """The form of a model that an attack that knows its defence differentiates.
+
+    Each module declares its own by `make_adaptive`; a model of which a module has a true attribute
+    `samples` is averaged over draws.
+
+    Args:
+        model: Any model, in eval mode.
+
+    Returns:
+        A copy with the same weights; the model itself if nothing is declared.
+    """
+    adapted = copy.deepcopy(model)
+    changed = [
+        module.make_adaptive()
+        for module in adapted.modules()
+        if isinstance(module, HasAdaptiveForm)
+    ]
+    found = adapted if any(changed) else model
+    if any(getattr(module, "samples", False) for module in model.modules()):
+        return MeanOverDraws(found)
+    return found

@@ -1,0 +1,189 @@
+"""One worst case per model: the lowest accuracy that any recorded attack reached, with controls."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pandas as pd
+
+from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
+from robust_diffusion.results.numbers import spread
+from robust_diffusion.results.table import ResultTable
+
+Evidence = Literal["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
+COLUMNS: tuple[Evidence, ...] = ("clean", "chance", "transfer", "white_box", "adaptive", "worst")
+
+CHANCE = frozenset(["random", "random_flip"])
+"""Attacks that look at no model."""
+
+KIND: Mapping[str, Evidence] = {
+    "black_box": "transfer",
+    "white_box": "white_box",
+    "adaptive": "adaptive",
+}
+"""Threat model of a cell -> column of the accuracy under its attacks."""
+
+
+@dataclass
+class ModelOnSplit:
+    """One trained model under everything that was tried on it.
+
+    Args:
+        lowest: Per kind of evidence the lowest accuracy, in 0..1.
+        attack: The attack, or part of one, that reached the worst case.
+        flags: Codes of what speaks against the worst case as a bound.
+    """
+
+    lowest: dict[Evidence, float] = field(default_factory=dict)
+    attack: str = ""
+    flags: set[str] = field(default_factory=set)
+
+
+SEEN: tuple[Evidence, ...] = ("white_box", "adaptive")
+"""Kinds of evidence of an attacker who knows the model."""
+
+Key = tuple[str, str, str]
+"""Dataset, variant of the model's equations, and model or flow."""
+
+Draw = tuple[int, str]
+"""Seed, and hash of the split."""
+
+CONTROL = "mlp"
+"""The model that no edge can hurt."""
+
+
+def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]]:
+    """Everything that was tried on each trained model, brought together.
+
+    Args:
+        records: Finished cells under any threat models, one budget for all of a dataset.
+    """
+    found: dict[Key, dict[Draw, ModelOnSplit]] = {}
+    for record in latest_by_cell(records).values():
+        if "error" in record or is_timing(record):
+            continue
+        key = (record["dataset"], record["fidelity"], record.get("flow") or record["model"])
+        if record["model"] not in (key[2], "graph_pde"):
+            key = (*key[:2], record["model"])  # a model that brings its own flow
+        draw = (record["seed"], record["split"])
+        _add(found.setdefault(key, {}).setdefault(draw, ModelOnSplit()), record)
+    for drawn in found.values():
+        for model in drawn.values():
+            _compare_evidence(model)
+    return found
+
+
+def _add(model: ModelOnSplit, record: Record) -> None:
+    accuracy: Mapping[str, float] = record["accuracy"]
+    model.lowest["clean"] = accuracy["clean"]
+    for attack, reached in accuracy.items():
+        if attack == "clean":
+            continue
+        for kind, lowest in _evidence(record, attack, reached):
+            model.lowest[kind] = min(lowest, model.lowest.get(kind, 1.0))
+        if reached < model.lowest.get("worst", math.inf):
+            model.lowest["worst"] = reached
+            model.attack = f"{record['threat']}/{attack}"
+            model.flags = _flags(record, attack)
+
+
+def _evidence(record: Record, attack: str, reached: float) -> Iterator[tuple[Evidence, float]]:
+    """What an attack says of which kind: of one in parts on the model itself, each part."""
+    kind = "chance" if attack in CHANCE else KIND[record["threat"]]
+    parts = record.get("parts", {}).get(attack, {}) if kind in SEEN else {}
+    if not parts:
+        yield kind, reached
+    for part, lowest in parts.items():
+        yield ("adaptive" if part.startswith("adaptive") else kind), lowest
+
+
+def _flags(record: Record, attack: str) -> set[str]:
+    flags = record.get("flags", {})
+    leaks = record.get("config", {}).get("data", {}).get("degree_leak", False)
+    return {*flags.get(attack, []), *flags.get("victim", []), *(["degree_leak"] if leaks else [])}
+
+
+def _compare_evidence(model: ModelOnSplit) -> None:
+    """Flag a model on which knowing it was worth less than not knowing it."""
+    if model.lowest.get("worst") == 0:
+        model.flags.clear()  # no attack could do more
+        return
+    seen = min((model.lowest[k] for k in SEEN if k in model.lowest), default=0.0)
+    for kind in ("chance", "transfer"):
+        if model.lowest.get(kind, 1.0) < seen:
+            model.flags.add(f"weaker_than_{kind}")
+
+
+def worst_case_table(records: Sequence[Record]) -> pd.DataFrame:
+    """Clean accuracy, each kind of evidence, the worst case, and what of it is above an MLP.
+
+    Args:
+        records: As for `worst_cases`.
+
+    Returns:
+        One row per dataset, variant and model, the highest above the MLP first: `seeds`, `splits`;
+        the columns of `COLUMNS`, means in % over seeds and splits, NaN where nothing was tried;
+        `spread`, the standard deviation of the worst case; `above_mlp`, the mean over pairs of one
+        seed and split in points; `bound`, false where any flag was raised; `flags`.
+    """
+    found = worst_cases(records)
+    rows = [_row(key, drawn, found.get((*key[:2], CONTROL), {})) for key, drawn in found.items()]
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        return frame
+    order = ["dataset", "variant", "above_mlp"]
+    return frame.sort_values(order, ascending=[True, True, False], kind="stable", ignore_index=True)
+
+
+def _row(
+    key: Key, drawn: Mapping[Draw, ModelOnSplit], control: Mapping[Draw, ModelOnSplit]
+) -> dict[str, Any]:
+    worst = {draw: model.lowest.get("worst") for draw, model in drawn.items()}
+    line = {draw: model.lowest["clean"] for draw, model in control.items()}
+    above = [100 * (w - line[draw]) for draw, w in worst.items() if w is not None and draw in line]
+    flags = sorted({code for model in drawn.values() for code in model.flags})
+    return {
+        "dataset": key[0],
+        "variant": key[1],
+        "model": key[2],
+        "seeds": len({seed for seed, _ in drawn}),
+        "splits": len({split for _, split in drawn}),
+        **{kind: _mean(m.lowest.get(kind) for m in drawn.values()) for kind in COLUMNS},
+        "spread": 100 * pd.Series([w for w in worst.values() if w is not None]).std(),
+        "above_mlp": pd.Series(above, dtype=float).mean(),
+        "bound": not flags,
+        "flags": ", ".join(flags),
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    return 100 * float(pd.Series([v for v in values if v is not None], dtype=float).mean())
+
+
+def show_worst_cases(records: Sequence[Record]) -> ResultTable:
+    """The worst cases of a run as text, a model that is flagged marked as no bound.
+
+    Args:
+        records: Of the run, failed cells included.
+    """
+    frame = worst_case_table(records)
+    if frame.empty:
+        return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
+    keys = [key for key in ("dataset", "variant") if len(set(frame[key])) > 1] + ["model"]
+    shown = frame[[*keys, "seeds"]].copy()
+    for kind in COLUMNS[:-1]:
+        shown[kind.replace("_", " ")] = [spread(_given(v), None, 2) for v in frame[kind]]
+    worst = zip(frame["worst"], frame["spread"], frame["bound"], strict=True)
+    shown["worst"] = [
+        spread(_given(mean), _given(std), 2) + ("" if bound else " !") for mean, std, bound in worst
+    ]
+    shown["above MLP"] = [spread(_given(v), None, 2) for v in frame["above_mlp"]]
+    flagged = zip(frame["model"], frame["flags"], strict=True)
+    notes = [f"! {model}: not a bound: {flags}" for model, flags in flagged if flags]
+    title = f"{', '.join(frame['dataset'].unique())}: lowest accuracy in % that any attack reached"
+    return ResultTable(title, shown, keys, notes)
+
+
+def _given(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,118 @@
+"""One worst case per model, from records of several threat models."""
+
+import math
+from typing import Any
+
+import pytest
+
+from robust_diffusion.results.worst_case import (
+    show_worst_cases,
+    worst_case_table,
+    worst_cases,
+)
+
+
+def record(
+    model: str, threat: str, seed: int = 0, flow: str | None = None, **accuracy: float
+) -> dict[str, Any]:
+    return {
+        "cell": f"{model}-{flow}-{threat}-{seed}-{sorted(accuracy)}",
+        "dataset": "cora",
+        "fidelity": "paper",
+        "model": model,
+        "flow": flow,
+        "threat": threat,
+        "seed": seed,
+        "split": "grb",
+        "accuracy": {"clean": accuracy.pop("clean", 0.8), **accuracy},
+    }
+
+
+MLP = [record("mlp", "black_box", seed, clean=0.6, speit=0.6) for seed in (0, 1)]
+FLOW = [
+    record("graph_pde", "black_box", 0, "beltrami", speit=0.61, random=0.75),
+    record("graph_pde", "white_box", 0, "beltrami", auto=0.4),
+    record("graph_pde", "adaptive", 0, "beltrami", auto=0.3),
+    record("graph_pde", "adaptive", 1, "beltrami", auto=0.2),
+]
+
+
+def test_worst_case_is_the_lowest_of_all() -> None:
+    found = worst_cases(FLOW)["cora", "paper", "beltrami"]
+    assert found[0, "grb"].lowest == {
+        "clean": 0.8,
+        "chance": 0.75,
+        "transfer": 0.61,
+        "white_box": 0.4,
+        "adaptive": 0.3,
+        "worst": 0.3,
+    }
+    assert found[0, "grb"].attack == "adaptive/auto"
+
+
+def test_accuracy_above_the_mlp_is_paired() -> None:
+    table = worst_case_table([*MLP, *FLOW]).set_index("model")
+    assert table.loc["beltrami", "above_mlp"] == pytest.approx(-35)
+    assert table.loc["beltrami", "seeds"] == 2
+    assert table.loc["mlp", "above_mlp"] == pytest.approx(0)
+    assert list(table.index) == ["mlp", "beltrami"]
+
+
+def test_without_a_control_nothing_is_above_it() -> None:
+    assert math.isnan(worst_case_table(FLOW)["above_mlp"].iloc[0])
+
+
+def test_white_box_weaker_than_transfer_is_flagged() -> None:
+    found = worst_cases(
+        [record("gcn", "black_box", speit=0.3), record("gcn", "white_box", auto=0.5)]
+    )
+    assert found["cora", "paper", "gcn"][0, "grb"].flags == {"weaker_than_transfer"}
+    assert not worst_cases(FLOW)["cora", "paper", "beltrami"][0, "grb"].flags
+
+
+def test_flags_of_the_worst_attack_count() -> None:
+    cell = record("gcn", "white_box", auto=0.5, speit=0.7)
+    cell["flags"] = {
+        "auto": ["stochastic"],
+        "speit": ["no_effect"],
+    }
+    table = worst_case_table([cell])
+    assert table["flags"].iloc[0] == "stochastic"
+    assert not table["bound"].iloc[0]
+
+
+def test_model_with_a_flow_of_its_own_goes_by_its_name() -> None:
+    found = worst_cases([record("beltrami_guard", "white_box", flow="beltrami", auto=0.5)])
+    assert list(found) == [("cora", "paper", "beltrami_guard")]
+
+
+def test_failures_and_times_are_left_out() -> None:
+    failed = record("gcn", "white_box", auto=0.5) | {"error": "no"}
+    timed = record("gat", "white_box", auto=0.5) | {"config": {"timing": {"on": "cpu"}}}
+    assert worst_case_table([failed, timed]).empty
+
+
+def test_parts_of_an_attack_tell_white_box_from_adaptive() -> None:
+    cell = record("gnn_guard", "white_box", auto=0.1)
+    cell["parts"] = {"auto": {"search: equal": 0.7, "white box: a": 0.6, "adaptive: a": 0.1}}
+    (found,) = worst_cases([cell])["cora", "paper", "gnn_guard"].values()
+    assert found.lowest == {"clean": 0.8, "white_box": 0.6, "adaptive": 0.1, "worst": 0.1}
+
+
+def test_nothing_left_to_lose_is_a_bound() -> None:
+    cell = record("gcn", "white_box", auto=0.0) | {"flags": {"auto": ["zero_gradient"]}}
+    assert worst_case_table([cell])["bound"].iloc[0]
+
+
+def test_degree_leak_is_a_flag() -> None:
+    cell = record("gcn", "white_box", auto=0.1) | {"config": {"data": {"degree_leak": True}}}
+    assert worst_case_table([cell])["flags"].iloc[0] == "degree_leak"
+
+
+def test_flagged_model_is_shown_as_no_bound() -> None:
+    weak = [record("gcn", "black_box", speit=0.3), record("gcn", "white_box", auto=0.5)]
+    shown = show_worst_cases([*MLP, *weak])
+    worst = dict(zip(shown.cells["model"], shown.cells["worst"], strict=True))
+    assert worst == {"mlp": "60.00 ± 0.00", "gcn": "30.00 !"}
+    assert shown.notes == ["! gcn: not a bound: weaker_than_transfer"]
+    assert show_worst_cases([]).cells.empty
