@@ -166,8 +166,8 @@ def test_warnings_that_differ_in_numbers_share_a_mark() -> None:
     marks = entry(flows(records), dataset="cora", attack="speit", model="beltrami").marks
     assert [mark.text for mark in marks] == [
         "speit: weaker than chance: 35.8 % against 16.79 % "
-        "(seeds 0, 2; with other numbers seeds 1, 3)",
-        "speit: adds 1 edge (seed 3)",
+        "(seeds 0, 2; with other numbers seeds 1, 3); not a bound",
+        "speit: adds 1 edge (seed 3); not a bound",
     ]
 
 
@@ -176,8 +176,11 @@ def test_a_warning_of_an_attack_is_marked_where_it_matters() -> None:
     for record in records[:2]:
         record["warnings"] = {"speit": ["weaker than chance"]}
     table = flows(records)
-    (mark,) = entry(table, dataset="cora", attack="speit", model="beltrami").marks
-    assert (mark.kind, mark.text) == ("warning", "speit: weaker than chance (seeds 0, 1)")
+    flagged = entry(table, dataset="cora", attack="speit", model="beltrami")
+    (mark,) = flagged.marks
+    assert mark.kind == "warning"
+    assert mark.text == "speit: weaker than chance (seeds 0, 1); not a bound"
+    assert flagged.rank is None
     assert entry(table, dataset="cora", attack="tdgia", model="beltrami").marks == ()
 
 

@@ -124,7 +124,7 @@ class Entry:
 
     @property
     def is_flagged(self) -> bool:
-        """Whether an attack behind it was misled, so that it is no bound; see `evaluation.flags`."""
+        """Whether an attack behind it was misled, so that it is no bound."""
         return any(mark.kind == "warning" for mark in self.marks)
 
     @property
