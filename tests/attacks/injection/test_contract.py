@@ -9,7 +9,7 @@ from torch_geometric.utils import coalesce
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, spent_budget
 from robust_diffusion.attacks.injection.features import neighbourhood
 from robust_diffusion.errors import ConfigError
-from tests.attacks.contract import clean, graph, make, names, run, trained
+from tests.attacks.contract import clean, graph, make, names, options, run, trained
 
 LIMITS = [(-0.94, 0.94), (-0.04, 1.0), (-1.0, 0.04), (0.2, 0.9), (-0.9, -0.2)]
 NAMES = names("injection")
