@@ -1,4 +1,4 @@
-"""Where the Hydra configuration lies, in a checkout and in an installed package."""
+"""Place of the Hydra configuration, in a checkout and in an installed package."""
 
 from pathlib import Path
 

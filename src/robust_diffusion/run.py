@@ -51,12 +51,12 @@ PLUGINS = {
 """Options of Hydra's plugins, and the extra that brings each."""
 
 NO_NAME = re.compile(r"[-+\d.]+(e[-+]?\d+)?|true|false|null", re.IGNORECASE)
-"""What Hydra reads as a number, a truth value or nothing, and no option can be called."""
+"""Text that Hydra reads as a number, a truth value or nothing, so no name of an option."""
 
 ALONE = frozenset(
     ["-r", "--run", "-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"]
 )
-"""What Hydra does one of at a time, and answers two of with a traceback."""
+"""Flags of which Hydra takes one at a time, and answers two with a traceback."""
 
 ELSEWHERE = "name another folder by paths.outputs"
 

@@ -60,7 +60,7 @@ class ArtifactStore:
         self.refresh = refresh
 
     def path(self, kind: str, key: Mapping[str, Any]) -> Path:
-        """Where an entry is kept, or will be; see `get_or_compute`."""
+        """Path of an entry, kept or to be kept; see `get_or_compute`."""
         if not re.fullmatch(r"[\w-]+", kind, re.ASCII):
             raise ConfigError(f"store.kind={kind}: use letters, digits, - and _")
         digest = hashlib.sha256(_cache_key(kind, key).encode()).hexdigest()

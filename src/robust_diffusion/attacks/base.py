@@ -1,4 +1,4 @@
-"""What every attack is, and what it returns."""
+"""Base of all attacks, and the perturbed graph that they return."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ class Classifier(Protocol):
 
 @dataclass(frozen=True)
 class SpentBudget:
-    """What an attack used of its budget; edges are undirected.
+    """Budget that an attack used; edges are undirected.
 
     Args:
         injected_nodes: Nodes injected.
@@ -77,7 +77,7 @@ class PerturbedGraph:
 
 
 def spent_budget(clean: Data, perturbed: PerturbedGraph) -> SpentBudget:
-    """What was used, counted on the two graphs themselves.
+    """Budget used, counted on the two graphs themselves.
 
     Args:
         clean: The graph before the attack, undirected and simple.

@@ -1,4 +1,4 @@
-"""What an attacker may spend."""
+"""Budget of an attacker."""
 
 import math
 from collections.abc import Sequence

@@ -33,7 +33,7 @@ class FixedRows:
         return _Rows.together(self, free)
 
     def under(self, layer: Callable[[Tensor], Tensor], *identity: Any) -> "FixedRows":
-        """What a layer makes of these rows.
+        """Output of a layer for these rows.
 
         Args:
             layer: Treats each row by itself.

@@ -129,7 +129,7 @@ class Ascent:
 
     @property
     def is_flat(self) -> bool:
-        """Whether every gradient so far was 0."""
+        """True if every gradient so far was 0."""
         return bool(self._flat)
 
     def advance(self, num_steps: int) -> Float[Tensor, "k f"]:

@@ -58,7 +58,7 @@ class RobustGCN(nn.Module):
 
     @property
     def samples(self) -> bool:
-        """Whether two passes in eval mode differ; see `adaptive_form`."""
+        """True if two passes in eval mode differ; see `adaptive_form`."""
         return self.sample_at_test
 
     def forward(

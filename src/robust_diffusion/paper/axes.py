@@ -73,7 +73,7 @@ SOLVERS = {
 }
 
 STEPS = {"aggregation": "one aggregation step"}
-"""What else is timed than a diffusion."""
+"""Steps that are timed beside a diffusion."""
 
 LIMITS = {
     "max_injected_nodes": "max # Nodes",
@@ -132,7 +132,7 @@ AXES: dict[str, tuple[Callable[[str], Choice], Mapping[str, Any] | None]] = {
 
 
 def choice(axis: str, value: str) -> Choice:
-    """What a value of a layout's axis stands for; an unknown axis or name is a `ConfigError`."""
+    """Meaning of a value of a layout's axis; an unknown axis or name is a `ConfigError`."""
     check_choice("table.axis", axis, AXES)
     read, known = AXES[axis]
     if known is not None:

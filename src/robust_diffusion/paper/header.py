@@ -1,4 +1,4 @@
-"""What all entries of a table have in common: threat model, budget, seeds, code."""
+"""Settings that all entries of a table share: threat model, budget, seeds, code."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ Attacked = Sequence[tuple[str, Record]]
 
 
 def describe(layout: Layout, entries: Sequence[Entry], counted: RecordSet) -> list[str]:
-    """What was run, over all records that the grids of a table show, a sentence each."""
+    """Settings of all records that the grids of a table show, a sentence each."""
     shown = [(entry.graph, run.record) for entry in entries for run in entry.runs]
     records = list({id(record): record for _, record in shown}.values())
     states = Counter(entry.state for entry in entries)

@@ -68,7 +68,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Layout:
-    """What one of the paper's tables looks like."""
+    """Layout of one of the paper's tables."""
 
     number: int  # in the order of the paper's source
     label: str  # in the paper's source and in `printed.csv`
@@ -108,7 +108,7 @@ class Layout:
         return replace(self, fixed=self.fixed | other, below=below)
 
     def at(self, row: Line, column: Line) -> Line:
-        """What an entry stands for."""
+        """Meaning of an entry."""
         return self.fixed | row | column
 
     def printed(self, row: Line, column: Line) -> PrintedNumber:

@@ -103,7 +103,7 @@ def _fits(line: Line, record: Record) -> bool:
 
 
 def _meanings(axis: str, record: Record) -> dict[str, Choice]:
-    """What a record has on an axis: value -> what it stands for."""
+    """Values of a record on an axis -> their meaning."""
     if axis == "model":
         return _model(record)
     names = [record["dataset"]] if axis == "dataset" else _attacks(record)
@@ -112,7 +112,7 @@ def _meanings(axis: str, record: Record) -> dict[str, Choice]:
 
 
 def _named(axis: str, name: str) -> Choice:
-    """Of what no table of the paper has."""
+    """Meaning of a value that no table of the paper has."""
     return Choice(label_of(axis, name), {axis: name}, {axis: name} if axis == "dataset" else {})
 
 

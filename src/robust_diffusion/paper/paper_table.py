@@ -46,7 +46,7 @@ class PaperTable:
 
     @property
     def lines(self) -> list[str]:
-        """What is to be said of the table as a whole, a sentence each."""
+        """Remarks on the table as a whole, a sentence each."""
         if self.layout.kind == "budgets":
             return ["Edges are counted per injected node, as GRB's attacks do."]
         lines = list(self.remarks)

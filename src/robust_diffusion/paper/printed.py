@@ -23,7 +23,7 @@ class PrintedNumber(Reported):
 
 
 NOT_PRINTED = PrintedNumber()
-"""Of an entry that the paper does not have."""
+"""Published number of an entry that the paper does not have."""
 
 
 @cache

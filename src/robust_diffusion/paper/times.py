@@ -1,4 +1,4 @@
-"""What the table of times says of itself: which machine, which graph, how often."""
+"""Remarks on the table of times: machine, graph, number of repeats."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

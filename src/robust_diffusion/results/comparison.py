@@ -1,4 +1,4 @@
-"""What each option of a sweep changes: every setting beside the one it departs from."""
+"""Effect of each option of a sweep: every setting beside the one it departs from."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -176,7 +176,7 @@ def _change(values: Mapping[int, float], base: Mapping[int, float]) -> list[floa
 
 
 def _named(setting: Setting, base: Setting | None) -> str:
-    """What is its own, without the names of groups and classes that would only lengthen it."""
+    """Options of its own, without names of groups and classes that would only lengthen it."""
     known = {} if base is None else base.overrides
     own = {key: value for key, value in setting.overrides.items() if key not in known}
     named = ", ".join(

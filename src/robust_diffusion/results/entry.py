@@ -21,7 +21,7 @@ BAND = 2.0
 """Pooled standard deviations beyond which an entry is outside the tolerance."""
 
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
-"""What two warnings of one kind may differ in."""
+"""Numbers, in which two warnings of one kind may differ."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,12 @@ class Entry:
 
     @property
     def outside_tolerance(self) -> bool:
-        """Whether it lies further from the reported mean than `BAND` pooled deviations."""
+        """True if it lies further from the reported mean than `BAND` pooled deviations."""
         return self.deviations is not None and abs(self.deviations) > BAND
 
     @property
     def is_flagged(self) -> bool:
-        """Whether an attack behind it was misled, so that it is no bound."""
+        """True if an attack behind it was misled, so that it is no bound."""
         return any(mark.kind == "warning" for mark in self.marks)
 
     @property

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 Mode = Literal["online", "offline", "disabled"]
 
 FORMER_HOST = "api.wandb.ai"
-"""Of W&B's own server, under which older versions of wandb keep its key."""
+"""Host of W&B's own server, under which older versions of wandb keep its key."""
 
 SUMMARY = (
     *("accuracy", "mean_accuracy", "attacked", "val_accuracy"),
@@ -153,7 +153,7 @@ def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def has_key() -> bool:
-    """Whether there is an API key of the W&B server that is in use."""
+    """True if there is an API key of the W&B server that is in use."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     url = os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url

@@ -89,7 +89,7 @@ def _add(model: ModelOnSplit, record: Record) -> None:
 
 
 def _evidence(record: Record, attack: str, reached: float) -> Iterator[tuple[Evidence, float]]:
-    """What an attack says of which kind: of one in parts on the model itself, each part."""
+    """Kind and accuracy of an attack; of one in parts on the model itself, of each part."""
     kind = "chance" if attack in CHANCE else KIND[record["threat"]]
     parts = record.get("parts", {}).get(attack, {}) if kind in SEEN else {}
     if not parts:

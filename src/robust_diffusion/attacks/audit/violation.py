@@ -1,4 +1,4 @@
-"""What the auditor looks at, and what it finds."""
+"""Subjects of an audit, and its findings."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -44,7 +44,7 @@ PLAIN = [recipe for recipe in ALL if (recipe.start, recipe.loss) == ("uniform", 
 """Parts on a model as it is, where its adaptive form is another."""
 
 RUNGS = ((1 / 8, len(ALL) + len(PLAIN)), (1 / 8, 6), (1 / 4, 3), (1 / 2, 2))
-"""Of each rung, its share of the steps and the number of parts that are left."""
+"""Per rung, its share of the steps and the number of parts that are left."""
 
 SEARCH_SHARE = 1 / 2
 """Forward passes of the search without gradients, per step of a part that is never given up."""

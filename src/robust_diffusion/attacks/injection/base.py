@@ -1,4 +1,4 @@
-"""What injection attacks share: the new nodes, and their edges to targets."""
+"""Base of injection attacks: the new nodes, and their edges to targets."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How injected nodes share out their edges among the targets."""
+"""Ways of injected nodes to share out their edges among the targets."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What modification attacks share: the edges at the targets, and flips of undirected edges."""
+"""Base of modification attacks: edges at the targets, and flips of undirected edges."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -68,7 +68,7 @@ def edges_at(
 
 
 def membership(nodes: Int[Tensor, " t"], num_nodes: int) -> Bool[Tensor, " n"]:
-    """Which of all nodes are among `nodes`."""
+    """Mask over all nodes of those among `nodes`."""
     member = torch.zeros(num_nodes, dtype=torch.bool, device=nodes.device)
     member[nodes] = True
     return member

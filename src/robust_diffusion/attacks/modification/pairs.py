@@ -39,7 +39,7 @@ class TargetPairs:
 
     @property
     def total(self) -> int:
-        """How many pairs there are."""
+        """Number of pairs."""
         t = self.targets.numel()
         return t * (2 * self.num_nodes - t - 1) // 2
 

@@ -60,7 +60,7 @@ class PGDModification(ModificationAttack):
 
     @property
     def unbounded(self) -> Mapping[Waivable, str]:
-        """What GRB's code reads in another way than the paper."""
+        """Limits that GRB's code reads in another way than the paper."""
         if self.variant == "ball":
             return {}
         return {"epsilon": "length of a step", "edge_ratio": "share of all edges"}
