@@ -91,7 +91,7 @@ bench: $(STAMP) ## Measure speed and memory into benchmarks/results/ (20 minutes
 bench-check: $(STAMP) ## Measure the ratios of an epoch and compare them with those recorded
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py --only epoch,dopri5 --check $(ARGS)
 
-test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, with three cases of each
+test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, with two cases of each
 	$(BIN)/python -m pytest -n 2 --dist loadfile --fast
 
 test-all: $(STAMP) ## Run every test that this machine can run

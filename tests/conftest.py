@@ -58,7 +58,7 @@ TINY_ATTACKS = [
 ]
 
 
-CASES = 3
+CASES = 2
 """Cases of a parametrised test that `--fast` keeps."""
 
 LEFT_OUT = ("slow", "gpu", "browser")
