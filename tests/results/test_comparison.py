@@ -120,3 +120,13 @@ def test_failures_other_scales_and_other_experiments_are_left_out() -> None:
         finished(experiment="table-3"),
     ]
     assert compare(records, EXPERIMENT).empty
+
+
+def test_a_flow_that_no_cell_reads_makes_no_setting() -> None:
+    of_gcn = [
+        record | {"model": "gcn", "flow": None, "solver": None}
+        for flow in ("heat", "beltrami")
+        for record in cells([(0.7, 0.6), (0.8, 0.5)], model="gcn", flow=flow)
+    ]
+    (row,) = compare(of_gcn, EXPERIMENT).to_dict("records")
+    assert row["seeds"] == "2"

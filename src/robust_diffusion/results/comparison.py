@@ -83,24 +83,27 @@ def _settings(records: Sequence[Record], experiment: str, scale: str, on: str) -
         record = latest.get(line.get("cell", ""))
         if record is not None and "error" not in record and not is_timing(record):
             # Cells of one setting can differ in what has changed in `conf/`; the last ones count.
-            lines[repr(sorted(_compared(line).items())), record["seed"]] = line
+            name = repr(sorted(_compared(line, record).items()))
+            lines[name, record["seed"]] = line
     settings: dict[str, Setting] = {}
     # Cells that run side by side are recorded as they finish.
     for (name, seed), line in sorted(lines.items(), key=lambda item: item[1].get("job", 0)):
         record = latest[line["cell"]]
-        setting = settings.setdefault(name, Setting(_compared(line)))
+        setting = settings.setdefault(name, Setting(_compared(line, record)))
         found = record["accuracy"] if on == "test" else {on: record["val_accuracy"]}
         for graph, accuracy in found.items():
             setting.accuracy.setdefault(graph, {})[seed] = accuracy
     return _told_apart(list(settings.values()))
 
 
-def _compared(line: Record) -> dict[str, str]:
-    """Its overrides, without what makes no other setting."""
+def _compared(line: Record, record: Record) -> dict[str, str]:
+    """Overrides of a line without what makes no other setting, or what its cell does not read."""
+    parts = {key: key.split(".")[0].split("/")[0] for key in line.get("overrides", {})}
     return {
-        key: value
-        for key, value in line.get("overrides", {}).items()
-        if key.split(".")[0].split("/")[0] not in NOT_COMPARED
+        key: line["overrides"][key]
+        for key, part in parts.items()
+        # A flow or solver that the model does not read is `None` in its record.
+        if part not in NOT_COMPARED and record.get(part, "") is not None
     }
 
 
