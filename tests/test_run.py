@@ -122,6 +122,7 @@ def test_everything_stays_in_the_folder_it_was_started_from(sweep: Sweep) -> Non
         assert (cell / "run.log").is_file()
 
 
+@pytest.mark.slow
 def test_single_run_prints_its_row(cli: Cli, tiny: list[str]) -> None:
     outcome = cli("flow=grand", *tiny)
     assert outcome.status == 0

@@ -18,6 +18,7 @@ def _optuna_writes_to_no_closed_stream() -> None:
     optuna.logging.disable_default_handler()
 
 
+@pytest.mark.slow
 def test_a_search_ranks_its_trials_by_validation_accuracy_and_attacks_nothing(cli: Cli) -> None:
     outcome = cli(*TUNE, "hydra.sweeper.n_trials=3")
     assert outcome.status == 0, outcome.err

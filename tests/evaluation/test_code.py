@@ -18,6 +18,7 @@ def changes(path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str
     return len(hashes) == 2
 
 
+@pytest.mark.slow
 def test_all_that_training_and_attacks_import_counts() -> None:
     program = (
         "import sys\n"

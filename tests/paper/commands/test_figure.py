@@ -26,6 +26,7 @@ def table(out: str) -> list[dict[str, str]]:
     return [dict(zip(header, row, strict=True)) for row in rows]
 
 
+@pytest.mark.slow
 def test_flows_are_drawn_and_their_numbers_printed(capsys: pytest.CaptureFixture[str]) -> None:
     run_figure_command(["flows", *SMOKE])
     out = capsys.readouterr().out
