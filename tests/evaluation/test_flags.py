@@ -160,8 +160,3 @@ def test_more_budget_without_more_effect() -> None:
     assert flags.budget_without_effect([(1, 0.6), (50, 0.3)]) is None
     assert flags.budget_without_effect([(10, 0.0), (50, 0.0)]) is None  # nothing is left to lose
     assert flags.budget_without_effect([(50, 0.6)]) is None
-
-
-def test_degrees_that_leak() -> None:
-    assert flags.degree_leak(leaks=True) is not None
-    assert flags.degree_leak(leaks=False) is None

@@ -228,12 +228,3 @@ def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> Flag | Non
         return None
     text = f"{few} nodes leave {100 * first:.2f} %, {many} nodes {100 * last:.2f} %"
     return Flag("budget_without_effect", text)
-
-
-def degree_leak(*, leaks: bool) -> Flag | None:
-    """A victim that was trained with degrees of test edges in its normalisation.
-
-    Args:
-        leaks: The data module's `degree_leak`.
-    """
-    return Flag("degree_leak", "degrees of test edges leak into training") if leaks else None
