@@ -1,5 +1,6 @@
 """One cell of an experiment: train one model, test it clean and under every attack."""
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +12,13 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import Logger
 from torch import nn
+from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, seeded
 from robust_diffusion.checks import check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.curvature import curvature_of
 from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.perturbed import Attacker
 from robust_diffusion.evaluation.provenance import processor
@@ -45,6 +48,7 @@ class CellResult:
     val_accuracy: float  # best validation accuracy, in 0..1
     epochs: int  # epochs trained
     nfe: int  # right-hand-side evaluations in one forward pass on the clean test graph
+    curvature: dict[str, Any]  # what its curvature term does; see `evaluation.curvature`
     seconds: dict[str, float]  # wall time of each phase, whenever it ran
     split: str  # hash of the split
     declared: dict[str, Any]  # budget of each attack, feature limits resolved
@@ -124,7 +128,9 @@ def evaluate_cell(
     trainer = fit.trainer(logger=logger)
     device = trainer.strategy.root_device
     attacks_made = _attack(threat, attacks, cache_key, victim, train, budget, device)
-    nfe = _evaluations(victim, datamodule, device)
+    clean = copy.copy(datamodule.view("test")).to(device)
+    nfe = _evaluations(victim, clean)
+    curvature = curvature_of(victim.model.to(device), clean)
     start = time.perf_counter()
     with seeded(seed):  # a model may sample at test time
         tested = fit.test(victim.model, datamodule, trainer)
@@ -149,6 +155,7 @@ def evaluate_cell(
         val_accuracy=_exact(victim.val_accuracy, int(datamodule.view("val").mask.sum())),
         epochs=victim.epochs,
         nfe=nfe,
+        curvature=curvature,
         seconds={"train": victim.seconds} | attacks_made.seconds | seconds,
         split=datamodule.split_hash,
         declared=asdict(budget),
@@ -247,12 +254,11 @@ def _attack(
     return made
 
 
-def _evaluations(victim: TrainedModel, datamodule: GraphDataModule, device: torch.device) -> int:
-    graph = datamodule.view("test")
+def _evaluations(victim: TrainedModel, graph: Data) -> int:
     assert graph.x is not None
     assert graph.edge_index is not None
     with torch.no_grad(), count_evaluations(victim.model) as evaluations:
-        victim.model.to(device)(graph.x.to(device), graph.edge_index.to(device))
+        victim.model.to(graph.x.device)(graph.x, graph.edge_index)
     return evaluations.total
 
 

@@ -35,6 +35,8 @@ DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
     "threat.surrogates.appnp.variant": ("original",),
     "threat.surrogates.graph_sage.variant": ("original",),
     "data.edge_values": ("ones",),
+    "data.source.split_seed": (None,),
+    "dataset.source.split_seed": (None,),
 }
 """Values of keys that older records lack: with one of these, a key is left out of the hash."""
 

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.data import DatasetFolder
 from robust_diffusion.data.sources import load_grb
+from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import SPLITS, build_graph
 from robust_diffusion.errors import DataError
 from tests.data.files import (
@@ -44,6 +45,16 @@ def load(root: str | Path, name: str = "ring") -> Data:
 def test_good_files_give_the_graph(tmp_path: Path, compressed: bool, as_type: type) -> None:
     write_grb(tmp_path, compressed=compressed)
     assert equal(load(as_type(tmp_path)), build_graph(**raw_graph(), where=tmp_path))
+
+
+def test_a_split_can_be_drawn_anew(tmp_path: Path) -> None:
+    write_grb(tmp_path)
+    folder = DatasetFolder(tmp_path, "grb-ring", {f"{file}.npz": {} for file in FILES})
+    graph = load_grb(folder, split_seed=2)
+    degree = torch.bincount(graph.edge_index[1], minlength=NUM_NODES).numpy()
+    for name, index in degree_split(degree, 2).items():
+        assert graph[f"index_{name}"].tolist() == index.tolist()
+    assert graph.index_train.tolist() != load(tmp_path).index_train.tolist()
 
 
 @pytest.mark.parametrize("file", FILES)
