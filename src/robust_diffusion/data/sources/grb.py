@@ -1,7 +1,10 @@
 """Graphs in the file layout of the Graph Robustness Benchmark."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from robust_diffusion.data.download import DatasetFolder, LocalFolder
@@ -37,7 +40,7 @@ def load_grb(folder: DatasetFolder | LocalFolder, *, split_seed: int | None = No
     if split_seed is None:
         keys = [f"index_{split}" for split in SPLITS]
         index = pick(read_npz(paths["index.npz"]), keys, paths["index.npz"])
-        splits = dict(zip(SPLITS, index, strict=True))
+        splits: Mapping[str, NDArray[np.generic]] = dict(zip(SPLITS, index, strict=True))
     else:
         degree = np.diff(symmetrized(adjacency, where=paths["adj.npz"]).indptr)
         splits = degree_split(degree, split_seed, where=folder.folder)
