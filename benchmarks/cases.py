@@ -8,25 +8,22 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
-from unittest.mock import patch
 
 import torch
+from attack_cases import auto, rows, white_box
 from floor import floor_seconds
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from measure import by_turns, in_own_process, summary
 from networks import ONE_STEP, PROGRAMS, YARDSTICK, build, epoch_of, load, network, program
 from torch import nn
-from torch_geometric.data import Data
 from yardstick.gin import sums_first
 from yardstick.graph_sage import pools_whole
 
 from robust_diffusion.arithmetic import PORTABLE
-from robust_diffusion.attacks import SPEIT, Budget
-from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.models import GCN, GIN, GNNGuard, GraphSAGE
+from robust_diffusion.models import GIN, GNNGuard, GraphSAGE
 from robust_diffusion.models.convs import GINConv, SAGEConv
 from robust_diffusion.models.stack import LayerStack
 from robust_diffusion.operators import set_backend
@@ -181,56 +178,6 @@ def dopri5(repeat: int) -> dict[str, Any]:
     return {name: summary(values) for name, values in seconds.items()}
 
 
-def white_box(repeat: int) -> dict[str, Any]:
-    """White-box SPEIT through Beltrami on Cora, 100 steps, 50 nodes x 50 edges, in seconds."""
-    datamodule = load("cora")
-    graph, targets = datamodule.graph, datamodule.target_nodes
-    known = Data(x=graph.x, edge_index=graph.edge_index)
-    budget = Budget(50, 50, (-0.94, 0.94))
-    attack = SPEIT(num_steps=100)
-
-    def run(model: torch.nn.Module, backend: str) -> None:
-        set_backend(backend)
-        attack(model, known, targets, budget, torch.Generator().manual_seed(0))
-
-    small = network(datamodule, ONE_STEP).eval()
-    large = network(
-        datamodule, Solver("implicit_adams", num_steps=2), hidden_channels=128, num_layers=4
-    ).eval()
-    models = {"3 x 64, one step": small, "4 x 128, two steps": large}
-    runs = {
-        f"{name}, {backend}": partial(run, model, backend)
-        for name, model in models.items()
-        for backend in ("reference", *BACKENDS)
-    }
-    seconds = by_turns(runs, repeat=max(1, repeat // 7), warm_up=0)
-    return {name: summary(values) for name, values in seconds.items()}
-
-
-def rows(repeat: int) -> dict[str, Any]:
-    """SPEIT on Coauthor, 20 steps: rows that stay kept apart, and all put together in each step."""
-    datamodule = load("coauthor")
-    graph, targets = datamodule.graph, datamodule.target_nodes
-    known = Data(x=graph.x, edge_index=graph.edge_index)
-    budget, attack = Budget(100, 200, (-0.04, 1.0)), SPEIT(num_steps=20)
-    torch.manual_seed(0)
-    model = GCN(datamodule.num_features, 64, datamodule.num_classes).eval()
-
-    def run() -> None:
-        attack(model, known, targets, budget, torch.Generator().manual_seed(0))
-
-    def put_together() -> None:
-        def followed_by(fixed: FixedRows, free: torch.Tensor) -> torch.Tensor:
-            return torch.cat([fixed.x, free])
-
-        with patch.object(FixedRows, "followed_by", followed_by):
-            run()
-
-    runs = {"apart": run, "together": put_together}
-    seconds = by_turns(runs, repeat=max(1, repeat // 5), warm_up=1)
-    return {name: summary(values) for name, values in seconds.items()}
-
-
 def seeds(repeat: int) -> dict[str, Any]:
     """Seconds of a sweep over seeds, one after the other and in two processes."""
     return {str(count): in_own_process("sweep.py", str(count)) for count in (5,)}
@@ -283,6 +230,7 @@ _ALL = (
     training,
     dopri5,
     white_box,
+    auto,
     rows,
     seeds,
     portable,

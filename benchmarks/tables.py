@@ -26,6 +26,7 @@ LIMITS = {
     "memory, Amazon, whole graph": 800.0,
     "training": 40.0,
     "white-box SPEIT, 3 x 64, one step": 10.0,
+    "attack=auto, Beltrami 4 x 128, Cora": 300.0,
     "seeds, 5": 0.55,
     "loading, Amazon": 5.0,
     "loading, Coauthor": 5.0,
@@ -118,6 +119,13 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
     for name, times in results.get("white_box", {}).items():
         model, _, backend = name.rpartition(", ")
         yield f"white-box SPEIT, {model}: {backend}", times["median_ms"] / 1e3, "s"
+    for name, times in results.get("auto", {}).items():
+        reached = f"accuracy {100 * times['accuracy']:.1f} %"
+        yield (
+            f"attack={name}, Beltrami 4 x 128, Cora: {reached}",
+            times["median_ms"] / 1e3,
+            "s",
+        )
     for count, sweep in results.get("seeds", {}).items():
         share = sweep["two processes"] / sweep["one after the other"]
         yield f"seeds, {count}: two processes / one after the other", share, ""

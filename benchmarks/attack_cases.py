@@ -1,0 +1,97 @@
+"""Attacks, measured: cases of `cases.py`."""
+
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from measure import by_turns, summary
+from networks import ONE_STEP, epoch_of, load, network
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import SPEIT, AutoInjection, Budget, GradientInjection
+from robust_diffusion.attacks.rows import FixedRows
+from robust_diffusion.models import GCN
+from robust_diffusion.operators import set_backend
+from robust_diffusion.solver import Solver
+
+BACKENDS = ("torch", "compiled")
+TWO_STEPS = Solver("implicit_adams", num_steps=2)
+BUDGET = Budget(50, 50, (-0.94, 0.94))
+"""That of the paper on Cora."""
+EPOCHS = 150
+"""Far enough that an attack has something to lose."""
+
+
+def white_box(repeat: int) -> dict[str, Any]:
+    """White-box SPEIT through Beltrami on Cora, 100 steps, 50 nodes x 50 edges, in seconds."""
+    datamodule = load("cora")
+    graph, targets = datamodule.graph, datamodule.target_nodes
+    known = Data(x=graph.x, edge_index=graph.edge_index)
+    attack = SPEIT(num_steps=100)
+
+    def run(model: torch.nn.Module, backend: str) -> None:
+        set_backend(backend)
+        attack(model, known, targets, BUDGET, torch.Generator().manual_seed(0))
+
+    small = network(datamodule, ONE_STEP).eval()
+    large = network(datamodule, TWO_STEPS, hidden_channels=128, num_layers=4).eval()
+    models = {"3 x 64, one step": small, "4 x 128, two steps": large}
+    runs = {
+        f"{name}, {backend}": partial(run, model, backend)
+        for name, model in models.items()
+        for backend in ("reference", *BACKENDS)
+    }
+    seconds = by_turns(runs, repeat=max(1, repeat // 7), warm_up=0)
+    return {name: summary(values) for name, values in seconds.items()}
+
+
+def auto(repeat: int) -> dict[str, Any]:
+    """`attack=auto` and one of its gradient ascents, white box, on a trained Beltrami on Cora."""
+    datamodule = load("cora")
+    set_backend("auto")
+    model = network(datamodule, TWO_STEPS, hidden_channels=128, num_layers=4)
+    epoch = epoch_of(model, datamodule.view("train"), datamodule.view("val"))
+    for _ in range(EPOCHS):
+        epoch()
+    graph, targets = datamodule.graph, datamodule.target_nodes
+    known = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y)
+    attacks = {"auto": AutoInjection(), "gradient_injection": GradientInjection()}
+    accuracy: dict[str, float] = {}
+
+    def run(name: str) -> None:
+        generator = torch.Generator().manual_seed(0)
+        attacked = attacks[name](model, known, targets, BUDGET, generator)
+        with torch.no_grad():
+            predicted = model(attacked.x, attacked.edge_index).argmax(1)[targets]
+        accuracy[name] = float((predicted == graph.y[targets]).double().mean())
+
+    runs = {name: partial(run, name) for name in attacks}
+    seconds = by_turns(runs, repeat=max(1, repeat // 5), warm_up=0)
+    return {
+        name: summary(values) | {"accuracy": accuracy[name]} for name, values in seconds.items()
+    }
+
+
+def rows(repeat: int) -> dict[str, Any]:
+    """SPEIT on Coauthor, 20 steps: rows that stay kept apart, and all put together in each step."""
+    datamodule = load("coauthor")
+    graph, targets = datamodule.graph, datamodule.target_nodes
+    known = Data(x=graph.x, edge_index=graph.edge_index)
+    budget, attack = Budget(100, 200, (-0.04, 1.0)), SPEIT(num_steps=20)
+    torch.manual_seed(0)
+    model = GCN(datamodule.num_features, 64, datamodule.num_classes).eval()
+
+    def run() -> None:
+        attack(model, known, targets, budget, torch.Generator().manual_seed(0))
+
+    def put_together() -> None:
+        def followed_by(fixed: FixedRows, free: torch.Tensor) -> torch.Tensor:
+            return torch.cat([fixed.x, free])
+
+        with patch.object(FixedRows, "followed_by", followed_by):
+            run()
+
+    runs = {"apart": run, "together": put_together}
+    seconds = by_turns(runs, repeat=max(1, repeat // 5), warm_up=1)
+    return {name: summary(values) for name, values in seconds.items()}
