@@ -1,0 +1,71 @@
+"""What the curvature terms of recorded networks do: how far their B is from uniform."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.results.table import ResultTable
+
+KEYS = ["dataset", "variant", "flow", "layer"]
+LAST = "last"
+"""Name of the layer whose state is the logits."""
+
+
+def curvature_table(records: Sequence[Record]) -> pd.DataFrame:
+    """Quantiles of |B deg - 1| over edges in each layer, as means over trained networks.
+
+    Args:
+        records: Any; those whose network has a curvature term count, each network once.
+
+    Returns:
+        One row per dataset, variant, flow and layer: `networks`, their number; one column per
+        quantile, such as `90%`; `largest 90%`, of any network; `same_predictions`, the share in %
+        of test predictions that B = 1 / deg at the same weights leaves as they are.
+    """
+    rows = []
+    seen = set()
+    for record in latest_by_cell(records).values():
+        network = record.get("files", {}).get("victim")
+        if not record.get("curvature") or network in seen:
+            continue
+        seen.add(network)
+        rows += _rows(record)
+    if not rows:
+        return pd.DataFrame(columns=KEYS)
+    groups = pd.DataFrame(rows).groupby(KEYS, sort=False)
+    frame = groups.mean()
+    frame.insert(0, "networks", groups.size())
+    frame["largest 90%"] = groups["90%"].max()
+    return frame.reset_index().sort_values(KEYS[:3], kind="stable", ignore_index=True)
+
+
+def _rows(record: Record) -> list[dict[str, Any]]:
+    key = {"dataset": record["dataset"], "variant": record["fidelity"]}
+    key["flow"] = record["flow"] if record["model"] == "graph_pde" else record["model"]
+    measured = record["curvature"]
+    same = 100 * measured["same_predictions"]
+    last = len(measured["layers"]) - 1
+    return [
+        key | {"layer": LAST if i == last else str(i + 1)} | quantiles | {"same_predictions": same}
+        for i, quantiles in enumerate(measured["layers"].values())
+    ]
+
+
+def show_curvature(records: Sequence[Record]) -> ResultTable:
+    """The table as text; arguments as of `curvature_table`."""
+    frame = curvature_table(records)
+    shown = frame[KEYS].copy()
+    shown["networks"] = frame.get("networks", pd.Series(dtype=int))
+    for column in frame.columns.drop([*KEYS, "networks", "same_predictions"], errors="ignore"):
+        name = column if column.startswith("largest") else f"|B deg - 1|, {column}"
+        shown[name] = [f"{value:.2g}" for value in frame[column]]
+    if "same_predictions" in frame:
+        shown["same predictions"] = [f"{value:.2f}" for value in frame["same_predictions"]]
+    title = (
+        "Distance |B deg - 1| of the modulation from a uniform one over edges, at the initial "
+        "state of each layer, and the share in % of test predictions that stay the same when "
+        "1 / deg replaces B"
+    )
+    return ResultTable(title, shown, KEYS, [])

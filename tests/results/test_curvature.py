@@ -1,0 +1,55 @@
+"""Curvature of recorded networks, brought together."""
+
+from typing import Any
+
+import pytest
+
+from robust_diffusion.results.curvature import curvature_table, show_curvature
+
+
+def record(victim: str, quantile: float, same: float, flow: str = "beltrami") -> dict[str, Any]:
+    layers = {
+        f"layers.{i}.flow": {"50%": quantile / 2, "90%": quantile * (1 + i)} for i in range(2)
+    }
+    return {
+        "cell": f"{victim}-{flow}-{quantile}",
+        "dataset": "cora",
+        "fidelity": "paper",
+        "model": "graph_pde",
+        "flow": flow,
+        "files": {"victim": victim},
+        "curvature": {"layers": layers, "same_predictions": same},
+    }
+
+
+RECORDS = [record("a", 0.1, 1.0), record("b", 0.3, 0.9)]
+
+
+def test_quantiles_are_means_over_networks() -> None:
+    frame = curvature_table(RECORDS).set_index("layer")
+    assert frame.loc["1", "networks"] == 2
+    assert frame.loc["1", "90%"] == pytest.approx(0.2)
+    assert frame.loc["last", "90%"] == pytest.approx(0.4)
+    assert frame.loc["last", "largest 90%"] == pytest.approx(0.6)
+    assert frame.loc["1", "same_predictions"] == pytest.approx(95)
+
+
+def test_network_of_several_cells_counts_once() -> None:
+    again = RECORDS[0] | {"cell": "another"}
+    assert curvature_table([*RECORDS, again]).equals(curvature_table(RECORDS))
+
+
+def test_records_without_a_curvature_term_are_left_out() -> None:
+    plain = record("c", 0.1, 1.0) | {"curvature": {}}
+    failed = {"cell": "d", "error": "x", "dataset": "cora"}
+    assert curvature_table([*RECORDS, plain, failed]).equals(curvature_table(RECORDS))
+    assert show_curvature([plain]).cells.empty
+
+
+def test_text_names_each_quantile() -> None:
+    shown = show_curvature(RECORDS).cells
+    assert list(shown.columns) == [
+        *("dataset", "variant", "flow", "layer", "networks"),
+        *("|B deg - 1|, 50%", "|B deg - 1|, 90%", "largest 90%", "same predictions"),
+    ]
+    assert shown["same predictions"][0] == "95.00"
