@@ -70,6 +70,18 @@ def test_refresh_computes_anew_and_replaces(tmp_path: Path) -> None:
     assert entries(tmp_path) == [anew.path("graph", KEY).name]
 
 
+def test_discard_removes_the_entries_of_one_kind(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    store.discard("part")
+    for kind in ("part", "part-a", "graph"):
+        store.get_or_compute(kind, KEY, small)
+        store.get_or_compute(kind, {}, small)
+    damaged = store.path("part", KEY)
+    damaged.rename(f"{damaged}.damaged-1")
+    store.discard("part")
+    assert [name.rsplit("-", 1)[0] for name in entries(tmp_path)] == ["graph"] * 2 + ["part-a"] * 2
+
+
 def test_what_is_handed_out_is_nobody_elses(tmp_path: Path) -> None:
     store, artifact = ArtifactStore(tmp_path), small()
     handed = [store.get_or_compute("graph", KEY, lambda: artifact)[0] for _ in range(3)]

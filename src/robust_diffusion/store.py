@@ -98,6 +98,12 @@ class ArtifactStore:
             # What is handed out now is what will be read next time, to the bit.
             return _decode(payload)[0], False
 
+    def discard(self, kind: str) -> None:
+        """Remove all entries of a kind, damaged ones too; who computes one just now still can."""
+        for path in self.directory.glob(f"{kind}-{'?' * 64}.safetensors*"):
+            with self._writing(path):
+                path.unlink(missing_ok=True)
+
     def _read(self, path: Path, cache_key: dict[str, Any]) -> Artifact | None:
         try:
             payload = path.read_bytes()

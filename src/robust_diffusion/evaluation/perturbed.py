@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from robust_diffusion.attacks import (
 )
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.base import frozen
+from robust_diffusion.attacks.ensemble import Ensemble
 from robust_diffusion.errors import AttackError
 from robust_diffusion.evaluation.content import by_content
 from robust_diffusion.evaluation.flags import (
@@ -35,6 +37,7 @@ from robust_diffusion.evaluation.flags import (
     no_effect,
     weaker_than,
 )
+from robust_diffusion.evaluation.kept_parts import KeptParts
 from robust_diffusion.evaluation.threat import AttackedModel
 from robust_diffusion.evaluation.trained import computed_by
 from robust_diffusion.hashes import tensor_hash
@@ -87,9 +90,12 @@ class Attacker:
             **computed_by(),
             **by_content(cache_key),
         }
+        parts = KeptParts(self.store, key)
         artifact, reused = self.store.get_or_compute(
-            "graph", key, lambda: self._perturb(attack, attacked)
+            "graph", key, lambda: self._perturb(attack, attacked, parts)
         )
+        if isinstance(attack, Ensemble):
+            parts.discard()
         if reused:
             log.info("%s: attacked before, taken from the store", name)
         perturbed = self._unpack(artifact)
@@ -124,12 +130,17 @@ class Attacker:
             parts.append(self.graph.y)
         return tensor_hash(*parts)
 
-    def _run(self, attack: Attack, attacked: AttackedModel) -> PerturbedGraph:
+    def _run(
+        self, attack: Attack, attacked: AttackedModel, parts: KeptParts | None = None
+    ) -> PerturbedGraph:
         known = Data(x=self.graph.x, edge_index=self.graph.edge_index)
         if self.knows_labels or attack.is_worst_case:
             known.y = self.graph.y
+        perturb: Callable[..., PerturbedGraph] = attack
+        if parts is not None and isinstance(attack, Ensemble):
+            perturb = partial(attack.run, keep=parts)
         with seeded(self.seed):  # a model may sample by the global generator
-            perturbed = attack(
+            perturbed = perturb(
                 attacked.model.to(self.device),
                 known.to(self.device),
                 self.target_nodes.to(self.device),
@@ -156,10 +167,10 @@ class Attacker:
                 f"{name}: returns an edge of node {wrong}; its nodes are 0..{x.size(0) - 1}"
             )
 
-    def _perturb(self, attack: Attack, attacked: AttackedModel) -> Artifact:
+    def _perturb(self, attack: Attack, attacked: AttackedModel, parts: KeptParts) -> Artifact:
         start = time.perf_counter()
-        perturbed = self._run(attack, attacked)
-        seconds = time.perf_counter() - start
+        perturbed = self._run(attack, attacked, parts)
+        seconds = time.perf_counter() - start + parts.seconds
         # What differs from the clean features, since those of a wide graph would fill the disk.
         n = perturbed.num_original_nodes
         changed = (perturbed.x[:n] != self.graph.x).any(1).nonzero().squeeze(1)
@@ -169,8 +180,8 @@ class Attacker:
             "changed_x": perturbed.x[changed],
             "edge_index": perturbed.edge_index,
         }
-        parts = {"part_accuracy": dict(perturbed.part_accuracy), "part": perturbed.part}
-        return Artifact(tensors, {"seconds": seconds, **parts})
+        reached = {"part_accuracy": dict(perturbed.part_accuracy), "part": perturbed.part}
+        return Artifact(tensors, {"seconds": seconds, **reached})
 
     def _unpack(self, artifact: Artifact) -> PerturbedGraph:
         assert self.graph.x is not None

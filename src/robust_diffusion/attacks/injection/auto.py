@@ -1,26 +1,18 @@
 """The strongest injection that this package knows, as one attack."""
 
-import logging
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import ClassVar
 
 import torch
 from jaxtyping import Int
-from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch import Tensor
 
-from robust_diffusion.attacks.base import (
-    Attack,
-    Classifier,
-    Kind,
-    Need,
-    PerturbedGraph,
-    frozen,
-)
+from robust_diffusion.attacks.base import Kind
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.climb import Found, Recipe, climb
 from robust_diffusion.attacks.injection.search import search
@@ -29,10 +21,7 @@ from robust_diffusion.attacks.injection.starts import STARTS, StartName
 from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import check_whole
-from robust_diffusion.errors import AttackError
-from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
-
-log = logging.getLogger(__name__)
+from robust_diffusion.store import Artifact
 
 EDGES: tuple[SharingName, ...] = ("classes", "equal")
 STARTING: tuple[StartName, ...] = ("real", "uniform")
@@ -51,7 +40,7 @@ SEARCH_SHARE = 1 / 2
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Climb:
     """One gradient ascent.
 
     Args:
@@ -69,37 +58,7 @@ class Part:
     found: Found
 
 
-@dataclass
-class Scores:
-    """The accuracy that every part reached, and the most harmful graph.
-
-    Args:
-        judge: The attacked model and its targets.
-        accuracy: By part, in 0..1.
-        graph: Features and edges.
-        part: Its part.
-    """
-
-    judge: Problem
-    accuracy: dict[str, float] = field(default_factory=dict)
-    graph: tuple[Tensor, Tensor] | None = None
-    part: str = ""
-
-    @property
-    def lowest(self) -> float:
-        """The lowest accuracy of all parts; infinite before the first."""
-        return min(self.accuracy.values(), default=math.inf)
-
-    def add(self, part: str, features: Tensor, edge_index: Tensor) -> None:
-        """Judge what a part has found by the attacked model itself."""
-        graph = torch.cat([self.judge.x, features]), edge_index
-        accuracy = self.judge.right(*graph) / self.judge.targets.numel()
-        if accuracy < self.lowest:
-            self.graph, self.part = graph, part
-        self.accuracy[part] = min(accuracy, self.accuracy.get(part, accuracy))
-
-
-class AutoInjection(Attack):
+class AutoInjection(Ensemble):
     """An ensemble of injection attacks: the most harmful graph that any part finds.
 
     Nothing has to be chosen but the budget. Its parts are gradient ascents, each with its own
@@ -123,36 +82,17 @@ class AutoInjection(Attack):
 
     name = "auto"
     kind: ClassVar[Kind] = "injection"
-    needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
-    is_worst_case = True
 
     def __init__(self, *, num_steps: int = 120) -> None:
         self.num_steps = check_whole("attacks.auto.num_steps", num_steps, at_least=0)
 
-    def __call__(
-        self,
-        model: Classifier,
-        data: Data,
-        target_nodes: Int[Tensor, " t"],
-        budget: Budget,
-        generator: torch.Generator,
-    ) -> PerturbedGraph:
-        """Run all parts; see `Attack`."""
-        budget.check_targets(target_nodes.numel())
-        with frozen(model):
-            problem = Problem(self.name, model, data, target_nodes)
-            n = problem.x.size(0)
-            if not budget.max_injected_nodes:
-                return PerturbedGraph(problem.x, problem.edge_index, n)
-            scores = self._run(problem, budget, generator)
-        assert scores.graph is not None
-        x, edge_index = scores.graph
-        return PerturbedGraph(x, edge_index, n, scores.accuracy, scores.part)
+    def has_budget(self, problem: Problem, budget: Budget) -> bool:
+        """True if a node may be injected."""
+        return budget.max_injected_nodes > 0
 
-    def _run(self, problem: Problem, budget: Budget, generator: torch.Generator) -> Scores:
+    def run_parts(self, parts: Parts, budget: Budget) -> None:
         """The search, then rung by rung the ascents that are left."""
-        forms = _forms(problem)
-        scores = Scores(forms.pop("judge"))
+        problem, generator = parts.problem, parts.generator
         graph, degrees = (problem.x, problem.edge_index), budget.injected_degrees
         rows = {name: SHARINGS[name](problem, graph, degrees, generator) for name in EDGES}
         edges = {name: connect(graph[1], rows[name], graph[0].size(0)) for name in EDGES}
@@ -163,12 +103,14 @@ class AutoInjection(Attack):
         }
         most = int(SEARCH_SHARE * self.num_steps)
         for name in EDGES:
-            found = search(
-                scores.judge, edges[name], rows[name], budget.limits, most // 2, generator
+            find = partial(
+                search,
+                *(parts.judge, edges[name], rows[name], budget.limits, most // 2, generator),
             )
-            scores.add(f"search: {name}", found.features, edges[name])
-        parts = [
-            Part(
+            _run(parts, f"search: {name}", parts.judge, edges[name], find)
+        forms = parts.forms
+        ascents = [
+            Climb(
                 f"{form}: {recipe}",
                 own,
                 recipe,
@@ -179,55 +121,37 @@ class AutoInjection(Attack):
             for recipe in (PLAIN if form == "white box" and len(forms) > 1 else ALL)
         ]
         for share, count in RUNGS:
-            parts = sorted(parts, key=lambda part: part.found.right)[:count]
-            parts = self._climb(parts, scores, budget.limits, round(share * self.num_steps))
-        return scores
-
-    def _climb(
-        self,
-        parts: Sequence[Part],
-        scores: Scores,
-        limits: tuple[float, float],
-        num_steps: int,
-    ) -> list[Part]:
-        """One rung: the parts that could go on after it."""
-        able = []
-        for part in parts:
-            if scores.lowest == 0:
-                return []
-            try:
-                found = climb(
-                    part.problem,
-                    part.problem.fixed_rows,
-                    part.edge_index,
-                    part.found.features,
-                    part.recipe,
-                    limits,
-                    num_steps,
-                )
-            except AttackError as error:
-                log.warning("%s: given up: %s", part.name, error)
-                continue
-            scores.add(part.name, found.features, part.edge_index)
-            if not found.is_flat:
-                able.append(replace(part, found=found))
-        return able
+            ascents = sorted(ascents, key=lambda ascent: ascent.found.right)[:count]
+            ascents = _rung(ascents, parts, budget.limits, round(share * self.num_steps))
 
 
-def _forms(problem: Problem) -> dict[str, Problem]:
-    """The model as it is, its adaptive form if that is another, and who judges what is found.
+def _rung(
+    ascents: Sequence[Climb], parts: Parts, limits: tuple[float, float], num_steps: int
+) -> list[Climb]:
+    """The ascents that could go on after some more steps of each."""
+    able = []
+    for ascent in ascents:
+        if parts.lowest == 0:
+            return []
+        problem, start = ascent.problem, ascent.found.features
+        go_on = partial(
+            climb,
+            *(problem, problem.fixed_rows, ascent.edge_index, start),
+            *(ascent.recipe, limits, num_steps),
+        )
+        found = _run(parts, ascent.name, problem, ascent.edge_index, go_on)
+        if found is not None and not found.is_flat:
+            able.append(replace(ascent, found=found))
+    return able
 
-    A model whose predictions differ from pass to pass is judged, and differentiated, by its mean.
-    """
-    forms, judge, model = {"white box": problem}, problem, problem.model
-    once = problem.clean_logits
-    adaptive = adaptive_form(model) if isinstance(model, nn.Module) else model
-    with torch.no_grad():
-        again = model(problem.x, problem.edge_index)
-    if not torch.equal(again, once):
-        judge = replace(problem, model=MeanOverDraws(model))
-        if not isinstance(adaptive, MeanOverDraws):
-            adaptive = MeanOverDraws(adaptive)
-    if adaptive is not model:
-        forms["adaptive"] = replace(problem, model=adaptive)
-    return forms | {"judge": judge}
+
+def _run(
+    parts: Parts, name: str, problem: Problem, edge_index: Tensor, compute: Callable[[], Found]
+) -> Found | None:
+    """Features that a part found for new nodes with these edges; `None` if it was given up."""
+
+    def graph(artifact: Artifact) -> tuple[Tensor, Tensor]:
+        return torch.cat([parts.judge.x, artifact.tensors["features"]]), edge_index
+
+    found = parts.run(name, problem, lambda: compute().packed(), graph)
+    return None if found is None else Found.unpacked(found)

@@ -12,6 +12,7 @@ from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.attacks.steps import RULES, Ascent, RuleName
+from robust_diffusion.store import Artifact
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,18 @@ class Found:
     right: int
     loss: float
     is_flat: bool = False
+
+    @classmethod
+    def unpacked(cls, artifact: Artifact) -> "Found":
+        """What `packed` made an artifact of."""
+        tensors, about = artifact.tensors, artifact.metadata
+        return cls(tensors["features"], about["right"], tensors["loss"].item(), about["is_flat"])
+
+    def packed(self) -> Artifact:
+        """The same as an artifact; the loss need not be finite, as JSON's numbers are."""
+        loss = torch.tensor(self.loss, dtype=torch.float64)
+        tensors = {"features": self.features, "loss": loss}
+        return Artifact(tensors, {"right": self.right, "is_flat": self.is_flat})
 
     @property
     def rank(self) -> tuple[int, float]:

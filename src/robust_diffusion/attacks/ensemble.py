@@ -1,0 +1,193 @@
+"""Base of attacks of several parts: the most harmful graph that any of them finds."""
+
+import logging
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks.base import Attack, Classifier, Need, PerturbedGraph, frozen
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.attacks.randomness import random_state, set_random_state
+from robust_diffusion.errors import AttackError
+from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
+from robust_diffusion.store import Artifact
+
+log = logging.getLogger(__name__)
+
+Keep = Callable[[str, Callable[[], Artifact]], Artifact]
+"""Gives what a part of this name has found: computes it, or has kept it from an earlier run."""
+
+GIVEN_UP = "%s: given up: %s"
+
+Graph = tuple[Tensor, Tensor]
+"""Features and edges."""
+
+
+class Ensemble(Attack):
+    """An attack of several parts, of which the one that does most harm counts.
+
+    A part is done as a whole or not at all, and a run that was broken off goes on with the first
+    part that is not done, to the same graph bit for bit. See `run`.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
+    is_worst_case = True
+
+    def __call__(
+        self,
+        model: Classifier,
+        data: Data,
+        target_nodes: Int[Tensor, " t"],
+        budget: Budget,
+        generator: torch.Generator,
+    ) -> PerturbedGraph:
+        """Run all parts; see `Attack`."""
+        return self.run(model, data, target_nodes, budget, generator, lambda _, compute: compute())
+
+    def run(
+        self,
+        model: Classifier,
+        data: Data,
+        target_nodes: Int[Tensor, " t"],
+        budget: Budget,
+        generator: torch.Generator,
+        keep: Keep,
+    ) -> PerturbedGraph:
+        """Run the parts that are not kept; arguments, result and errors are those of the attack.
+
+        Args:
+            model: See `Attack`, like the next four.
+            data: See there.
+            target_nodes: See there.
+            budget: See there.
+            generator: See there.
+            keep: Memory of parts. A part has its number in its name, so none is asked for twice.
+        """
+        budget.check_targets(target_nodes.numel(), self.kind)
+        with frozen(model):
+            problem = Problem(self.name, model, data, target_nodes)
+            clean = PerturbedGraph(problem.x, problem.edge_index, problem.x.size(0))
+            if not self.has_budget(problem, budget):
+                return clean
+            parts = Parts(problem, generator, keep)
+            self.run_parts(parts, budget)
+        if parts.graph is None:
+            return clean
+        x, edge_index = parts.graph
+        return PerturbedGraph(x, edge_index, clean.num_original_nodes, parts.accuracy, parts.best)
+
+    @abstractmethod
+    def has_budget(self, problem: Problem, budget: Budget) -> bool:
+        """True if there is something to spend."""
+
+    @abstractmethod
+    def run_parts(self, parts: "Parts", budget: Budget) -> None:
+        """Run all parts by `parts`, which remembers what they find."""
+
+
+@dataclass(eq=False)
+class Parts:
+    """Runs the parts of an ensemble one after the other, and remembers the most harmful graph.
+
+    Args:
+        problem: The attacked model and its targets.
+        generator: CPU generator.
+        keep: Memory of parts.
+        accuracy: By part, the lowest that it reached, in 0..1.
+        graph: The most harmful graph; `None` before the first.
+        best: Its part.
+    """
+
+    problem: Problem
+    generator: torch.Generator
+    keep: Keep
+    accuracy: dict[str, float] = field(default_factory=dict)
+    graph: Graph | None = None
+    best: str = ""
+
+    def __post_init__(self) -> None:
+        """Find the forms of the model."""
+        self.forms, self.judge = _forms(self.problem)
+        _ = self.judge.labels  # which a model that samples draws when first asked
+        self._count = 0
+
+    @property
+    def lowest(self) -> float:
+        """The lowest accuracy of all parts; infinite before the first."""
+        return min(self.accuracy.values(), default=math.inf)
+
+    def run(
+        self,
+        name: str,
+        problem: Problem,
+        compute: Callable[[], Artifact],
+        graph: Callable[[Artifact], Graph],
+    ) -> Artifact | None:
+        """Run one part, or take it from memory with its random draws, and judge what it found.
+
+        Args:
+            name: Of the part, in the record.
+            problem: The form of the model that it attacks.
+            compute: The part itself.
+            graph: The graph that it found.
+
+        Returns:
+            What it found; `None` if it was given up, its gradient missing or not finite.
+        """
+
+        def judged() -> Artifact:
+            try:
+                found = compute()
+            except AttackError as error:
+                return Artifact(random_state(self.generator, device), {"given_up": str(error)})
+            accuracy = self.judge.right(*graph(found)) / self.judge.targets.numel()
+            return Artifact(
+                found.tensors | random_state(self.generator, device),
+                found.metadata | {"accuracy": accuracy},
+            )
+
+        device = self.problem.x.device
+        self._count += 1
+        try:
+            _ = problem.labels  # drawn here, whether the part is run or taken from memory
+        except AttackError as error:
+            log.warning(GIVEN_UP, name, error)
+            return None
+        kept = self.keep(f"{self._count}: {name}", judged)
+        set_random_state(kept.tensors, self.generator, device)
+        if "given_up" in kept.metadata:
+            log.warning(GIVEN_UP, name, kept.metadata["given_up"])
+            return None
+        found = Artifact({k: v.to(device) for k, v in kept.tensors.items()}, kept.metadata)
+        accuracy = kept.metadata["accuracy"]
+        if accuracy < self.lowest:
+            self.graph, self.best = graph(found), name
+        self.accuracy[name] = min(accuracy, self.accuracy.get(name, accuracy))
+        return found
+
+
+def _forms(problem: Problem) -> tuple[dict[str, Problem], Problem]:
+    """The model as it is, its adaptive form if that is another; and who judges what is found.
+
+    A model whose predictions differ from pass to pass is judged, and differentiated, by its mean.
+    """
+    forms, judge, model = {"white box": problem}, problem, problem.model
+    once = problem.clean_logits
+    adaptive = adaptive_form(model) if isinstance(model, nn.Module) else model
+    with torch.no_grad():
+        again = model(problem.x, problem.edge_index)
+    if not torch.equal(again, once):
+        judge = replace(problem, model=MeanOverDraws(model))
+        if not isinstance(adaptive, MeanOverDraws):
+            adaptive = MeanOverDraws(adaptive)
+    if adaptive is not model:
+        forms["adaptive"] = replace(problem, model=adaptive)
+    return forms, judge
