@@ -1,3 +1,121 @@
-"""Robustness of graph neural diffusion to topology perturbations (arXiv:2209.07754)."""
+"""Robustness of graph neural diffusion to topology perturbations (arXiv:2209.07754).
+
+Names are imported when they are first used, so that `import robust_diffusion` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # isort: off
+    from robust_diffusion.attacks import (
+        AGIA as AGIA,
+        DICE as DICE,
+        FGSM as FGSM,
+        GRBCD as GRBCD,
+        PGD as PGD,
+        PRBCD as PRBCD,
+        SPEIT as SPEIT,
+        TDGIA as TDGIA,
+        Attack as Attack,
+        AutoInjection as AutoInjection,
+        Budget as Budget,
+        GradientInjection as GradientInjection,
+        MetaGIA as MetaGIA,
+        PerturbedGraph as PerturbedGraph,
+        PGDModification as PGDModification,
+        RandomFlip as RandomFlip,
+        RandomInjection as RandomInjection,
+        SpentBudget as SpentBudget,
+    )
+    from robust_diffusion.attacks.named import (
+        attack_names as attack_names,
+        build_attack as build_attack,
+    )
+    from robust_diffusion.data import GraphDataModule as GraphDataModule
+    from robust_diffusion.evaluation.evaluate import attack as attack, evaluate as evaluate
+    from robust_diffusion.evaluation.records import (
+        latest_by_cell as latest_by_cell,
+        read_records as read_records,
+    )
+    from robust_diffusion.evaluation.report import (
+        AttackReport as AttackReport,
+        RobustnessReport as RobustnessReport,
+    )
+    from robust_diffusion.evaluation.threat import BlackBox as BlackBox, WhiteBox as WhiteBox
+    from robust_diffusion.flows import (
+        Beltrami as Beltrami,
+        Flow as Flow,
+        Grand as Grand,
+        Heat as Heat,
+        HeatPlus as HeatPlus,
+        MeanCurvature as MeanCurvature,
+        PLaplacian as PLaplacian,
+        UniformModulation as UniformModulation,
+    )
+    from robust_diffusion.models import (
+        APPNP as APPNP,
+        GAT as GAT,
+        GCN as GCN,
+        GCNSVD as GCNSVD,
+        GIN as GIN,
+        MLP as MLP,
+        BeltramiGuard as BeltramiGuard,
+        GNNGuard as GNNGuard,
+        GraphPDE as GraphPDE,
+        GraphSAGE as GraphSAGE,
+        Guard as Guard,
+        Rewiring as Rewiring,
+        RobustGCN as RobustGCN,
+    )
+    from robust_diffusion.solver import Solver as Solver
+    from robust_diffusion.training import (
+        Fit as Fit,
+        FitResult as FitResult,
+        NodeClassification as NodeClassification,
+    )
+    from robust_diffusion.training.fit_model import fit as fit
+    # isort: on
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "attacks": (
+        "AGIA DICE FGSM GRBCD PGD PRBCD SPEIT TDGIA Attack AutoInjection Budget "
+        "GradientInjection MetaGIA PerturbedGraph PGDModification RandomFlip RandomInjection "
+        "SpentBudget"
+    ),
+    "attacks.named": "attack_names build_attack",
+    "data": "GraphDataModule",
+    "evaluation.evaluate": "attack evaluate",
+    "evaluation.records": "latest_by_cell read_records",
+    "evaluation.report": "AttackReport RobustnessReport",
+    "evaluation.threat": "BlackBox WhiteBox",
+    "flows": "Beltrami Flow Grand Heat HeatPlus MeanCurvature PLaplacian UniformModulation",
+    "models": (
+        "APPNP GAT GCN GCNSVD GIN MLP BeltramiGuard GNNGuard GraphPDE GraphSAGE Guard "
+        "Rewiring RobustGCN"
+    ),
+    "solver": "Solver",
+    "training": "Fit FitResult NodeClassification",
+    "training.fit_model": "fit",
+}
+"""Names of the package by the module that has them."""
+
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if not TYPE_CHECKING:  # where a checker would take any name for one of the package
+
+    def __getattr__(name: str) -> Any:
+        """Import a name when it is first asked for (PEP 562)."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return value

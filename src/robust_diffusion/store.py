@@ -24,7 +24,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.files import written_whole
+from robust_diffusion.files import write_whole, written_whole
 from robust_diffusion.hashes import canonical_json
 
 log = logging.getLogger(__name__)
@@ -53,11 +53,15 @@ class ArtifactStore:
     Args:
         directory: Where entries are kept; made when the first one is.
         refresh: Compute every entry that is asked for anew, whether it is there or not.
+        option: The option that names the folder, for messages.
     """
 
-    def __init__(self, directory: str | Path, *, refresh: bool = False) -> None:
+    def __init__(
+        self, directory: str | Path, *, refresh: bool = False, option: str = "paths.store"
+    ) -> None:
         self.directory = Path(directory)
         self.refresh = refresh
+        self.option = option
 
     def path(self, kind: str, key: Mapping[str, Any]) -> Path:
         """Path of an entry, kept or to be kept; see `get_or_compute`."""
@@ -147,8 +151,8 @@ class ArtifactStore:
         full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         remedy = "make room" if full else "make the folder accessible"
         return ConfigError(
-            f"paths.store={self.directory}: {path.name} cannot be {verb} ({reason}); {remedy}, or "
-            "point paths.store elsewhere"
+            f"{self.option}={self.directory}: {path.name} cannot be {verb} ({reason}); {remedy}, "
+            f"or point {self.option} elsewhere"
         )
 
 
@@ -160,6 +164,12 @@ def read_artifact(path: str | Path) -> Artifact:
         reason = error.strerror or error
         raise DataError(f"{path}: cannot be read ({reason}); check the path") from error
     return _checked(payload, path)[0]
+
+
+def write_artifact(path: str | Path, artifact: Artifact) -> Path:
+    """Write a file that `read_artifact` reads; a `ConfigError` if it cannot be written."""
+    payload = _encode(artifact, {"kind": "file", "key": {}})
+    return write_whole(Path(path), payload, option="path")
 
 
 def _cache_key(kind: str, key: Mapping[str, Any]) -> str:

@@ -1,9 +1,11 @@
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
 
 from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget, spent_budget
 from robust_diffusion.attacks.base import frozen
@@ -62,6 +64,34 @@ def test_spent_measures_the_features_that_changed() -> None:
     spent = spent_budget(CLEAN, perturbed([[7.0, 7.0]], [*PATH, (3, 1)], x))
     assert (spent.changed_nodes, spent.largest_feature_change) == (2, 0.5)
     assert (spent.added_edges, spent.removed_edges) == (0, 0)
+
+
+def test_a_graph_for_pyg() -> None:
+    clean = CLEAN.clone()
+    clean.y = torch.tensor([2, 0, 1])
+    clean.test_mask = torch.tensor([True, False, True])
+    clean.test_idx = torch.tensor([0, 2])
+    clean.name = "drawn"
+    graph = perturbed([[0.5, 0.5], [0.0, 1.0]], [*PATH, (3, 0), (4, 2)])
+    data = replace(graph, clean=clean).to_data()
+    assert data.validate()
+    assert data.is_undirected()
+    assert torch.equal(data.x, graph.x)
+    assert data.y.tolist() == [2, 0, 1, -1, -1]
+    assert data.test_mask.tolist() == [True, False, True, False, False]
+    assert data.test_idx.tolist() == [0, 2]
+    assert data.injected_mask.tolist() == [False] * 3 + [True] * 2
+    assert clean.num_nodes == 3
+    assert {*graph.to_data().keys()} == {"x", "edge_index", "injected_mask"}
+
+
+def test_a_graph_for_pyg_can_be_saved_and_loaded(tmp_path: Path) -> None:
+    data = replace(perturbed([[0.5, 0.5]], PATH), clean=CLEAN).to_data()
+    torch.save(data, tmp_path / "data.pt")
+    found = torch.load(tmp_path / "data.pt", weights_only=False)
+    (batch,) = DataLoader([data], batch_size=1)
+    for other in (found, batch):
+        assert all(torch.equal(other[key], data[key]) for key in ("x", "edge_index"))
 
 
 def test_budgets_and_results_are_frozen() -> None:

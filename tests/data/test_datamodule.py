@@ -9,7 +9,8 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.data.split import split_hash
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, DataError
+from tests.drawn import drawn_data
 from tests.graphs import without_type_checks
 
 
@@ -171,3 +172,46 @@ def test_a_difficulty_that_the_split_lacks_is_refused(raw: Data, difficulty: str
     with pytest.raises(ConfigError, match=f"difficulty={difficulty}: .*difficulty=full"):
         served(plain, difficulty=difficulty).setup()
     assert torch.equal(served(plain, difficulty="full").target_nodes, raw.index_test)
+
+
+def test_a_graph_of_ones_own_is_served_as_it_is() -> None:
+    data = drawn_data()
+    datamodule = GraphDataModule.from_data(data)
+    assert torch.equal(datamodule.graph.x, data.x)
+    for stage in ("train", "val", "test"):
+        view, mask = datamodule.view(stage), data[f"{stage}_mask"]  # type: ignore[arg-type]
+        nodes = view.get("n_id", torch.arange(data.num_nodes))
+        assert torch.equal(nodes[view.mask], mask.nonzero().squeeze(1))
+    (clean,) = datamodule.predict_dataloader()
+    assert torch.equal(clean.edge_index, data.edge_index)
+
+
+def test_a_graph_of_ones_own_is_normalised_if_asked() -> None:
+    data = drawn_data()
+    datamodule = GraphDataModule.from_data(data, normalize="arctan")
+    assert torch.equal(datamodule.graph.x, arctan_normalize(data.x))
+    assert GraphDataModule.from_data(data).fingerprint != datamodule.fingerprint
+    with without_type_checks(), pytest.raises(ConfigError, match="normalize=rows: unknown"):
+        GraphDataModule.from_data(data, normalize="rows")  # type: ignore[arg-type]
+
+
+def test_a_graph_without_split_is_split_by_degree_if_a_difficulty_is_named() -> None:
+    data = drawn_data(train_mask=None, val_mask=None, test_mask=None)
+    with pytest.raises(DataError, match=r"data\.train_mask: missing"):
+        GraphDataModule.from_data(data)
+    degrees = degree(data.edge_index[0], data.num_nodes)
+    easy, hard = (
+        degrees[GraphDataModule.from_data(data, difficulty=name).target_nodes]
+        for name in ("easy", "hard")
+    )
+    assert easy.max() <= hard.min()
+    first, second = (
+        GraphDataModule.from_data(data, difficulty="easy", split_seed=seed).split_hash
+        for seed in (0, 1)
+    )
+    assert first != second
+
+
+def test_a_difficulty_of_masks_without_one_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"difficulty=easy: .*difficulty=full"):
+        GraphDataModule.from_data(drawn_data(), difficulty="easy").setup()

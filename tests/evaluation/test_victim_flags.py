@@ -25,8 +25,8 @@ def flags_of(victim: nn.Module, attacked, **not_finite: int) -> dict[str, list[s
     found = with_victim_flags(
         {"speit": [Flag("no_effect", "nothing")]},
         victim.eval(),
-        attacked,
-        graphs={"speit": ["speit"]},
+        clean=attacked.view("test"),
+        graphs={"speit": {"speit": attacked.test_graph("speit")}},
         not_finite=not_finite,
         seed=0,
     )

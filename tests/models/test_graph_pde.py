@@ -1,13 +1,17 @@
 """Properties of the graph PDE beyond the contract of all models."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
+from hydra.utils import instantiate
 from torch import Tensor
 
-from robust_diffusion.flows import Beltrami, Flow, Grand, Heat
-from robust_diffusion.models import GraphPDE, Rewiring
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.flows import FLOWS, Beltrami, Flow, Grand, Heat
+from robust_diffusion.models import BeltramiGuard, GraphPDE, Rewiring
 from robust_diffusion.operators import Graph
 from robust_diffusion.solver import Solver
 from tests import oracles
@@ -143,3 +147,33 @@ def test_heat_freezes_each_layers_initial_attention(edge_index: Tensor) -> None:
         torch.testing.assert_close(graph.weight, layer.flow.attention(initial, plain))
         assert last is graph
     assert not torch.allclose(logits, build(Heat, num_layers=2)(x, edge_index))
+
+
+def options(module: Any) -> dict[str, Any]:
+    """Its own attributes that are no modules or tensors."""
+    own = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    return own | {
+        f"{key}.{k}": v for key, m in module.named_children() for k, v in options(m).items()
+    }
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_a_flow_by_its_name_is_that_of_the_command_line(
+    compose: Callable[..., Any], flow: str
+) -> None:
+    configured = instantiate(compose(f"flow={flow}").model)(in_channels=5, out_channels=3)
+    model = GraphPDE(5, 64, 3, flow=flow)
+    assert type(model.layers[0].flow) is type(configured.layers[0].flow)
+    assert options(model.layers[0].flow) == options(configured.layers[0].flow)
+    assert vars(model.layers[0].solver) == vars(configured.layers[0].solver)
+    assert model.state_dict().keys() == configured.state_dict().keys()
+
+
+def test_defaults_are_beltrami() -> None:
+    assert all(isinstance(layer.flow, Beltrami) for layer in GraphPDE(5, 8, 3).layers)
+    assert all(isinstance(layer.flow, Beltrami) for layer in BeltramiGuard(5, 8, 3).layers)
+
+
+def test_an_unknown_flow_is_refused() -> None:
+    with pytest.raises(ConfigError, match="flow=beltrmi: unknown; use one of beltrami, grand"):
+        GraphPDE(5, 8, 3, flow="beltrmi")

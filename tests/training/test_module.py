@@ -1,7 +1,10 @@
+import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import pytorch_lightning as pl
 import torch
 from torch import nn
 from torch_geometric.data import Data
@@ -75,3 +78,50 @@ def test_leaves_no_hook_behind() -> None:
     model = Overflowing()
     first_non_finite(model, forward(model))
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def trainer(folder: Path, **options: Any) -> pl.Trainer:
+    return pl.Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        default_root_dir=folder,
+        **options,
+    )
+
+
+def test_a_bare_trainer_fits_tests_and_predicts(
+    make_datamodule: Callable[..., Any], tmp_path: Path
+) -> None:
+    datamodule = make_datamodule()
+    graph = datamodule.graph
+    datamodule.add_test_graph("attacked", graph.x, graph.edge_index)
+    module = NodeClassification(Linear(), num_classes=7)
+    bare = trainer(tmp_path, max_epochs=1)
+    bare.fit(module, datamodule)
+    (clean, attacked) = bare.test(module, datamodule, verbose=False)
+    assert clean["test/clean"] == attacked["test/attacked"]
+    (logits,) = bare.predict(module, datamodule)
+    assert torch.equal(logits, module.model(graph.x, graph.edge_index))
+    # Without a datamodule, a test graph is named by its number.
+    (unnamed,) = trainer(tmp_path).test(module, datamodule.test_dataloader()[:1], verbose=False)
+    assert unnamed == {"test/0": clean["test/clean"]}
+
+
+def test_a_checkpoint_is_read_into_a_model(
+    make_datamodule: Callable[..., Any], tmp_path: Path
+) -> None:
+    module = NodeClassification(Linear(), num_classes=7, learning_rate=0.5)
+    bare = trainer(tmp_path, max_epochs=1)
+    bare.fit(module, make_datamodule())
+    bare.save_checkpoint(path := tmp_path / "module.ckpt")
+    found = NodeClassification.load_from_checkpoint(path, model=Linear())
+    assert found.learning_rate == 0.5
+    for name, weight in found.state_dict().items():
+        assert torch.equal(weight, module.state_dict()[name])
+
+
+def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
+    torch.save({"state_dict": {}, "hyper_parameters": Linear()}, path := tmp_path / "code.ckpt")
+    with pytest.raises(pickle.UnpicklingError, match="Weights only"):
+        NodeClassification.load_from_checkpoint(path, model=Linear())

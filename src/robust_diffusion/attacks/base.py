@@ -1,18 +1,18 @@
 """Base of all attacks, and the perturbed graph that they return."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.errors import AttackError, RobustDiffusionError
+from robust_diffusion.models.checked import frozen as frozen
 
 Kind = Literal["injection", "modification"]
 Need = Literal["predictions", "feature_gradient", "edge_gradient"]
@@ -67,6 +67,8 @@ class PerturbedGraph:
         part_accuracy: Of an attack of several parts, the accuracy of the attacked model at the
             targets that each part reached, in 0..1, in the order in which they ran.
         part: The part that made this graph; "" if the attack has none.
+        clean: The graph before the attack, of which `to_data` takes labels and masks; attacks
+            leave it to their caller.
     """
 
     x: Float[Tensor, "m f"]
@@ -74,6 +76,30 @@ class PerturbedGraph:
     num_original_nodes: int
     part_accuracy: Mapping[str, float] = field(default_factory=dict)
     part: str = ""
+    clean: Data | None = field(default=None, repr=False)
+
+    def to_data(self) -> Data:
+        """The attacked graph as PyG has it, on the CPU.
+
+        Returns:
+            `Data` with x, edge_index and `injected_mask`; and if `clean` is known y, in which an
+            injected node has -1, its masks, in which an injected node is false, and its index sets.
+        """
+        n, x = self.num_original_nodes, self.x.cpu()
+        new = x.size(0) - n
+        data = Data(x=x, edge_index=self.edge_index.cpu())
+        data.injected_mask = torch.arange(x.size(0)) >= n
+        for key, value in ({} if self.clean is None else self.clean.to_dict()).items():
+            if not isinstance(value, Tensor) or key in data:
+                continue
+            value = value.detach().cpu()
+            if key == "y":
+                data.y = torch.cat([value, value.new_full((new, *value.shape[1:]), -1)])
+            elif key.endswith("mask") and value.dtype == torch.bool and value.size(0) == n:
+                data[key] = torch.cat([value, value.new_zeros(new, *value.shape[1:])])
+            elif key.endswith("_idx") or key.startswith("index_"):
+                data[key] = value
+        return data
 
 
 def spent_budget(clean: Data, perturbed: PerturbedGraph) -> SpentBudget:
@@ -219,22 +245,3 @@ def clean_logits(model: Classifier, data: Data, *, attack: str) -> Float[Tensor,
             f"attack={attack}: the model's logits on the clean graph are not finite; train it anew"
         )
     return logits
-
-
-@contextmanager
-def frozen(model: Classifier) -> Iterator[None]:
-    """Put a module in eval mode, its parameters without gradient, and restore both afterwards."""
-    if not isinstance(model, nn.Module):
-        yield
-        return
-    modes = [(module, module.training) for module in model.modules()]
-    gradients = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    model.eval()
-    model.requires_grad_(requires_grad=False)
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        for parameter, requires_grad in gradients:
-            parameter.requires_grad_(requires_grad)

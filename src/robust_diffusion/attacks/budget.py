@@ -21,8 +21,8 @@ class Budget:
         max_injected_nodes: Most nodes that may be injected, at least 0.
         max_edges_per_injected_node: Most undirected edges of one injected node, at least 0. The
             paper prints "50 edges" in all; its attacks, GRB's, count per injected node.
-        feature_limits: Smallest and largest feature value that an attack may write; `None` until
-            `resolve` takes those of a clean graph.
+        feature_limits: Smallest and largest feature value that an attack may write; `None` for
+            the range of the clean graph, which `resolve` takes.
         max_injected_edges: Most undirected edges of all injected nodes together, at least 0;
             `None` for no limit beyond that of each node.
         node_ratio: Share of the target nodes whose features a modification attack may change, in
@@ -37,7 +37,7 @@ class Budget:
 
     max_injected_nodes: int
     max_edges_per_injected_node: int
-    feature_limits: Sequence[float] | None
+    feature_limits: Sequence[float] | None = None
     max_injected_edges: int | None = None
     node_ratio: float = 0.2
     edge_ratio: float = 0.2

@@ -10,16 +10,19 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch_geometric.data import Data
+from torch_geometric.utils import degree
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.data.normalize import arctan_normalize
-from robust_diffusion.data.split import split_hash
+from robust_diffusion.data.sources.pyg import checked_graph, has_split, split_of
+from robust_diffusion.data.split import degree_split, split_hash
 from robust_diffusion.data.views import induced_view
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.hashes import tensor_hash
 
 Difficulty = Literal["easy", "medium", "hard", "full"]
 EdgeValues = Literal["ones", "ids"]
+Normalization = Literal["arctan"]
 
 
 class GraphDataModule(pl.LightningDataModule):
@@ -35,9 +38,10 @@ class GraphDataModule(pl.LightningDataModule):
             GRB does; otherwise the graph is cut first.
         edge_values: Values of the adjacency matrix: `ones`; or `ids`, numbers of edges, as in the
             authors' code on graphs from DGL; see `models.edge_values`.
+        normalize: GRB's map of the features to (-1, 1), `arctan`; `None` leaves them as they are.
 
     Raises:
-        ConfigError: A name that is no text, an unknown difficulty or unknown values.
+        ConfigError: A name that is no text, an unknown difficulty, values or normalisation.
     """
 
     def __init__(
@@ -48,29 +52,69 @@ class GraphDataModule(pl.LightningDataModule):
         difficulty: Difficulty = "easy",
         degree_leak: bool = False,
         edge_values: EdgeValues = "ones",
+        normalize: Normalization | None = "arctan",
     ) -> None:
         super().__init__()
         if not isinstance(name, str) or not name.strip():
             raise ConfigError(f"dataset.name={name}: must be text, such as \"'{name or 'mine'}'\"")
         check_choice("difficulty", difficulty, get_args(Difficulty))
         check_choice("data.edge_values", edge_values, get_args(EdgeValues))
+        if normalize is not None:
+            check_choice("normalize", normalize, get_args(Normalization))
         self.name = name
         self.difficulty = difficulty
         self.degree_leak = degree_leak
         self.edge_values = edge_values
+        self.normalize = normalize
         self._source = source
         self._graph: Data | None = None
         self._attacked: dict[str, Data] = {}
+
+    @classmethod
+    def from_data(
+        cls,
+        data: Data,
+        *,
+        name: str = "data",
+        difficulty: Difficulty | None = None,
+        normalize: Normalization | None = None,
+        split_seed: int = 0,
+    ) -> "GraphDataModule":
+        """Serve a PyG `Data` of one's own; it is checked at once, and left as it is.
+
+        Args:
+            data: x, y, undirected edge_index, and a split: `train_mask`, `val_mask`, `test_mask`,
+                or node numbers in `train_idx` or `index_train` and so on.
+            name: Its name in messages and records.
+            difficulty: GRB's test set, as of the class; without a split in `data`, nodes are split
+                by degree as GRB does. `None` for the whole test set.
+            normalize: As of the class, but `None` by default, so that the model is trained on the
+                features that `evaluate(model, data)` shows it.
+            split_seed: Seed of the split by degree.
+
+        Raises:
+            DataError: No such graph can be, or it has no split; see `checked_graph`.
+            ConfigError: A value that the class refuses.
+        """
+        if difficulty is None or has_split(data):
+            graph = checked_graph(data, split_of(data))
+        else:
+            graph = checked_graph(data, {})
+            degrees = degree(graph.edge_index[0], graph.num_nodes, dtype=torch.long)
+            for part, index in degree_split(degrees.numpy(), split_seed, where="data").items():
+                graph[f"index_{part}"] = torch.from_numpy(index)
+        return cls(lambda: graph, name=name, difficulty=difficulty or "full", normalize=normalize)
 
     def setup(self, stage: str | None = None) -> None:
         """Load, normalise and cut the graph, once."""
         if self._graph is not None:
             return
         graph = copy.copy(self._source())  # the source may hand out one graph twice
-        try:
-            graph.x = arctan_normalize(graph.x)
-        except DataError as error:
-            raise DataError(f"dataset={self.name}: {error}") from error
+        if self.normalize is not None:
+            try:
+                graph.x = arctan_normalize(graph.x)
+            except DataError as error:
+                raise DataError(f"dataset={self.name}: {error}") from error
         every_node = torch.arange(graph.num_nodes)
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
         scored = {
@@ -169,6 +213,10 @@ class GraphDataModule(pl.LightningDataModule):
     def test_dataloader(self) -> list[DataLoader[Data]]:
         """The clean graph and every attacked one, the target nodes scored."""
         return [_loader(self.test_graph(name)) for name in self.test_names]
+
+    def predict_dataloader(self) -> DataLoader[Data]:
+        """The clean graph, whole."""
+        return _loader(self.view("test"))
 
 
 def _loader(graph: Data) -> DataLoader[Data]:

@@ -25,6 +25,7 @@ def build_graph(
     splits: Mapping[str, NDArray[np.generic]],
     *,
     where: str | Path,
+    every_class: bool = True,
 ) -> Data:
     """Check raw arrays and assemble an undirected graph without self-loops or duplicate edges.
 
@@ -38,6 +39,7 @@ def build_graph(
         splits: Node indices of `train`, `val`, `test` and, where there are any, `test_easy`,
             `test_medium`, `test_hard`; train, val and the tests are disjoint.
         where: File or folder that error messages name.
+        every_class: Refuse labels that leave one of 0..C-1 out.
 
     Returns:
         `Data` with x (float32), y, edge_index (both directions, sorted), num_classes and one
@@ -49,12 +51,26 @@ def build_graph(
     edge_index = _edges(adjacency, where)
     n = adjacency.shape[0]
     x = _features(features, n, where)
-    y = _labels(labels, n, where)
+    y = _labels(labels, n, where, every_class=every_class)
     data = Data(x=x, y=y, edge_index=edge_index)
     data.num_classes = int(y.max()) + 1
     for name, index in _splits(splits, n, where).items():
         data[f"index_{name}"] = index
     return data
+
+
+def check_edge_index(edges: NDArray[np.generic], num_nodes: int, *, where: str | Path) -> None:
+    """Refuse, by a `DataError`, edges that are no 2 x e numbers of nodes."""
+    if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
+        raise DataError(
+            f"{where}: edge_index has shape {edges.shape} and type {edges.dtype}; it must be 2 x e "
+            "node numbers"
+        )
+    if (wrong := _outside(edges, num_nodes)) is not None:
+        raise DataError(
+            f"{where}: edge_index names node {wrong}; with {num_nodes} rows of features, nodes are "
+            f"0..{num_nodes - 1}"
+        )
 
 
 def symmetrized(adjacency: sp.sparray | sp.spmatrix, *, where: str | Path) -> sp.csr_array:
@@ -147,7 +163,9 @@ def _features(features: NDArray[np.generic], n: int, where: str | Path) -> torch
     return torch.from_numpy(x)
 
 
-def _labels(labels: NDArray[np.generic], n: int, where: str | Path) -> torch.Tensor:
+def _labels(
+    labels: NDArray[np.generic], n: int, where: str | Path, *, every_class: bool
+) -> torch.Tensor:
     flat = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if flat.shape != (n,):
         raise DataError(f"{where}: labels have shape {labels.shape}; they must be {n}, one each")
@@ -161,6 +179,8 @@ def _labels(labels: NDArray[np.generic], n: int, where: str | Path) -> torch.Ten
             f"{where}: label {flat.min()} is out of range, as are {unlabelled} in all; number the "
             "classes 0..C-1, and drop or label the nodes that have none"
         )
+    if not every_class:
+        return torch.from_numpy(flat.astype(np.int64))
     present = np.sort(flat)
     different = 1 + int((present[1:] != present[:-1]).sum())
     if present[-1] != different - 1:
@@ -192,6 +212,8 @@ def _splits(
         checked[name] = index
     tests = [name for name in checked if name.startswith("test")]
     for a, b in (("train", "val"), *product(("train", "val"), tests)):
+        if a not in checked or b not in checked:
+            continue
         common = np.intersect1d(checked[a], checked[b])
         if common.size:
             raise DataError(

@@ -138,8 +138,11 @@ def evaluate_cell(
     flags = with_victim_flags(
         attacks_made.flags,
         victim.model,
-        datamodule,
-        graphs=attacks_made.graphs,
+        clean=datamodule.view("test"),
+        graphs={
+            name: {graph: datamodule.test_graph(graph) for graph in of}
+            for name, of in attacks_made.graphs.items()
+        },
         not_finite=tested.not_finite,
         seed=seed,
     )

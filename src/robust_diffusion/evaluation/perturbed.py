@@ -197,6 +197,8 @@ class Attacker:
         self, attack: Attack, attacked: AttackedModel, graph: PerturbedGraph, after: Tensor
     ) -> Iterator[Flag]:
         """Signs that the attack found less harm than there is."""
+        if attack.kind == "injection" and not any(self.budget.injected_degrees):
+            return  # nothing was allowed
         model, targets = attacked.model, self.target_nodes.to(self.device)
         there = replace(
             graph, x=graph.x.to(self.device), edge_index=graph.edge_index.to(self.device)

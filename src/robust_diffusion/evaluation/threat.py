@@ -125,15 +125,16 @@ class WhiteBox:
 
     def check(self, model: nn.Module) -> None:
         """Refuse a victim that does not have the derivative asked for."""
-        self._seen(model)
+        self.seen(model)
 
     def attacked_models(
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
         """The victim itself, or a copy with another derivative."""
-        return {"victim": AttackedModel(self._seen(victim.model), victim.state)}
+        return {"victim": AttackedModel(self.seen(victim.model), victim.state)}
 
-    def _seen(self, model: nn.Module) -> nn.Module:
+    def seen(self, model: nn.Module) -> nn.Module:
+        """The model itself, or a copy with the derivative that the attacker takes."""
         if self._gradient == "adaptive":
             model = adaptive_form(model)
         elif self._gradient is not None:

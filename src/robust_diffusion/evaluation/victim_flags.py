@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import seeded
-from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation.flags import Flag, solvers_disagree, stochastic
 from robust_diffusion.models.variants import with_solver
 
@@ -21,9 +20,9 @@ FINER = ("rk4", 4)
 def with_victim_flags(
     found: Mapping[str, Sequence[Flag]],
     victim: nn.Module,
-    datamodule: GraphDataModule,
     *,
-    graphs: Mapping[str, Sequence[str]],
+    clean: Data,
+    graphs: Mapping[str, Mapping[str, Data]],
     not_finite: Mapping[str, int],
     seed: int,
 ) -> dict[str, list[Flag]]:
@@ -32,8 +31,8 @@ def with_victim_flags(
     Args:
         found: Per attack, its own flags.
         victim: The model under test, in eval mode.
-        datamodule: Holds its test graphs.
-        graphs: Per attack, the names of its test graphs.
+        clean: The clean graph.
+        graphs: Per attack, its test graphs by name, each with the `mask` of the target nodes.
         not_finite: Per test graph, the target nodes whose logits are not finite.
         seed: Of a model that samples, in the comparison of solvers.
 
@@ -43,20 +42,18 @@ def with_victim_flags(
     flags = {name: list(found.get(name, [])) for name in graphs}
     finer = with_solver(victim, FINER[0], refine=FINER[1])
     for name, of in graphs.items():
-        for graph in of:
+        for graph, data in of.items():
             if broken := not_finite.get(graph, 0):
-                total = datamodule.target_nodes.numel()
+                total = int(data.mask.sum())
                 text = f"the victim's logits are not finite at {broken} of {total} target nodes"
                 flags[name].append(Flag("logits_not_finite", text))
             if finer is not None:
-                data = datamodule.test_graph(graph)
                 accuracies = {
                     "own solver": _accuracy(victim, data, seed),
                     f"{FINER[0]} of {FINER[1]} times the steps": _accuracy(finer, data, seed),
                 }
                 if flag := solvers_disagree(accuracies):
                     flags[name].append(flag)
-    clean = datamodule.view("test")
     assert clean.x is not None
     assert clean.edge_index is not None
     device = _device(victim, clean.x)

@@ -9,7 +9,19 @@ from robust_diffusion.flows.mean_curvature import MeanCurvature
 from robust_diffusion.flows.p_laplacian import PLaplacian
 from robust_diffusion.flows.uniform_modulation import UniformModulation
 
+FLOWS: dict[str, type[Flow]] = {
+    "beltrami": Beltrami,
+    "grand": Grand,
+    "heat": Heat,
+    "heat_plus": HeatPlus,
+    "mean_curvature": MeanCurvature,
+    "p_laplacian": PLaplacian,
+    "uniform_modulation": UniformModulation,
+}
+"""Flows by the name of their option in `conf/flow/`."""
+
 __all__ = [
+    "FLOWS",
     "Beltrami",
     "Flow",
     "Grand",

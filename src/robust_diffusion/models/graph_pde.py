@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_number
-from robust_diffusion.flows import Flow
+from robust_diffusion.checks import check_choice, check_number
+from robust_diffusion.flows import FLOWS, Flow
 from robust_diffusion.models.guard import Guard
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.rewiring import Rewiring
@@ -30,8 +30,9 @@ class GraphPDE(nn.Module):
         in_channels: Number of input features.
         hidden_channels: Width of every hidden layer, or one width each.
         out_channels: Number of classes.
-        flow: Builds a flow from its width; every layer gets its own.
-        solver: Integrates the flows.
+        flow: Builds a flow from its width, or the name of one (`flows.FLOWS`) with its default
+            options; every layer gets its own.
+        solver: Integrates the flows; `None` for two steps of `implicit_adams`, as in the paper.
         num_layers: Number of layers.
         layer_norm: Normalise the features at the entry of each layer.
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
@@ -41,7 +42,7 @@ class GraphPDE(nn.Module):
             Beltrami flow this is the paper's BeltramiGuard.
 
     Raises:
-        ConfigError: A width, a number of layers or a probability out of range.
+        ConfigError: An unknown flow; a width, a number of layers or a probability out of range.
     """
 
     normalizes_by_degree = False
@@ -52,8 +53,8 @@ class GraphPDE(nn.Module):
         hidden_channels: int | Sequence[int],
         out_channels: int,
         *,
-        flow: Callable[[int], Flow],
-        solver: Solver,
+        flow: Callable[[int], Flow] | str = "beltrami",
+        solver: Solver | None = None,
         num_layers: int = 3,
         layer_norm: bool = True,
         dropout: float = 0.5,
@@ -63,11 +64,13 @@ class GraphPDE(nn.Module):
         super().__init__()
         check_number("model.dropout", dropout, at_least=0, below=1)
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        build = FLOWS[check_choice("flow", flow, FLOWS)] if isinstance(flow, str) else flow
+        solver = solver or Solver("implicit_adams", num_steps=2)
         self.layers = nn.ModuleList(
             PDELayer(
                 before,
                 after,
-                flow=flow(after),
+                flow=build(after),
                 solver=solver,
                 layer_norm=layer_norm,
                 rewiring=rewiring,

@@ -42,7 +42,7 @@ class FitResult:
     epochs: int  # epochs trained
     seconds: float  # wall time of the training
     val_accuracy: float  # best validation accuracy, in 0..1
-    checkpoint: Path  # file of the best weights
+    checkpoint: Path | None  # file of the best weights, if it was kept
 
 
 @dataclass(frozen=True)

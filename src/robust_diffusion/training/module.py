@@ -18,8 +18,17 @@ from robust_diffusion.training.sparse_input import sparse_input
 class NodeClassification(pl.LightningModule):
     """Cross-entropy training of a node classifier, and its accuracy on each test graph.
 
-    The model maps (x, edge_index) to logits, also `degree` if it normalises by degree. Test names
-    come in the order of the test loaders; `key` names the training in messages.
+    The model maps (x, edge_index) to logits, also `degree` if it normalises by degree. A checkpoint
+    holds the weights and the arguments but for the model, which
+    `load_from_checkpoint(path, model=model)` is handed.
+
+    Args:
+        model: Any model.
+        num_classes: Its number of logits.
+        learning_rate: Adam's.
+        weight_decay: Adam's.
+        test_names: Of the test loaders, in their order; those of the datamodule if left out.
+        key: The configuration key of the training, for messages.
     """
 
     def __init__(
@@ -33,6 +42,17 @@ class NodeClassification(pl.LightningModule):
         key: str = "training",
     ) -> None:
         super().__init__()
+        # Not handed to the logger, which has the whole configuration.
+        self.save_hyperparameters(
+            {
+                "num_classes": num_classes,
+                "learning_rate": learning_rate,
+                "weight_decay": weight_decay,
+                "test_names": list(test_names),
+                "key": key,
+            },
+            logger=False,
+        )
         self.model = model
         self.num_classes = num_classes
         self.learning_rate = learning_rate
@@ -42,6 +62,21 @@ class NodeClassification(pl.LightningModule):
         self.not_finite: dict[str, int] = {}
         """Scored nodes of each test graph whose logits are not finite, where there are any."""
         self._prepared: dict[int, Tensor] = {}
+
+    @classmethod
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: Any,
+        map_location: Any = None,
+        hparams_file: Any = None,
+        strict: bool | None = None,
+        weights_only: bool | None = True,
+        **kwargs: Any,
+    ) -> "NodeClassification":
+        """Lightning's, but no code of the file is run unless `weights_only` is false."""
+        return super().load_from_checkpoint(
+            checkpoint_path, map_location, hparams_file, strict, weights_only, **kwargs
+        )
 
     def on_fit_start(self) -> None:
         """Prepare the features of both views, which are the same in every epoch."""
@@ -81,11 +116,20 @@ class NodeClassification(pl.LightningModule):
 
     def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Accuracy on the target nodes of one test graph."""
-        name = self.test_names[dataloader_idx]
+        name = self._test_name(dataloader_idx)
         logits, _, accuracy = self._score(batch)
         if broken := int((~torch.isfinite(logits)).any(1).sum()):
             self.not_finite[name] = broken
         self.log(f"test/{name}", accuracy, batch_size=1, add_dataloader_idx=False)
+
+    def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
+        """Logits of every node, n x C."""
+        return self(batch)  # type: ignore[no-any-return]
+
+    def _test_name(self, index: int) -> str:
+        datamodule = getattr(self.trainer, "datamodule", None)
+        names = self.test_names or getattr(datamodule, "test_names", [])
+        return names[index] if index < len(names) else str(index)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam over every parameter."""

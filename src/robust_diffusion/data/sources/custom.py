@@ -14,7 +14,7 @@ from robust_diffusion.data.download import LocalFolder
 from robust_diffusion.data.files import NUMBERS, pick, pick_csr, read_npz, read_torch
 from robust_diffusion.data.sources.grb import load_grb
 from robust_diffusion.data.split import degree_split
-from robust_diffusion.data.validate import SPLITS, build_graph, symmetrized
+from robust_diffusion.data.validate import SPLITS, build_graph, check_edge_index, symmetrized
 from robust_diffusion.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
@@ -99,17 +99,7 @@ def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.csr_array:
     if "adj_data" in arrays:
         return pick_csr(arrays, "adj", path)
     (edges,) = pick(arrays, ["edge_index"], path)
-    if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
-        raise DataError(
-            f"{path}: edge_index has shape {edges.shape} and type {edges.dtype}; it must be 2 x e "
-            "node numbers"
-        )
-    if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
-        wrong = edges.min() if edges.min() < 0 else edges.max()
-        raise DataError(
-            f"{path}: edge_index names node {wrong}; with {num_nodes} rows of features, nodes are "
-            f"0..{num_nodes - 1}"
-        )
+    check_edge_index(edges, num_nodes, where=path)
     edges = edges[:, _weighted(arrays, path, num_edges=edges.shape[1])]
     listed = np.ones(edges.shape[1], dtype=bool), tuple(edges.astype(np.int64))
     return sp.csr_array(listed, shape=(num_nodes, num_nodes))

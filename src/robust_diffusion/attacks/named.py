@@ -1,0 +1,34 @@
+"""Attacks by name, with the default options of `conf/attack/`."""
+
+from functools import cache
+
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from robust_diffusion.attacks.base import Attack
+from robust_diffusion.checks import check_choice
+from robust_diffusion.config import CONFIG_DIR
+
+
+@cache
+def attack_names() -> tuple[str, ...]:
+    """Names of the attacks that `conf/attack/` has options of."""
+    names = {path.stem for path in (CONFIG_DIR / "attack").glob("*.yaml")}
+    return tuple(sorted(names - {"none"}))
+
+
+def build_attack(name: str) -> Attack:
+    """An attack with the options that the command line gives it under `fidelity=paper`.
+
+    Args:
+        name: One of `attack_names`.
+
+    Raises:
+        ConfigError: An unknown name.
+    """
+    check_choice("attacks", name, attack_names())
+    option = OmegaConf.load(CONFIG_DIR / "attack" / f"{name}.yaml")
+    fidelity = OmegaConf.load(CONFIG_DIR / "fidelity" / "paper.yaml")
+    cfg = OmegaConf.merge(option, {"fidelity": fidelity})
+    attack: Attack = instantiate(OmegaConf.select(cfg, name))
+    return attack

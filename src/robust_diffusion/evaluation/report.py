@@ -1,0 +1,196 @@
+"""The report of an evaluation in Python: a table, a data frame, a record, perturbed graphs."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robust_diffusion import __version__
+from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
+from robust_diffusion.attacks.base import Kind
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.flags import Flag
+from robust_diffusion.files import write_whole
+from robust_diffusion.store import Artifact, write_artifact
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class AttackReport:
+    """One attack's effect on the evaluated model.
+
+    Args:
+        name: Of the attack, and after a slash the surrogate that it was made on, if any.
+        kind: injection or modification.
+        accuracy: Of the evaluated model at the target nodes, in 0..1.
+        is_control: Chance with the same budget, which every attack has to beat.
+        made_on: Surrogate that the attack saw instead of the model; "" for the model itself.
+        flags: Signs that the accuracy is no bound; see `evaluation.flags`.
+        spent: Budget used.
+        seconds: Wall time of the attack, whenever it ran.
+        reused: Taken from the store.
+        graph: The attacked graph.
+    """
+
+    name: str
+    kind: Kind
+    accuracy: float
+    is_control: bool
+    made_on: str
+    flags: Sequence[Flag]
+    spent: SpentBudget
+    seconds: float
+    reused: bool
+    graph: PerturbedGraph
+
+    def record(self) -> dict[str, Any]:
+        """All but the graph, as JSON."""
+        plain = {
+            key: getattr(self, key) for key in ("name", "kind", "accuracy", "is_control", "made_on")
+        }
+        parts = {"part": self.graph.part, "part_accuracy": dict(self.graph.part_accuracy)}
+        times = {"seconds": self.seconds, "reused": self.reused}
+        flags = [asdict(flag) for flag in self.flags]
+        return plain | {"flags": flags, "spent": asdict(self.spent)} | times | parts
+
+
+@dataclass(frozen=True, eq=False)
+class RobustnessReport:
+    """What `evaluate` has found.
+
+    Args:
+        model: Class of the evaluated model.
+        clean_accuracy: At the target nodes of the clean graph, in 0..1.
+        attacks: The control of each kind of attack first, then the attacks as they were named.
+        budget: What each attack was allowed, feature limits resolved.
+        num_targets: Nodes under attack.
+        threat: white_box, adaptive or black_box.
+        labels: Classes of the targets as the attacker took them: predicted or true; an attack of
+            the worst case (`auto`) always takes the true ones.
+        seed: Of all random choices.
+        flags: Of the model on the clean graph.
+    """
+
+    model: str
+    clean_accuracy: float
+    attacks: Sequence[AttackReport]
+    budget: Budget
+    num_targets: int
+    threat: str
+    labels: str
+    seed: int
+    flags: Sequence[Flag] = field(default=())
+
+    @property
+    def worst(self) -> AttackReport:
+        """The attack under which accuracy is lowest."""
+        return min(self.attacks, key=lambda attack: attack.accuracy)
+
+    @property
+    def robust_accuracy(self) -> float:
+        """The lowest accuracy under any attack, in 0..1."""
+        return self.worst.accuracy
+
+    @property
+    def graph(self) -> PerturbedGraph:
+        """The most harmful graph."""
+        return self.worst.graph
+
+    def __getitem__(self, name: str) -> AttackReport:
+        """The attack of that name; a `ConfigError` if there is none."""
+        for attack in self.attacks:
+            if attack.name == name:
+                return attack
+        known = ", ".join(attack.name for attack in self.attacks)
+        raise ConfigError(f"attack={name}: not in this report; use one of {known}")
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row for the clean graph and one per attack; accuracies in 0..1."""
+        import pandas as pd
+
+        clean = {"attack": "clean", "made_on": "", "is_control": False, "seconds": 0.0}
+        rows: list[Mapping[str, Any]] = [
+            clean | {"accuracy": self.clean_accuracy, "flags": _codes(self.flags)}
+        ]
+        for attack in self.attacks:
+            spent = attack.spent
+            rows.append(
+                {
+                    "attack": attack.name,
+                    "made_on": attack.made_on,
+                    "is_control": attack.is_control,
+                    "accuracy": attack.accuracy,
+                    "injected_nodes": spent.injected_nodes,
+                    "injected_edges": spent.injected_edges,
+                    "flipped_edges": spent.added_edges + spent.removed_edges,
+                    "changed_nodes": spent.changed_nodes,
+                    "seconds": attack.seconds,
+                    "flags": _codes(attack.flags),
+                }
+            )
+        frame = pd.DataFrame(rows)
+        counts = ["injected_nodes", "injected_edges", "flipped_edges", "changed_nodes"]
+        frame[counts] = frame[counts].fillna(0).astype(int)
+        order = ["attack", "made_on", "is_control", "accuracy", *counts, "seconds", "flags"]
+        return frame[order]
+
+    def __str__(self) -> str:
+        """The table of `to_frame`, accuracies in %, below a line that says of what."""
+        frame = self.to_frame()
+        shown = frame[["attack"]].copy()
+        shown.loc[frame.is_control, "attack"] += " (control)"
+        shown["accuracy %"] = [f"{100 * value:.2f}" for value in frame.accuracy]
+        for count in ("injected_nodes", "injected_edges", "flipped_edges", "changed_nodes"):
+            if frame[count].any():
+                shown[count.replace("_", " ")] = frame[count]
+        shown["seconds"] = [f"{value:.1f}" for value in frame.seconds]
+        shown["flags"] = frame["flags"]
+        labels = f"{self.labels} labels"
+        title = f"{self.model}, {self.num_targets} target nodes, {self.threat}, {labels}"
+        return f"{title}\n{shown.to_string(index=False)}"
+
+    def to_json(self) -> str:
+        """The record: all but the graphs."""
+        record = {
+            "model": self.model,
+            "clean_accuracy": self.clean_accuracy,
+            "robust_accuracy": self.robust_accuracy,
+            "attacks": [attack.record() for attack in self.attacks],
+            "budget": asdict(self.budget),
+            "num_targets": self.num_targets,
+            "threat": self.threat,
+            "labels": self.labels,
+            "seed": self.seed,
+            "flags": [asdict(flag) for flag in self.flags],
+            "version": __version__,
+        }
+        return json.dumps(record, indent=2, allow_nan=False)
+
+    def save(self, path: str | Path) -> Path:
+        """Write `report.json` and one `graph-<attack>.safetensors` per attack into a folder.
+
+        `Data.from_dict(safetensors.torch.load_file(file))` is the attacked graph again, and
+        `robust-diffusion audit` counts what it spends.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ConfigError: It cannot be written.
+        """
+        folder = Path(path)
+        write_whole(folder / "report.json", self.to_json() + "\n", option="report.save")
+        for attack in self.attacks:
+            tensors = attack.graph.to_data().to_dict()
+            name = re.sub(r"[^\w.-]+", "-", attack.name)
+            about = {"attack": attack.name, "accuracy": attack.accuracy}
+            write_artifact(folder / f"graph-{name}.safetensors", Artifact(tensors, about))
+        return folder
+
+
+def _codes(flags: Sequence[Flag]) -> str:
+    return ", ".join(flag.code for flag in flags)

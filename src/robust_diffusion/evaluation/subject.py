@@ -1,0 +1,196 @@
+"""The subject of an evaluation: a model, a graph of one's own, and the nodes under attack."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
+from robust_diffusion.attacks.named import build_attack
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.sources.pyg import checked_graph, node_index
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.checked import check_model, device_of
+from robust_diffusion.training import NodeClassification
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model that was tried on a graph, and the nodes at which it is attacked.
+
+    Args:
+        model: As it was handed over, or a copy on another device.
+        graph: Checked, on the CPU, true classes of the targets known.
+        targets: Nodes under attack.
+        given: The graph as it was handed over, of which an attacked graph keeps the masks.
+        device: Of the model.
+    """
+
+    model: nn.Module
+    graph: Data
+    targets: Int[Tensor, " t"]
+    given: Data
+    device: torch.device
+
+    def check(self, model: nn.Module, name: str) -> nn.Module:
+        """Another model, on the same device, if it suits the graph as well."""
+        model = _on(model, self.device)
+        _try(model, self.graph, self.targets, self.device, name)
+        return model
+
+    def logits(
+        self, graph: Data | PerturbedGraph, seed: int, model: nn.Module | None = None
+    ) -> Float[Tensor, "t c"]:
+        """Logits of the targets, of this model or another, on the CPU."""
+        assert graph.x is not None
+        assert graph.edge_index is not None
+        model = self.model if model is None else model
+        with torch.no_grad(), seeded(seed):  # a model may sample
+            logits: Tensor = model(graph.x.to(self.device), graph.edge_index.to(self.device))
+        return logits.cpu()[self.targets]
+
+    def accuracy(self, logits: Float[Tensor, "t c"]) -> float:
+        """Share of the targets that are classified right, in 0..1."""
+        assert isinstance(self.graph.y, Tensor)
+        return float((logits.argmax(1) == self.graph.y[self.targets]).double().mean())
+
+    def test_graph(self, graph: Data | PerturbedGraph) -> Data:
+        """A graph with the true classes and the mask of the targets."""
+        assert isinstance(self.graph.y, Tensor)
+        assert graph.x is not None
+        total, known = graph.x.size(0), self.graph.y
+        mask = torch.zeros(total, dtype=torch.bool)
+        mask[self.targets] = True
+        y = torch.cat([known, known.new_full((total - known.numel(),), -1)])
+        return Data(x=graph.x, edge_index=graph.edge_index, y=y, mask=mask)
+
+
+def subject_of(
+    model: nn.Module, data: Data | GraphDataModule, nodes: Any, device: str | torch.device | None
+) -> Subject:
+    """Check a model, a graph and the nodes under attack.
+
+    Args:
+        model: Maps (x, edge_index) to logits.
+        data: A `Data`, whose features are taken as they are, or a datamodule.
+        nodes: As of `node_index`; of a datamodule `test` is the test set of its difficulty.
+        device: Where to run; `None` for where the model is.
+
+    Raises:
+        ConfigError: The model does not suit the graph, or the device is not there.
+        DataError: No graph, or no nodes.
+    """
+    given = data.graph if isinstance(data, GraphDataModule) else data
+    if not isinstance(given, Data):
+        checked_graph(given, {})  # says what it is
+    if isinstance(data, GraphDataModule) and isinstance(nodes, str) and nodes == "test":
+        nodes = data.target_nodes
+    targets = node_index(given, nodes)
+    graph = checked_graph(given, {"nodes": targets})
+    if isinstance(model, NodeClassification):
+        model = model.model
+    place = device_of(model) if device is None else _device(device)
+    model = _on(model, place)
+    dtypes = [p.dtype for p in model.parameters()] if isinstance(model, nn.Module) else []
+    if dtypes and dtypes[0].is_floating_point:
+        assert graph.x is not None
+        graph.x = graph.x.to(dtypes[0])
+    _try(model, graph, targets, place, "model")
+    return Subject(model, graph, targets, given, place)
+
+
+def attacks_of(attacks: Any) -> dict[str, Attack]:
+    """Attacks by name, from a name, an attack, several of them, or a mapping.
+
+    Raises:
+        ConfigError: No attack, an unknown one, or one name twice.
+    """
+    if isinstance(attacks, str | Attack):
+        attacks = [attacks]
+    named = isinstance(attacks, Mapping)
+    try:
+        items = list(attacks.items()) if named else [(None, attack) for attack in attacks]
+    except TypeError:
+        items = [(None, attacks)]
+    found: dict[str, Attack] = {}
+    for name, given in items:
+        attack = build_attack(given) if isinstance(given, str) else given
+        if not isinstance(attack, Attack):
+            raise ConfigError(
+                f"attacks: holds a {type(attack).__name__}; give names such as auto, or attacks "
+                "such as TDGIA(num_steps=50)"
+            )
+        name = attack.name if name is None else str(name)
+        if name in found:
+            raise ConfigError(f"attacks: two are named {name}; give a dictionary with other names")
+        found[name] = attack
+    if not found:
+        raise ConfigError("attacks: none is named; give one, such as auto")
+    return found
+
+
+def budget_of(budget: Any, subject: Subject, attacks: Mapping[str, Attack]) -> Budget:
+    """The budget with its feature limits resolved, if the target nodes can take it.
+
+    Raises:
+        ConfigError: They cannot, or it is no budget.
+    """
+    if not isinstance(budget, Budget):
+        raise ConfigError(
+            f"budget: is a {type(budget).__name__}; give a Budget(max_injected_nodes=..., "
+            "max_edges_per_injected_node=...)"
+        )
+    assert subject.graph.x is not None
+    for attack in attacks.values():
+        budget.check_targets(subject.targets.numel(), attack.kind)
+    return budget.resolve(subject.graph.x)
+
+
+def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, nn.Module]:
+    """Surrogates by name, from a mapping or a list, whose names are those of their classes.
+
+    Raises:
+        ConfigError: Something other, or a model that does not suit the graph.
+    """
+    if isinstance(surrogates, nn.Module) or not isinstance(surrogates, Mapping | list | tuple):
+        raise ConfigError(
+            f"surrogates: is a {type(surrogates).__name__}; give a list of trained models"
+        )
+    if not isinstance(surrogates, Mapping):
+        named: dict[str, Any] = {}
+        for model in surrogates:
+            of_class = type(model).__name__
+            same = sum(name.split(" ")[0] == of_class for name in named)
+            named[f"{of_class} {same + 1}" if same else of_class] = model
+        surrogates = named
+    return {
+        str(name): subject.check(model, f"surrogates[{name}]") for name, model in surrogates.items()
+    }
+
+
+def _try(model: nn.Module, graph: Data, targets: Tensor, device: torch.device, name: str) -> None:
+    assert graph.x is not None
+    assert graph.edge_index is not None
+    assert isinstance(graph.y, Tensor)
+    classes = int(graph.y[targets].max()) + 1
+    check_model(model, graph.x.to(device), graph.edge_index.to(device), classes, name=name)
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device={device}: is not there ({reason}); cpu always is") from error
+
+
+def _on(model: Any, device: torch.device) -> Any:
+    """The model, or a copy of it if it is on another device."""
+    if not isinstance(model, nn.Module) or device_of(model) == device:
+        return model
+    return copy.deepcopy(model).to(device)

@@ -1,0 +1,82 @@
+"""Training of one model on one graph, in a call."""
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytorch_lightning as pl
+from torch import nn
+from torch_geometric.data import Data
+
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.checked import check_model, device_of
+from robust_diffusion.training.fit import Fit, FitResult
+
+
+def fit(
+    model: nn.Module,
+    data: Data | GraphDataModule,
+    *,
+    max_epochs: int = 5000,
+    patience: int = 500,
+    learning_rate: float = 0.01,
+    weight_decay: float = 0.0,
+    accelerator: str = "auto",
+    directory: str | Path | None = None,
+    progress: bool = True,
+) -> FitResult:
+    """Train a model inductively: by the train nodes, until the val nodes say enough; see `Fit`.
+
+    Random numbers are torch's: `torch.manual_seed` before the model is built repeats a training.
+
+    Args:
+        model: Any `nn.Module` of (x, edge_index); trained in place, ends with its best weights.
+        data: A `Data` with a split, as of `GraphDataModule.from_data`, or a datamodule.
+        max_epochs: At least 1.
+        patience: Epochs without a lower validation loss after which training stops, at least 1.
+        learning_rate: Adam's, above 0.
+        weight_decay: Adam's, at least 0.
+        accelerator: Lightning's: auto, cpu, gpu.
+        directory: Where the best checkpoint goes; `None` to keep none.
+        progress: Show a bar on a terminal.
+
+    Raises:
+        ConfigError: A number out of range, or the model does not fit the graph.
+        DataError: As of `GraphDataModule.from_data`.
+        TrainingError: The loss is not finite.
+    """
+    datamodule = data if isinstance(data, GraphDataModule) else GraphDataModule.from_data(data)
+    view, classes = datamodule.view("val"), datamodule.num_classes
+    assert view.x is not None
+    assert view.edge_index is not None
+    device = device_of(model)
+    logits = check_model(model, view.x.to(device), view.edge_index.to(device), classes)
+    if logits.size(1) != classes:
+        raise ConfigError(
+            f"model: {type(model).__name__} tells {logits.size(1)} classes apart, and the labels "
+            f"{classes}; build it with {classes}"
+        )
+    trainer = partial(
+        pl.Trainer,
+        accelerator=accelerator,
+        devices=1,
+        log_every_n_steps=1,
+        num_sanity_val_steps=0,
+        enable_model_summary=False,
+    )
+    train = Fit(
+        trainer,
+        max_epochs=max_epochs,
+        patience=patience,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        progress_bar=progress,
+        key="fit",
+    )
+    with ExitStack() as stack:
+        folder = directory or stack.enter_context(tempfile.TemporaryDirectory())
+        result = train(model, datamodule, directory=Path(folder))
+    return result if directory is not None else replace(result, checkpoint=None)

@@ -1,0 +1,410 @@
+import doctest
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import models as pyg
+
+from robust_diffusion import (
+    DICE,
+    PGD,
+    TDGIA,
+    Attack,
+    AutoInjection,
+    Budget,
+    GraphDataModule,
+    NodeClassification,
+    PerturbedGraph,
+    RandomFlip,
+    RandomInjection,
+    attack,
+    evaluate,
+    models,
+)
+from robust_diffusion.errors import AttackError, ConfigError, DataError, RobustDiffusionError
+from robust_diffusion.evaluation import evaluate as module
+from robust_diffusion.hashes import state_hash
+from robust_diffusion.training.fit_model import fit
+from tests.drawn import CLASSES, FEATURES, NODES, drawn_data
+from tests.graphs import without_type_checks
+
+BUDGET = Budget(max_injected_nodes=4, max_edges_per_injected_node=5)
+DATA = drawn_data()
+
+PYG = ("GCN", "GAT", "GIN", "GraphSAGE")
+OWN = [name for name in models.__all__ if name not in ("Guard", "Rewiring")]
+MODELS = [
+    *[pytest.param(partial(getattr(pyg, n), FEATURES, 8, 2, CLASSES), id=f"pyg {n}") for n in PYG],
+    *[
+        pytest.param(
+            partial(getattr(models, name), FEATURES, 8, CLASSES),
+            id=name,
+            marks=[pytest.mark.slow] if name in ("GraphPDE", "BeltramiGuard") else [],
+        )
+        for name in OWN
+    ],
+    pytest.param(
+        partial(models.GraphPDE, FEATURES, 8, CLASSES, flow="heat", num_layers=2), id="heat"
+    ),
+]
+
+
+class Noted(Attack):
+    """Changes nothing, and notes what it is told."""
+
+    name = "noted"
+    kind = "injection"
+    labels: ClassVar[list[Any]] = []
+
+    def __call__(
+        self, model: Any, data: Data, target_nodes: Tensor, budget: Budget, generator: Any
+    ) -> PerturbedGraph:
+        self.labels.append(data.y)
+        return PerturbedGraph(data.x, data.edge_index, data.num_nodes)
+
+
+@pytest.fixture(scope="module")
+def gcn() -> nn.Module:
+    """PyG's, trained for a moment."""
+    torch.manual_seed(0)
+    model = pyg.GCN(FEATURES, 8, 2, CLASSES)
+    fit(model, DATA, max_epochs=30, accelerator="cpu")
+    return model
+
+
+@pytest.fixture(scope="module")
+def gat() -> nn.Module:
+    torch.manual_seed(1)
+    model = pyg.GAT(FEATURES, 8, 2, CLASSES)
+    fit(model, DATA, max_epochs=30, accelerator="cpu")
+    return model
+
+
+def accuracy(model: nn.Module, data: Data) -> float:
+    model.eval()
+    with torch.no_grad():
+        right = model(data.x, data.edge_index).argmax(1) == data.y
+    return float(right[data.test_mask].double().mean())
+
+
+@pytest.mark.parametrize("build", MODELS)
+def test_any_model_is_evaluated_as_anybody_would_evaluate_it(
+    build: Callable[[], nn.Module],
+) -> None:
+    torch.manual_seed(0)
+    model, data = build(), drawn_data()
+    model.train()
+    before, state = data.clone(), state_hash(model.state_dict())
+    attacks = [AutoInjection(num_steps=4), PGD(num_steps=2)]
+    report = evaluate(model, data, attacks=attacks, budget=BUDGET, progress=False)
+    assert all(part.training for part in model.modules())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert state_hash(model.state_dict()) == state
+    assert all(torch.equal(data[key], before[key]) for key in ("x", "y", "edge_index"))
+    assert report.clean_accuracy == accuracy(model, data)
+    assert [of.name for of in report.attacks] == ["random", "auto", "pgd"]
+    for of in report.attacks:
+        graph = of.graph.to_data()
+        assert graph.validate()
+        assert of.accuracy == accuracy(model, graph)
+        assert (graph.num_nodes, of.spent.injected_edges) == (NODES + 4, 20)
+    assert report.worst.accuracy == min(of.accuracy for of in report.attacks)
+    if isinstance(model, models.MLP):
+        assert report.worst.accuracy == report.clean_accuracy
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    tests = doctest.DocTestFinder().find(evaluate, globs={})
+    runner = doctest.DocTestRunner()
+    results = [runner.run(test) for test in tests]
+    assert sum(result.attempted for result in results) > 5
+    assert not any(result.failed for result in results)
+
+
+def test_an_attack_hurts_a_trained_model_more_than_chance(gcn: nn.Module) -> None:
+    report = evaluate(gcn, DATA, attacks=AutoInjection(num_steps=30), budget=BUDGET)
+    assert report.clean_accuracy > 0.6
+    assert report["auto"].accuracy < report["random"].accuracy
+    assert report.worst is report["auto"]
+    assert report.budget.limits == (DATA.x.min().item(), DATA.x.max().item())
+
+
+def test_one_attack_alone_gives_the_graph_of_the_report(gcn: nn.Module) -> None:
+    made = PGD(num_steps=3)
+    report = evaluate(gcn, DATA, attacks=made, budget=BUDGET, seed=3)
+    alone = attack(gcn, DATA, BUDGET, made, seed=3)
+    assert torch.equal(alone.x, report["pgd"].graph.x)
+    assert torch.equal(alone.edge_index, report["pgd"].graph.edge_index)
+    other = attack(gcn, DATA, BUDGET, made, seed=4)
+    assert not torch.equal(alone.edge_index, other.edge_index)
+    assert alone.to_data().test_mask.sum() == 40
+
+
+def test_modifications_have_their_own_control(gcn: nn.Module) -> None:
+    report = evaluate(gcn, DATA, attacks=["dice", PGD(num_steps=1)], budget=BUDGET)
+    controls = {of.name for of in report.attacks if of.is_control}
+    assert controls == {"random_flip", "random"}
+    assert report["dice"].spent.injected_nodes == 0
+    assert report["dice"].spent.added_edges > 0
+
+
+@pytest.mark.parametrize("labels", ["predicted", "true"])
+def test_an_attack_gets_the_true_classes_only_if_asked(gcn: nn.Module, labels: Any) -> None:
+    Noted.labels.clear()
+    attack(gcn, DATA, BUDGET, Noted(), labels=labels)
+    (told,) = Noted.labels
+    assert told is None if labels == "predicted" else torch.equal(told, DATA.y)
+
+
+def test_attacks_are_transferred_from_surrogates(gcn: nn.Module, gat: nn.Module) -> None:
+    arguments: dict[str, Any] = {"attacks": PGD(num_steps=10), "budget": BUDGET}
+    both = evaluate(gcn, DATA, surrogates=[gat, gat], **arguments)
+    assert [of.name for of in both.attacks] == ["random", "pgd", "pgd/GAT", "pgd/GAT 2"]
+    transferred = both["pgd/GAT"]
+    assert (transferred.made_on, transferred.accuracy) == (
+        "GAT",
+        accuracy(gcn, transferred.graph.to_data()),
+    )
+    own = evaluate(gat, DATA, **arguments)
+    assert torch.equal(own["pgd"].graph.x, transferred.graph.x)
+    flagged = "weaker_than_transfer" in [flag.code for flag in both["pgd"].flags]
+    assert flagged == (transferred.accuracy < both["pgd"].accuracy)
+
+
+def test_black_box_does_not_look_at_the_model(gcn: nn.Module, gat: nn.Module) -> None:
+    report = evaluate(
+        gcn,
+        DATA,
+        attacks=PGD(num_steps=1),
+        budget=BUDGET,
+        threat="black_box",
+        surrogates={"a": gat},
+    )
+    assert [of.name for of in report.attacks] == ["random", "pgd/a"]
+
+
+def test_a_weaker_white_box_is_flagged(gcn: nn.Module) -> None:
+    # Nothing is weaker than an attack that does nothing.
+    report = evaluate(
+        gcn,
+        DATA,
+        attacks={"own": Noted(), "tdgia": TDGIA(num_steps=20)},
+        budget=BUDGET,
+        surrogates=[gcn],
+    )
+    assert report["tdgia/GCN"].accuracy < report["own"].accuracy
+    assert {"no_effect", "weaker_than_transfer"} <= {flag.code for flag in report["own"].flags}
+
+
+def test_adaptive_follows_the_declared_form() -> None:
+    torch.manual_seed(0)
+    model = models.GNNGuard(FEATURES, 8, CLASSES)
+    graphs = [
+        attack(model, DATA, BUDGET, PGD(num_steps=3), threat=threat).x
+        for threat in ("white_box", "adaptive")
+    ]
+    assert not torch.equal(*graphs)
+
+
+def test_a_call_that_was_cut_off_goes_on(gcn: nn.Module, tmp_path: Path) -> None:
+    first = PGD(num_steps=3)
+    arguments: dict[str, Any] = {"budget": BUDGET, "store": tmp_path / "store"}
+    evaluate(gcn, DATA, attacks=first, **arguments)
+    report = evaluate(gcn, DATA, attacks=[first, TDGIA(num_steps=2)], **arguments)
+    assert {of.name: of.reused for of in report.attacks} == {
+        "random": True,
+        "pgd": True,
+        "tdgia": False,
+    }
+    again = evaluate(gcn, DATA, attacks=[first, TDGIA(num_steps=2)], **arguments)
+    assert str(again) == str(report)
+    for changed in (
+        {"attacks": PGD(num_steps=4)},
+        {"seed": 1},
+        {"nodes": "val"},
+        {"labels": "true"},
+        {"budget": Budget(4, 4)},
+    ):
+        other = evaluate(gcn, DATA, **{"attacks": first, **arguments, **changed})
+        assert not other["pgd"].reused
+
+
+def test_a_datamodule_is_evaluated_as_it_was_trained_on(gcn: nn.Module) -> None:
+    own = drawn_data(x=100 * DATA.x)
+    datamodule = GraphDataModule.from_data(own, normalize="arctan")
+    report = evaluate(gcn, datamodule, attacks=PGD(num_steps=1), budget=BUDGET)
+    normalised = drawn_data(x=datamodule.graph.x)
+    assert report.clean_accuracy == accuracy(gcn, normalised)
+    unsplit = drawn_data(train_mask=None, val_mask=None, test_mask=None)
+    easy = GraphDataModule.from_data(unsplit, difficulty="easy")
+    assert evaluate(gcn, easy, attacks="random", budget=BUDGET).num_targets == NODES // 10
+
+
+def test_a_lightning_module_is_evaluated_by_its_model(gcn: nn.Module) -> None:
+    wrapped = NodeClassification(gcn, num_classes=CLASSES)
+    reports = [evaluate(of, DATA, attacks="random", budget=BUDGET) for of in (gcn, wrapped)]
+    assert str(reports[0]) == str(reports[1])
+
+
+def test_only_the_nodes_under_attack_need_a_split(gcn: nn.Module) -> None:
+    data = drawn_data(train_mask=None, val_mask=None)
+    given = {"attacks": "random", "budget": BUDGET}
+    by_name, by_mask, by_number = (
+        evaluate(gcn, data, nodes=nodes, **given)
+        for nodes in ("test", data.test_mask, data.test_mask.nonzero().squeeze(1))
+    )
+    assert str(by_name) == str(by_mask) == str(by_number)
+    assert evaluate(gcn, data, nodes="all", **given).num_targets == NODES
+
+
+@pytest.mark.parametrize("budget", [Budget(0, 5), Budget(4, 0), Budget(4, 5, max_injected_edges=0)])
+def test_an_empty_budget_leaves_the_clean_accuracy(gcn: nn.Module, budget: Budget) -> None:
+    attacks = [AutoInjection(num_steps=4), PGD(num_steps=2)]
+    report = evaluate(gcn, DATA, attacks=attacks, budget=budget)
+    for of in report.attacks:
+        assert of.accuracy == report.clean_accuracy
+        assert list(of.flags) == []
+        assert of.spent.injected_edges == 0
+
+
+def test_a_model_in_float64_is_attacked_in_float64(gcn: nn.Module) -> None:
+    torch.manual_seed(0)
+    model = pyg.GCN(FEATURES, 8, 2, CLASSES).double()
+    graph = attack(model, drawn_data(x=DATA.x.double()), BUDGET, PGD(num_steps=1)).to_data()
+    assert graph.x.dtype == torch.float64
+
+
+@pytest.mark.gpu
+def test_a_model_stays_where_it_is() -> None:
+    model = pyg.GCN(FEATURES, 8, 2, CLASSES).cuda()
+    arguments: dict[str, Any] = {"attacks": PGD(num_steps=1), "budget": BUDGET}
+    there, here = (
+        evaluate(model, DATA, **arguments),
+        evaluate(model, DATA, device="cpu", **arguments),
+    )
+    assert next(model.parameters()).is_cuda
+    assert there.graph.x.device == here.graph.x.device == torch.device("cpu")
+
+
+def test_an_attack_that_cannot_be_names_the_surrogate(gcn: nn.Module, gat: nn.Module) -> None:
+    # PyG's GAT takes edge weights and ignores them.
+    with pytest.raises(
+        AttackError, match=r"attack=prbcd: .*not differentiable in the edge weights"
+    ):
+        evaluate(gat, DATA, attacks="prbcd", budget=BUDGET)
+    with pytest.raises(AttackError, match=r"surrogates\[GAT\]: attack=prbcd"):
+        evaluate(gcn, DATA, attacks="prbcd", budget=BUDGET, surrogates=[gat], threat="black_box")
+
+
+def small(in_channels: int = FEATURES, out_channels: int = CLASSES, **options: Any) -> nn.Module:
+    return pyg.GCN(in_channels, 4, 2, out_channels, **options)
+
+
+def without(*keys: str) -> Data:
+    return drawn_data(**dict.fromkeys(keys))
+
+
+WRONG: dict[str, tuple[dict[str, Any], type[RobustDiffusionError], str]] = {
+    "model a class": ({"model": pyg.GCN}, ConfigError, "^model: is a class"),
+    "model a path": ({"model": "gcn.pt"}, ConfigError, "^model: is a str"),
+    "model of edges only": ({"model": nn.Linear(8, 7)}, ConfigError, "^model: Linear does not"),
+    "model of other features": ({"model": small(9)}, ConfigError, "^model: GCN does not take"),
+    "model of fewer classes": ({"model": small(8, 3)}, ConfigError, "^model: GCN tells 3 classes"),
+    "model that caches": ({"model": small(cached=True)}, ConfigError, "^model: GCNConv remembers"),
+    "data None": ({"data": None}, DataError, "^data: is a NoneType"),
+    "data a dataset": ({"data": [DATA]}, DataError, r"^data: is a list; .*dataset\[0\]"),
+    "data without x": ({"data": without("x")}, DataError, r"^data\.x: missing"),
+    "data without y": ({"data": without("y")}, DataError, r"^data\.y: missing"),
+    "data without test": ({"data": without("test_mask")}, DataError, r"^data\.test_mask: missing"),
+    "data directed": (
+        {"data": drawn_data(edge_index=DATA.edge_index[:, ::2])},
+        DataError,
+        r"^data\.edge_index",
+    ),
+    "data weighted": (
+        {"data": drawn_data(edge_weight=torch.rand(DATA.num_edges))},
+        DataError,
+        r"^data\.edge_weight",
+    ),
+    "data NaN": ({"data": drawn_data(x=DATA.x / 0)}, DataError, "^data: features hold"),
+    "labels halves": ({"data": drawn_data(y=DATA.y / 2)}, DataError, "^data: label .* not whole"),
+    "labels too few": ({"data": drawn_data(y=DATA.y[1:])}, DataError, "^data: labels have shape"),
+    "mask too short": (
+        {"data": drawn_data(test_mask=DATA.test_mask[1:])},
+        DataError,
+        r"^data\.test_mask: has shape",
+    ),
+    "mask of numbers": (
+        {"data": drawn_data(test_mask=DATA.test_mask.float())},
+        DataError,
+        r"^data\.test_mask: .*bool",
+    ),
+    "budget missing": ({"budget": None}, ConfigError, "^budget: is a NoneType"),
+    "budget a dict": ({"budget": {"max_injected_nodes": 1}}, ConfigError, "^budget: is a dict"),
+    "budget of many edges": (
+        {"budget": Budget(1, 41)},
+        ConfigError,
+        r"^budget\.max_edges_per_injected_node=41",
+    ),
+    "attacks unknown": ({"attacks": "pdg"}, ConfigError, "^attacks=pdg: unknown; use one of agia"),
+    "attacks none": ({"attacks": []}, ConfigError, "^attacks: none is named"),
+    "attacks a class": ({"attacks": PGD}, ConfigError, "^attacks: holds a "),
+    "attacks a class in a list": ({"attacks": [PGD]}, ConfigError, "^attacks: holds a "),
+    "attacks a number": ({"attacks": 3}, ConfigError, "^attacks: holds a int"),
+    "attacks twice": ({"attacks": [PGD(), "pgd"]}, ConfigError, "^attacks: two are named pgd"),
+    "attacks like the control": (
+        {"attacks": {"random": PGD()}},
+        ConfigError,
+        "^attacks: random is the control",
+    ),
+    "attacks the control otherwise": (
+        {"attacks": RandomFlip(add_ratio=0.1)},
+        ConfigError,
+        "^attacks: random_flip is the control",
+    ),
+    "nodes unknown": ({"nodes": "tests"}, DataError, r"^data\.tests_mask: missing"),
+    "nodes None": ({"nodes": None}, DataError, "^nodes: is a NoneType"),
+    "nodes empty": ({"nodes": []}, DataError, "^nodes: has shape"),
+    "nodes beyond": ({"nodes": [NODES]}, DataError, "^nodes: names node 120"),
+    "nodes a float mask": ({"nodes": torch.ones(NODES)}, DataError, "^nodes: is of type"),
+    "nodes a long mask": ({"nodes": torch.ones(99) > 0}, DataError, "^nodes: has shape"),
+    "labels unknown": ({"labels": "guessed"}, ConfigError, "^labels=guessed: unknown"),
+    "threat unknown": ({"threat": "grey_box"}, ConfigError, "^threat=grey_box: unknown"),
+    "threat without surrogates": ({"threat": "black_box"}, ConfigError, "^surrogates: none"),
+    "surrogates one": ({"surrogates": small()}, ConfigError, "^surrogates: is a GCN; give a list"),
+    "surrogates names": ({"surrogates": ["gcn"]}, ConfigError, r"^surrogates\[str\]: is a str"),
+    "surrogates too wide": (
+        {"surrogates": [small(9)]},
+        ConfigError,
+        r"^surrogates\[GCN\]: GCN does not take",
+    ),
+    "seed negative": ({"seed": -1}, ConfigError, "^seed=-1"),
+    "seed too large": ({"seed": 2**32}, ConfigError, "^seed=4294967296"),
+    "seed a float": ({"seed": 0.5}, ConfigError, r"^seed=0\.5"),
+    "device unknown": ({"device": "gpu"}, ConfigError, "^device=gpu: is not there"),
+    "device missing": ({"device": "cuda:99"}, ConfigError, "^device=cuda:99: is not there"),
+    "store a file": ({"store": __file__}, ConfigError, r"^store=.*cannot be"),
+}
+
+
+@pytest.mark.parametrize(("options", "error", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_call_is_told_in_one_line(
+    options: dict[str, Any], error: type[RobustDiffusionError], message: str
+) -> None:
+    given = {"model": small(), "data": DATA, "attacks": "random", "budget": BUDGET} | options
+    with without_type_checks(), pytest.raises(error, match=message) as caught:
+        evaluate(**given)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_names_of_attacks_by_hand() -> None:
+    found = module.attacks_of({"mine": "dice", "yours": DICE(delete_ratio=0.5)})
+    assert list(found) == ["mine", "yours"]
+    assert [type(of) for of in found.values()] == [DICE, DICE]
+    assert list(module.attacks_of(("random", PGD()))) == ["random", "pgd"]
+    assert isinstance(module.attacks_of("random")["random"], RandomInjection)

@@ -1,0 +1,117 @@
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import Budget, PerturbedGraph, spent_budget
+from robust_diffusion.attacks.audit import audit, perturbed_files, read_perturbed
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.flags import Flag
+from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
+from tests.drawn import NODES, drawn_data
+
+DATA = drawn_data()
+GRAPH = PerturbedGraph(
+    torch.cat([DATA.x, DATA.x[:1]]),
+    torch.cat([DATA.edge_index, torch.tensor([[NODES, 3], [3, NODES]])], 1),
+    NODES,
+    {"part": 0.25},
+    "part",
+    clean=DATA,
+)
+CONTROL = AttackReport(
+    name="random",
+    kind="injection",
+    accuracy=0.75,
+    is_control=True,
+    made_on="",
+    flags=[],
+    spent=spent_budget(DATA, GRAPH),
+    seconds=0.5,
+    reused=False,
+    graph=GRAPH,
+)
+FLAG = Flag("budget_unspent", "spends 1 of 2 nodes")
+TRANSFERRED = replace(
+    CONTROL, name="pgd/GCN 2", accuracy=0.25, is_control=False, made_on="GCN 2", flags=[FLAG]
+)
+REPORT = RobustnessReport(
+    model="GCN",
+    clean_accuracy=0.8,
+    attacks=[CONTROL, TRANSFERRED],
+    budget=Budget(2, 3, (-1.0, 1.0)),
+    num_targets=40,
+    threat="white_box",
+    labels="true",
+    seed=1,
+)
+
+
+def test_the_worst_is_the_lowest() -> None:
+    assert REPORT.worst is TRANSFERRED
+    assert REPORT.robust_accuracy == 0.25
+    assert REPORT.graph is GRAPH
+    assert REPORT["random"] is CONTROL
+    with pytest.raises(ConfigError, match=r"attack=pgd: .*use one of random, pgd/GCN 2"):
+        REPORT["pgd"]
+
+
+def test_the_table() -> None:
+    title, header, clean, control, transferred = str(REPORT).splitlines()
+    assert title == "GCN, 40 target nodes, white_box, true labels"
+    assert header.split()[:3] == ["attack", "accuracy", "%"]
+    assert "flipped" not in header
+    assert clean.split()[:2] == ["clean", "80.00"]
+    assert control.split() == ["random", "(control)", "75.00", "1", "1", "0.5"]
+    assert transferred.split() == ["pgd/GCN", "2", "25.00", "1", "1", "0.5", "budget_unspent"]
+
+
+def test_the_frame() -> None:
+    frame = REPORT.to_frame()
+    assert frame["attack"].tolist() == ["clean", "random", "pgd/GCN 2"]
+    assert frame["accuracy"].tolist() == [0.8, 0.75, 0.25]
+    assert frame["injected_nodes"].tolist() == [0, 1, 1]
+    assert frame["flags"].tolist() == ["", "", "budget_unspent"]
+    assert frame["made_on"].tolist() == ["", "", "GCN 2"]
+    assert frame["is_control"].tolist() == [False, True, False]
+
+
+def test_the_record() -> None:
+    record = json.loads(REPORT.to_json())
+    assert record["robust_accuracy"] == 0.25
+    assert record["budget"]["feature_limits"] == [-1.0, 1.0]
+    control, transferred = record["attacks"]
+    assert transferred["flags"] == [asdict(FLAG)]
+    assert transferred["spent"]["injected_nodes"] == 1
+    assert control["part_accuracy"] == {"part": 0.25}
+    assert (record["seed"], record["labels"], record["threat"]) == (1, "true", "white_box")
+
+
+def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
+    folder = REPORT.save(tmp_path / "report")
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["graph-pgd-GCN-2.safetensors", "graph-random.safetensors", "report.json"]
+    assert (folder / "report.json").read_text() == REPORT.to_json() + "\n"
+    found = Data.from_dict(load_file(folder / "graph-random.safetensors"))
+    expected = GRAPH.to_data()
+    assert {*found.keys()} == {*expected.keys()}
+    assert all(torch.equal(found[key], expected[key]) for key in expected.keys())  # noqa: SIM118
+
+
+def test_what_is_saved_can_be_audited(tmp_path: Path) -> None:
+    for file in perturbed_files(REPORT.save(tmp_path)):
+        read = read_perturbed(file, DATA)
+        targets = DATA.test_mask.nonzero().squeeze(1)
+        limits = asdict(Budget(0, 1, (-9.0, 9.0)))
+        (found, *_) = audit(DATA, read, kind=read.kind, target_nodes=targets, **limits)
+        assert "1 node" in found.message
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"report\.save .*cannot be written"):
+        REPORT.save(tmp_path / "file")
