@@ -116,6 +116,21 @@ def test_views_that_the_records_do_not_make_are_named(
     assert [line.endswith(("`make publish`", "remove it")) for line in found] == [True] * 3
 
 
+def test_budgets_are_published_with_what_speaks_against_them() -> None:
+    white_box = {"experiment": "budget-curve", "threat": "white_box", "split": "a"}
+    records = [
+        finished(0.8, 0.7, model=model, budget=(nodes, 4), attacks=("auto",), **white_box)
+        for model in ("gcn", "mlp")
+        for nodes in (1, 50)
+    ]
+    ((name, table),) = publish().listed(records)
+    assert name == "budget-curve"
+    title, _, *rows, _, note = publish()._as_markdown(table).splitlines()
+    assert title.startswith("**experiment=budget-curve.** cora: lowest accuracy in %")
+    assert [row.split("|")[-2].strip() for row in rows] == ["50", "------:", "70.00 !", "70.00"]
+    assert note.startswith("- ! gcn, 4 edges each: not a bound: budget_without_effect: 70.00 %")
+
+
 def experiments(records: list[Record]) -> list[tuple[str, bool]]:
     """Of each line its experiment, and True if it is a reference."""
     return [(record["experiment"], record.get("reference", False)) for record in records]
