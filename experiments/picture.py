@@ -1,7 +1,7 @@
 """The pictures of accuracy on Cora, from the published records, in `docs/figures/`.
 
-python experiments/picture.py attack   # clean and under transferred attacks, of the README
-python experiments/picture.py budget   # worst case against budget, of docs/robustness.md
+`python experiments/picture.py attack` draws that of the README, clean and under transferred
+attacks; `... budget` the worst case against budget.
 """
 
 import argparse
