@@ -1,20 +1,30 @@
-"""The picture of the README: accuracy on Cora, clean and under attack, from the published records.
+"""The pictures of accuracy on Cora, from the published records, in `docs/figures/`.
 
-`python experiments/picture.py` writes `docs/figures/accuracy_under_attack.svg`.
+`python experiments/picture.py attack` draws that of the README, clean and under transferred
+attacks; `... budget` the worst case against budget.
 """
 
+import argparse
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+import pandas as pd
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.optimize import isotonic_regression
 
 from robust_diffusion.evaluation import latest_by_cell, read_records
+from robust_diffusion.results.budget_curve import budget_curve
+from robust_diffusion.results.cells import RecordSet
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "experiments" / "results" / "records.jsonl.gz"
-PICTURE = ROOT / "docs" / "figures" / "accuracy_under_attack.svg"
+PICTURES = ROOT / "docs" / "figures"
 
 MODELS = {
     "beltrami_guard": "BeltramiGuard",
@@ -32,6 +42,21 @@ MODELS = {
     "mlp": "MLP",
 }
 """Rows from top to bottom: diffusion, then other networks."""
+
+CURVES = {
+    "beltrami_guard": ("BeltramiGuard", "s", "#882255"),
+    "beltrami": ("Beltrami", "o", "#cc6677"),
+    "uniform_modulation": ("uniform B", "D", "#999933"),
+    "mean_curvature": ("Mean curvature", "^", "#117733"),
+    "grand": ("GRAND", "v", "#44aa99"),
+    "gnn_guard": ("GNNGuard", ">", "#332288"),
+    "gcn": ("GCN", "p", "#777777"),
+}
+"""Label, marker and colour of each curve; colours of Paul Tol's muted scheme, for all readers."""
+NODES, EDGES = (1, 5, 10, 20, 50), (4, 50)
+LINE = 5.0
+"""Least distance of two labels, in points of accuracy."""
+
 MARKS = {"clean": ("o", "#4477aa"), "speit": ("^", "#ee7733"), "tdgia": ("v", "#b2182b")}
 
 
@@ -66,9 +91,8 @@ def settings(cell: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in cell["config"].items() if key != "seed"}
 
 
-def draw(found: dict[str, dict[str, float]]) -> None:
+def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:
     """One row per model, one mark per test graph, and the MLP as a line."""
-    mpl.rcParams.update({"svg.hashsalt": "robust_diffusion", "font.size": 10})
     figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
     mlp = found.pop("mlp")["clean"]
     for height, row in enumerate(found):
@@ -89,8 +113,103 @@ def draw(found: dict[str, dict[str, float]]) -> None:
     axes.tick_params(axis="y", length=0)
     figure.suptitle("Cora: 50 injected nodes of 50 edges each, attacks transferred from a GCN")
     figure.legend(loc="outside lower center", frameon=False, ncols=4)
-    figure.savefig(PICTURE, metadata={"Date": None})
+    return figure
+
+
+def curves(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Worst cases of `experiment=budget-curve` on Cora, of the paper's equations; all of them."""
+    cells = RecordSet.of(records, fidelity="paper").cells("budget-curve")
+    found = budget_curve([cell.record for cell in cells if cell.record["dataset"] == "cora"])
+    wanted = {(m, e, n) for m in ["mlp", *CURVES] for e in EDGES for n in NODES}
+    if not found.empty:
+        wanted -= set(found[["model", "edges", "nodes"]].itertuples(index=False, name=None))
+    if wanted:
+        first = "{} with {} edges of each of {} nodes".format(*min(wanted))
+        raise SystemExit(
+            f"{RECORDS}: lacks {len(wanted)} points of experiment=budget-curve, the first {first}; "
+            "run and publish it"
+        )
+    return found
+
+
+def draw_budgets(found: pd.DataFrame) -> Figure:
+    """A panel per number of edges, a labelled curve per model, and the MLP as a line."""
+    figure, panels = plt.subplots(1, 2, figsize=(8, 4.2), sharey=True, layout="constrained")
+    for axes, edges in zip(panels, EDGES, strict=True):
+        of_panel = found[found["edges"] == edges]
+        axes.set_title(f"{edges} edges per injected node", fontsize=10)
+        _draw_panel(axes, dict(iter(of_panel.groupby("model"))))
+    panels[0].set_ylabel("lowest accuracy in %")
+    figure.supxlabel("injected nodes (logarithmic)", fontsize=10)
+    seeds = found["seeds"].min()
+    title = f"Cora: the worst that any attack does, mean of {seeds} seed{'s' if seeds > 1 else ''}"
+    if not found["bound"].all():
+        title += "; hollow marks are no bounds"
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _draw_panel(axes: Axes, found: Mapping[Any, pd.DataFrame]) -> None:
+    mlp = found["mlp"]["worst"].mean()
+    axes.axhline(mlp, color="#1b1b1b", ls="--", lw=1)
+    ends = {"MLP": (mlp, "#1b1b1b")}
+    for model, (label, marker, color) in CURVES.items():
+        curve = found[model].sort_values("nodes")
+        x, y = [0, *curve["nodes"]], [curve["clean"].iloc[0], *curve["worst"]]
+        axes.plot(x, y, color=color, lw=1.6, zorder=2)
+        for nodes, worst, bound in zip(curve["nodes"], curve["worst"], curve["bound"], strict=True):
+            fill = color if bound else "white"
+            axes.plot(nodes, worst, marker, color=color, mfc=fill, ms=5.5, zorder=3, clip_on=False)
+        ends[label] = (y[-1], color)
+    axes.set_xscale("symlog", linthresh=1, linscale=0.45)
+    axes.set(xlim=(0, NODES[-1]), ylim=(0, 90))
+    axes.set_xticks([0, *NODES], ["clean", *map(str, NODES)])
+    axes.minorticks_off()
+    axes.grid(color="#eeeeee", zorder=0)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    _label_ends(axes, ends)
+
+
+def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
+    """Name curves to the right of a panel, each as near to its end as there is room.
+
+    Args:
+        axes: The panel.
+        ends: By label, height of the curve's end, and colour.
+    """
+    ordered = sorted(ends.items(), key=lambda item: item[1][0])
+    # Heights LINE apart, of least squared distance to the ends, and none below the axis.
+    steps = LINE * np.arange(len(ordered))
+    heights = isotonic_regression([end for _, (end, _) in ordered] - steps).x.clip(0) + steps
+    for (label, (end, color)), height in zip(ordered, heights, strict=True):
+        axes.annotate(
+            f"{label} {end:.0f}",
+            (NODES[-1], end),
+            (1.12, height),
+            textcoords=axes.get_yaxis_transform(),
+            va="center",
+            fontsize=9,
+            arrowprops={"arrowstyle": "-", "color": color, "relpos": (0, 0.5), "shrinkA": 1},
+        )
+
+
+def main() -> None:
+    """Write the picture that is named."""
+    pictures: Mapping[str, tuple[str, Callable[[], Figure]]] = {
+        "attack": ("accuracy_under_attack.svg", lambda: draw_attacks(mean_accuracy())),
+        "budget": (
+            "accuracy_against_budget.svg",
+            lambda: draw_budgets(curves(read_records(RECORDS))),
+        ),
+    }
+    parser = argparse.ArgumentParser(description="Draw a picture from the published records.")
+    parser.add_argument("picture", choices=pictures, help="written to docs/figures/")
+    name, draw = pictures[parser.parse_args().picture]
+    # The same records are the same file.
+    mpl.rcParams.update({"svg.hashsalt": "robust_diffusion", "font.size": 10})
+    draw().savefig(PICTURES / name, metadata={"Date": None})
 
 
 if __name__ == "__main__":
-    draw(mean_accuracy())
+    main()

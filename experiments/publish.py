@@ -13,7 +13,8 @@ import argparse
 import gzip
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from robust_diffusion.paper.commands.options import FIDELITIES
 from robust_diffusion.paper.page import render_page
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render_markdown import render_markdown
+from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.markdown import markdown_table
@@ -51,6 +53,7 @@ SHOWN: Mapping[str, Callable[[list[Record]], ResultTable]] = {
     "tune": rank,
     "mlp": summarize,
     "worst-case": show_worst_cases,
+    "budget-curve": show_budgets,
 }
 """Experiments whose settings are listed: on validation nodes, on test graphs, by worst case."""
 
@@ -141,17 +144,17 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     Args:
         records: The published ones.
     """
-    for name, title, frame, left in _studies(records):
-        yield RESULTS / f"{name}.md", f"{title}\n\n{markdown_table(frame, left)}\n"
+    for name, table in _studies(records):
+        yield RESULTS / f"{name}.md", _as_markdown(table)
     counted = {name: RecordSet.of(records, fidelity=name) for name in FIDELITIES}
     variants = {name: build_tables(of) for name, of in counted.items()}
     agreement = render_agreement({name: list(of.values()) for name, of in variants.items()})
     yield RESULTS / "agreement.md", agreement
     figures = FIGURES if FIGURES.is_dir() else None
     for fidelity, tables in variants.items():
-        for number, table in tables.items():
-            if any(entry.runs for _, _, entry in table):
-                yield RESULTS / f"table-{number}-{fidelity}.md", render_markdown(table)
+        for number, of_paper in tables.items():
+            if any(entry.runs for _, _, entry in of_paper):
+                yield RESULTS / f"table-{number}-{fidelity}.md", render_markdown(of_paper)
         page = render_page(records, fidelity=fidelity, figures=figures, tables=tables)
         yield RESULTS / f"report-{fidelity}.html", page
 
@@ -169,21 +172,35 @@ def outdated(made: Mapping[Path, str | bytes]) -> Iterator[str]:
         yield f"{path}: made of no records; remove it"
 
 
-def _studies(records: list[Record]) -> Iterator[tuple[str, str, pd.DataFrame, Collection[str]]]:
-    """Name, title, table and columns to the left of all that is one table."""
+def _studies(records: list[Record]) -> Iterator[tuple[str, ResultTable]]:
+    """Name and table of all that is one table."""
     for name, on in COMPARED.items():
         frame = compare(records, name, on=on)
         if not frame.empty:
             title = f"**experiment={name}.** {describe_comparison(frame, on=on)}"
-            yield name, title, frame, ["setting"]
+            yield name, ResultTable(title, frame, ["setting"], [])
+    yield from listed(records)
+    verdicts = _verdicts(records)
+    yield "claims", ResultTable(VERDICTS, verdicts, list(verdicts.columns), [])
+
+
+def listed(records: list[Record]) -> Iterator[tuple[str, ResultTable]]:
+    """Name and table of each experiment in `SHOWN` of which there are records.
+
+    Args:
+        records: The published ones.
+    """
     latest = latest_by_cell(records)
     for name, show in SHOWN.items():
         asked = [r for r in records if (r["experiment"], r.get("scale", "full")) == (name, "full")]
         if cells := [latest[cell] for cell in dict.fromkeys(r["cell"] for r in asked)]:
             shown = show(cells)
-            yield name, f"**experiment={name}.** {shown.title}.", shown.cells, shown.keys
-    verdicts = _verdicts(records)
-    yield "claims", VERDICTS, verdicts, verdicts.columns
+            yield name, replace(shown, title=f"**experiment={name}.** {shown.title}.")
+
+
+def _as_markdown(table: ResultTable) -> str:
+    notes = ["\n".join(f"- {note}" for note in table.notes)] if table.notes else []
+    return "\n\n".join([table.title, markdown_table(table.cells, table.keys), *notes]) + "\n"
 
 
 def _verdicts(records: list[Record]) -> pd.DataFrame:

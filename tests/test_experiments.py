@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,6 +51,53 @@ def test_the_picture_shows_the_published_means() -> None:
     view = (RESULTS / "table-3-paper.md").read_text(encoding="utf-8")
     for flow in ("heat", "grand", "mean_curvature", "beltrami"):
         assert all(f"{mean:.2f} ±" in view for mean in means[flow].values())
+
+
+@pytest.fixture
+def budgets() -> list[Record]:
+    """A cell of each model and budget of the picture; GNNGuard's curve is flat."""
+    module, flows = script("picture"), {"grand", "mean_curvature", "beltrami", "uniform_modulation"}
+    return [
+        finished(
+            0.8,
+            0.6 if model in ("mlp", "gnn_guard") else 0.7 / nodes,
+            model="graph_pde" if model in flows else model,
+            flow=model,
+            attacks=("auto",),
+            budget=(nodes, edges),
+            experiment="budget-curve",
+            threat="white_box",
+            split="a",
+        )
+        for model, edges, nodes in product(["mlp", *module.CURVES], module.EDGES, module.NODES)
+    ]
+
+
+@pytest.mark.slow
+def test_accuracy_against_budget_is_drawn_alike_each_time(
+    budgets: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, drawn = script("picture"), []
+    monkeypatch.setattr(module, "PICTURES", tmp_path)
+    monkeypatch.setattr(module, "read_records", lambda _: budgets)
+    monkeypatch.setattr(sys, "argv", ["picture.py", "budget"])
+    for _ in range(2):
+        module.main()
+        drawn.append((tmp_path / "accuracy_against_budget.svg").read_text(encoding="utf-8"))
+    assert drawn[0] == drawn[1]
+    for text in ("Beltrami 1", "GNNGuard 60", "MLP 60", "4 edges per injected node"):
+        assert f"<!-- {text} -->" in drawn[0]
+    assert "hollow marks are no bounds" in drawn[0]
+
+
+def test_a_picture_without_all_of_its_records_is_one_line(
+    budgets: list[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = [cell for cell in budgets if cell["model"] != "gcn"]
+    with pytest.raises(SystemExit, match=r"lacks 10 points .* gcn with 4 edges of each of 1 nodes"):
+        script("picture").curves(lacking)
+    with pytest.raises(SystemExit, match="lacks 80 points of experiment=budget-curve"):
+        script("picture").curves([])
 
 
 def test_published_configurations_have_the_ids_of_their_cells(records: list[Record]) -> None:
@@ -114,6 +162,21 @@ def test_views_that_the_records_do_not_make_are_named(
     found = list(module.outdated({right: "text", wrong: "other", missing: "text"}))
     assert [line.partition(":")[0] for line in found] == [str(wrong), str(missing), str(strange)]
     assert [line.endswith(("`make publish`", "remove it")) for line in found] == [True] * 3
+
+
+def test_budgets_are_published_with_what_speaks_against_them() -> None:
+    white_box = {"experiment": "budget-curve", "threat": "white_box", "split": "a"}
+    records = [
+        finished(0.8, 0.7, model=model, budget=(nodes, 4), attacks=("auto",), **white_box)
+        for model in ("gcn", "mlp")
+        for nodes in (1, 50)
+    ]
+    ((name, table),) = publish().listed(records)
+    assert name == "budget-curve"
+    title, _, *rows, _, note = publish()._as_markdown(table).splitlines()
+    assert title.startswith("**experiment=budget-curve.** cora: lowest accuracy in %")
+    assert [row.split("|")[-2].strip() for row in rows] == ["50", "------:", "70.00 !", "70.00"]
+    assert note.startswith("- ! gcn, 4 edges each: not a bound: budget_without_effect: 70.00 %")
 
 
 def experiments(records: list[Record]) -> list[tuple[str, bool]]:

@@ -246,6 +246,22 @@ def test_what_has_no_number_has_no_rank() -> None:
     assert ranks(table, dataset="cora", attack="clean") == [1, None, None, None]
 
 
+def test_an_entry_that_another_experiment_shows_to_be_no_bound_has_no_rank() -> None:
+    white: dict[str, Any] = {"experiment": "table-8", "threat": "white_box", "attacks": ("speit",)}
+    cells = [finished(0.8, 0.6, **white), finished(0.8, 0.5, model="gat", **white)]
+    auto = {"experiment": "worst-case", "attacks": ("auto",)}
+    stronger = finished(0.8, 0.1, cell="auto", **white | auto)
+    where = {"dataset": "cora", "attack": "speit"}
+    outdone, best = (
+        entry(build_table(load_layout(8), [*cells, stronger]), **where, model=model)
+        for model in ("beltrami", "gat")
+    )
+    assert (outdone.mean, outdone.rank, best.rank) == (60, None, 1)
+    assert "attack=auto reaches 10.00 %" in outdone.marks[0].text
+    alone = entry(build_table(load_layout(8), cells), **where, model="beltrami")
+    assert (alone.mean, alone.rank, alone.marks) == (60, 1, ())
+
+
 def test_of_two_there_is_no_second_best() -> None:
     records = [
         finished(0.5, experiment="table-6", attacks=["speit"]),

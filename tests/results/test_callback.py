@@ -130,6 +130,25 @@ def test_a_search_shows_validation_accuracy_alone(capsys: pytest.CaptureFixture[
     assert "50.00" not in out
 
 
+def test_a_sweep_of_budgets_shows_them_as_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    for job, nodes in enumerate((1, 5)):
+        limits = {"max_injected_nodes": nodes, "max_edges_per_injected_node": 4}
+        add(
+            f"multirun/1/{job}",
+            job=job,
+            cell=str(nodes),
+            experiment="budget-curve",
+            split="a",
+            val_accuracy=0.5,
+            accuracy={"clean": 0.5, "auto": 0.5 / nodes},
+            budget={"declared": {**limits, "feature_limits": [0.0, 1.0]}},
+        )
+    PrintResults(shows="budget").on_multirun_end(config())
+    head, _, row = [x for x in capsys.readouterr().out.splitlines() if x.startswith("|")]
+    assert [cell.strip() for cell in head.split("|")[-3:-1]] == ["1", "5"]
+    assert [cell.strip() for cell in row.split("|")[-3:-1]] == ["50.00", "10.00"]
+
+
 def test_what_is_shown_has_to_be_known() -> None:
-    with pytest.raises(ConfigError, match=r"results.shows=loss: unknown; use one of test, val"):
+    with pytest.raises(ConfigError, match=r"results.shows=loss: unknown; use one of budget, t"):
         PrintResults(shows="loss")

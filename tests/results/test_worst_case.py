@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from robust_diffusion.attacks import Budget
 from robust_diffusion.results.worst_case import (
+    Draw,
+    ModelOnSplit,
     show_worst_cases,
     worst_case_table,
     worst_cases,
@@ -13,10 +16,16 @@ from robust_diffusion.results.worst_case import (
 
 
 def record(
-    model: str, threat: str, seed: int = 0, flow: str | None = None, **accuracy: float
+    model: str,
+    threat: str,
+    seed: int = 0,
+    flow: str | None = None,
+    budget: tuple[int, int] = (50, 50),
+    **accuracy: float,
 ) -> dict[str, Any]:
+    limits = {"max_injected_nodes": budget[0], "max_edges_per_injected_node": budget[1]}
     return {
-        "cell": f"{model}-{flow}-{threat}-{seed}-{sorted(accuracy)}",
+        "cell": f"{model}-{flow}-{threat}-{seed}-{budget}-{sorted(accuracy)}",
         "dataset": "cora",
         "fidelity": "paper",
         "model": model,
@@ -24,8 +33,15 @@ def record(
         "threat": threat,
         "seed": seed,
         "split": "grb",
+        "budget": {"declared": {**limits, "feature_limits": [-1.0, 1.0]}},
         "accuracy": {"clean": accuracy.pop("clean", 0.8), **accuracy},
     }
+
+
+def tried(records: list[dict[str, Any]], model: str) -> dict[Draw, ModelOnSplit]:
+    """Everything that was tried on one model."""
+    (found,) = (drawn for key, drawn in worst_cases(records).items() if key.model == model)
+    return found
 
 
 MLP = [record("mlp", "black_box", seed, clean=0.6, speit=0.6) for seed in (0, 1)]
@@ -38,7 +54,7 @@ FLOW = [
 
 
 def test_worst_case_is_the_lowest_of_all() -> None:
-    found = worst_cases(FLOW)["cora", "paper", "beltrami"]
+    found = tried(FLOW, "beltrami")
     assert found[0, "grb"].lowest == {
         "clean": 0.8,
         "chance": 0.75,
@@ -63,11 +79,10 @@ def test_without_a_control_nothing_is_above_it() -> None:
 
 
 def test_white_box_weaker_than_transfer_is_flagged() -> None:
-    found = worst_cases(
-        [record("gcn", "black_box", speit=0.3), record("gcn", "white_box", auto=0.5)]
-    )
-    assert found["cora", "paper", "gcn"][0, "grb"].flags == {"weaker_than_transfer"}
-    assert not worst_cases(FLOW)["cora", "paper", "beltrami"][0, "grb"].flags
+    weak = [record("gcn", "black_box", speit=0.3), record("gcn", "white_box", auto=0.5)]
+    found = tried(weak, "gcn")
+    assert found[0, "grb"].flags == {"weaker_than_transfer"}
+    assert not tried(FLOW, "beltrami")[0, "grb"].flags
 
 
 def test_flags_of_the_worst_attack_count() -> None:
@@ -83,7 +98,18 @@ def test_flags_of_the_worst_attack_count() -> None:
 
 def test_model_with_a_flow_of_its_own_goes_by_its_name() -> None:
     found = worst_cases([record("beltrami_guard", "white_box", flow="beltrami", auto=0.5)])
-    assert list(found) == [("cora", "paper", "beltrami_guard")]
+    assert list(found) == [("cora", "paper", "beltrami_guard", Budget(50, 50, (-1.0, 1.0)))]
+
+
+def test_budgets_are_not_mixed() -> None:
+    small = record("gcn", "white_box", budget=(5, 4), auto=0.5)
+    line = record("mlp", "white_box", budget=(5, 4), clean=0.4, auto=0.4)
+    table = worst_case_table([*MLP, line, small, record("gcn", "white_box", auto=0.1)])
+    gcn = table[table["model"] == "gcn"]
+    assert list(zip(gcn["nodes"], gcn["edges"], strict=True)) == [(5, 4), (50, 50)]
+    assert list(gcn["worst"]) == pytest.approx([50, 10])
+    assert list(gcn["above_mlp"]) == pytest.approx([10, -50])
+    assert show_worst_cases([*MLP, small]).keys == ["budget", "model"]
 
 
 def test_failures_and_times_are_left_out() -> None:
@@ -95,7 +121,7 @@ def test_failures_and_times_are_left_out() -> None:
 def test_parts_of_an_attack_tell_white_box_from_adaptive() -> None:
     cell = record("gnn_guard", "white_box", auto=0.1)
     cell["parts"] = {"auto": {"search: equal": 0.7, "white box: a": 0.6, "adaptive: a": 0.1}}
-    (found,) = worst_cases([cell])["cora", "paper", "gnn_guard"].values()
+    (found,) = tried([cell], "gnn_guard").values()
     assert found.lowest == {"clean": 0.8, "white_box": 0.6, "adaptive": 0.1, "worst": 0.1}
 
 

@@ -226,5 +226,5 @@ def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> Flag | Non
     (few, first), (many, last) = ordered[0], ordered[-1]
     if last < first - POINT or last <= POINT or few == many:
         return None
-    text = f"{few} nodes leave {100 * first:.2f} %, {many} nodes {100 * last:.2f} %"
+    text = f"{100 * first:.2f} % with {few} injected, {100 * last:.2f} % with {many}"
     return Flag("budget_without_effect", text)

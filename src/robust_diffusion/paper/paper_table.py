@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omegaconf import OmegaConf
 
@@ -12,6 +12,7 @@ from robust_diffusion.paper.layout import Layout, Line, load_layout, table_numbe
 from robust_diffusion.paper.own import fit_layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS
 from robust_diffusion.paper.times import describe_stand_ins, describe_times, stand_in
+from robust_diffusion.results.bounds import outdone
 from robust_diffusion.results.cells import CLEAN, Cell, RecordSet, select
 from robust_diffusion.results.entry import Entry, State, measure
 from robust_diffusion.results.grid import Grid, compare_entries, mark_fewer_seeds, rank_entries
@@ -93,7 +94,7 @@ def build_table(layout: Layout, records: RecordSet) -> PaperTable:
     cells = records.cells(layout.experiment)
     layout = fit_layout(layout, cells)
     smoke = records.scale == "smoke"
-    grids = mark_fewer_seeds([_measured(part, cells, smoke=smoke) for part in layout.parts])
+    grids = mark_fewer_seeds([_measured(part, cells, records) for part in layout.parts])
     if not smoke and layout.kind == "accuracy":
         grids = [compare_entries(grid, runs=ASSUMED_RUNS) for grid in grids]
     grids = [rank_entries(grid, part.best) for grid, part in zip(grids, layout.parts, strict=True)]
@@ -107,21 +108,25 @@ def build_table(layout: Layout, records: RecordSet) -> PaperTable:
     return table
 
 
-def _measured(layout: Layout, cells: Sequence[Cell], *, smoke: bool) -> Grid:
+def _measured(layout: Layout, cells: Sequence[Cell], records: RecordSet) -> Grid:
     return [
-        [_entry(layout, row, column, cells, smoke=smoke) for column in layout.columns]
+        [_entry(layout, row, column, cells, records) for column in layout.columns]
         for row in layout.rows
     ]
 
 
-def _entry(layout: Layout, row: Line, column: Line, cells: Sequence[Cell], *, smoke: bool) -> Entry:
+def _entry(
+    layout: Layout, row: Line, column: Line, cells: Sequence[Cell], records: RecordSet
+) -> Entry:
     line, printed = layout.at(row, column), layout.printed(row, column)
     if layout.kind == "budgets":
         return Entry(line.keys, CLEAN, printed, "measured", mean=_configured_budget(line))
     timed = layout.kind == "time"
     graph = CLEAN if timed else line.printed["attack"]
     found = select(cells, line.record, graph, timed=timed)
-    return measure(line.keys, graph, printed, found, comparable=not smoke, timed=timed)
+    comparable = records.scale != "smoke"
+    entry = measure(line.keys, graph, printed, found, comparable=comparable, timed=timed)
+    return replace(entry, marks=(*entry.marks, *outdone(entry, records.by_model)))
 
 
 def _configured_budget(line: Line) -> float:

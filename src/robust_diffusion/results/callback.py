@@ -15,6 +15,7 @@ from robust_diffusion.checks import check_choice
 from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.evaluation.record_shape import check_records
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
+from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.results.table import rank, summarize
 from robust_diffusion.results.worst_case import show_worst_cases
@@ -25,12 +26,17 @@ log = logging.getLogger(__name__)
 class PrintResults(Callback):
     """Table of the cells that a run or a sweep has recorded, printed at its end.
 
-    It `shows` accuracies on the `test` graphs, on the clean graph's `validation` nodes, or the
-    `worst_case` of each model.
+    It `shows` accuracies on the `test` graphs, on the clean graph's `validation` nodes, the
+    `worst_case` of each model, or that by `budget`.
     """
 
     def __init__(self, shows: str = "test") -> None:
-        tables = {"test": summarize, "validation": rank, "worst_case": show_worst_cases}
+        tables = {
+            "test": summarize,
+            "validation": rank,
+            "worst_case": show_worst_cases,
+            "budget": show_budgets,
+        }
         self._summarize = tables[check_choice("hydra.callbacks.results.shows", shows, tables)]
 
     def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:

@@ -13,6 +13,9 @@ from robust_diffusion.hashes import canonical_json
 log = logging.getLogger(__name__)
 
 CLEAN = "clean"
+ModelKey = tuple[str, int, float]
+"""Settings, seed and clean accuracy of a trained model."""
+
 ABSENT = object()
 """Result of `value_at` for a path that is not there."""
 
@@ -83,6 +86,15 @@ class RecordSet:
         }
         return sorted(last.values(), key=lambda cell: cell.asked)
 
+    @cached_property
+    def by_model(self) -> Mapping[ModelKey, list[Record]]:
+        """Finished cells of all experiments that tested one trained model, by that model."""
+        found: dict[ModelKey, list[Record]] = {}
+        for record in {record["cell"]: record for _, record in self.asked}.values():
+            if "error" not in record and not is_timing(record):
+                found.setdefault(trained_model(record), []).append(record)
+        return found
+
 
 def select(
     cells: Iterable[Cell], wanted: Mapping[str, Any], graph: str, *, timed: bool = False
@@ -133,6 +145,15 @@ def _fits(cell: Cell, wanted: Mapping[str, Any], graph: str) -> bool:
     if cell.finished:
         return graph in record["accuracy"]
     return graph == CLEAN or graph in record.get("config", {}).get("attacks", {})
+
+
+def trained_model(record: Record) -> ModelKey:
+    """Key of the model that a finished cell tested: settings, seed and clean accuracy.
+
+    Other versions of the code may train another model of the same settings; it would hardly have
+    the same accuracy.
+    """
+    return settings_of(record, CLEAN), record["seed"], record["accuracy"][CLEAN]
 
 
 def settings_of(record: Record, graph: str) -> str:

@@ -194,7 +194,7 @@ def _marks(
         failures.setdefault((kind, cell.record["error"]), []).append(seed)
     # What failed comes first, since it says more than data that are not there.
     for (kind, error), seeds in sorted(failures.items(), key=lambda item: item[0][0]):
-        yield Mark(kind, f"{kind}: {error}" + (f" ({_named(seeds)})" if runs else ""))
+        yield Mark(kind, f"{kind}: {error}" + (f" ({named_seeds(seeds)})" if runs else ""))
     yield from _warnings(runs, graph)
     codes = sorted({str(run.record.get("code")) for run in runs})
     if len(codes) > 1:
@@ -216,9 +216,9 @@ def _warnings(runs: Sequence[Run], graph: str) -> Iterator[Mark]:
             kind_of_line.setdefault(line, []).append(run.seed)
     for lines in warned.values():
         (line, seeds), *others = lines.items()
-        said = _named(seeds)
+        said = named_seeds(seeds)
         if others:
-            said += f"; with other numbers {_named([s for _, more in others for s in more])}"
+            said += f"; with other numbers {named_seeds([s for _, more in others for s in more])}"
         yield Mark("warning", f"{graph}: {line} ({said}); not a bound")
 
 
@@ -227,5 +227,6 @@ def _declared(record: Record) -> tuple[int, int]:
     return declared["max_injected_nodes"], declared["max_edges_per_injected_node"]
 
 
-def _named(seeds: Sequence[int]) -> str:
+def named_seeds(seeds: Sequence[int]) -> str:
+    """Seeds in words."""
     return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))

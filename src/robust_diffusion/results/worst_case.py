@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
+from robust_diffusion.attacks import Budget
 from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
+from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
 
@@ -43,8 +45,15 @@ class ModelOnSplit:
 SEEN: tuple[Evidence, ...] = ("white_box", "adaptive")
 """Kinds of evidence of an attacker who knows the model."""
 
-Key = tuple[str, str, str]
-"""Dataset, variant of the model's equations, and model or flow."""
+
+class Key(NamedTuple):
+    """What all cells have in common that are brought together; see `worst_cases`."""
+
+    dataset: str
+    variant: str  # of the model's equations
+    model: str  # or its flow
+    budget: Budget  # of every attack
+
 
 Draw = tuple[int, str]
 """Seed, and hash of the split."""
@@ -54,18 +63,20 @@ CONTROL = "mlp"
 
 
 def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]]:
-    """Everything that was tried on each trained model, brought together.
+    """Everything that was tried on each trained model within one budget, brought together.
 
     Args:
-        records: Finished cells under any threat models, one budget for all of a dataset.
+        records: Cells under any threat models; failed ones are left out.
     """
     found: dict[Key, dict[Draw, ModelOnSplit]] = {}
     for record in latest_by_cell(records).values():
         if "error" in record or is_timing(record):
             continue
-        key = (record["dataset"], record["fidelity"], record.get("flow") or record["model"])
-        if record["model"] not in (key[2], "graph_pde"):
-            key = (*key[:2], record["model"])  # a model that brings its own flow
+        model = record["model"]
+        if model == "graph_pde":  # any other model that has a flow brings its own
+            model = record["flow"]
+        budget = Budget(**record["budget"]["declared"])
+        key = Key(record["dataset"], record["fidelity"], model, budget)
         draw = (record["seed"], record["split"])
         _add(found.setdefault(key, {}).setdefault(draw, ModelOnSplit()), record)
     for drawn in found.values():
@@ -122,18 +133,23 @@ def worst_case_table(records: Sequence[Record]) -> pd.DataFrame:
         records: As for `worst_cases`.
 
     Returns:
-        One row per dataset, variant and model, the highest above the MLP first: `seeds`, `splits`;
-        the columns of `COLUMNS`, means in % over seeds and splits, NaN where nothing was tried;
-        `spread`, the standard deviation of the worst case; `above_mlp`, the mean over pairs of one
-        seed and split in points; `bound`, false where any flag was raised; `flags`.
+        One row per dataset, variant, budget and model, the highest above the MLP first: `budget` in
+        words, its injected `nodes` and `edges` of each; `seeds`, `splits`; the columns of
+        `COLUMNS`, means in % over seeds and splits, NaN where nothing was tried; `spread`, the
+        standard deviation of the worst case; `above_mlp`, the mean over pairs of one seed and split
+        in points; `bound`, false where any flag was raised; `flags`.
     """
     found = worst_cases(records)
-    rows = [_row(key, drawn, found.get((*key[:2], CONTROL), {})) for key, drawn in found.items()]
+    rows = [
+        _row(key, drawn, found.get(key._replace(model=CONTROL), {})) for key, drawn in found.items()
+    ]
     frame = pd.DataFrame(rows)
     if frame.empty:
         return frame
-    order = ["dataset", "variant", "above_mlp"]
-    return frame.sort_values(order, ascending=[True, True, False], kind="stable", ignore_index=True)
+    order = {"dataset": True, "variant": True, "edges": True, "nodes": True, "above_mlp": False}
+    return frame.sort_values(
+        list(order), ascending=list(order.values()), kind="stable", ignore_index=True
+    )
 
 
 def _row(
@@ -144,9 +160,12 @@ def _row(
     above = [100 * (w - line[draw]) for draw, w in worst.items() if w is not None and draw in line]
     flags = sorted({code for model in drawn.values() for code in model.flags})
     return {
-        "dataset": key[0],
-        "variant": key[1],
-        "model": key[2],
+        "dataset": key.dataset,
+        "variant": key.variant,
+        "model": key.model,
+        "budget": describe_limits(ranges([asdict(key.budget)]), ["injected_nodes"]),
+        "nodes": key.budget.max_injected_nodes,
+        "edges": key.budget.max_edges_per_injected_node,
         "seeds": len({seed for seed, _ in drawn}),
         "splits": len({split for _, split in drawn}),
         **{kind: _mean(m.lowest.get(kind) for m in drawn.values()) for kind in COLUMNS},
@@ -170,7 +189,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     frame = worst_case_table(records)
     if frame.empty:
         return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
-    keys = [key for key in ("dataset", "variant") if len(set(frame[key])) > 1] + ["model"]
+    keys = [*differing(frame, ["dataset", "variant", "budget"]), "model"]
     shown = frame[[*keys, "seeds"]].copy()
     for kind in COLUMNS[:-1]:
         shown[kind.replace("_", " ")] = [spread(_given(v), None, 2) for v in frame[kind]]
@@ -181,8 +200,15 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     shown["above MLP"] = [spread(_given(v), None, 2) for v in frame["above_mlp"]]
     flagged = zip(frame["model"], frame["flags"], strict=True)
     notes = [f"! {model}: not a bound: {flags}" for model, flags in flagged if flags]
-    title = f"{', '.join(frame['dataset'].unique())}: lowest accuracy in % that any attack reached"
-    return ResultTable(title, shown, keys, notes)
+    budgets = "" if "budget" in keys else f" within {frame['budget'].iloc[0]}"
+    datasets = ", ".join(frame["dataset"].unique())
+    title = f"{datasets}: lowest accuracy in % that any attack reached{budgets}"
+    return ResultTable("; ".join([title, *describe_cuts(records)]), shown, keys, notes)
+
+
+def differing(frame: pd.DataFrame, columns: Iterable[str]) -> list[str]:
+    """The columns in which rows differ."""
+    return [column for column in columns if len(set(frame[column])) > 1]
 
 
 def _given(value: float) -> float | None:

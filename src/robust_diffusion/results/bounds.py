@@ -1,0 +1,99 @@
+"""Accuracies under attack that other records show to be no bounds: another attack does more."""
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from robust_diffusion.evaluation.records import Record
+from robust_diffusion.results.captions import spent_ranges
+from robust_diffusion.results.cells import CLEAN, ModelKey, trained_model
+from robust_diffusion.results.entry import Entry, Mark, Run, named_seeds
+from robust_diffusion.results.worst_case import CHANCE, KIND, SEEN
+
+EPS = 1e-6
+"""Rounding of features as 32-bit floats."""
+
+
+def outdone(entry: Entry, by_model: Mapping[ModelKey, Sequence[Record]]) -> Iterator[Mark]:
+    """Marks of an entry under an attacker who knows the model, where another attack does more.
+
+    The other attack was made on the same trained models within the same budget, by an attacker who
+    knows them, or on a surrogate: at most one mark for each, of the attack that does most.
+
+    Args:
+        entry: Measured; clean, black-box and timed ones get no marks.
+        by_model: Records of each trained model; see `RecordSet.by_model`.
+    """
+    lower: dict[bool, dict[str, dict[int, float]]] = {}
+    for run in entry.runs:
+        if entry.graph == CLEAN or entry.timed or KIND[run.record["threat"]] not in SEEN:
+            continue
+        for other, attack, reached in _stronger(run, entry.graph, by_model):
+            transferred = KIND[other["threat"]] not in SEEN and attack not in CHANCE
+            found = lower.setdefault(transferred, {}).setdefault(_name(other, attack), {})
+            found[run.seed] = min(reached, found.get(run.seed, math.inf))
+    for transferred, attacks in sorted(lower.items()):
+        means = {name: statistics.fmean(found.values()) for name, found in attacks.items()}
+        name = min(means, key=lambda name: (means[name], -len(attacks[name])))
+        text = "weaker than transfer: " if transferred else ""
+        text += f"{name} reaches {means[name]:.2f} % on the same models"
+        seeds = named_seeds(sorted(attacks[name]))
+        yield Mark("warning", f"{entry.graph}: {text} ({seeds}); not a bound")
+
+
+def _stronger(
+    run: Run, graph: str, by_model: Mapping[ModelKey, Sequence[Record]]
+) -> Iterator[tuple[Record, str, float]]:
+    """Cell, name and accuracy in % of each attack that does more; those of its own cell left out.
+
+    These stand beside it in its table.
+    """
+    allowed, injects = run.record["budget"]["declared"], _injects(run.record, graph)
+    for other in by_model.get(trained_model(run.record), ()):
+        for attack, accuracy in other["accuracy"].items():
+            if attack == CLEAN or other["cell"] == run.record["cell"]:
+                continue
+            if 100 * accuracy < run.value and _is_within(other, attack, allowed, injects=injects):
+                yield other, attack, 100 * accuracy
+
+
+def _name(record: Record, attack: str) -> str:
+    if attack in CHANCE or record["threat"] == "white_box":
+        return f"attack={attack}"
+    if record["threat"] == "adaptive":
+        return f"attack={attack} threat=adaptive"
+    return f"attack={attack} made on {' or '.join(record['surrogates'])}"
+
+
+def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, injects: bool) -> bool:
+    """True of an attack that kept another one's budget, and injects or modifies as that does.
+
+    Args:
+        other: The attack's cell.
+        attack: Its name there.
+        allowed: The other one's declared budget.
+        injects: The other one injects.
+    """
+    budget = other["budget"]
+    spent = list(budget.get("spent", {}).get(attack, {}).values())
+    low, high = allowed["feature_limits"]
+    return (
+        _injects(other, attack) == injects
+        and all(_limit(budget["declared"], key) <= _limit(allowed, key) for key in allowed)
+        # Older records tell of features out of range in words alone.
+        and all(low - EPS <= used["feature_range"][0] for used in spent)
+        and all(used["feature_range"][1] <= high + EPS for used in spent)
+        and attack not in budget.get("unbounded", {})
+        and "budget_overspent" not in other.get("flags", {}).get(attack, ())
+    )
+
+
+def _injects(record: Record, attack: str) -> bool:
+    return "injected_nodes" in spent_ranges([record], [attack])
+
+
+def _limit(declared: Mapping[str, Any], key: str) -> float:
+    """A limit of a budget; infinity where there is none."""
+    value = declared.get(key)
+    return value if isinstance(value, int | float) else math.inf

@@ -1,0 +1,103 @@
+"""Entries that other records of the same trained models show to be no bounds."""
+
+from typing import Any
+
+import pytest
+
+from robust_diffusion.results.bounds import outdone
+from robust_diffusion.results.cells import RecordSet, select
+from robust_diffusion.results.entry import Reported, measure
+from tests.paper.records import Record, finished
+
+WHITE = {"threat": "white_box", "surrogates": []}
+TABLE = [
+    finished(0.8, {"speit": 0.4 + seed / 10}, seed=seed, attacks=("speit",), **WHITE)
+    for seed in (0, 1)
+]
+
+
+def other(accuracy: float = 0.1, clean: float = 0.8, **options: Any) -> Record:
+    """A cell of another experiment under attack=auto."""
+    given = {"experiment": "worst-case", "attacks": ("auto",), **WHITE, **options}
+    given = {"cell": repr((accuracy, clean, given)), **given}
+    return finished(clean, accuracy, **given)
+
+
+def marks(*others: Record, table: list[Record] = TABLE) -> list[str]:
+    records = RecordSet.of([*table, *others])
+    found = select(records.cells("table-3"), {}, "speit")
+    entry = measure({}, "speit", Reported(), found, comparable=True)
+    made = list(outdone(entry, records.by_model))
+    assert {mark.kind for mark in made} <= {"warning"}
+    return [mark.text for mark in made]
+
+
+def test_an_attack_that_does_more_on_the_same_model_is_named() -> None:
+    assert marks(other(0.1, seed=0), other(0.2, seed=1)) == [
+        "speit: attack=auto reaches 15.00 % on the same models (seeds 0, 1); not a bound"
+    ]
+    assert marks(other(0.45, seed=0), other(0.45, seed=1)) == [
+        "speit: attack=auto reaches 45.00 % on the same models (seed 1); not a bound"
+    ]
+
+
+def test_transfer_has_a_mark_of_its_own() -> None:
+    transferred = other(0.2, threat="black_box", surrogates=["gcn", "gat"])
+    adaptive = other(0.3, threat="adaptive")
+    assert marks(adaptive, transferred) == [
+        "speit: attack=auto threat=adaptive reaches 30.00 % on the same models (seed 0); "
+        "not a bound",
+        "speit: weaker than transfer: attack=auto made on gcn or gat reaches 20.00 % on the same "
+        "models (seed 0); not a bound",
+    ]
+
+
+def test_the_attack_that_does_most_is_named() -> None:
+    pgd = other(0.05, attacks=("pgd",))
+    (mark,) = marks(other(0.1, seed=0), other(0.2, seed=1), pgd)
+    assert mark.startswith("speit: attack=pgd reaches 5.00 %")
+
+
+@pytest.mark.parametrize(
+    "unlike",
+    [
+        {"seed": 2},
+        {"clean": 0.81},
+        {"model": "gat"},
+        {"dataset": "pubmed"},
+        {"settings": {"flow": {"heads": 1}}},
+        {"settings": {"training": {"max_epochs": 10}}},
+        {"budget": (51, 50)},
+        {"budget": (50, 51)},
+        {"attacks": ("pgd_modification",)},
+        {"flags": {"auto": ["budget_overspent"]}},
+    ],
+)
+def test_other_models_and_larger_budgets_say_nothing(unlike: dict[str, Any]) -> None:
+    assert marks(other())
+    assert not marks(other(**unlike))
+
+
+def test_features_out_of_range_say_nothing() -> None:
+    cell = other()
+    cell["budget"]["spent"]["auto"]["gcn"]["feature_range"] = [-0.95, 0.94]
+    assert not marks(cell)
+    cell["budget"]["spent"]["auto"]["gcn"]["feature_range"] = [-0.94, 0.9400000001]
+    assert marks(cell)
+
+
+def test_a_smaller_budget_says_as_much() -> None:
+    assert marks(other(budget=(5, 4)))
+
+
+def test_entries_of_an_attacker_without_the_model_are_left_alone() -> None:
+    table = [cell | {"threat": "black_box", "surrogates": ["gcn"]} for cell in TABLE]
+    assert not marks(other(), table=table)
+
+
+def test_attacks_of_the_same_cell_stand_beside_it() -> None:
+    table = [
+        finished(0.8, {"speit": 0.4, "tdgia": 0.1}, attacks=("speit", "tdgia"), **WHITE),
+    ]
+    assert not marks(table=table)
+    assert not marks(other(error="failed"), table=table)

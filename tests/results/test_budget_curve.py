@@ -1,0 +1,86 @@
+"""Worst case against budget, from records of several budgets."""
+
+from typing import Any
+
+import pytest
+
+from robust_diffusion.results.budget_curve import budget_curve, show_budgets
+from tests.results.test_worst_case import record
+
+
+def curve(
+    model: str, accuracies: dict[int, float], *, seed: int = 0, edges: int = 4, **options: Any
+) -> list[dict[str, Any]]:
+    """One record per number of injected nodes."""
+    return [
+        record(model, "white_box", seed, budget=(nodes, edges), auto=accuracy, **options)
+        for nodes, accuracy in accuracies.items()
+    ]
+
+
+MLP = curve("mlp", {1: 0.6, 50: 0.6}, clean=0.6)
+GCN = curve("gcn", {1: 0.7, 50: 0.1})
+STALLED = curve("gnn_guard", {1: 0.75, 50: 0.745}) + curve("gnn_guard", {1: 0.7, 50: 0.2}, seed=1)
+
+
+def rows(records: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, str]]:
+    """Rows by edges and model."""
+    cells = show_budgets(records).cells
+    return {(row["edges"], row["model"]): row for row in cells.to_dict("records")}  # type: ignore[misc]
+
+
+def test_entry_is_the_lowest_of_the_attacks_at_one_budget() -> None:
+    chance = record("gcn", "white_box", budget=(50, 4), random=0.05)
+    (few, many) = budget_curve([*GCN, chance]).to_dict("records")
+    assert (few["nodes"], few["worst"]) == (1, pytest.approx(70))
+    assert (many["nodes"], many["worst"], many["chance"]) == (50, pytest.approx(5), 5)
+
+
+def test_each_number_of_edges_has_a_row_and_each_of_nodes_a_column() -> None:
+    shown = show_budgets([*MLP, *GCN, *curve("gcn", {5: 0.3}, edges=50)])
+    assert list(shown.cells) == ["edges", "model", "seeds", "clean", "1", "5", "50"]
+    found = rows([*MLP, *GCN, *curve("gcn", {5: 0.3}, edges=50)])
+    assert found["4", "mlp"]["50"] == "60.00"
+    assert (found["4", "gcn"]["1"], found["4", "gcn"]["5"]) == ("**70.00**", "-")
+    assert found["50", "gcn"]["5"] == "30.00"
+    assert [model for _, model in found] == ["mlp", "gcn", "gcn"]
+
+
+def test_a_curve_that_stalls_is_no_bound_and_never_bold() -> None:
+    row = rows([*MLP, *STALLED])["4", "gnn_guard"]
+    assert (row["1"], row["seeds"]) == ("72.50 ± 3.54 !", "2")
+    assert row["50"].endswith(" !")
+    assert show_budgets([*MLP, *STALLED]).notes == [
+        "! gnn_guard, 4 edges each: not a bound: budget_without_effect: "
+        "75.00 % with 1 injected, 74.50 % with 50 (seed 0)"
+    ]
+
+
+def test_an_mlp_that_nothing_hurts_is_no_case() -> None:
+    assert budget_curve(MLP)["bound"].all()
+    assert not show_budgets(MLP).notes
+
+
+def test_a_flag_of_one_budget_leaves_the_others() -> None:
+    few, many = curve("gcn", {1: 0.8, 50: 0.1})
+    few["flags"] = {"auto": ["no_effect"]}
+    found = rows([*MLP, few, many])["4", "gcn"]
+    assert (found["1"], found["50"]) == ("80.00 !", "10.00")
+    (note,) = show_budgets([*MLP, few, many]).notes
+    assert note == "! gcn, 4 edges each: not a bound: no_effect with 1 injected"
+
+
+def test_without_a_finished_cell_there_is_no_table() -> None:
+    assert show_budgets([GCN[0] | {"error": "no"}]).cells.empty
+
+
+def test_a_smoke_run_says_so() -> None:
+    assert show_budgets([cell | {"scale": "smoke"} for cell in GCN]).title.endswith("; SMOKE RUN")
+
+
+def test_variants_are_told_apart() -> None:
+    released = [cell | {"fidelity": "released", "cell": cell["cell"] + "r"} for cell in GCN]
+    assert show_budgets([*GCN, *released]).keys == ["variant", "edges", "model"]
+    stalled = [cell | {"fidelity": "released", "cell": cell["cell"] + "r"} for cell in STALLED]
+    (note,) = show_budgets([*GCN, *stalled]).notes
+    assert note.startswith("! gnn_guard, released, 4 edges each: not a bound: ")
