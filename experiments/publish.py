@@ -5,7 +5,8 @@
 
 The published records are the latest finished record of each cell and the lines by which
 experiments asked for it, without keys that only tell where a cell ran. Every view (tables that
-hold a number, comparisons, claims, pages) is written from them alone. With `--check` nothing is
+hold a number, comparisons, claims, pages, the table of claims in the README) is written from them
+alone. With `--check` nothing is
 written; a view that is out of date is named, and that is an error.
 """
 
@@ -25,15 +26,8 @@ from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.evaluation.records import Record, latest_by_cell, reference_to
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.agreement import render_agreement
-from robust_diffusion.paper.claims import (
-    Evidence,
-    Judgement,
-    judge,
-    load_claims,
-    published_evidence,
-    recorded_evidence,
-)
-from robust_diffusion.paper.claims.show import side_by_side
+from robust_diffusion.paper.claims import load_claims, side_by_side
+from robust_diffusion.paper.claims.show import front_table, render_claims
 from robust_diffusion.paper.commands.options import FIDELITIES
 from robust_diffusion.paper.page import render_page
 from robust_diffusion.paper.paper_table import build_tables
@@ -46,6 +40,7 @@ from robust_diffusion.results.table import ResultTable, rank, summarize
 from robust_diffusion.results.worst_case import show_worst_cases
 
 RESULTS = Path(__file__).with_name("results")
+README = Path(__file__).with_name("README.md")
 RECORDS = RESULTS / "records.jsonl.gz"
 FIGURES = RESULTS / "figures"
 
@@ -79,12 +74,8 @@ PLACES = frozenset(["download", "printed", "progress_bar", "root", "urls"])
 KEPT_WHOLE = frozenset(["model", "surrogates", "attacks"])
 """Parts of a configuration in which every key shapes the result."""
 
-VERDICTS = (
-    "**Claims of the paper, by the published records of each reading and by its own printed "
-    "means.** ✓ supported at 5 %, ✗ not; the mean effect in points of accuracy, or × as a factor. "
-    "Claims that no published record decides are left out; `make claims` lists all, with what each "
-    "rests on."
-)
+FRONT = "<!-- claims, by `make publish` -->"
+"""Line before and after the table of claims in the README."""
 
 
 def main() -> None:
@@ -148,6 +139,10 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
         yield RESULTS / f"{name}.md", _as_markdown(table)
     counted = {name: RecordSet.of(records, fidelity=name) for name in FIDELITIES}
     variants = {name: build_tables(of) for name, of in counted.items()}
+    claims = load_claims()
+    rows = side_by_side(list(claims.claims.values()), claims, records, FIDELITIES)
+    yield RESULTS / "claims.md", render_claims(rows, claims, worst_of=FIDELITIES[0])
+    yield README, _with_front(README.read_text(encoding="utf-8"), front_table(rows, claims))
     agreement = render_agreement({name: list(of.values()) for name, of in variants.items()})
     yield RESULTS / "agreement.md", agreement
     figures = FIGURES if FIGURES.is_dir() else None
@@ -203,16 +198,9 @@ def _as_markdown(table: ResultTable) -> str:
     return "\n\n".join([table.title, markdown_table(table.cells, table.keys), *notes]) + "\n"
 
 
-def _verdicts(records: list[Record]) -> pd.DataFrame:
-    claims = load_claims()
-
-    def judged(evidence: Evidence) -> list[Judgement]:
-        return [judge(claim, evidence, claims) for claim in claims.claims.values()]
-
-    of_records = {
-        f: judged(recorded_evidence(RecordSet.of(records, fidelity=f))) for f in FIDELITIES
-    }
-    return side_by_side(of_records, judged(published_evidence))
+def _with_front(page: str, table: str) -> str:
+    before, _, after = page.split(FRONT)
+    return f"{before}{FRONT}\n\n{table}\n\n{FRONT}{after}"
 
 
 def _compressed(records: Iterable[Record]) -> bytes:

@@ -37,6 +37,11 @@ STAND_INS: dict[str, str] = dict(
 GRAPHS = {"clean": "clean", "speit": "SPEIT", "tdgia": "TDGIA", "pgd_modification": "PGD"}
 """Test graphs: the clean one, and an attack's by the name of the attack."""
 
+WORST = "worst"
+"""In place of an attack: whichever hurt a model most."""
+
+TEST_GRAPHS = GRAPHS | {WORST: "worst case"}
+
 
 def _pde(flow: str, **options: Any) -> dict[str, Any]:
     own = {f"config.model.flow.{key}": value for key, value in options.items()}
@@ -60,11 +65,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "graph_sage": ("GraphSAGE", {"model": "graph_sage"}),
     "gin": ("GIN", {"model": "gin"}),
     "appnp": ("APPNP", {"model": "appnp"}),
+    "mlp": ("MLP", {"model": "mlp"}),
+    "gcn": ("GCN", {"model": "gcn"}),
 }
-"""The paper's name of a model -> its label, and how its records say so."""
-
-OTHERS = {"mlp": "MLP", "gcn": "GCN"}
-"""Labels of what the paper's tables do not show."""
+"""Name of a model -> its label, and how its records say so; the paper has no MLP and no GCN."""
 
 SOLVERS = {
     "implicit_adams": "Implicit Adam",
@@ -117,7 +121,7 @@ AXES: dict[str, tuple[Callable[[str], Choice], Mapping[str, Any] | None]] = {
         lambda name: Choice(DATASETS[name], {"dataset": name}, {"dataset": name}),
         DATASETS,
     ),
-    "attack": (lambda name: Choice(GRAPHS[name], {"attack": name}), GRAPHS),
+    "attack": (lambda name: Choice(TEST_GRAPHS[name], {"attack": name}), TEST_GRAPHS),
     "model": (lambda name: Choice(MODELS[name][0], {"model": name}, MODELS[name][1]), MODELS),
     "solver": (lambda name: Choice(SOLVERS[name], {"parameter": name}, {"solver": name}), SOLVERS),
     "tau": (_tau, None),
@@ -146,4 +150,4 @@ def label_of(axis: str, name: str) -> str:
     What no table of the paper has goes by its own name.
     """
     read, known = AXES[axis]
-    return read(name).label if name in (known or {}) else OTHERS.get(name, name)
+    return read(name).label if name in (known or {}) else name

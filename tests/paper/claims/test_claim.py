@@ -1,10 +1,11 @@
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.claims import load_claims
+from robust_diffusion.paper.claims import CLAIMS, load_claims
 from robust_diffusion.paper.claims.claim import parse_claim
 from robust_diffusion.paper.claims.group import ACCURACY, Group, group
 from robust_diffusion.paper.layout import load_layout
@@ -77,6 +78,19 @@ def test_a_mistake_is_named(change: dict[str, Any], words: list[str]) -> None:
         parse_claim("name", BASE | SIDES | change)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_front_pages_have_at_most_eight_claims(tmp_path: Path) -> None:
+    assert 0 < len(EVERY.front) <= 8
+    assert set(EVERY.front) <= set(EVERY.claims)
+    names = list(EVERY.claims)
+    for front, words in ((names[:9], "9 claims; name at most 8"), (["nope"], "front=nope")):
+        path = tmp_path / "claims.yaml"
+        path.write_text(CLAIMS.read_text() + f"\nfront: {dict.fromkeys(front, 'title')}\n")
+        text = re.sub(r"^front:(?! \{).*\n(  .*\n)*", "", path.read_text(), flags=re.MULTILINE)
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            load_claims(path)
 
 
 @pytest.mark.parametrize("text", ["claims: [", "claims: {}\n", "- 1\n", None])

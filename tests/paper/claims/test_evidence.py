@@ -4,7 +4,6 @@ import pytest
 
 from robust_diffusion.paper.claims.evidence import Sample, published_evidence, recorded_evidence
 from robust_diffusion.paper.claims.group import group
-from robust_diffusion.results.cells import RecordSet
 from tests.paper.claims.synthetic import records_of
 from tests.paper.records import finished, timed
 
@@ -14,7 +13,7 @@ VALUES = [40.0, 42.0, 41.0]
 
 
 def recorded(*records: dict[str, object], fidelity: str = "paper") -> Sample:
-    return recorded_evidence(RecordSet.of(list(records), fidelity=fidelity))(WANTED)
+    return recorded_evidence(list(records), fidelity=fidelity)(WANTED)
 
 
 def test_values_are_points_by_seed() -> None:
@@ -40,7 +39,7 @@ def test_only_the_wanted_cells_count() -> None:
 
 def test_other_measures_are_logarithms() -> None:
     records = records_of("table-1", GAT, {"clean": VALUES}, nfe=8, seconds={"train": 2.0})
-    evidence = recorded_evidence(RecordSet.of(records, fidelity="paper"))
+    evidence = recorded_evidence(records, fidelity="paper")
     for measure, value in (("nfe", 8), ("seconds.train", 2)):
         sample = evidence(group({"experiment": "table-1", "measure": measure, **GAT}))
         assert sample.values == pytest.approx(dict.fromkeys(range(3), math.log(value)))
@@ -51,7 +50,7 @@ def test_other_measures_are_logarithms() -> None:
 def test_times_are_those_of_timing_cells_alone() -> None:
     tested = finished(experiment="table-7", dataset="citeseer", seconds={"diffusion": 7.0})
     timings = [timed(0.01 * (seed + 1), seed=seed) for seed in range(3)]
-    evidence = recorded_evidence(RecordSet.of([*timings, tested], fidelity="paper"))
+    evidence = recorded_evidence([*timings, tested], fidelity="paper")
     beltrami = {"experiment": "table-7", "dataset": "citeseer", "model": "beltrami", "tau": 2}
     times = evidence(group({**beltrami, "measure": "seconds.diffusion"}))
     assert times.values == pytest.approx({i: math.log(0.01 * (i + 1)) for i in range(3)})

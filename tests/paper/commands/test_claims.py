@@ -43,49 +43,55 @@ def judged(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
     return found
 
 
-@pytest.mark.parametrize(("gain", "verdict"), [(4, "supported"), (-4, "not supported")])
+def verdicts(found: dict[str, Any]) -> dict[str, str]:
+    """Of the one claim that was judged, in each column that it has."""
+    (claim,) = found["claims"]
+    return {name: column["verdict"] for name, column in claim["columns"].items() if column}
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(4, "supported"), (-4, "contradicted")])
 def test_verdicts_come_from_records(
     capsys: pytest.CaptureFixture[str], gain: float, verdict: str
 ) -> None:
     write(layers(gain))
-    (claim,) = judged(capsys, CLAIM)["fidelity"]["paper"]
-    assert claim["verdict"] == verdict
-    assert claim["effect"]["value"] == pytest.approx(gain)
-    assert claim["printed"]["verdict"] == "supported"
-    assert claim["seeds"] == [5, 5]
+    (claim,) = judged(capsys, CLAIM)["claims"]
+    paper = claim["columns"]["paper"]
+    assert paper["verdict"] == verdict
+    assert paper["shown"]["effect"]["value"] == pytest.approx(gain)
+    assert paper["seeds"] == [5, 5]
+    assert claim["columns"]["published"]["verdict"] == "supported"
 
 
 def test_without_records_no_claim_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
     found = judged(capsys)
-    assert [c["claim"] for c in found["fidelity"]["paper"]] == list(load_claims().claims)
-    assert {c["verdict"] for c in found["fidelity"]["paper"]} == {"not enough data"}
+    assert [claim["claim"] for claim in found["claims"]] == list(load_claims().claims)
+    assert {claim["columns"]["paper"]["verdict"] for claim in found["claims"]} == {"undecided"}
     assert not list(Path().iterdir())
 
 
 def test_smoke_runs_never_count(capsys: pytest.CaptureFixture[str]) -> None:
     write(layers(4, scale="smoke"))
-    (claim,) = judged(capsys, CLAIM)["fidelity"]["paper"]
-    assert claim["verdict"] == "not enough data"
+    assert verdicts(judged(capsys, CLAIM))["paper"] == "undecided"
 
 
 def test_readings_are_judged_apart(capsys: pytest.CaptureFixture[str]) -> None:
     write([*layers(4), *layers(-4, fidelity="released")])
-    found = judged(capsys, CLAIM)["fidelity"]
-    assert {name: claims[0]["verdict"] for name, claims in found.items()} == {
-        "paper": "supported",
-        "released": "not supported",
-    }
-    assert list(judged(capsys, CLAIM, "--fidelity", "released")["fidelity"]) == ["released"]
+    found = verdicts(judged(capsys, CLAIM))
+    assert found == {"paper": "supported", "released": "contradicted", "published": "supported"}
+    assert list(verdicts(judged(capsys, CLAIM, "--fidelity", "released"))) == [
+        "released",
+        "published",
+    ]
 
 
 def test_several_files_are_one(capsys: pytest.CaptureFixture[str]) -> None:
     records = layers(4)
     write(records[:20], Path("a.jsonl"))
     write(records[20:], Path("b.jsonl"))
-    one = judged(capsys, CLAIM, "--records", "a.jsonl")["fidelity"]["paper"][0]
+    one = judged(capsys, CLAIM, "--records", "a.jsonl")
     both = judged(capsys, CLAIM, "--records", "a.jsonl", "--records", "b.jsonl")
-    assert one["verdict"] == "not enough data"
-    assert both["fidelity"]["paper"][0]["verdict"] == "supported"
+    assert verdicts(one)["paper"] == "undecided"
+    assert verdicts(both)["paper"] == "supported"
 
 
 def test_the_table_is_markdown_with_the_papers_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,15 +99,15 @@ def test_the_table_is_markdown_with_the_papers_words(capsys: pytest.CaptureFixtu
     run_claims_command([CLAIM, "few-layers-underfit"])
     out = capsys.readouterr().out
     assert out.splitlines()[0].startswith(
-        "Claims of arXiv:2209.07754 by records, fidelity=paper: 1 supported, 0 not supported, "
-        "1 not enough data"
+        "Claims of arXiv:2209.07754 by records. paper: 1 supported, 0 contradicted, 1 undecided."
     )
     (row,) = [line for line in out.splitlines() if line.startswith(f"| {CLAIM}")]
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[1] == load_claims().claims[CLAIM].quote
-    assert cells[2:4] == ["supported", "supported"]
-    assert cells[4].startswith("+4.00 [+")
-    assert cells[-1] == "tab:lips"
+    title, basis, paper, published, worst = (cell.strip() for cell in row.strip("|").split("|"))
+    assert title == f"{CLAIM}: {load_claims().claims[CLAIM].quote}"
+    assert basis == "Cora; margin 0"
+    assert paper.startswith("**supported**<br>4 of 4 parts hold<br>mean +4.0 [+")
+    assert published.startswith("**supported**<br>3 of 4 parts hold<br>mean +3.5 [+")
+    assert worst == "-"
     assert "Not decided by records:" in out
 
 
@@ -124,7 +130,7 @@ def test_another_file_of_claims_can_be_read(capsys: pytest.CaptureFixture[str]) 
     write(layers(9))
     found = judged(capsys, "--claims", "mine.yaml")
     assert (found["alpha"], found["min_seeds"]) == (0.01, 2)
-    assert found["fidelity"]["paper"][0]["verdict"] == "supported"
+    assert verdicts(found)["paper"] == "supported"
 
 
 def test_an_unknown_reading_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from robust_diffusion.paper.claims import load_claims
 from robust_diffusion.paper.layout import table_numbers
 from robust_diffusion.paper.page import render_page
 from robust_diffusion.paper.paper_table import build_tables
@@ -179,6 +180,20 @@ def test_another_variant_is_another_page() -> None:
     counted = "Processor Abacus, 13 beads (2 cells); not recorded (1 cell); a watch (1 cell)"
     assert counted in released.text
     assert "0 finished" in Page(render_page(records)).text
+
+
+def test_eight_claims_are_on_top_and_all_below(page: str, parsed: Page) -> None:
+    front = page[page.index('id="claims"') : page.index('id="misses"')]
+    rows = front.count("<tr>") - 1
+    assert rows == len(load_claims().front) <= 8
+    names = [f"claim-{name}" for name in load_claims().claims]
+    assert [name for name in parsed.values("id") if name in names and f'"{name}"' in front] == []
+    assert page.index('id="all-claims"') > page.index('id="charts"')
+    assert set(names) <= set(parsed.values("id"))
+    for column in ("paper", "published", "worst case"):
+        assert front.count(f'data-column="{column}"') == rows
+    # An opposite sign is told by its verdict, in words.
+    assert "\u2717" not in front
 
 
 def test_switches_follow_the_setting_they_depart_from() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,7 +14,7 @@ from yaml import YAMLError
 from robust_diffusion.checks import check_choice, check_number
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.claims.group import Group, group
+from robust_diffusion.paper.claims.group import ACCURACY, Group, group
 
 CLAIMS = CONFIG_DIR / "claims.yaml"
 
@@ -21,16 +22,20 @@ Test = Literal["greater", "equivalent", "contrast", "trend", "differ"]
 Quantifier = Literal["all", "average"]
 Of = Literal["level", "spread"]
 Direction = Literal["up", "down"]
+Unit = Literal["points", "factor"]
 
 Terms = tuple[tuple[float, Group], ...]
 """Weighted groups: a contrast."""
 
 Axes = Mapping[str, Any]
 
+FRONT = 8
+"""Most claims of the front pages."""
+
 
 @dataclass(frozen=True)
 class Member:
-    """One statement of a claim: a contrast, or levels with the number and group of each.
+    """One comparison of a claim: a contrast, or levels with the number and group of each.
 
     Its dataset is `None` unless the claim is about several.
     """
@@ -82,8 +87,14 @@ class Claim:
     terms: Sequence[Axes] = ()  # of a contrast: `weight` and axes each
     levels: Sequence[Axes] = ()  # axes each, and for a trend the number it is `at`
 
+    @cached_property
+    def unit(self) -> Unit:
+        """Unit of its effects; those of factors are logarithms."""
+        groups = [group for member in self.members() for group in member.groups]
+        return "points" if all(group.measure == ACCURACY for group in groups) else "factor"
+
     def members(self) -> list[Member]:
-        """The statements it consists of; a selection that does not fit is a `ConfigError`."""
+        """The comparisons it consists of; a selection that does not fit is a `ConfigError`."""
         return [
             self._member(dict(zip(self.each, values, strict=True)))
             for values in product(*self.each.values())
@@ -132,6 +143,7 @@ class Claims:
     min_seeds: int  # fewest values of a group that is tested, at least 2
     claims: Mapping[str, Claim]
     elsewhere: Mapping[str, str]  # sentence that records cannot decide -> place of its discussion
+    front: Mapping[str, str] = field(default_factory=dict)  # claim of the front pages -> its title
 
 
 def load_claims(path: str | Path = CLAIMS) -> Claims:
@@ -140,15 +152,23 @@ def load_claims(path: str | Path = CLAIMS) -> Claims:
         node: Any = OmegaConf.to_container(OmegaConf.load(path))
     except (OSError, YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
-    if not isinstance(node, dict) or set(node) != {"alpha", "min_seeds", "claims", "elsewhere"}:
+    needed = {"alpha", "min_seeds", "claims", "elsewhere"}
+    if not isinstance(node, dict) or set(node) - {"front"} != needed:
         raise ConfigError(
-            f"{path}: needs the keys alpha, min_seeds, claims and elsewhere, no other"
+            f"{path}: needs the keys alpha, min_seeds, claims and elsewhere; front may be there, "
+            "no other"
         )
+    front = node.get("front", {})
+    for name in front:
+        check_choice("front", name, node["claims"])
+    if len(front) > FRONT:
+        raise ConfigError(f"front: {len(front)} claims; name at most {FRONT}")
     return Claims(
         alpha=check_number("alpha", node["alpha"], above=0, below=1),
         min_seeds=int(check_number("min_seeds", node["min_seeds"], at_least=2)),
         claims={name: parse_claim(name, keys) for name, keys in node["claims"].items()},
         elsewhere=node["elsewhere"],
+        front=front,
     )
 
 

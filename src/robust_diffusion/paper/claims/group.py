@@ -12,12 +12,18 @@ from robust_diffusion.results.cells import CLEAN
 
 ACCURACY = "accuracy"
 
+MLP = "mlp"
+"""The model that sees no edge, and the experiment that trains it on every graph."""
+
+WORST_CASE = "worst-case"
+"""In place of a table's: the experiments that attack every model in every way."""
+
 
 @dataclass(frozen=True)
 class Group:
     """One measure of the cells of one setting, seeds aside."""
 
-    experiment: str  # of a table, such as table-3
+    experiment: str  # of a table, such as table-3; or one of the two above
     axes: tuple[tuple[str, str], ...]  # of `paper.axes`, with their values, sorted
     measure: str = ACCURACY  # in points, or a record's path, compared as factors
 
@@ -34,6 +40,11 @@ class Group:
     def graph(self) -> str:
         """The test graph."""
         return dict(self.axes).get("attack", CLEAN)
+
+    @property
+    def dataset(self) -> str | None:
+        """The dataset, if it names one."""
+        return dict(self.axes).get("dataset")
 
     @property
     def timed(self) -> bool:

@@ -1,114 +1,176 @@
-"""Verdicts: tests of a claim's statements by the samples of its groups."""
+"""Verdicts: tests of a claim's comparisons by the samples of its groups."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from robust_diffusion.paper.claims.claim import Claim, Claims, Member, Terms, merged
-from robust_diffusion.paper.claims.contrast import CONFIDENCE, Estimate, paired, welch
+from robust_diffusion.paper.claims.contrast import Estimate, paired, welch
 from robust_diffusion.paper.claims.evidence import Evidence
-from robust_diffusion.paper.claims.group import ACCURACY, Group
-from robust_diffusion.paper.claims.judgement import Finding, Judgement, State, Unit, Verdict
+from robust_diffusion.paper.claims.group import Group
+from robust_diffusion.paper.claims.judgement import Finding, Judgement, State, Verdict
+from robust_diffusion.paper.claims.recast import against_mlp, under_worst_case
 from robust_diffusion.paper.claims.trend import jonckheere
 from robust_diffusion.results.significance import holm
 
 
-def judge(claim: Claim, evidence: Evidence, claims: Claims) -> Judgement:
-    """Judge one claim by samples, at the level and with the fewest seeds of the claims' file."""
-    return _Judge(claim, evidence, claims).judgement()
+def judge(
+    claim: Claim, evidence: Evidence, claims: Claims, *, datasets: Collection[str] | None = None
+) -> Judgement:
+    """Judge one claim by samples, at the level alpha and with the fewest seeds of the claims' file.
+
+    Each of a claim's K comparisons has a two-sided confidence interval that is simultaneous over
+    the K: Bonferroni's, of level 1 - alpha / K, valid whatever the comparisons share. A comparison
+
+    - holds if its own test at alpha says so: one-sided beyond the margin (greater, contrast);
+      within it by two one-sided tests (equivalent); a trend in its direction; a difference;
+    - is contradicted if its interval lies wholly on the wrong side of the margin: below it; outside
+      of both (equivalent); of a trend, if the opposite one is significant at alpha / 2K. No
+      interval shows that nothing differs, so a difference is never contradicted;
+    - is undecided otherwise.
+
+    A claim over all is supported if every comparison holds, which by chance happens no more often
+    than that one does and needs no correction (Berger 1982), and contradicted if any is. Of an
+    average the test and interval of the mean decide; its parts hold by Holm's method. `differ` is
+    supported if any two levels differ by Holm's method. Spreads are tested like levels, as
+    distances from the median. All else is undecided, as is what has too few seeds.
+
+    Args:
+        claim: The claim; comparisons on a dataset of which nothing is known are left out.
+        evidence: Source of samples.
+        claims: The claims' file.
+        datasets: Only those count; all by default.
+    """
+
+    def judged(members: list[Member], datasets: Collection[str] | None) -> Judgement | None:
+        return _Judge(claim, members, evidence, claims, datasets).judgement() if members else None
+
+    members = claim.members()
+    found = _Judge(claim, members, evidence, claims, datasets).judgement()
+    worst = under_worst_case(claim, members)
+    worst_case = judged(worst, found.datasets)
+    if worst_case is not None:
+        mlp = judged(against_mlp(claim, worst), worst_case.datasets)
+        worst_case = replace(worst_case, mlp=mlp)
+    mlp = judged(against_mlp(claim, members), found.datasets)
+    return replace(found, mlp=mlp, worst_case=worst_case)
+
+
+def known_datasets(members: Sequence[Member], evidence: Evidence) -> set[str]:
+    """The datasets of comparisons on which there is any value."""
+    groups = {group for member in members for group in member.groups}
+    return {group.dataset for group in groups if group.dataset and evidence(group).count}
 
 
 class _Judge:
-    def __init__(self, claim: Claim, evidence: Evidence, claims: Claims) -> None:
+    def __init__(
+        self,
+        claim: Claim,
+        members: list[Member],
+        evidence: Evidence,
+        claims: Claims,
+        datasets: Collection[str] | None,
+    ) -> None:
         self.claim = claim
         self.alpha, self.min_seeds = claims.alpha, claims.min_seeds
-        self.differ = claim.test == "differ"
-        self.members = claim.members()
+        self.differ, self.average = claim.test == "differ", claim.over == "average"
         if self.differ:
-            self.members = [pair for member in self.members for pair in _pairs(member)]
-        groups = dict.fromkeys(group for member in self.members for group in member.groups)
+            members = [pair for member in members for pair in _pairs(member)]
+        groups = dict.fromkeys(group for member in members for group in member.groups)
+        known = known_datasets(members, evidence)
+        wanted = known if datasets is None else known & set(datasets)
+        named = dict.fromkeys(group.dataset for group in groups if group.dataset)
+        self.datasets = tuple(name for name in named if name in wanted)
+        self.absent = tuple(name for name in named if name not in wanted)
+        self.members = [m for m in members if not {g.dataset for g in m.groups} & {*self.absent}]
         self.samples = {group: evidence(group) for group in groups}
         if claim.of == "spread":
             self.samples = {group: sample.spread() for group, sample in self.samples.items()}
-        self.unit: Unit = "points" if all(g.measure == ACCURACY for g in groups) else "factor"
         self.margin = claim.margin
-        if self.unit == "factor":
+        if claim.unit == "factor":
             self.margin = math.log(claim.margin) if claim.margin > 0 else 0.0
 
     def judgement(self) -> Judgement:
+        number = len(self.members)
         known = [member for member in self.members if not self._missing(member)]
-        # The largest of many differences is shown, so its interval has to hold for all.
-        of_all = self.differ and known
-        confidence = 1 - (1 - CONFIDENCE) / len(known) if of_all else CONFIDENCE
-        estimates = [self._estimate(member.contrast, confidence) for member in known]
+        estimates = [self._estimate(member.contrast, number) for member in known]
         p_values = [self._p_value([m], e) for m, e in zip(known, estimates, strict=True)]
-        average = self.claim.over == "average" or self.differ
-        # A claim that needs every statement is right by chance no more often than each.
-        corrected = holm(p_values) if average else p_values
-        tested = iter(zip(known, estimates, p_values, corrected, strict=True))
-        findings = [
-            self._untested(member) if self._missing(member) else self._finding(*next(tested))
-            for member in self.members
-        ]
-        datasets = dict.fromkeys(f.dataset for f in findings if f.dataset is not None)
-        absent = tuple(d for d in datasets if all(f.empty for f in findings if f.dataset == d))
-        counts = [s.count for s in self.samples.values() if s.count >= self.min_seeds]
-        estimate, p = self._overall(known, estimates)
+        if self.average or self.differ:
+            p_values = holm(p_values)
+        tested = {
+            m: Finding(m.label, self._state([m], e, p, number), e, p)
+            for m, e, p in zip(known, estimates, p_values, strict=True)
+        }
+        findings = [tested.get(member) or self._untested(member) for member in self.members]
+        shown = None
+        if known:
+            ranked = sorted(zip(estimates, tested.values(), strict=True), key=self._strength)
+            shown = self._mean(known) if self.average else ranked[0][1]
+        p = (min if self.differ else max)(p_values, default=None)
+        used = {group for member in self.members for group in member.groups}
+        counts = [n for g in used if (n := self.samples[g].count) >= self.min_seeds]
         return Judgement(
             claim=self.claim,
-            verdict=self._verdict([f.state for f in findings if f.dataset not in absent], p),
-            estimate=estimate,
-            p=p if average else max(corrected, default=None),
-            unit=self.unit,
+            verdict=self._verdict([shown] if self.average and shown else findings),
+            datasets=self.datasets,
+            absent=self.absent,
             findings=tuple(findings),
-            absent=absent,
+            shown=shown,
+            p=shown.p if self.average and shown else p,
             seeds=(min(counts), max(counts)) if counts else None,
         )
 
-    def _verdict(self, states: Sequence[State], p_overall: float | None) -> Verdict:
-        lacking = "no data" in states
-        tested = [state for state in states if state != "no data"]
-        if not tested:
-            return "not enough data"
-        if self.differ:
-            # Any two levels that differ are enough.
-            supported, complete = "holds" in tested, "holds" in tested or not lacking
-        elif self.claim.over == "average":
-            supported = p_overall is not None and p_overall <= self.alpha
-            complete = not lacking and p_overall is not None
-        else:
-            # One statement that fails is enough against a claim about all of them.
-            supported = set(tested) == {"holds"}
-            complete = not supported or not lacking
-        if not complete:
-            return "not enough data"
-        return "supported" if supported else "not supported"
+    def _verdict(self, findings: Sequence[Finding]) -> Verdict:
+        states = {finding.state for finding in findings}
+        if states == {"holds"} or (self.differ and "holds" in states):
+            return "supported"
+        return "contradicted" if "contradicted" in states else "undecided"
 
     def _missing(self, member: Member) -> tuple[Group, ...]:
         return tuple(g for g in member.groups if self.samples[g].count < self.min_seeds)
 
     def _untested(self, member: Member) -> Finding:
-        empty = all(self.samples[group].count == 0 for group in member.groups)
-        return Finding(member.label, member.dataset, missing=self._missing(member), empty=empty)
+        some = any(self.samples[group].count for group in member.groups)
+        state: State = "too few seeds" if some else "no data"
+        return Finding(member.label, state, missing=self._missing(member))
 
-    def _finding(self, member: Member, estimate: Estimate, p: float, corrected: float) -> Finding:
-        state: State = "holds" if corrected <= self.alpha else "undecided"
-        if self._contradicted(member, estimate):
-            state = "contradicted"
-        return Finding(member.label, member.dataset, state, estimate, p, corrected)
+    def _mean(self, known: Sequence[Member]) -> Finding:
+        """The mean of the comparisons with data, which decides if that is all."""
+        terms = [(w / len(known), group) for member in known for w, group in member.contrast]
+        estimate = self._estimate(merged(terms), 1)
+        p = self._p_value(known, estimate)
+        whole = len(known) == len(self.members)
+        state = self._state(known, estimate, p, 1) if whole else "too few seeds"
+        return Finding("mean", state, estimate, p)
 
-    def _contradicted(self, member: Member, estimate: Estimate) -> bool:
+    def _strength(self, tested: tuple[Estimate, Finding]) -> float:
+        """Effect in the direction of the claim; the largest difference comes first."""
+        effect = tested[0].effect
+        if self.claim.test in ("equivalent", "differ"):
+            return -abs(effect)
+        falls = self.claim.test == "trend" and self.claim.direction == "down"
+        return -effect if falls else effect
+
+    def _state(
+        self, members: Sequence[Member], estimate: Estimate, p: float, comparisons: int
+    ) -> State:
+        if p <= self.alpha:
+            return "holds"
         match self.claim.test:
             case "greater" | "contrast":
-                return estimate.high < self.margin
+                wrong = estimate.high < self.margin
             case "equivalent":
-                return estimate.low > self.margin or estimate.high < -self.margin
+                wrong = estimate.low > self.margin or estimate.high < -self.margin
             case "trend":
-                return self._trend([member], up=self.claim.direction != "up") <= self.alpha
-        return False
+                opposite = self._trend(members, up=self.claim.direction != "up")
+                wrong = opposite <= self.alpha / (2 * comparisons)
+            case "differ":
+                wrong = False
+        return "contradicted" if wrong else "undecided"
 
     def _p_value(self, members: Sequence[Member], estimate: Estimate) -> float:
-        """P-value of some statements together, given their mean effect."""
+        """P-value of some comparisons together, given their mean effect."""
         match self.claim.test:
             case "equivalent":
                 return estimate.p_within(self.margin)
@@ -118,20 +180,9 @@ class _Judge:
                 return estimate.p_nonzero()
         return estimate.p_above(self.margin)
 
-    def _overall(
-        self, known: Sequence[Member], estimates: Sequence[Estimate]
-    ) -> tuple[Estimate | None, float | None]:
-        """Mean effect of all statements with data, or the largest difference, and its p-value."""
-        if not known:
-            return None, None
-        if self.differ:
-            largest = max(estimates, key=lambda e: abs(e.effect))
-            return largest, min(holm([e.p_nonzero() for e in estimates]))
-        terms = [(w / len(known), group) for member in known for w, group in member.contrast]
-        overall = self._estimate(merged(terms), CONFIDENCE)
-        return overall, self._p_value(known, overall)
-
-    def _estimate(self, terms: Terms, confidence: float) -> Estimate:
+    def _estimate(self, terms: Terms, comparisons: int) -> Estimate:
+        """Effect with an interval that is simultaneous over so many comparisons (Bonferroni)."""
+        confidence = 1 - self.alpha / comparisons
         samples = [(weight, self.samples[group]) for weight, group in terms]
         if self._share_models([group for _, group in terms]):
             # Accuracies of the same models on several graphs go up and down together.
@@ -171,7 +222,7 @@ class _Judge:
 
 
 def _pairs(member: Member) -> list[Member]:
-    """A statement for each two levels."""
+    """A comparison for each two levels."""
     return [
         Member(f"{member.label} {_name(a)} vs {_name(b)}".strip(), None, ((1.0, a), (-1.0, b)))
         for (_, a), (_, b) in combinations(member.levels, 2)

@@ -7,25 +7,20 @@ from robust_diffusion.paper.claims.claim import Claim
 from robust_diffusion.paper.claims.contrast import Estimate
 from robust_diffusion.paper.claims.group import Group
 
-Verdict = Literal["supported", "not supported", "not enough data"]
-State = Literal["holds", "undecided", "contradicted", "no data"]
-"""Significant; neither; confidence interval on the other side; too few seeds."""
-
-Unit = Literal["points", "factor"]
+Verdict = Literal["supported", "contradicted", "undecided"]
+State = Literal["holds", "contradicted", "undecided", "too few seeds", "no data"]
+"""Significant; interval wholly on the wrong side; neither; not tested; no value at all."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of testing one of a claim's statements."""
+    """Result of one comparison of a claim, or of the mean of all."""
 
     label: str
-    dataset: str | None  # if the claim is about several
-    state: State = "no data"
-    estimate: Estimate | None = None
-    p: float | None = None
-    p_corrected: float | None = None  # by Holm's method, unless every statement has to hold
+    state: State
+    estimate: Estimate | None = None  # its interval is simultaneous over the comparisons
+    p: float | None = None  # corrected by Holm's method, unless every comparison has to hold
     missing: tuple[Group, ...] = ()  # groups of too few seeds
-    empty: bool = False  # no group has a single value
 
 
 @dataclass(frozen=True)
@@ -33,16 +28,21 @@ class Judgement:
     """The verdict on a claim, and the findings behind it."""
 
     claim: Claim
-    verdict: Verdict  # `not supported` does not mean refuted; findings say what is
-    estimate: Estimate | None  # mean effect; of the test `differ` the largest
+    verdict: Verdict
+    datasets: tuple[str, ...]  # that it rests on
+    absent: tuple[str, ...]  # those of the claim that it leaves out
+    findings: tuple[Finding, ...]  # of its comparisons
+    shown: Finding | None  # the weakest comparison; the mean of an average; the largest difference
     p: float | None  # of the test that decided
-    unit: Unit  # effects of factors are logarithms
-    findings: tuple[Finding, ...]
-    absent: tuple[str, ...]  # datasets without any record, on which there is no verdict
     seeds: tuple[int, int] | None  # fewest and most values of a group
+    mlp: "Judgement | None" = None  # of the same claim against an MLP
+    worst_case: "Judgement | None" = None  # of the same claim under the worst case of each model
 
     @property
-    def weakest(self) -> Finding | None:
-        """The statement with the largest p-value, which decides a claim about all."""
-        tested = [finding for finding in self.findings if finding.p is not None]
-        return max(tested, key=lambda f: f.p or 0.0) if tested else None
+    def estimate(self) -> Estimate | None:
+        """The effect that stands for the claim."""
+        return None if self.shown is None else self.shown.estimate
+
+    def count(self, state: State) -> int:
+        """Number of comparisons in a state."""
+        return sum(finding.state == state for finding in self.findings)

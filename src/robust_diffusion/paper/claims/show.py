@@ -1,100 +1,143 @@
-"""Judgements as a Markdown table, and as JSON."""
+"""Claims side by side as Markdown, and as JSON."""
 
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, get_args
 
 import pandas as pd
 
+from robust_diffusion.paper.axes import label_of
+from robust_diffusion.paper.claims.claim import Claim, Claims, Unit
+from robust_diffusion.paper.claims.columns import Row
 from robust_diffusion.paper.claims.contrast import Estimate
-from robust_diffusion.paper.claims.judgement import Judgement, Unit
-
-LEFT = ("claim", "the paper's words", "verdict", "printed", "effect [95 % CI]", "rests on", "place")
-"""Left-aligned columns."""
-
-
-def as_frame(judgements: Sequence[Judgement], published: Sequence[Judgement]) -> pd.DataFrame:
-    """One row per claim, judged by records and by the paper's own tables."""
-    rows = []
-    for judgement, own in zip(judgements, published, strict=True):
-        estimate, p = judgement.estimate, judgement.p
-        g = None if estimate is None else estimate.hedges_g
-        verdict: str = judgement.verdict
-        if judgement.absent and estimate is not None:
-            verdict = f"{verdict} (no data: {', '.join(judgement.absent)})"
-        rows.append(
-            {
-                "claim": judgement.claim.name,
-                "the paper's words": judgement.claim.quote,
-                "verdict": verdict,
-                "printed": "-" if own.verdict == "not enough data" else own.verdict,
-                "effect [95 % CI]": describe_effect(estimate, judgement.unit),
-                "g": "-" if g is None else f"{g:.2f}",
-                "p": "-" if p is None else "<0.0001" if p < 1e-4 else f"{p:.4f}",
-                "n": "..".join(map(str, dict.fromkeys(judgement.seeds or (0,)))),
-                "rests on": _rests_on(judgement),
-                "place": judgement.claim.place,
-            }
-        )
-    return pd.DataFrame(rows)
+from robust_diffusion.paper.claims.judgement import Finding, Judgement, State
+from robust_diffusion.results.markdown import markdown_table
+from robust_diffusion.results.numbers import MINUS
 
 
-def side_by_side(
-    judged: Mapping[str, Sequence[Judgement]], published: Sequence[Judgement]
-) -> pd.DataFrame:
-    """One row per claim that any records decide, in each variant and by the published values.
-
-    `judged` holds the same claims as `published`, by the records of each variant.
-    """
-    quotes = Counter(judgement.claim.quote for judgement in published)
-    rows = []
-    for *found, own in zip(*judged.values(), published, strict=True):
-        if all(judgement.verdict == "not enough data" for judgement in found):
-            continue
-        # Several claims about one sentence are told apart by their names.
-        several = quotes[own.claim.quote] > 1
-        words = own.claim.quote + (f" ({own.claim.name})" if several else "")
-        names = ("The paper's words", *judged, "published")
-        rows.append(dict(zip(names, (words, *map(_in_short, (*found, own))), strict=True)))
-    return pd.DataFrame(rows)
+def legend(alpha: float, worst_of: str) -> str:
+    """Explanation of a cell and of the columns; the worst cases are of one variant."""
+    level, rest = f"{100 * alpha:g} %", f"{100 - 100 * alpha:g} %"
+    return (
+        f"Supported: every comparison holds at {level}; contradicted: the interval of one lies "
+        "wholly on the wrong side of the margin; undecided: neither. Effects are in points of accuracy (× a factor): the "
+        "weakest comparison's, or the mean where the claim is about an average. Their "
+        f"{rest} intervals are two-sided and simultaneous over the comparisons (Bonferroni), hence "
+        "wider than the one-sided tests, which need no correction where all have to hold. MLP: the "
+        "same comparisons with an MLP in place of the other models. All columns rest on the same "
+        "datasets. Published: by the printed means. Worst case: by the lowest accuracy that any "
+        f"attack reached on each model, fidelity={worst_of}."
+    )
 
 
-def as_json(
-    judgements: Sequence[Judgement], published: Sequence[Judgement]
-) -> list[dict[str, Any]]:
-    """All details of each claim, judged by records and by the paper's own tables."""
-    keys = ("reading", "test", "over", "of", "margin")
+def front_table(rows: Iterable[Row], claims: Claims) -> str:
+    """The claims of the front pages, in Markdown."""
+    found = {row.claim.name: row for row in rows}
+    return claims_table([(found[name], title) for name, title in claims.front.items()])
+
+
+def render_claims(rows: Sequence[Row], claims: Claims, *, worst_of: str) -> str:
+    """The claims of the front pages, then all others that records test, in Markdown."""
+    quotes = Counter(row.claim.quote for row in rows)
+    others = [row for row in rows if row.recorded and row.claim.name not in claims.front]
+    # Several claims about one sentence are told apart by their names.
+    titled = [
+        (row, row.claim.quote + (f" ({row.claim.name})" if quotes[row.claim.quote] > 1 else ""))
+        for row in others
+    ]
+    return (
+        f"**Claims of the paper.** {legend(claims.alpha, worst_of)}\n\n"
+        f"{front_table(rows, claims)}\n\nThe others that published records test, in the paper's "
+        f"words; `make claims` lists all:\n\n{claims_table(titled)}\n"
+    )
+
+
+def claims_table(titled: Sequence[tuple[Row, str]]) -> str:
+    """Rows under their titles, in Markdown."""
+    shown = [
+        {
+            "claim": title,
+            "rests on": describe_basis(row.claim, row.datasets),
+            **{name: _cell(judgement) for name, judgement in row.columns.items()},
+        }
+        for row, title in titled
+    ]
+    frame = pd.DataFrame(shown)
+    return markdown_table(frame, list(frame.columns))
+
+
+def _cell(judgement: Judgement | None) -> str:
+    verdict, *others = in_short(judgement)
+    return "<br>".join([f"**{verdict}**", *others] if others else [verdict])
+
+
+def in_short(judgement: Judgement | None) -> list[str]:
+    """Verdict, number of comparisons, effect, and comparisons with an MLP, a line each."""
+    if judgement is None or judgement.count("no data") == len(judgement.findings):
+        return ["-" if judgement is None else "no data"]
+    lines = [judgement.verdict, describe_counts(judgement)]
+    if judgement.shown is not None:
+        lines.append(describe_effect(judgement))
+        if judgement.mlp is not None and judgement.mlp.shown:
+            lines.append(f"MLP: {describe_counts(judgement.mlp)}")
+    return lines
+
+
+def describe_counts(judgement: Judgement) -> str:
+    """Number of comparisons that hold, are contradicted, or were not tested."""
+    number = len(judgement.findings)
+    parts = f" part{'s' if number > 1 else ''}" if judgement.claim.over == "average" else ""
+    untold: tuple[State, ...] = ("holds", "undecided")
+    counts = {state: judgement.count(state) for state in get_args(State) if state not in untold}
+    others = [f"{count} {state}" for state, count in counts.items() if count]
+    return ", ".join([f"{judgement.count('holds')} of {number}{parts} hold", *others])
+
+
+def describe_effect(judgement: Judgement) -> str:
+    """The effect that stands for a claim, which that is if there are several, and its interval."""
+    interval = describe_interval(judgement.estimate, judgement.claim.unit, 1)
+    if len(judgement.findings) == 1:
+        return interval
+    if judgement.claim.over == "average":
+        return f"mean {interval}"
+    return f"{'largest' if judgement.claim.test == 'differ' else 'weakest'} {interval}"
+
+
+def describe_basis(claim: Claim, datasets: Iterable[str]) -> str:
+    """Datasets and margin of a claim."""
+    margin = f"{claim.margin:g}".replace("-", MINUS)
+    if claim.unit == "factor":
+        margin = f"×{claim.margin or 1:g}"
+    elif claim.test == "equivalent":
+        margin = f"±{margin}"
+    named = ", ".join(label_of("dataset", name) for name in datasets)
+    return f"{named or 'no dataset'}; margin {margin}"
+
+
+def describe_interval(estimate: Estimate | None, unit: Unit, digits: int = 2) -> str:
+    """An effect and its confidence interval, in points or as a factor."""
+    if estimate is None:
+        return "-"
+    shown = [_in_unit(value, unit) for value in (estimate.effect, estimate.low, estimate.high)]
+    if unit == "factor":
+        return "×{:.2f} [{:.2f}, {:.2f}]".format(*shown)
+    effect, low, high = (f"{value:+.{digits}f}".replace("-", MINUS) for value in shown)
+    return f"{effect} [{low}, {high}]"
+
+
+def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """All details of each claim in every column."""
+    keys = ("quote", "place", "reading", "test", "over", "of", "margin")
     return [
         {
-            "claim": judgement.claim.name,
-            "quote": judgement.claim.quote,
-            "place": judgement.claim.place,
-            **{key: getattr(judgement.claim, key) for key in keys},
-            "unit": judgement.unit,
-            "verdict": judgement.verdict,
-            "printed": {"verdict": own.verdict, "effect": _plain(own.estimate, own.unit)},
-            "effect": _plain(judgement.estimate, judgement.unit),
-            "p": judgement.p,
-            "seeds": judgement.seeds,
-            "absent": judgement.absent,
-            "members": [
-                {
-                    "label": finding.label,
-                    "state": finding.state,
-                    "effect": _plain(finding.estimate, judgement.unit),
-                    "p": finding.p,
-                    "p_corrected": finding.p_corrected,
-                    "missing": [
-                        {"experiment": g.experiment, "measure": g.measure, **dict(g.axes)}
-                        for g in finding.missing
-                    ],
-                }
-                for finding in judgement.findings
-            ],
+            "claim": row.claim.name,
+            **{key: getattr(row.claim, key) for key in keys},
+            "datasets": row.datasets,
+            "columns": {name: _details(judgement) for name, judgement in row.columns.items()},
         }
-        for judgement, own in zip(judgements, published, strict=True)
+        for row in rows
     ]
 
 
@@ -103,50 +146,30 @@ def to_json(value: Any) -> str:
     return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
 
 
-def describe_effect(estimate: Estimate | None, unit: Unit) -> str:
-    """An effect and its confidence interval, in points or as a factor."""
-    if estimate is None:
-        return "-"
-    shown = [_in_unit(value, unit) for value in (estimate.effect, estimate.low, estimate.high)]
-    if unit == "factor":
-        return "×{:.2f} [{:.2f}, {:.2f}]".format(*shown)
-    return "{:+.2f} [{:+.2f}, {:+.2f}]".format(*shown)
-
-
-def _in_short(judgement: Judgement) -> str:
-    """Verdict and effect in a few characters."""
-    if judgement.verdict == "not enough data" or judgement.estimate is None:
-        return "-"
-    mark = "✓" if judgement.verdict == "supported" else "✗"
-    effect = _in_unit(judgement.estimate.effect, judgement.unit)
-    if judgement.unit == "factor":
-        return f"{mark} ×{effect:.2f}"
-    return f"{mark} {effect:+.1f}".replace("-", "−")
-
-
-def _rests_on(judgement: Judgement) -> str:
-    """Number of statements in each state, and the one with the weakest evidence."""
-    states = Counter[str](finding.state for finding in judgement.findings)
-    counted = [f"{states['holds']} of {len(judgement.findings)} hold"]
-    others = ("undecided", "contradicted", "no data")
-    counted += [f"{states[state]} {state}" for state in others if states[state]]
-    text = ", ".join(counted)
-    weakest = judgement.weakest
-    if weakest is None or len(judgement.findings) == 1:
-        return text
-    return f"{text}; weakest: {weakest.label} {describe_effect(weakest.estimate, judgement.unit)}"
-
-
-def _plain(estimate: Estimate | None, unit: Unit) -> dict[str, Any] | None:
-    if estimate is None:
+def _details(judgement: Judgement | None) -> dict[str, Any] | None:
+    if judgement is None:
         return None
-    return {
-        "value": _in_unit(estimate.effect, unit),
-        "low": _in_unit(estimate.low, unit),
-        "high": _in_unit(estimate.high, unit),
-        "hedges_g": estimate.hedges_g,
-        "seeds": estimate.count,
+    unit = judgement.claim.unit
+    found = {key: getattr(judgement, key) for key in ("verdict", "p", "seeds", "absent")}
+    comparisons = [_finding(finding, unit) for finding in judgement.findings]
+    shown = judgement.shown and _finding(judgement.shown, unit)
+    nested = {"shown": shown, "comparisons": comparisons, "mlp": _details(judgement.mlp)}
+    return {"unit": unit, **found, **nested}
+
+
+def _finding(finding: Finding, unit: Unit) -> dict[str, Any]:
+    effect = finding.estimate and {
+        "value": _in_unit(finding.estimate.effect, unit),
+        "low": _in_unit(finding.estimate.low, unit),
+        "high": _in_unit(finding.estimate.high, unit),
+        "hedges_g": finding.estimate.hedges_g,
+        "seeds": finding.estimate.count,
     }
+    missing = [
+        {"experiment": g.experiment, "measure": g.measure, **dict(g.axes)} for g in finding.missing
+    ]
+    found = {"label": finding.label, "state": finding.state, "p": finding.p}
+    return {**found, "effect": effect, "missing": missing}
 
 
 def _in_unit(value: float, unit: Unit) -> float:

@@ -61,7 +61,7 @@ def render_page(
         switches=switches(records, scale=scale),
         charts=_charts(tables, counted),
         # Smoke runs say nothing about the paper, so there is nothing to judge.
-        verdicts=None if scale == "smoke" else judge_all(counted),
+        verdicts=None if scale == "smoke" else judge_all(records, fidelity=fidelity),
         pictures=load_pictures(Path(figures)) if figures is not None else [],
     )
 
