@@ -82,8 +82,14 @@ reproduce: $(STAMP) ## Run published cells again and compare (ARGS="--cells 3", 
 dashboard: $(STAMP) ## W&B views of each table's runs (TABLE=3, ARGS=--dry-run to look first)
 	$(RUN) dashboard $(VIEW) $(if $(TABLE),--table $(TABLE)) $(ARGS)
 
+wandb-fill: $(STAMP) ## W&B runs of every table, from the published records (ARGS="--experiment table-3")
+	$(RUN) wandb-import $(or $(RECORDS),experiments/results/records.jsonl.gz) $(ARGS)
+
+# What was made of a record adds to the run that is there, and keeps its curves.
+OFFLINE := find outputs -type d -path '*/wandb/offline-run-*'
 wandb-sync: $(STAMP) ## Upload the W&B runs that were logged offline
-	@find outputs -type d -path '*/wandb/offline-run-*' -prune -exec $(BIN)/wandb sync {} +
+	@$(OFFLINE) ! -path '*/from-records/*' -prune -exec $(BIN)/wandb sync {} +
+	@$(OFFLINE) -path '*/from-records/*' -prune -exec env WANDB_RESUME=allow $(BIN)/wandb sync {} +
 
 bench: $(STAMP) ## Measure speed and memory into benchmarks/results/ (20 minutes on a quiet machine)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py $(ARGS)
@@ -112,4 +118,4 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
 .PHONY: help setup demo data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
-	figure-lipschitz claims report publish reproduce dashboard wandb-sync bench bench-check test test-all check format clean
+	figure-lipschitz claims report publish reproduce dashboard wandb-fill wandb-sync bench bench-check test test-all check format clean

@@ -19,8 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from robust_diffusion.commands.records import read_chosen
 from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.evaluation.records import Record, latest_by_cell, reference_to
@@ -175,8 +173,6 @@ def _studies(records: list[Record]) -> Iterator[tuple[str, ResultTable]]:
             title = f"**experiment={name}.** {describe_comparison(frame, on=on)}"
             yield name, ResultTable(title, frame, ["setting"], [])
     yield from listed(records)
-    verdicts = _verdicts(records)
-    yield "claims", ResultTable(VERDICTS, verdicts, list(verdicts.columns), [])
 
 
 def listed(records: list[Record]) -> Iterator[tuple[str, ResultTable]]:

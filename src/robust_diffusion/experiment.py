@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,11 +23,13 @@ from robust_diffusion.evaluation.overrides import check_keys, check_overrides
 from robust_diffusion.evaluation.records import (
     Record,
     check_writable,
+    experiments_asking,
     finished_record,
+    records_of,
     reference_to,
 )
 from robust_diffusion.operators import Backend, set_backend
-from robust_diffusion.results.loggers import log_record
+from robust_diffusion.results.loggers import is_wandb, log_finished, log_record
 from robust_diffusion.store import ArtifactStore
 
 log = logging.getLogger(__name__)
@@ -61,6 +64,8 @@ def run_and_record(cfg: DictConfig) -> Record:
                 found["cell"],
             )
         append_record(cfg.paths.records, reference_to(record))
+        if is_wandb(cfg.logger):
+            log_finished(found, partial(_logger, cfg), Path(cfg.paths.store))
         return found
     # Everything is instantiated before anything is trained, so that a bad value costs no time.
     datamodule = instantiate(cfg.data)
@@ -68,7 +73,7 @@ def run_and_record(cfg: DictConfig) -> Record:
     measure = _timing(cfg, record) if cfg.timing else _evaluation(cfg, record, store)
     record["backend"] = set_backend(cfg.backend)  # may compile, which a mistake need not wait for
     datamodule.setup()
-    logger: Any = instantiate(cfg.logger) if cfg.logger else False
+    logger = _logger(cfg, record=record)
     if logger:
         logger.log_hyperparams(record["config"])
     try:
@@ -81,6 +86,18 @@ def run_and_record(cfg: DictConfig) -> Record:
         if isinstance(logger, WandbLogger):
             logger.experiment.finish()
     return record
+
+
+def _logger(cfg: DictConfig, *, record: Record, **options: Any) -> Any:
+    """The logger of a cell; false for none."""
+    if not is_wandb(cfg.logger):
+        return instantiate(cfg.logger) if cfg.logger else False
+    # The experiment that asks now is in the records only if the cell was done before.
+    lines = [*records_of(cfg.paths.records, record["cell"]), record]
+    experiments = experiments_asking(lines).get(record["cell"], ())
+    # Not by `instantiate` itself, which would make objects of the record's own configuration.
+    open_run = instantiate(cfg.logger, _partial_=True)
+    return open_run(record=record, experiments=experiments, **options)
 
 
 def _evaluation(cfg: DictConfig, record: Record, store: ArtifactStore) -> Measure:

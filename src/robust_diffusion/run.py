@@ -39,6 +39,7 @@ COMMANDS = {
     "figure": "robust_diffusion.paper.commands.figure:run_figure_command",
     "report": "robust_diffusion.paper.commands.report:run_report_command",
     "table": "robust_diffusion.paper.commands.table:run_table_command",
+    "wandb-import": "robust_diffusion.commands.wandb_import:run_wandb_import_command",
 }
 """First words that are no override, and what they run; imported only then."""
 

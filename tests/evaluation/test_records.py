@@ -11,7 +11,7 @@ from filelock import FileLock
 
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation import append_record, read_records
-from robust_diffusion.evaluation.records import check_writable
+from robust_diffusion.evaluation.records import check_writable, experiments_asking
 
 
 def test_what_was_appended_is_read_in_order(tmp_path: Path) -> None:
@@ -117,3 +117,12 @@ def test_checking_writes_no_record(tmp_path: Path) -> None:
     append_record(tmp_path / "records.jsonl", {"seed": 0})
     check_writable(tmp_path / "records.jsonl")
     assert read_records(tmp_path / "records.jsonl") == [{"seed": 0}]
+
+
+def test_who_asked_for_a_cell_is_in_its_lines() -> None:
+    asked = [("a", "none"), ("a", "table-3"), ("b", "table-3"), ("a", "mlp"), ("a", "table-3")]
+    lines = [{"cell": cell, "experiment": experiment} for cell, experiment in asked]
+    assert experiments_asking([*lines, {"cell": "c"}, {"experiment": "mlp"}]) == {
+        "a": ["table-3", "mlp"],
+        "b": ["table-3"],
+    }

@@ -6,7 +6,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import append_record
-from robust_diffusion.results.callback import PrintResults
+from robust_diffusion.results.callback import PrintResults, callback_of
+from tests.paper.records import finished
 
 Records = list[dict[str, Any]]
 RECORDS = Path("outputs/records.jsonl")
@@ -152,3 +153,24 @@ def test_a_sweep_of_budgets_shows_them_as_columns(capsys: pytest.CaptureFixture[
 def test_what_is_shown_has_to_be_known() -> None:
     with pytest.raises(ConfigError, match=r"results.shows=loss: unknown; use one of budget, t"):
         PrintResults(shows="loss")
+
+
+@pytest.mark.parametrize(
+    ("experiment", "tags", "column"),
+    [
+        ("table-3", [["paper", "full"], ["released", "full"]], "printed_mean"),
+        ("tune", [["full"]], "validation"),
+        ("mlp", [["full"]], "clean"),
+        ("../mine", [["full"]], "clean"),
+    ],
+)
+def test_the_tables_of_an_experiment_are_those_that_its_sweep_prints(
+    experiment: str, tags: list[list[str]], column: str
+) -> None:
+    records = [
+        finished(fidelity=fidelity, experiment=experiment) for fidelity in ("paper", "released")
+    ]
+    found = list(callback_of(experiment).tables(experiment, records, "full"))
+    assert [own for _, own in found] == tags
+    assert all(column in frame.columns for frame, _ in found)
+    assert list(callback_of(experiment).tables(experiment, records, "smoke")) == []

@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import WandbLogger
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.results import loggers
 from tests.conftest import TINY_DATA
-from tests.paper.records import timed
+from tests.paper.records import finished, timed
 
 Cli = Callable[..., Any]
 
@@ -45,7 +45,8 @@ def _no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def open_run(tmp_path: Path, **options: Any) -> WandbLogger:
-    given = {"project": "p", "name": "n", "experiment": "g", "directory": str(tmp_path / "cell")}
+    record = finished(cell="c311")
+    given = {"project": "p", "name": "n", "record": record, "directory": str(tmp_path / "cell")}
     return loggers.wandb_logger(**given, **options)
 
 
@@ -155,6 +156,21 @@ def test_every_cell_of_a_sweep_gets_a_run_of_its_own(
 def test_tensorboard_writes_an_event_file(cli: Cli, tiny_clean: list[str], tmp_path: Path) -> None:
     assert cli("flow=heat", "logger=tensorboard", *tiny_clean).status == 0
     assert len(list(tmp_path.glob("outputs/run/*/curves/events.out.tfevents.*"))) > 0
+
+
+def test_without_tensorboard_the_remedy_is_one_line(
+    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
+    outcome = cli("flow=heat", "logger=tensorboard", *tiny_clean)
+    assert outcome.status == 1
+    assert outcome.error.endswith("not installed; pip install 'robust-diffusion[tensorboard]'")
+
+
+@pytest.mark.slow
+def test_wandb_is_imported_when_a_run_is_opened() -> None:
+    code = "import sys, robust_diffusion.experiment; sys.exit('wandb' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_csv_writes_the_curves(cli: Cli, tiny_clean: list[str], tmp_path: Path) -> None:

@@ -1,10 +1,7 @@
 """An offline W&B run, read back from its file, holds what record and dashboards say."""
 
-import json
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +10,10 @@ import pytest
 from robust_diffusion.paper.axes import GRAPHS
 from robust_diffusion.paper.dashboard import Dashboard, project_dashboard, table_dashboard
 from robust_diffusion.paper.layout import load_layout, table_numbers
+from tests.results.wandb_files import Logged
 
-WANDB = Path(sys.executable).with_name("wandb")
 ATTACKS = "|".join(graph for graph in GRAPHS if graph != "clean")
 KINDS = {number: load_layout(number).kind for number in table_numbers()}
-
-
-def inspected(path: Path, *options: str) -> str:
-    command = [str(WANDB), "leet", "inspect", "--json", *options, str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-
-
-class Logged:
-    """What the file of a W&B run holds."""
-
-    def __init__(self, path: Path) -> None:
-        self.run = json.loads(inspected(path, "--summary"))
-        self.entries = [json.loads(line) for line in inspected(path).splitlines()]
-        self.curves = [r["history"]["item"] for r in self.entries if r["type"] == "history"]
-
-    @property
-    def keys(self) -> set[str]:
-        """Everything that a dashboard could show, as it would name it."""
-        (run,) = [entry["run"] for entry in self.entries if entry["type"] == "run"]
-        names = {"run_group": "run:Group", "job_type": "run:JobType"}
-        return {
-            *(f"summary:{key}" for key in self.run["summary"]),
-            *(f"history:{key}" for point in self.curves for key in point),
-            *(f"config:{key}" for key in paths(self.run["config"])),
-            *(name for key, name in names.items() if run.get(key)),
-        }
-
-
-def paths(config: dict[str, Any]) -> Iterator[str]:
-    """Dotted paths of everything in a nested configuration."""
-    for key, value in config.items():
-        yield key
-        if isinstance(value, dict):
-            yield from (f"{key}.{path}" for path in paths(value))
 
 
 def lacking(dashboards: list[Dashboard], logged: Logged) -> set[str]:
@@ -79,11 +42,13 @@ def logged(cli: Callable[..., Any], tmp_path: Path) -> Callable[..., tuple[dict[
 def test_the_run_holds_what_record_and_dashboards_say(
     logged: Callable[..., Any], tiny: list[str]
 ) -> None:
-    record, found = logged("flow=p_laplacian", *tiny)
+    record, found = logged("experiment=demo", "flow=p_laplacian", *tiny)
     run = found.run
     assert (run["state"], run["exit_code"]) == ("finished", 0)
     assert run["project"] == "robust_diffusion"
-    assert {"synthetic", "p_laplacian", "black_box", "paper"} <= set(run["tags"])
+    choices = ["synthetic", "graph_pde", "p_laplacian", "black_box", "paper"]
+    assert found.about["tags"] == [*choices, "demo"]
+    assert found.about["run_id"] == record["cell"]
     assert run["config"]["record"]["cell"] == record["cell"]
     assert run["config"]["training"]["max_epochs"] == record["config"]["training"]["max_epochs"]
     for graph, accuracy in record["accuracy"].items():

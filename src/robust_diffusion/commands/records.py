@@ -28,8 +28,10 @@ def add_scale_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_chosen(named: Sequence[str | Path] | None, *, required: bool = False) -> list[Record]:
-    """The records of the files that were named, or of the default one.
+def read_chosen(
+    named: Sequence[str | Path] | None, *, required: bool = False, option: str = "--records "
+) -> list[Record]:
+    """The records of the files that were named, by an `option` if by any, or of the default one.
 
     Raises:
         DataError: A file is missing (the default one only if `required`), or holds other things.
@@ -37,5 +39,5 @@ def read_chosen(named: Sequence[str | Path] | None, *, required: bool = False) -
     paths = [Path(path) for path in named or [DEFAULT_RECORDS]]
     for path in paths:
         if (named or required) and not path.is_file():
-            raise DataError(f"--records {path}: not found; name a file that a run has written")
+            raise DataError(f"{option}{path}: not found; name a file that a run has written")
     return check_records({path: read_records(path) for path in paths})

@@ -72,10 +72,16 @@ def latest_by_cell(records: Iterable[Record]) -> dict[str, Record]:
     return latest
 
 
+def records_of(path: str | Path, cell: str) -> list[Record]:
+    """Every line of a cell, by its id: records, failures and references."""
+    # A file of records grows long; only the lines of this cell are parsed.
+    lines = read_records(path, containing=f'"cell": "{cell}"')
+    return [line for line in lines if line.get("cell") == cell]
+
+
 def finished_record(path: str | Path, cell: str) -> Record | None:
     """The latest finished record of a cell, by its id, if there is one."""
-    # A file of records grows long; only the lines of this cell are parsed.
-    found = latest_by_cell(read_records(path, containing=f'"cell": "{cell}"')).get(cell)
+    found = latest_by_cell(records_of(path, cell)).get(cell)
     return None if found is None or "error" in found else found
 
 
@@ -83,6 +89,18 @@ def reference_to(record: Record) -> Record:
     """The line by which an experiment asks for a cell that another run has recorded."""
     kept = ("cell", "experiment", "scale", "overrides", "directory", "job", "time")
     return {key: record[key] for key in kept if key in record} | {"reference": True}
+
+
+def experiments_asking(records: Iterable[Record]) -> dict[str, list[str]]:
+    """Experiments that asked for each cell, by its id, in the order in which they first did."""
+    asking: dict[str, list[str]] = {}
+    for record in records:
+        experiment = record.get("experiment", "none")
+        if "cell" in record and experiment != "none":
+            known = asking.setdefault(record["cell"], [])
+            if experiment not in known:
+                known.append(experiment)
+    return asking
 
 
 def is_timing(record: Record) -> bool:

@@ -1,17 +1,20 @@
 """Hydra callback that ends an experiment of the paper with the paper's table."""
 
 import sys
+from collections.abc import Iterator
+from itertools import product
 
+import pandas as pd
 from omegaconf import DictConfig
 
 from robust_diffusion.evaluation.records import Record, read_records
-from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import build_table
 from robust_diffusion.paper.render_csv import to_frame
 from robust_diffusion.paper.render_markdown import render_markdown
 from robust_diffusion.results.callback import PrintResults
 from robust_diffusion.results.cells import RecordSet
-from robust_diffusion.results.loggers import log_table
+from robust_diffusion.results.loggers import is_wandb, log_table
 
 
 class PrintPaperTable(PrintResults):
@@ -24,7 +27,7 @@ class PrintPaperTable(PrintResults):
         for fidelity in dict.fromkeys(record["fidelity"] for record in records):
             table = build_table(layout, RecordSet.of(every, scale=scale, fidelity=fidelity))
             sys.stdout.write(render_markdown(table))
-            if config.logger and config.logger.get("project"):
+            if is_wandb(config.logger):
                 log_table(
                     to_frame(table),
                     project=config.logger.project,
@@ -33,3 +36,14 @@ class PrintPaperTable(PrintResults):
                     mode=config.logger.mode,
                     tags=[fidelity, scale],
                 )
+
+    def tables(
+        self, experiment: str, records: list[Record], scale: str
+    ) -> Iterator[tuple[pd.DataFrame, list[str]]]:
+        """The paper's table, once per variant that is in the records."""
+        cells = RecordSet.of(records, scale=scale).cells(experiment)
+        layouts = [of for of in map(load_layout, table_numbers()) if of.experiment == experiment]
+        fidelities = sorted({cell.record["fidelity"] for cell in cells})
+        for layout, fidelity in product(layouts, fidelities):
+            table = build_table(layout, RecordSet.of(records, scale=scale, fidelity=fidelity))
+            yield to_frame(table), [fidelity, scale]

@@ -8,14 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.checks import check_choice
+from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.evaluation.record_shape import check_records
 from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
 from robust_diffusion.results.budget_curve import show_budgets
+from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.results.table import rank, summarize
 from robust_diffusion.results.worst_case import show_worst_cases
@@ -59,9 +63,29 @@ class PrintResults(Callback):
         """Print the table of a sweep's cells, failed ones included; a subclass prints its own."""
         self._show(records)
 
+    def tables(
+        self, experiment: str, records: list[Record], scale: str
+    ) -> Iterator[tuple[pd.DataFrame, list[str]]]:
+        """The tables of an experiment's cells for W&B, each with the tags that tell it apart."""
+        cells = RecordSet.of(records, scale=scale).cells(experiment)
+        if cells:
+            yield self._summarize([cell.record for cell in cells]).cells, [scale]
+
     def _show(self, records: list[Record]) -> None:
         result = self._summarize(records)
         print_table(result.title, result.cells, result.keys, result.notes)
+
+
+def callback_of(experiment: str) -> PrintResults:
+    """The callback that shows an experiment's results; of an unknown one, that of all others."""
+    # Looked for among files that are there, since a name may come from anybody's records.
+    known = {path.stem: path for path in CONFIG_DIR.glob("experiment/*.yaml")}
+    own: Any = None
+    if experiment in known:
+        own = OmegaConf.select(OmegaConf.load(known[experiment]), "hydra.callbacks.results")
+    default = f"{PrintResults.__module__}.{PrintResults.__qualname__}"
+    callback: PrintResults = instantiate({"_target_": default, **(own or {})})
+    return callback
 
 
 @contextmanager

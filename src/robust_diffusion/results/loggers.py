@@ -1,21 +1,25 @@
-"""W&B without a key, without a network, and without a question."""
+"""Loggers of a cell: W&B without a key, without a network and without a question; TensorBoard."""
 
 import logging
 import netrc
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 import pandas as pd
-import wandb
-from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
 
 from robust_diffusion.checks import check_choice
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.results.captions import ranges
+
+if TYPE_CHECKING:
+    import wandb  # elsewhere where it is used: it takes a second, and most cells go without
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +28,18 @@ Mode = Literal["online", "offline", "disabled"]
 FORMER_HOST = "api.wandb.ai"
 """Host of W&B's own server, under which older versions of wandb keep its key."""
 
+FROM_RECORDS = "from-records"
+"""Folder of the runs that were made of records: uploaded, they add to a run that is there."""
+
+OF_THIS_MACHINE = (
+    *("x_disable_stats", "x_disable_meta", "x_disable_machine_info"),
+    *("disable_git", "disable_code", "disable_job_creation"),
+)
+"""Settings that keep machine and code out of a run, which are not those of a record; a tenth of
+the time is left."""
+
 SUMMARY = (
-    *("accuracy", "mean_accuracy", "attacked", "val_accuracy"),
+    *("accuracy", "mean_accuracy", "attacked", "val_accuracy", "flags"),
     *("epochs", "nfe", "seconds", "timing"),
 )
 """Parts of a record that W&B shows as the summary of a run, as far as the cell has them."""
@@ -33,53 +47,85 @@ SUMMARY = (
 
 def wandb_logger(
     *,
+    record: Record,
     project: str,
     directory: str,
     name: str | None = None,
-    experiment: str = "none",
-    dataset: str | None = None,
-    job_type: str = "cell",
+    experiments: Sequence[str] = (),
     tags: Sequence[str] = (),
     mode: Mode | Literal["auto"] = "auto",
     init_timeout: float = 10.0,
+    finished: bool = False,
 ) -> WandbLogger:
-    """Open a W&B run that never asks and never hangs.
+    """Open the W&B run of a cell, which never asks and never hangs.
+
+    A cell has one run, whose id is the cell's. Computed again, it takes the place of the former
+    one.
 
     Args:
+        record: Of the cell, or the part of it that is known before anything is computed.
         project: W&B project.
         directory: Where the run's files go.
         name: Run name; `None` lets W&B pick one.
-        experiment: What the run belongs to, such as table-3: its group.
-        dataset: The group of a run that belongs to no experiment.
-        job_type: `cell`, or `table` for the table that the cells add up to.
-        tags: What to find the run by.
+        experiments: What has asked for the cell, such as table-3: a tag each.
+        tags: What else to find the run by, besides the choices of the cell.
         mode: `online`, `offline`, `disabled`, or `auto`: what the environment
             variable `WANDB_MODE` says, else online with a key and offline without.
         init_timeout: Seconds to wait for the server before falling back to offline.
+        finished: The cell was computed before. Curves and tags that its run may have on the server
+            are kept; files go to `from-records`, which `make wandb-sync` uploads likewise.
 
     Returns:
         A Lightning logger around the open run; close it with `wandb.finish()`.
     """
+    choices = (record.get(key) for key in ("dataset", "model", "flow", "threat", "fidelity"))
+    experiment = record["experiment"]
+    run = _open_run(
+        project=project,
+        directory=str(Path(directory) / FROM_RECORDS) if finished else directory,
+        mode=mode,
+        init_timeout=init_timeout,
+        finished=finished,
+        tags=[tag for tag in (*choices, *tags, *experiments) if tag],
+        id=str(record["cell"]),
+        name=name or None,
+        group=record["dataset"] if experiment == "none" else experiment,
+        job_type="cell",
+    )
+    return WandbLogger(experiment=run, log_model=False)
+
+
+def _open_run(
+    *,
+    directory: str,
+    mode: Mode | Literal["auto"],
+    tags: Sequence[str],
+    init_timeout: float = 10.0,
+    finished: bool = False,
+    **about: Any,
+) -> "wandb.Run":
+    import wandb
+
     # Error reports go to a server of W&B's; a run that may be offline sends nothing.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     os.environ.setdefault("WANDB_SILENT", "true")
-    check_choice("logger.mode", mode, ["auto", *get_args(Mode)])
-    if mode == "auto":
-        chosen = os.environ.get("WANDB_MODE") or ("online" if has_key() else "offline")
-        mode = cast(Mode, check_choice("WANDB_MODE", chosen, get_args(Mode)))
+    mode = chosen_mode(mode)
     Path(directory).mkdir(parents=True, exist_ok=True)
+    settings: dict[str, Any] = {"init_timeout": init_timeout}
+    if finished:
+        settings |= dict.fromkeys(OF_THIS_MACHINE, True)
+        settings |= {"console": "off", "x_save_requirements": False}
 
     def start(mode: Mode) -> wandb.Run:
+        resumes = finished and mode == "online"
         return wandb.init(
-            project=project,
-            name=name or None,
-            group=dataset if experiment == "none" else experiment,
-            job_type=job_type,
-            tags=[tag for tag in tags if tag],
-            dir=directory,
+            **about,
+            tags=None if resumes else list(dict.fromkeys(tags)),
+            dir=str(Path(directory).resolve()),  # W&B writes in a process of its own
             mode=mode,
+            resume="allow" if resumes else None,
             reinit="finish_previous",
-            settings=wandb.Settings(init_timeout=init_timeout),
+            settings=wandb.Settings(**settings),
         )
 
     try:
@@ -89,24 +135,86 @@ def wandb_logger(
             raise
         reason = str(error).splitlines()[0]
         log.warning("logger=wandb: %s; logging offline, upload later with `wandb sync`", reason)
+        wandb.teardown()  # or its service would go on holding the id
         run = start("offline")
-    return WandbLogger(experiment=run, log_model=False)
+    # Given at the start, tags would take the place of those that a resumed run has.
+    if missing := [tag for tag in dict.fromkeys(tags) if tag not in (run.tags or ())]:
+        run.tags = (*(run.tags or ()), *missing)
+    return run
 
 
-def log_record(run: wandb.Run, record: Record, store: Path) -> None:
-    """Put a cell's record and the files of `store` that it names into its open W&B run."""
-    run.config["record"] = {key: value for key, value in record.items() if key != "config"}
+def chosen_mode(mode: Mode | Literal["auto"]) -> Mode:
+    """The mode itself; of `auto`, what `WANDB_MODE` says, else online with a key."""
+    check_choice("logger.mode", mode, ["auto", *get_args(Mode)])
+    if mode != "auto":
+        return mode
+    chosen = os.environ.get("WANDB_MODE") or ("online" if has_key() else "offline")
+    return cast(Mode, check_choice("WANDB_MODE", chosen, get_args(Mode)))
+
+
+def is_wandb(logger: Mapping[str, Any] | None) -> bool:
+    """True of the options of a logger that are those of `wandb_logger`."""
+    target = f"{wandb_logger.__module__}.{wandb_logger.__qualname__}"
+    return bool(logger) and logger.get("_target_") == target  # type: ignore[union-attr]
+
+
+def tensorboard_logger(**options: Any) -> TensorBoardLogger:
+    """Lightning's logger with these options; a `ConfigError` says how to install TensorBoard."""
+    if find_spec("tensorboard") is None:
+        remedy = "pip install 'robust-diffusion[tensorboard]'"
+        raise ConfigError(f"logger=tensorboard: not installed; {remedy}")
+    return TensorBoardLogger(**options)
+
+
+def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
+    """Put a cell's record, and the files of `store` that it names, into its open W&B run."""
+    import wandb
+
+    kept = {key: value for key, value in record.items() if key != "config"}
+    run.config.update({"record": kept}, allow_val_change=True)  # type: ignore[no-untyped-call]
     shown = {key: record[key] for key in SUMMARY if key in record} | {"spent": _spent(record)}
     for name, value in _flat(shown).items():
         run.summary[name] = value
-    for name, file in record.get("files", {}).items():
+    for name, path in files_there(record, store).items():
         kind = "model" if name == "victim" else "perturbed-graph"
         # W&B allows fewer characters in a name than a test graph's can have.
         plain = re.sub(r"[^\w.-]", "-", name)
         artifact = wandb.Artifact(f"{record['cell']}-{plain}", type=kind)
         # The store does not change a file once it is written, so W&B need not copy it.
-        artifact.add_file(str(store / file), policy="immutable", skip_cache=True)
+        artifact.add_file(str(path), policy="immutable", skip_cache=True)
         run.log_artifact(artifact)
+
+
+def files_there(record: Record, store: Path) -> dict[str, Path]:
+    """Files of the store that a record names, by what they hold, as far as they are there."""
+    # Others may have written the record: it is no way to files outside the store.
+    return {
+        name: store / file
+        for name, file in record.get("files", {}).items()
+        if Path(file).name == file and (store / file).is_file()
+    }
+
+
+def log_finished(record: Record, open_run: Callable[..., WandbLogger], store: Path) -> "wandb.Run":
+    """Make the W&B run of a cell from its record, or add its tags to the run that is there.
+
+    Args:
+        record: Of a finished cell.
+        open_run: `wandb_logger`, with the arguments that are not of the record.
+        store: Folder of the files that the record names, as far as they are there.
+
+    Returns:
+        The run, finished.
+    """
+    name = ",".join(f"{key}={value}" for key, value in sorted(record.get("overrides", {}).items()))
+    logger = open_run(record=record, name=name, finished=True)
+    run: wandb.Run = logger.experiment
+    try:
+        logger.log_hyperparams(record.get("config", {}))
+        log_record(run, record, store)
+    finally:
+        run.finish()
+    return run
 
 
 def log_table(
@@ -117,30 +225,37 @@ def log_table(
     directory: str,
     mode: Mode | Literal["auto"] = "auto",
     tags: Sequence[str] = (),
-) -> None:
+) -> "wandb.Run":
     """Log a table as a run of its own in the group of its experiment's cells.
 
-    The other arguments are those of `wandb_logger`.
+    A former table of the same experiment and tags gives way to it. The other arguments are those of
+    `wandb_logger`, and the run, finished, is returned.
     """
-    own: dict[str, Any] = {
-        "name": experiment,
-        "experiment": experiment,
-        "job_type": "table",
-        "mode": mode,
-    }
-    run = wandb_logger(project=project, directory=directory, tags=tags, **own).experiment
+    import wandb
+
+    run = _open_run(
+        project=project,
+        directory=directory,
+        mode=mode,
+        tags=[experiment, *tags],
+        id="-".join([experiment, *tags]),
+        name=experiment,
+        group=experiment,
+        job_type="table",
+    )
     try:
         # W&B infers one type per column, and a column of numbers and gaps has two.
         run.log({experiment: wandb.Table(dataframe=frame.astype(str))})
     finally:
         run.finish()
+    return run
 
 
 def _spent(record: Record) -> dict[str, dict[str, float]]:
     """Per attack what it used of its budget, the most over the attacked models."""
     return {
         attack: {count: most for count, (_, most) in ranges(models.values()).items()}
-        for attack, models in record["budget"].get("spent", {}).items()
+        for attack, models in record.get("budget", {}).get("spent", {}).items()
     }
 
 
@@ -156,6 +271,8 @@ def has_key() -> bool:
     """True if there is an API key of the W&B server that is in use."""
     if os.environ.get("WANDB_API_KEY"):
         return True
+    import wandb
+
     url = os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url
     hosts = {urlsplit(url).netloc}
     if url == wandb.Settings().base_url:

@@ -30,7 +30,7 @@ def test_filters_are_table_scale_and_variant() -> None:
     shown = table_dashboard(3, scale="smoke", fidelity="released")
     assert shown.name == "Table 3: flows (released, smoke run)"
     assert shown.filters == {
-        "run:Group": "table-3",
+        "run:Tags": "table-3",
         "run:JobType": "cell",
         "config:record.scale": "smoke",
         "config:record.fidelity": "released",

@@ -103,7 +103,7 @@ def test_runs_are_filtered_and_grouped_by_nested_configuration() -> None:
     (runs,) = to_workspace(table_dashboard(3), **PROJECT)._spec["spec"]["section"]["runSets"]
     filters = runs["filters"]["filters"]
     assert {":".join((f["key"]["section"], f["key"]["name"])): f["value"] for f in filters} == {
-        "run:group": "table-3",
+        "run:tags": ["table-3"],
         "run:jobType": "cell",
         "config:record.value.scale": "full",
         "config:record.value.fidelity": "paper",

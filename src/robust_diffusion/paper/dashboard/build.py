@@ -45,8 +45,7 @@ TIMED = Section(
 def table_dashboard(number: int, *, scale: str = "full", fidelity: str = "paper") -> Dashboard:
     """The dashboard of the cells behind one of the paper's tables.
 
-    A cell that was done before, perhaps for another table, is not logged anew: it is among the
-    runs of the table that ran it first.
+    They are the runs tagged with the table: a cell that several tables asked for is in each.
     """
     layout = load_layout(number)
     if layout.kind == "budgets":
@@ -60,8 +59,8 @@ def table_dashboard(number: int, *, scale: str = "full", fidelity: str = "paper"
         if varied := _varied(lines, paths, graphs):
             sections = (sections[0], Section(f"What table {number} varies", varied), *sections[1:])
     name = f"Table {number}: {layout.label}"
-    experiment = {"run:Group": layout.experiment}
-    return _dashboard(name, experiment, map(_config, paths), sections, scale, fidelity)
+    asked_for = {"run:Tags": layout.experiment}
+    return _dashboard(name, asked_for, map(_config, paths), sections, scale, fidelity)
 
 
 def project_dashboard(*, scale: str = "full", fidelity: str = "paper") -> Dashboard:

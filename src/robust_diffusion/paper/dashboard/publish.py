@@ -6,6 +6,7 @@ from hashlib import sha256
 import wandb
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
+from wandb_workspaces.expr import FilterExpr
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.dashboard.spec import Dashboard, Panel
@@ -58,7 +59,7 @@ def to_workspace(dashboard: Dashboard, *, entity: str, project: str) -> ws.Works
         settings=ws.WorkspaceSettings(max_runs=MOST),
         runset_settings=ws.RunsetSettings(
             # W&B keeps a nested configuration below `value`, and only in filters it has to be told.
-            filters=[_group(key, ".value") == value for key, value in dashboard.filters.items()],
+            filters=[_filter(key, value) for key, value in dashboard.filters.items()],
             groupby=[_group(key) for key in dashboard.groups],
         ),
     )
@@ -102,6 +103,12 @@ def _name(key: str) -> str:
 
 def _axis(key: str) -> wr.Config | wr.SummaryMetric:
     return wr.Config(_name(key)) if key.startswith("config:") else wr.SummaryMetric(_name(key))
+
+
+def _filter(key: str, value: str) -> FilterExpr:
+    if key == "run:Tags":  # of which a run has several
+        return ws.Tags().isin([value])
+    return _group(key, ".value") == value
 
 
 def _group(key: str, value: str = "") -> ws.Config | ws.Metric:

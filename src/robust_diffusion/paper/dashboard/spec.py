@@ -9,7 +9,7 @@ class Panel:
     """One chart: a bar per group of runs, a line per group, or a point per run.
 
     A key names a value of a run by its place: `summary:`, `history:` (a curve), `config:` (dots
-    lead into nested parts) or `run:` (W&B's own, such as its group).
+    lead into nested parts) or `run:` (W&B's own, such as its group or one of its tags).
     """
 
     kind: Literal["bar", "line", "scatter"]
