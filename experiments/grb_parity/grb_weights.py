@@ -38,7 +38,7 @@ def gin(state: State) -> GIN:
     model = GIN(
         state["layers.0.weight"].numel(), hidden, len(state["linear2.bias"]), num_layers=count + 1
     )
-    renamed = {}
+    renamed: dict[str, Tensor] = {}
     for i in range(count):
         norm, conv = f"layers.{2 * i}", f"layers.{2 * i + 1}"
         batch_norm = _part(state, f"{conv}.norm")
@@ -65,7 +65,7 @@ def appnp(state: State, *, alpha: float, k: int) -> APPNP:
     wide, classes = state["linear1.weight"], state["linear2.weight"]
     sizes = wide.size(1), len(wide), len(classes)
     model = APPNP(*sizes, num_layers=2, num_iterations=k, teleport=alpha)
-    renamed = {}
+    renamed: dict[str, Tensor] = {}
     for i in range(2):
         renamed |= _named(f"layers.{i}", _part(state, f"linear{i + 1}"))
         renamed |= _named(f"norms.{i}", _part(state, f"layer_norm{i + 1}"))
@@ -83,7 +83,7 @@ def gat(state: State) -> GAT:
     model = GAT(entry, hidden, classes, num_layers=len(places), heads=heads)
     model.layers[-1] = GATConv(heads * hidden[-1], shapes[-1][2], heads=classes)
     model.norms[-1] = nn.Identity()
-    renamed = {}
+    renamed: dict[str, Tensor] = {}
     for i, place in enumerate(places):
         conv = _part(state, f"layers.{place}")
         renamed |= {

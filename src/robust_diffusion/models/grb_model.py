@@ -20,8 +20,8 @@ class GRBModel(nn.Module):
     Attacks, audits and evaluations then take it as any other model; its logits are differentiable
     in the features and in the edge weights, which GRB's own normalisation in scipy is not.
 
-        model = GRBModel(grb.model.torch.GCN(...))            # trained by GRB or anybody
-        model = GRBModel(grb.model.torch.GIN(...), normalization="none")
+        model = GRBModel(grb.model.torch.GCN(...)).eval()
+        model = GRBModel(grb.model.torch.GIN(...), normalization="none").eval()
 
     Reference: Zheng et al. 2021, Graph Robustness Benchmark, arXiv:2111.04314.
 
