@@ -3,6 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+GRB := .venv-grb
 export ROBUST_DIFFUSION_DATA ?= $(or $(wildcard ../shared/data),data)
 
 # Rounds alike on x86 processors with AVX2, a little more slowly; `PORTABLE` in arithmetic.py.
@@ -91,6 +92,17 @@ wandb-sync: $(STAMP) ## Upload the W&B runs that were logged offline
 	@$(OFFLINE) ! -path '*/from-records/*' -prune -exec $(BIN)/wandb sync {} +
 	@$(OFFLINE) -path '*/from-records/*' -prune -exec env WANDB_RESUME=allow $(BIN)/wandb sync {} +
 
+# GRB's declared dependencies would bring 85 packages and a CUDA torch; these are the ones it imports.
+$(GRB)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(GRB)
+	$(GRB)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(GRB)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[report]' psutil
+	$(GRB)/bin/python -m pip install --quiet --no-deps grb==0.1.0 dgl==1.1.3
+	@touch $@
+
+grb-parity: $(GRB)/.installed ## Run GRB 0.1.0's models and attacks beside ours, in its own environment (ARGS=--smoke)
+	OMP_NUM_THREADS=1 $(GRB)/bin/python experiments/grb_parity/grb_parity.py $(ARGS)
+
 bench: $(STAMP) ## Measure speed and memory into benchmarks/results/ (20 minutes on a quiet machine)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py $(ARGS)
 
@@ -118,4 +130,5 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
 .PHONY: help setup demo data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
-	figure-lipschitz claims report publish reproduce dashboard wandb-fill wandb-sync bench bench-check test test-all check format clean
+	figure-lipschitz claims report publish reproduce dashboard wandb-fill wandb-sync grb-parity bench bench-check \
+	test test-all check docs format clean

@@ -32,6 +32,7 @@ def test_losses_by_hand() -> None:
         "margin": margin.clamp(max=0),
         "tanh_margin": margin.tanh(),
         "prob_margin": probability[:, 1:].max(1).values - probability[:, 0],
+        "own_logit": -LOGITS[:, 0],
     }
     assert expected.keys() == LOSSES.keys()
     for name, values in expected.items():

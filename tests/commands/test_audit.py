@@ -154,6 +154,22 @@ def test_a_weight_in_the_file_is_a_violation(audit: Audit, tmp_path: Path) -> No
     assert outcome.rows[0]["code"] == "edge_weight"
 
 
+def test_an_entry_of_the_store_becomes_grbs_files_and_back(audit: Audit, tmp_path: Path) -> None:
+    x = torch.cat([GRAPH.x, torch.full((1, 16), 0.25)])
+    new = torch.stack([torch.full((4,), 200), EASY[:4]])
+    edges = torch.cat([GRAPH.edge_index, new, new.flip(0), new, new.flip(0)], 1)
+    entry = write_entry(tmp_path, 0, x=x, edge_index=edges)
+    assert [row["code"] for row in audit(entry).rows] == ["duplicate_edge"]
+    outcome = audit(entry, "--merge-duplicates", "--export", tmp_path / "grb")
+    folder = tmp_path / "grb" / entry.stem
+    assert outcome.status == 0
+    assert outcome.out.splitlines()[1] == str(folder / "adj.pkl")
+    assert np.load(folder / "features.npy").tolist() == [[0.25] * 16]
+    assert audit(folder).status == 0
+    with pytest.raises(SystemExit, match="2"):
+        run_audit_command([str(folder), str(folder), "--export", str(tmp_path)])
+
+
 @pytest.mark.parametrize(
     "arguments", [[], ["dataset=synthetic"], ["x", "--nope"], ["x", "--kind", "k"]]
 )
@@ -169,7 +185,7 @@ def test_what_cannot_be_read_is_an_error(audit: Audit, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere: not found; check the path"):
         audit("nowhere")
     (tmp_path / "adj.pkl").write_bytes(pickle.dumps(3))
-    with pytest.raises(DataError, match=r"adj\.pkl: is a pickle, which can run any code"):
+    with pytest.raises(DataError, match=r"adj\.pkl: holds no sparse matrix"):
         audit(tmp_path)
     with pytest.raises(HydraException, match=r"budget\.epsilon=0: must be a finite number"):
         audit(write_injection(tmp_path / "result"), "budget.epsilon=0")

@@ -3,8 +3,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from robust_diffusion.data import download
+from robust_diffusion.data.download import LocalFolder
+from robust_diffusion.data.sources import load_grb
 from tests.data.files import raw_graph, write_grb
 
 Cli = Callable[..., Any]
@@ -97,3 +100,26 @@ def test_an_unknown_command_says_which_there_are(cli: Cli, arguments: list[str])
     assert outcome.status == 2
     assert "usage: robust-diffusion data" in outcome.err
     assert "list" in outcome.err
+
+
+def test_a_dataset_is_exported_in_the_layout_of_grb(cli: Cli, tmp_path: Path) -> None:
+    source = write_grb(tmp_path / "data", name="citeseer")
+    for name in ("citeseer", str(source)):
+        folder = tmp_path / "exported" / Path(name).name
+        outcome = cli("data", "export", name, str(folder))
+        assert outcome.status == 0
+        assert f"{name} is in {folder}" in outcome.out
+        read, expected = (load_grb(LocalFolder(of)) for of in (folder, source))
+        assert read.keys() == expected.keys()
+        assert all(map(torch.equal, *([g.x, g.edge_index, g.index_val] for g in (read, expected))))
+    outcome = cli("data", "export", "nowhere", str(tmp_path / "other"))
+    assert outcome.status == 1
+    assert "nowhere: no dataset; use a path, or one of" in outcome.error
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("arguments", [["export"], ["export", "cora"], ["list", "cora", "folder"]])
+def test_export_takes_two_names_and_the_others_none(cli: Cli, arguments: list[str]) -> None:
+    outcome = cli("data", *arguments)
+    assert outcome.status == 2
+    assert "export takes DATASET and FOLDER" in outcome.err

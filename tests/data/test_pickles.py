@@ -50,6 +50,26 @@ def test_pickled_arrays_of_every_type_are_read(
     assert np.array_equal(read, array)
 
 
+@pytest.mark.parametrize("old", [False, True])
+def test_coordinates_are_added_up(tmp_path: Path, old: bool) -> None:
+    matrix = sp.coo_matrix((np.ones(3, np.float32), ([0, 1, 1], [2, 0, 0])), shape=(2, 3))
+    if old:  # as scipy before 1.13 kept them
+        row, col = matrix.__dict__.pop("coords")
+        matrix.__dict__ |= {"row": row, "col": col}
+    read = read_pickle(written(tmp_path, pickle.dumps(matrix)))
+    assert isinstance(read, sp.csr_array)
+    assert read.toarray().tolist() == [[0, 0, 1], [2, 0, 0]]
+
+
+@pytest.mark.parametrize("place", [(0, 3), (2, 0), (-1, 0), (0.5, 0)])
+def test_coordinates_outside_the_matrix_are_refused(
+    tmp_path: Path, place: tuple[float, float]
+) -> None:
+    matrix = sp.coo_matrix((np.ones(1), ([0], [0])), shape=(2, 3))
+    matrix.coords = tuple(np.array([index]) for index in place)
+    assert "cannot be read" in refusal(read_pickle, written(tmp_path, pickle.dumps(matrix)))
+
+
 # What is refused.
 
 

@@ -3,7 +3,8 @@
 With z the logits and y the class that the target is driven away from, the logit margin is
 m = max over c != y of z_c - z_y: above 0, the target is lost. The plain cross-entropy grows without
 end at targets that are lost, which then take all of an attack's effort, and it is largest where
-every target has one and the same class. The others avoid that.
+every target has one and the same class. The others avoid that, but for the label's own logit, which
+falls without end at every target alike.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +15,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-LossName = Literal["cross_entropy", "masked", "logit", "margin", "tanh_margin", "prob_margin"]
+LossName = Literal[
+    "cross_entropy", "masked", "logit", "margin", "tanh_margin", "prob_margin", "own_logit"
+]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -68,6 +71,15 @@ def prob_margin(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Floa
     return margins(logits.softmax(1), labels)
 
 
+def own_logit(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
+    """-z_y: the label's own logit, whatever becomes of the others.
+
+    Reference: The default of GRB 0.1.0, which hands logits to `nll_loss` as if they were logarithms
+    of probabilities; GRB's later code takes the cross-entropy.
+    """
+    return -logits.gather(1, labels[:, None]).squeeze(1)
+
+
 LOSSES: Mapping[str, Loss] = {
     "cross_entropy": cross_entropy,
     "masked": masked,
@@ -75,4 +87,5 @@ LOSSES: Mapping[str, Loss] = {
     "margin": margin,
     "tanh_margin": tanh_margin,
     "prob_margin": prob_margin,
+    "own_logit": own_logit,
 }

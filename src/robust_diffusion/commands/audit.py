@@ -13,7 +13,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 
 from robust_diffusion.attacks import Budget
-from robust_diffusion.attacks.audit import Kind, audit, perturbed_files, read_perturbed
+from robust_diffusion.attacks.audit import (
+    Kind,
+    audit,
+    perturbed_files,
+    read_perturbed,
+    write_perturbed,
+)
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
@@ -28,6 +34,7 @@ def run_audit_command(arguments: Sequence[str]) -> None:
 
     Raises:
         DataError: A file that cannot be read, or not without running code.
+        AttackError: A graph that GRB's files cannot hold.
         HydraException: An override that means nothing, or a budget out of range.
     """
     parser = argparse.ArgumentParser(
@@ -39,7 +46,7 @@ def run_audit_command(arguments: Sequence[str]) -> None:
         "given",
         nargs="+",
         metavar="path|key=value",
-        help="a folder with GRB's adj.npz and features.npy, or entries of the store; and overrides "
+        help="a folder with GRB's adj.pkl and features.npy, or entries of the store; and overrides "
         "such as dataset=cora, difficulty=easy, budget.max_injected_nodes=50",
     )
     parser.add_argument(
@@ -47,16 +54,26 @@ def run_audit_command(arguments: Sequence[str]) -> None:
         choices=["injection", "modification"],
         help="what the attack may do (default: injection if there are new nodes)",
     )
+    parser.add_argument(
+        "--merge-duplicates",
+        action="store_true",
+        help="count an edge once that is listed several times, as by GRB 0.1.0",
+    )
+    parser.add_argument(
+        "--export",
+        metavar="FOLDER",
+        type=Path,
+        help="also write each graph as GRB's adj.pkl and features.npy, to FOLDER/<its file's name>",
+    )
     chosen = parser.parse_intermixed_args(arguments)
     paths = [given for given in chosen.given if "=" not in given or Path(given).exists()]
     if not paths:
         parser.error("name a file or a folder")
     datamodule, budget = _clean([given for given in chosen.given if given not in paths])
-    broken = [
-        _print_audit(file, datamodule, budget, chosen.kind)
-        for path in paths
-        for file in perturbed_files(Path(path))
-    ]
+    files = [file for path in paths for file in perturbed_files(Path(path))]
+    if chosen.export and len({file.stem for file in files}) < len(files):
+        parser.error("--export: several files have one name; export them one by one")
+    broken = [_print_audit(file, datamodule, budget, chosen) for file in files]
     if any(broken):
         sys.exit(1)
 
@@ -75,12 +92,12 @@ def _clean(overrides: Sequence[str]) -> tuple[GraphDataModule, Budget]:
 
 
 def _print_audit(
-    file: Path, datamodule: GraphDataModule, budget: Budget, kind: Kind | None
+    file: Path, datamodule: GraphDataModule, budget: Budget, chosen: argparse.Namespace
 ) -> bool:
     """Audit one file, print what was found, and return true if its budget is broken."""
     clean = datamodule.graph
-    perturbed = read_perturbed(file, clean)
-    kind = kind or perturbed.kind
+    perturbed = read_perturbed(file, clean, merge_duplicates=chosen.merge_duplicates)
+    kind: Kind = chosen.kind or perturbed.kind
     violations = perturbed.violations + audit(
         clean, perturbed, kind=kind, target_nodes=datamodule.target_nodes, **asdict(budget)
     )
@@ -93,4 +110,7 @@ def _print_audit(
         print_table(title, frame, list(frame.columns))
     else:
         sys.stdout.write(f"{title}\n")
+    if chosen.export:
+        written = write_perturbed(chosen.export / file.stem, perturbed, clean)
+        sys.stdout.write(f"{written}\n")
     return broken

@@ -1,23 +1,42 @@
-"""`robust-diffusion data list|verify`: data that are there, and checks of them."""
+"""`robust-diffusion data list|verify|export`: data that are there, checks, and GRB's layout."""
 
 import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from robust_diffusion.data.inventory import dataset_statistics, list_datasets, verify_files
+from robust_diffusion.data.inventory import (
+    dataset_statistics,
+    list_datasets,
+    load_dataset,
+    verify_files,
+)
+from robust_diffusion.data.sources import write_grb
 from robust_diffusion.results.markdown import print_table
 
 
 def run_data_command(arguments: Sequence[str]) -> None:
-    """Run one of the data commands; exits with 1 if `verify` finds damage."""
+    """Run one of the data commands; exits with 1 if `verify` finds damage.
+
+    Raises:
+        ConfigError: An unknown dataset, or a folder that cannot be written.
+        DataError: Data to export that are missing or damaged.
+    """
     parser = argparse.ArgumentParser(
         prog="robust-diffusion data", description="Look at the datasets; nothing is downloaded."
     )
     parser.add_argument(
         "command",
-        choices=["list", "verify"],
-        help="list: which are there; verify: each file's hash and each graph's statistics",
+        choices=["list", "verify", "export"],
+        help="list: which are there; verify: each file's hash and each graph's statistics; "
+        "export: write DATASET to FOLDER in GRB's layout",
+    )
+    parser.add_argument(
+        "exported",
+        nargs="*",
+        metavar="DATASET FOLDER",
+        help="of export: a dataset's name, or the path of your own graph; and where to write it",
     )
     parser.add_argument(
         "--data-dir",
@@ -25,6 +44,13 @@ def run_data_command(arguments: Sequence[str]) -> None:
         help="data directory (default: ROBUST_DIFFUSION_DATA, else data)",
     )
     chosen = parser.parse_args(arguments)
+    if len(chosen.exported) != (2 if chosen.command == "export" else 0):
+        parser.error("export takes DATASET and FOLDER; list and verify take neither")
+    if chosen.command == "export":
+        dataset, folder = chosen.exported
+        write_grb(load_dataset(dataset, chosen.data_dir), Path(folder))
+        sys.stdout.write(f"{dataset} is in {folder}, features raw; in GRB: feat_norm='arctan'\n")
+        return
     title = f"data directory {chosen.data_dir}"
     if chosen.command == "list":
         print_table(title, list_datasets(chosen.data_dir), ["dataset", "state", "folder"])

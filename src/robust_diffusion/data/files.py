@@ -109,6 +109,20 @@ def csr(data: Any, indices: Any, indptr: Any, shape: Any, *, where: str | Path) 
     return matrix
 
 
+def coo(data: Any, row: Any, col: Any, shape: Any, *, where: str | Path) -> sp.csr_array:
+    """The same from coordinates; values at one place are added up."""
+    try:
+        if data.dtype.kind not in NUMBERS:
+            raise ValueError(f"its values are of type {data.dtype}")
+        for index in (row, col, np.asarray(shape)):
+            _check_whole(index)
+        rows, columns = (int(size) for size in shape)
+        # scipy compares every index with the shape.
+        return sp.csr_array(sp.coo_array((data, (row, col)), shape=(rows, columns)))
+    except UNREADABLE as error:
+        raise damaged(where, error) from error
+
+
 def _check_whole(index: NDArray[np.generic]) -> None:
     # scipy would cut off what is behind the point, which gives another graph.
     if index.dtype.kind not in "iu":

@@ -1,5 +1,6 @@
 """Inventory of the datasets: files that are there, their hashes, statistics of their graphs."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, fields
 from functools import cache
@@ -9,12 +10,14 @@ import pandas as pd
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig
+from torch_geometric.data import Data
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.datamodule import GraphDataModule
 from robust_diffusion.data.download import DatasetFolder
+from robust_diffusion.data.sources import load_custom
 from robust_diffusion.data.statistics import Statistics, statistics
-from robust_diffusion.errors import DataError
+from robust_diffusion.errors import ConfigError, DataError
 
 
 def dataset_names() -> list[str]:
@@ -105,6 +108,25 @@ def measure(name: str, data_dir: str | Path) -> Statistics | DataError:
         return statistics(datamodule)
     except DataError as error:
         return error
+
+
+def load_dataset(name: str, data_dir: str | Path) -> Data:
+    """A graph with raw features, by its `dataset=` option, or a user's own by its path.
+
+    Args:
+        name: The option, or a path that `load_custom` reads.
+        data_dir: The data directory.
+
+    Raises:
+        ConfigError: Neither.
+        DataError: Its files are missing or damaged; nothing is downloaded.
+    """
+    if name in dataset_names():
+        source: Callable[[], Data] = instantiate(compose_dataset(name, data_dir).dataset.source)
+        return source()
+    if not Path(name).exists():
+        raise ConfigError(f"{name}: no dataset; use a path, or one of {', '.join(dataset_names())}")
+    return load_custom(name)
 
 
 def _folder(name: str, data_dir: str | Path) -> DatasetFolder | None:

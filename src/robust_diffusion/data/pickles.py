@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from robust_diffusion.data.files import UNREADABLE, csr, damaged, require
+from robust_diffusion.data.files import UNREADABLE, coo, csr, damaged, require
 
 
 def read_pickle(path: Path) -> Any:
-    """Read a pickle of a numpy array, a scipy CSR matrix, or a dictionary of lists.
+    """Read a pickle of a numpy array, a scipy CSR or COO matrix, or a dictionary of lists.
 
     Neither numpy's nor scipy's own unpickling is used: their arrays can be made to point anywhere
-    in memory. What the pickle says of an array or a matrix is put together here.
+    in memory. What the pickle says of an array or a matrix is put together here. A matrix comes
+    back as CSR; entries that COO lists twice are added up.
 
     Raises:
         DataError: It is missing, damaged, or names anything else; nothing of it is run.
@@ -35,8 +36,13 @@ def read_pickle(path: Path) -> Any:
         if not isinstance(stored, _StoredMatrix):
             return stored
         state = vars(stored)
-        values, indices, indptr = (state[key].value for key in ("data", "indices", "indptr"))
-        return csr(values, indices, indptr, state["_shape"], where=path)
+        values, shape = state["data"].value, state["_shape"]
+        if isinstance(stored, _StoredCoordinates):
+            # Older versions of scipy name both coordinates by themselves.
+            places = state["coords"] if "coords" in state else (state["row"], state["col"])
+            row, col = (place.value for place in places)
+            return coo(values, row, col, shape, where=path)
+        return csr(values, state["indices"].value, state["indptr"].value, shape, where=path)
     except UNREADABLE as error:
         raise damaged(path, error) from error
 
@@ -77,6 +83,10 @@ class _StoredMatrix(metaclass=_Sealed):
     """Stands in for `scipy.sparse.csr_matrix`."""
 
 
+class _StoredCoordinates(_StoredMatrix):
+    """Stands in for `scipy.sparse.coo_matrix`."""
+
+
 ADMITTED = {
     ("numpy.core.multiarray", "_reconstruct"): _StoredArray,
     ("numpy._core.multiarray", "_reconstruct"): _StoredArray,
@@ -84,6 +94,8 @@ ADMITTED = {
     ("numpy", "dtype"): _StoredDtype,
     ("scipy.sparse.csr", "csr_matrix"): _StoredMatrix,
     ("scipy.sparse._csr", "csr_matrix"): _StoredMatrix,
+    ("scipy.sparse.coo", "coo_matrix"): _StoredCoordinates,
+    ("scipy.sparse._coo", "coo_matrix"): _StoredCoordinates,
     ("collections", "defaultdict"): defaultdict,
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
@@ -91,7 +103,7 @@ ADMITTED = {
 
 
 class _DataUnpickler(pickle.Unpickler):
-    """Admits the types that Planetoid's files are made of, under their old and new names."""
+    """Admits the types that Planetoid's and GRB's files are made of, by their old and new names."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:

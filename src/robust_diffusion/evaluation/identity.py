@@ -35,6 +35,9 @@ DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
     "threat.surrogates.appnp.variant": ("original",),
     "threat.surrogates.graph_sage.variant": ("original",),
     "data.edge_values": ("ones",),
+    "attacks.fgsm.loss": ("cross_entropy",),
+    "attacks.pgd.loss": ("cross_entropy",),
+    "attacks.speit.loss": ("cross_entropy",),
     "data.source.split_seed": (None,),
     "dataset.source.split_seed": (None,),
 }

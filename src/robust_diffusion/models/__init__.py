@@ -9,6 +9,7 @@ from robust_diffusion.models.gin import GIN
 from robust_diffusion.models.gnn_guard import GNNGuard
 from robust_diffusion.models.graph_pde import GraphPDE
 from robust_diffusion.models.graph_sage import GraphSAGE
+from robust_diffusion.models.grb_model import GRBModel
 from robust_diffusion.models.guard import Guard
 from robust_diffusion.models.mlp import MLP
 from robust_diffusion.models.rewiring import Rewiring
@@ -23,6 +24,7 @@ __all__ = [
     "MLP",
     "BeltramiGuard",
     "GNNGuard",
+    "GRBModel",
     "GraphPDE",
     "GraphSAGE",
     "Guard",

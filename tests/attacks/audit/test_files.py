@@ -7,9 +7,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from torch_geometric.utils import coalesce
 
-from robust_diffusion.attacks.audit import Violation, perturbed_files, read_perturbed
-from robust_diffusion.errors import DataError
+from robust_diffusion.attacks.audit import (
+    Violation,
+    perturbed_files,
+    read_perturbed,
+    write_perturbed,
+)
+from robust_diffusion.errors import AttackError, DataError
 from robust_diffusion.store import Artifact, ArtifactStore
 from tests.attacks.audit.graphs import (
     CLEAN,
@@ -96,10 +102,20 @@ def test_edges_with_a_weight_are_found(tmp_path: Path) -> None:
     rows.data[2] = 2
     sp.save_npz(tmp_path / "adj.npz", rows)
     read = read_perturbed(tmp_path / "adj.npz", CLEAN)
-    assert read.violations == [
-        Violation("edge_weight", "1 edges have a weight, the first 40-4 (2); all must be 1")
-    ]
+    message = (
+        "1 edges have a weight, the first 40-4 (2); all must be 1. An edge that is listed twice "
+        "has the weight 2: merge_duplicates counts it once"
+    )
+    assert read.violations == [Violation("edge_weight", message)]
     assert inject_audit(G(read.x, read.edge_index)) == []
+    merged = read_perturbed(tmp_path / "adj.npz", CLEAN, merge_duplicates=True)
+    assert merged.violations == []
+    assert torch.equal(merged.edge_index, read.edge_index)
+    for weight in (0.5, 1.5, -1):
+        rows.data[2] = weight
+        sp.save_npz(tmp_path / "adj.npz", rows)
+        read = read_perturbed(tmp_path / "adj.npz", CLEAN, merge_duplicates=True)
+        assert codes(read.violations) == {"edge_weight"}
 
 
 def test_entries_of_the_store_are_read(tmp_path: Path) -> None:
@@ -145,30 +161,77 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, through: str) -> None
     path = tmp_path / "result" / "adj.pkl"
     path.parent.mkdir()
     path.write_bytes(pickle.dumps(Bomb(mark)))
-    with pytest.raises(DataError) as caught:
-        read_perturbed(path, CLEAN) if through == "file" else perturbed_files(path.parent)
-    assert str(path) in str(caught.value)
-    assert "is a pickle, which can run any code when it is read; if you trust it" in (
-        str(caught.value)
-    )
+    found = [path] if through == "file" else perturbed_files(path.parent)
+    with pytest.raises(DataError, match=r"adj\.pkl: cannot be read \(it names ") as caught:
+        read_perturbed(*found, CLEAN)
+    assert "which is not data" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not mark.exists()
 
 
-def test_the_advice_on_pickles_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = injected()
-    write_grb_result(tmp_path, graph)
-    (tmp_path / "adj.npz").unlink()
-    (tmp_path / "adj.pkl").write_bytes(pickle.dumps(rows_of(graph)))
-    with pytest.raises(DataError) as caught:
-        perturbed_files(tmp_path)
-    _, _, command = str(caught.value).partition("convert it: python -c ")
-    exec(command.strip().strip('"'))
+@pytest.mark.parametrize("form", ["csr", "coo"])
+@pytest.mark.parametrize("suffix", [".pkl", ".pickle"])
+def test_the_pickles_of_grb_are_read(tmp_path: Path, form: str, suffix: str) -> None:
+    write_grb_result(tmp_path, injected()).unlink()
+    rows = rows_of(injected()).asformat(form)
+    (tmp_path / f"adj{suffix}").write_bytes(pickle.dumps(rows))
     (path,) = perturbed_files(tmp_path)
-    assert (
-        inject_audit(G(*(getattr(read_perturbed(path, CLEAN), n) for n in ("x", "edge_index"))))
-        == []
-    )
+    read = read_perturbed(path, CLEAN)
+    assert read.violations == []
+    assert torch.equal(read.x, injected().x)
+    assert torch.equal(coalesce(read.edge_index), coalesce(injected().edge_index))
+    path.write_bytes(pickle.dumps(np.eye(3)))
+    with pytest.raises(DataError, match=r"holds no sparse matrix; save adj\.tocsr"):
+        read_perturbed(path, CLEAN)
+
+
+def test_edges_that_are_listed_twice_are_told_and_merged(tmp_path: Path) -> None:
+    write_grb_result(tmp_path, injected())
+    rows = rows_of(injected()).tocoo()
+    twice = [np.append(part, part[:2]) for part in (rows.data, rows.row, rows.col)]
+    (tmp_path / "adj.npz").unlink()
+    content = pickle.dumps(sp.coo_matrix((twice[0], tuple(twice[1:])), shape=rows.shape))
+    (tmp_path / "adj.pkl").write_bytes(content)
+    read = read_perturbed(tmp_path / "adj.pkl", CLEAN)
+    (violation,) = read.violations
+    assert violation.code == "edge_weight"
+    assert violation.message.startswith("2 edges have a weight")
+    read = read_perturbed(tmp_path / "adj.pkl", CLEAN, merge_duplicates=True)
+    assert read.violations + inject_audit(G(read.x, read.edge_index)) == []
+    edge_index = torch.cat([injected().edge_index, injected().edge_index[:, -4:]], 1)
+    store = ArtifactStore(tmp_path)
+    entry = Artifact({"x": injected().x, "edge_index": edge_index})
+    store.get_or_compute("graph", {}, lambda: entry)
+    path = store.path("graph", {})
+    read = read_perturbed(path, CLEAN)
+    assert codes(inject_audit(G(read.x, read.edge_index))) == {"duplicate_edge"}
+    read = read_perturbed(path, CLEAN, merge_duplicates=True)
+    assert inject_audit(G(read.x, read.edge_index)) == []
+
+
+@pytest.mark.parametrize("make", [injected, modified])
+def test_what_is_written_for_grb_is_read_back(tmp_path: Path, make: Callable[[], G]) -> None:
+    graph = make()
+    path = write_perturbed(tmp_path / "new" / "attack", graph, CLEAN)
+    read = read_perturbed(path, CLEAN)
+    assert read.violations == []
+    assert torch.equal(read.x, graph.x)
+    assert torch.equal(coalesce(read.edge_index), coalesce(graph.edge_index))
+    # As GRB itself reads them.
+    rows, new = pickle.loads(path.read_bytes()), np.load(path.with_name("features.npy"))
+    m = graph.x.size(0)
+    assert isinstance(rows, sp.csr_matrix)
+    assert (rows.shape, len(new)) == (((m - N, m), m - N) if m > N else ((N, N), N))
+
+
+def test_what_grbs_files_cannot_hold_is_refused(tmp_path: Path) -> None:
+    graph = injected()
+    x = graph.x.clone()
+    x[TARGETS[0]] += 0.1
+    for both in (changed(graph, x=x), changed(graph, edge_index=graph.edge_index[:, 2:])):
+        with pytest.raises(AttackError, match="changes original nodes or edges too"):
+            write_perturbed(tmp_path / "attack", both, CLEAN)
+    assert not (tmp_path / "attack").exists()
 
 
 def test_a_pickle_inside_the_features_is_refused(tmp_path: Path) -> None:

@@ -138,3 +138,18 @@ def test_homophily_is_raised_by_its_weight(name: str) -> None:
     without, little, much = similar(0.0), similar(0.1), similar(1.0)
     assert without < little < 1
     assert much > without + 0.3
+
+
+@pytest.mark.parametrize("name", ["fgsm", "pgd", "speit"])
+def test_the_loss_that_is_named_is_the_one_that_rises(name: str) -> None:
+    labels = trained()(graph().x, graph().edge_index).argmax(1)[graph().index_test]
+
+    def own_logit(attack: Attack) -> float:
+        perturbed = run(attack)
+        logits = trained()(perturbed.x, perturbed.edge_index)[graph().index_test]
+        return logits.gather(1, labels[:, None]).mean().item()
+
+    by_entropy, by_logit = (
+        own_logit(make(name, loss=loss, num_steps=40)) for loss in ("cross_entropy", "own_logit")
+    )
+    assert by_logit < by_entropy

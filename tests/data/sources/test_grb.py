@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.data import DatasetFolder
 from robust_diffusion.data.sources import load_grb
+from robust_diffusion.data.sources import write_grb as write_grb_files
 from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import SPLITS, build_graph
 from robust_diffusion.errors import DataError
@@ -163,3 +164,23 @@ def test_a_broken_matrix_is_refused(tmp_path: Path, key: str, value: np.ndarray)
         arrays = dict(file) | {key: value}
     np.savez(path, **arrays)
     assert "grb-ring" in refusal(load, tmp_path)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    graph = build_graph(**raw_graph(), where=tmp_path)
+    write_grb_files(graph, tmp_path / "new" / "grb-ring")
+    assert equal(load(tmp_path / "new"), graph)
+
+
+def test_grb_itself_would_read_what_is_written(tmp_path: Path) -> None:
+    graph = build_graph(**raw_graph(), where=tmp_path)
+    write_grb_files(graph, tmp_path)
+    adjacency = sp.load_npz(tmp_path / "adj.npz")
+    assert isinstance(adjacency, sp.csr_matrix)
+    assert (adjacency != raw_graph()["adjacency"]).nnz == 0
+    for name, expected in (("features", graph.x), ("labels", graph.y)):
+        assert torch.equal(
+            torch.from_numpy(np.load(tmp_path / f"{name}.npz").get("data")), expected
+        )
+    index = np.load(tmp_path / "index.npz")
+    assert index.get("index_test_easy").tolist() == graph.index_test_easy.tolist()

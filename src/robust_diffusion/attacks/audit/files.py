@@ -1,5 +1,7 @@
-"""Perturbed graphs in files: GRB's, converted from its pickles, and this project's own."""
+"""Perturbed graphs in files: GRB's, and this project's own."""
 
+import io
+import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -7,10 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+from torch_geometric.utils import coalesce
 
 from robust_diffusion.attacks.audit.violation import GraphLike, Kind, Violation, first, pairs
 from robust_diffusion.data.files import NUMBERS, UNREADABLE, damaged, read_sparse, require
-from robust_diffusion.errors import DataError
+from robust_diffusion.data.pickles import read_pickle
+from robust_diffusion.errors import AttackError, DataError
+from robust_diffusion.files import write_whole
 from robust_diffusion.store import read_artifact
 
 PICKLES = (".pkl", ".pickle")
@@ -41,59 +46,107 @@ def perturbed_files(path: Path) -> list[Path]:
     """The perturbed graphs at a path.
 
     Args:
-        path: A file, or a folder with GRB's `adj*.npz` or with entries of the store.
+        path: A file, or a folder with GRB's `adj*.npz` or `adj*.pkl`, or with entries of the store.
 
     Raises:
-        DataError: There is none, or only pickles.
+        DataError: There is none.
     """
     if not path.is_dir():
         return [path]
-    found = sorted(path.glob("adj*.npz"))
-    if not found:
-        found = sorted(path.glob(f"graph-*{OWN}"))
-    if not found:
-        for pickled in sorted(path.iterdir()):
-            _refuse_pickle(pickled)
-        raise DataError(
-            f"{path}: holds no perturbed graph; name a folder with adj.npz and features.npy, or "
-            f"with graph-*{OWN}"
-        )
-    return found
+    for name in ("adj*.npz", *(f"adj*{suffix}" for suffix in PICKLES), f"graph-*{OWN}"):
+        if found := sorted(path.glob(name)):
+            return found
+    raise DataError(
+        f"{path}: holds no perturbed graph; name a folder with adj.pkl or adj.npz and "
+        f"features.npy, or with graph-*{OWN}"
+    )
 
 
-def read_perturbed(path: Path, clean: GraphLike) -> ReadGraph:
+def read_perturbed(path: Path, clean: GraphLike, *, merge_duplicates: bool = False) -> ReadGraph:
     """Read a perturbed graph; nothing in the file is run.
 
     GRB writes the adjacency as `adj*.pkl`: after an injection the k x (n + k) rows of the injected
     nodes, after a modification n x n. Beside it lies `features*.npy`: the k injected nodes' or
-    all. The pickle has to be converted to `.npz`; the message that refuses it says how. GRB
-    normalises in float32, so a feature of an original node within 1e-6 of ours is read as ours.
+    all. The pickle is read as data, as `read_pickle` does. GRB normalises in float32, so a feature
+    of an original node within 1e-6 of ours is read as ours.
+
+    GRB 0.1.0 draws some edges twice, and a sparse matrix adds them up: such an edge has the weight
+    2, in GRB's models too.
 
     Args:
-        path: `adj*.npz`, or an entry of the store with edge_index and either x, or what differs:
-            injected_x, changed_nodes and changed_x.
+        path: `adj*.npz`, `adj*.pkl`, or an entry of the store with edge_index and either x, or what
+            differs: injected_x, changed_nodes and changed_x.
         clean: The graph before the attack.
+        merge_duplicates: Read an edge that is listed several times as one edge; otherwise it is a
+            violation.
 
     Raises:
-        DataError: It is missing, damaged, a pickle, or its shapes do not fit the clean graph.
+        DataError: It is missing, damaged, holds more than data, or its shapes do not fit the clean
+            graph.
     """
-    _refuse_pickle(path)
     require(path)
     assert clean.x is not None
     if path.suffix == OWN:
-        return _stored(path, clean.x)
-    if path.suffix != ".npz" or not path.stem.startswith("adj"):
-        raise DataError(f"{path}: is neither adj*.npz nor a {OWN} entry; name one of these")
-    adjacency = read_sparse(path)
+        return _stored(path, clean.x, merge_duplicates=merge_duplicates)
+    if path.suffix not in (".npz", *PICKLES) or not path.stem.startswith("adj"):
+        raise DataError(
+            f"{path}: is neither adj*.npz, adj*.pkl nor a {OWN} entry; name one of these"
+        )
+    adjacency = read_sparse(path) if path.suffix == ".npz" else read_pickle(path)
+    if not isinstance(adjacency, sp.csr_array):
+        raise DataError(f"{path}: holds no sparse matrix; save adj.tocsr() as GRB's save_adj does")
     if adjacency.dtype.kind not in NUMBERS:
         raise DataError(f"{path}: its weights are of type {adjacency.dtype}; use 0 and 1")
-    return _assembled(path, adjacency, clean)
+    return _assembled(path, adjacency, clean, merge_duplicates=merge_duplicates)
 
 
-def _stored(path: Path, reference: Tensor) -> ReadGraph:
+def write_perturbed(folder: Path, graph: GraphLike, clean: GraphLike) -> Path:
+    """Write a perturbed graph as GRB's pipeline does: `adj.pkl` and `features.npy`.
+
+    After an injection the rows and features of the injected nodes, which GRB's evaluation appends
+    to the clean graph; after a modification all of both.
+
+    Args:
+        folder: Made if need be.
+        graph: The perturbed graph, original nodes first.
+        clean: The graph before the attack.
+
+    Returns:
+        The path of `adj.pkl`.
+
+    Raises:
+        AttackError: New nodes and changed originals at once, which those files cannot hold.
+        ConfigError: The folder cannot be written.
+    """
+    assert graph.x is not None
+    assert graph.edge_index is not None
+    assert clean.x is not None
+    assert clean.edge_index is not None
+    m, n = graph.x.size(0), clean.x.size(0)
+    x, edge_index = graph.x.detach().cpu(), graph.edge_index.cpu()
+    if m > n:
+        inside = edge_index[:, (edge_index < n).all(0)]
+        same_edges = torch.equal(coalesce(inside), coalesce(clean.edge_index.cpu()))
+        if not (same_edges and torch.equal(x[:n], clean.x.cpu())):
+            raise AttackError(
+                f"{folder}: GRB's files of an injection hold the new nodes alone, and this graph "
+                "changes original nodes or edges too"
+            )
+    ones = np.ones(edge_index.size(1), dtype=np.float32)
+    adjacency = sp.csr_matrix((ones, tuple(edge_index.numpy())), shape=(m, m))
+    first_row = n if m > n else 0
+    features = io.BytesIO()
+    np.save(features, x[first_row:].numpy())
+    write_whole(folder / "features.npy", features.getvalue(), option="folder")
+    return write_whole(folder / "adj.pkl", pickle.dumps(adjacency[first_row:]), option="folder")
+
+
+def _stored(path: Path, reference: Tensor, *, merge_duplicates: bool) -> ReadGraph:
     tensors = read_artifact(path).tensors
     try:
         edge_index = tensors["edge_index"]
+        if merge_duplicates:
+            edge_index = coalesce(edge_index)
         if "x" in tensors:
             x = tensors["x"]
         else:
@@ -112,7 +165,9 @@ def _stored(path: Path, reference: Tensor) -> ReadGraph:
     return ReadGraph(x, edge_index, "injection" if injected else "modification")
 
 
-def _assembled(path: Path, adjacency: sp.csr_array, clean: GraphLike) -> ReadGraph:
+def _assembled(
+    path: Path, adjacency: sp.csr_array, clean: GraphLike, *, merge_duplicates: bool
+) -> ReadGraph:
     assert clean.x is not None
     assert clean.edge_index is not None
     n, (rows, columns) = clean.x.size(0), adjacency.shape
@@ -132,9 +187,14 @@ def _assembled(path: Path, adjacency: sp.csr_array, clean: GraphLike) -> ReadGra
     weight = torch.from_numpy(entries.data[stored].astype(np.float64))
     edge_index = edges + torch.tensor([[columns - rows], [0]])
     odd, violations = weight != 1, []
+    if merge_duplicates:
+        odd &= (weight < 1) | (weight != weight.round())
     if count := int(odd.sum()):
         shown = first(pairs(edge_index[:, odd], weight[odd]), count)
-        message = f"{count} edges have a weight, the first {shown}; all must be 1"
+        message = (
+            f"{count} edges have a weight, the first {shown}; all must be 1. An edge that is "
+            "listed twice has the weight 2: merge_duplicates counts it once"
+        )
         violations.append(Violation("edge_weight", message))
     if rows < columns:
         # As GRB puts it together: the clean graph, the injected rows, and their transpose.
@@ -162,13 +222,3 @@ def _features(path: Path, reference: Tensor, injected: int) -> Tensor:
         return torch.cat([reference, x])
     close = (x[:n].double() - reference.double()).abs() <= ROUNDING
     return torch.cat([torch.where(close, reference, x[:n]), x[n:]])
-
-
-def _refuse_pickle(path: Path) -> None:
-    if path.suffix in PICKLES:
-        target = path.with_suffix(".npz")
-        raise DataError(
-            f"{path}: is a pickle, which can run any code when it is read; if you trust it, "
-            'convert it: python -c "import pickle, scipy.sparse as sp; '
-            f"sp.save_npz('{target}', sp.csr_matrix(pickle.load(open('{path}', 'rb'))))\""
-        )

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -13,10 +13,11 @@ from robust_diffusion.attacks.base import Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.injection.base import InjectionAttack, connect, draw_targets
 from robust_diffusion.attacks.injection.starts import STARTS, StartName
+from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.attacks.steps import Adam, Ascent, Rule, Sign
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import check_choice, check_number, check_whole
 
 
 class FeatureAttack(InjectionAttack):
@@ -31,21 +32,26 @@ class FeatureAttack(InjectionAttack):
     Args:
         num_steps: Gradient steps on the features, at least 0.
         homophily: Weight of the similarity, at least 0.
+        loss: Raised by the steps; see `attacks.losses`.
 
     Attributes:
         start: Features to start from, as far as the limits allow.
         loss_cap: Cross-entropy from which a target counts as lost; `None` if never.
 
     Raises:
-        ConfigError: A number out of range.
+        ConfigError: An unknown loss or a number out of range.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "feature_gradient"})
     start: ClassVar[StartName] = "zero"
     loss_cap: float | None = None
 
-    def __init__(self, *, num_steps: int, homophily: float = 0.0) -> None:
+    def __init__(
+        self, *, num_steps: int, homophily: float = 0.0, loss: LossName = "cross_entropy"
+    ) -> None:
         key = f"attacks.{self.name}"
+        check_choice(f"{key}.loss", loss, get_args(LossName))
+        self.loss = loss
         self.num_steps = check_whole(f"{key}.num_steps", num_steps, at_least=0)
         self.homophily = check_number(f"{key}.homophily", homophily, at_least=0)
 
@@ -67,15 +73,19 @@ class FeatureAttack(InjectionAttack):
         edge_index: Int[Tensor, "2 e"],
         limits: tuple[float, float],
     ) -> Float[Tensor, "k f"]:
-        """Raise the cross-entropy by the features of the newest nodes."""
+        """Raise the loss by the features of the newest nodes."""
         disguise, old = self.disguise(x, edge_index, start.size(0)), FixedRows(x)
         return self.ascend(
             start.clamp(*limits),
-            lambda new: (
-                problem.loss(old.followed_by(new), edge_index, cap=self.loss_cap) + disguise(new)
-            ),
+            lambda new: self._loss(problem, old.followed_by(new), edge_index) + disguise(new),
             lambda new: new.clamp(*limits),
         )
+
+    def _loss(self, problem: Problem, x: Tensor, edge_index: Tensor) -> Float[Tensor, ""]:
+        if self.loss == "cross_entropy":  # PyTorch's own mean, by whose bits cells were published
+            return problem.loss(x, edge_index, cap=self.loss_cap)
+        labels = problem.labels  # first, so that a model that does not fit tells
+        return LOSSES[self.loss](problem.logits(x, edge_index), labels).mean()
 
     def ascend(
         self,
@@ -105,9 +115,14 @@ class AdamAttack(FeatureAttack):
     """One that takes Adam's steps; `learning_rate` is positive."""
 
     def __init__(
-        self, *, learning_rate: float = 0.01, num_steps: int = 100, homophily: float = 0.0
+        self,
+        *,
+        learning_rate: float = 0.01,
+        num_steps: int = 100,
+        homophily: float = 0.0,
+        loss: LossName = "cross_entropy",
     ) -> None:
-        super().__init__(num_steps=num_steps, homophily=homophily)
+        super().__init__(num_steps=num_steps, homophily=homophily, loss=loss)
         key = f"attacks.{self.name}.learning_rate"
         self.learning_rate = check_number(key, learning_rate, above=0)
 
@@ -120,9 +135,14 @@ class SignAttack(FeatureAttack):
     """One that takes steps of one length, `step_size` > 0, along the sign of the gradient."""
 
     def __init__(
-        self, *, step_size: float = 0.01, num_steps: int = 100, homophily: float = 0.0
+        self,
+        *,
+        step_size: float = 0.01,
+        num_steps: int = 100,
+        homophily: float = 0.0,
+        loss: LossName = "cross_entropy",
     ) -> None:
-        super().__init__(num_steps=num_steps, homophily=homophily)
+        super().__init__(num_steps=num_steps, homophily=homophily, loss=loss)
         self.step_size = check_number(f"attacks.{self.name}.step_size", step_size, above=0)
 
     def rule(self, free: Tensor) -> Rule:

@@ -7,7 +7,7 @@ class FGSM(SignAttack):
     """Fast gradient sign method on injected features: x <- clamp(x + step_size sign(grad loss)).
 
     Each new node gets edges to uniformly drawn, distinct target nodes. The features start at 0, as
-    far as the limits allow, and take sign steps up the cross-entropy of the target nodes. One
+    far as the limits allow, and take sign steps up the loss of the target nodes. One
     step is Goodfellow et al.'s method; GRB's takes many and differs from its PGD in the start.
 
     Reference: Goodfellow et al. 2015, arXiv:1412.6572; GRB's injection form, arXiv:2111.04314.
@@ -16,6 +16,7 @@ class FGSM(SignAttack):
         step_size: Change of each feature in one step, positive, in normalised units.
         num_steps: Gradient steps on the features, at least 0.
         homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
+        loss: Raised by the steps; see `attacks.losses`. GRB 0.1.0 takes `own_logit`.
     """
 
     name = "fgsm"

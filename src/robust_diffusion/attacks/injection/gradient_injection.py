@@ -32,8 +32,8 @@ class GradientInjection(InjectionAttack):
     targets right.
 
     Args:
-        loss: Raised by the steps: cross_entropy, masked, logit, margin, tanh_margin or
-            prob_margin; see `attacks.losses`.
+        loss: Raised by the steps: cross_entropy, masked, logit, margin, tanh_margin, prob_margin
+            or own_logit; see `attacks.losses`.
         start: Features to start from: zero, uniform, small_normal, real (of nodes of the graph)
             or runner_up (of nodes of the targets' second best class).
         edges: `drawn` as by SPEIT; `equal` shares of random targets; targets of one class

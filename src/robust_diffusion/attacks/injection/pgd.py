@@ -18,6 +18,7 @@ class PGD(SignAttack):
         step_size: Change of each feature in one step, positive, in normalised units.
         num_steps: Gradient steps on the features, at least 0.
         homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
+        loss: Raised by the steps; see `attacks.losses`. GRB 0.1.0 takes `own_logit`.
 
     Deviation: GRB takes a tenth of the upper limit, which is the same where the limits are
     symmetric.

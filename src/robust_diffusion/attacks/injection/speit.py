@@ -7,8 +7,8 @@ class SPEIT(AdamAttack):
     """SPEIT: inject nodes at random targets, then raise the model's loss by their features.
 
     Each new node gets edges to uniformly drawn, distinct target nodes. The features start at 0
-    and ascend the cross-entropy against the model's own clean predictions, clamped to the
-    feature limits after each step.
+    and ascend the loss, by default the cross-entropy, against the model's own clean predictions,
+    clamped to the feature limits after each step.
 
     Reference: Zheng et al., first place of KDD Cup 2020; GRB's "random" mode, arXiv:2111.04314;
     section "Attack Setup", arXiv:2209.07754.
@@ -17,6 +17,7 @@ class SPEIT(AdamAttack):
         learning_rate: Adam's, positive.
         num_steps: Gradient steps on the features, at least 0.
         homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
+        loss: Raised by the steps; see `attacks.losses`. GRB 0.1.0 takes `own_logit`.
     """
 
     name = "speit"

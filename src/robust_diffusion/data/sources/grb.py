@@ -1,6 +1,8 @@
 """Graphs in the file layout of the Graph Robustness Benchmark."""
 
+import io
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,6 +13,7 @@ from robust_diffusion.data.download import DatasetFolder, LocalFolder
 from robust_diffusion.data.files import pick, read_npz, read_sparse
 from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import SPLITS, build_graph, symmetrized
+from robust_diffusion.files import write_whole
 
 FILES = ("adj.npz", "features.npz", "labels.npz", "index.npz")
 
@@ -47,3 +50,31 @@ def load_grb(folder: DatasetFolder | LocalFolder, *, split_seed: int | None = No
     graph = build_graph(adjacency, features, labels, splits, where=folder.folder)
     folder.keep_hashes()
     return graph
+
+
+def write_grb(graph: Data, folder: Path) -> None:
+    """Write a graph as GRB keeps its datasets: the files that `load_grb` reads.
+
+    In GRB, `Dataset(name="grb-cora", data_dir=folder, feat_norm="arctan")` reads any such folder.
+
+    Args:
+        graph: x, y, edge_index and its `index_<split>`; features as they are to be read, so raw.
+        folder: Made if need be; files of these names are written over.
+
+    Raises:
+        ConfigError: The folder cannot be written.
+    """
+    assert graph.edge_index is not None
+    row, col = graph.edge_index.numpy()
+    ones, size = np.ones(row.size, dtype=np.float32), (graph.num_nodes, graph.num_nodes)
+    # A matrix and not an array, whose operators have another meaning in GRB's code.
+    adjacency = sp.csr_matrix((ones, (row, col)), shape=size)
+    index = {key: graph[key].numpy() for key in (f"index_{s}" for s in SPLITS) if key in graph}
+    arrays = {"features": {"data": graph.x.numpy()}, "labels": {"data": graph.y.numpy()}}
+    content = io.BytesIO()
+    sp.save_npz(content, adjacency)
+    write_whole(folder / "adj.npz", content.getvalue(), option="folder")
+    for name, held in (arrays | {"index": index}).items():
+        content = io.BytesIO()
+        np.savez_compressed(content, **held)
+        write_whole(folder / f"{name}.npz", content.getvalue(), option="folder")
