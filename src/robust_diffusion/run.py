@@ -25,8 +25,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from robust_diffusion import __version__
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
+from robust_diffusion.usage import usage
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ COMMANDS = {
     "report": "robust_diffusion.paper.commands.report:run_report_command",
     "table": "robust_diffusion.paper.commands.table:run_table_command",
 }
-"""First words that are no override, and what they run; imported only then."""
+"""First words that are no override, and what they run; imported only then. See also `usage`."""
 
 PLUGINS = {
     "hydra/sweeper=optuna": "sweepers",
@@ -114,12 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if os.environ.get("ROBUST_DIFFUSION_DATA") == "":
         del os.environ["ROBUST_DIFFUSION_DATA"]
     try:
-        if given and given[0] in COMMANDS:
-            module, function = COMMANDS[given[0]].split(":")
-            getattr(import_module(module), function)(given[1:])
-        else:
-            _check_arguments(sys.argv[1:])
-            cell()
+        _answer(given)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: finished cells are recorded, this one is not\n")
         sys.exit(130)  # as shells have it
@@ -138,6 +135,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         sys.stderr.write(f"error: {describe(cause)}\n")
         sys.exit(1)
+
+
+def _answer(given: Sequence[str]) -> None:
+    if given and given[0] in COMMANDS:
+        module, function = COMMANDS[given[0]].split(":")
+        getattr(import_module(module), function)(given[1:])
+    elif not {"-h", "--help"}.isdisjoint(given):
+        sys.stdout.write(usage())
+    elif "--version" in given:
+        sys.stdout.write(f"robust_diffusion {__version__}\n")
+    else:
+        _check_arguments(sys.argv[1:])
+        cell()
 
 
 def _check_arguments(arguments: Sequence[str]) -> None:

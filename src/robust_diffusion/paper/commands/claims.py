@@ -56,7 +56,7 @@ def run_claims_command(arguments: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="robust-diffusion claims",
-        description="Which of the paper's sentences the records support. `printed` is the verdict "
+        description="Judge the paper's sentences on the records. `printed` is the verdict "
         "on the paper's own means and deviations; g is Hedges' effect size.",
     )
     parser.add_argument("names", nargs="*", metavar="claim", help="claims to judge (default: all)")
