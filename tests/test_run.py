@@ -163,6 +163,7 @@ BAD = [
     ("flow=heat flow.spectral_norm=true", ["flow.spectral_norm=true", "unknown key", "t_end"]),
     ("solver=dopri5 solver.num_steps=3", ["solver.num_steps=3", "unknown key", "rtol"]),
     ("solver.num_steps=0", ["solver.num_steps=0", "at least 1"]),
+    ("solver.num_steps=2 solver.step_size=0.5", ["solver.num_steps=2, solver.step_size=0.5"]),
     ("budget.max_injected_nodes=-1", ["budget.max_injected_nodes=-1", "at least 0"]),
     (
         "budget.max_edges_per_injected_node=100000",
