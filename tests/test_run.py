@@ -435,8 +435,8 @@ def test_expected_errors_are_found_behind_what_wraps_them() -> None:
         (OmegaConfBaseException("no such\nthing"), "no such thing"),
         (ZeroDivisionError("by\nzero"), "ZeroDivisionError: by zero"),
         (
-            MissingConfigException("", "hydra/sweeper/optuna", ["basic", "grid"]),
-            "hydra/sweeper=optuna: not installed; pip install 'robust-diffusion[sweepers]'",
+            MissingConfigException("", "hydra/launcher/joblib", ["basic"]),
+            "hydra/launcher=joblib: not installed; pip install 'robust-diffusion[launchers]'",
         ),
     ],
 )

@@ -45,7 +45,6 @@ COMMANDS = {
 """First words that are no override, and what they run; imported only then. See also `usage`."""
 
 PLUGINS = {
-    "hydra/sweeper=optuna": "sweepers",
     "hydra/launcher=joblib": "launchers",
     "hydra/launcher=submitit_local": "slurm",
     "hydra/launcher=submitit_slurm": "slurm",
@@ -129,8 +128,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if cause is None and isinstance(error, OSError) and error.filename:
             remedy = "" if given and given[0] in COMMANDS else f"; {ELSEWHERE}"
             cause = RobustDiffusionError(f"{error.filename}: {error.strerror or error}{remedy}")
-        if str(error) == "No trials are completed yet.":  # Optuna's, as every trial failed
-            cause = RobustDiffusionError("every trial failed; the lines above say why")
         if cause is None or traceback:
             raise
         sys.stderr.write(f"error: {describe(cause)}\n")
