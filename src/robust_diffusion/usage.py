@@ -31,6 +31,8 @@ GROUPS = {
     "trainer": "device that trains",
     "logger": "place of the training curves",
     "callbacks": "Lightning callbacks of the training",
+    "hydra/launcher": "with -m, where cells run; default: one after another",
+    "hydra/sweeper": "with -m, what a sweep runs besides products of options",
 }
 """Content of each config group that is meant for the command line."""
 
