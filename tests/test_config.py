@@ -305,6 +305,36 @@ def test_what_one_option_alone_has_follows_fidelity(
     assert tuple(reading[key] for reading in readings) == values
 
 
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [
+        ([], (2, None)),
+        (["fidelity=released"], (1, None)),
+        (["solver.step_size=0.3"], (None, 0.3)),
+        (["solver.num_steps=4", "solver.step_size=0.3"], (4, 0.3)),  # refused by the solver
+    ],
+)
+def test_a_step_size_takes_the_place_of_the_number_of_steps(
+    compose: Compose, given: list[str], steps: tuple[int | None, float | None]
+) -> None:
+    cfg = compose("surrogate=[graph_pde]", *given)
+    for holder in (cfg, cfg.model, cfg.threat.surrogates.graph_pde):
+        assert (holder.solver.num_steps, holder.solver.step_size) == steps
+
+
+@pytest.mark.parametrize("option", [o for o in options("model") if "pde" in o or "beltrami" in o])
+@pytest.mark.parametrize("surrogates", ["gcn", "beltrami_guard,graph_pde"])
+def test_a_solver_without_a_step_size_makes_the_cell_it_made_before_there_was_one(
+    compose: Compose, option: str, surrogates: str
+) -> None:
+    from robust_diffusion.evaluation.identity import hashed_config
+
+    cfg = compose(f"model={option}", f"surrogate=[{surrogates}]", "solver=rk4")
+    assert not [key for key in flat(hashed_config(plain(cfg))) if key.endswith(".step_size")]
+    cfg = compose(f"model={option}", f"surrogate=[{surrogates}]", "solver.step_size=0.5")
+    assert ".model.solver.step_size" in flat(hashed_config(plain(cfg)))
+
+
 def test_both_readings_have_the_same_switches_and_something_reads_each() -> None:
     switches = [set(OmegaConf.load(CONF / "fidelity" / f"{f}.yaml")) for f in options("fidelity")]
     assert all(keys == switches[0] for keys in switches)

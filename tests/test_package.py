@@ -17,6 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_class
 
 from robust_diffusion import config
+from robust_diffusion.usage import usage
 from tests.graphs import NODES, random_graph
 
 ROOT = Path(__file__).parents[1]
@@ -131,7 +132,10 @@ def test_every_table_with_a_grid_has_a_make_target() -> None:
     assert {f"table-{number}" for number in numbers.split()} == experiments
 
 
-@pytest.mark.parametrize("command", [c for p in PAGES for c in commands((ROOT / p).read_text())])
+TEXTS = [*((ROOT / page).read_text() for page in PAGES), usage()]
+
+
+@pytest.mark.parametrize("command", [c for text in TEXTS for c in commands(text)])
 def test_every_command_of_the_pages_composes(compose: Callable[..., Any], command: str) -> None:
     given = [word for word in command.split() if "=" in word and not word.startswith("-")]
     given = [re.sub(r"^attacks=", "attack=", word) for word in given]

@@ -163,6 +163,7 @@ BAD = [
     ("flow=heat flow.spectral_norm=true", ["flow.spectral_norm=true", "unknown key", "t_end"]),
     ("solver=dopri5 solver.num_steps=3", ["solver.num_steps=3", "unknown key", "rtol"]),
     ("solver.num_steps=0", ["solver.num_steps=0", "at least 1"]),
+    ("solver.num_steps=2 solver.step_size=0.5", ["solver.num_steps=2, solver.step_size=0.5"]),
     ("budget.max_injected_nodes=-1", ["budget.max_injected_nodes=-1", "at least 0"]),
     (
         "budget.max_edges_per_injected_node=100000",
@@ -434,8 +435,8 @@ def test_expected_errors_are_found_behind_what_wraps_them() -> None:
         (OmegaConfBaseException("no such\nthing"), "no such thing"),
         (ZeroDivisionError("by\nzero"), "ZeroDivisionError: by zero"),
         (
-            MissingConfigException("", "hydra/sweeper/optuna", ["basic", "grid"]),
-            "hydra/sweeper=optuna: not installed; pip install 'robust-diffusion[sweepers]'",
+            MissingConfigException("", "hydra/launcher/joblib", ["basic"]),
+            "hydra/launcher=joblib: not installed; pip install 'robust-diffusion[launchers]'",
         ),
     ],
 )

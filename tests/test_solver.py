@@ -101,6 +101,37 @@ def test_exactly_as_many_equal_steps_as_asked(
 
 
 @pytest.mark.parametrize(
+    ("step_size", "t_end", "num_steps"),
+    [(0.5, 1.0, 2), (2.0, 1.0, 1), (0.1, 1.1, 11), (0.1, 0.3, 3), (0.3, 1.0, 4), (1e-3, 1.0, 1000)],
+)
+@pytest.mark.parametrize("engine", ["own", "torchdiffeq"])
+def test_a_step_size_cuts_the_period_into_equal_steps_of_at_most_that(
+    step_size: float, t_end: float, num_steps: int, engine: str
+) -> None:
+    ends = [
+        Solver("euler", engine=engine, **given).integrate(decay, ONES, t_end)
+        for given in ({"step_size": step_size}, {"num_steps": num_steps})
+    ]
+    assert torch.equal(*ends)
+    assert Solver("euler", step_size=step_size).steps_on(t_end) == num_steps
+
+
+@pytest.mark.parametrize("method", sorted(FIXED_STEP_METHODS))
+def test_every_method_of_fixed_steps_takes_a_step_size(method: str) -> None:
+    ends = [
+        Solver(method, **given).integrate(decay, ONES, 1.0)
+        for given in ({"step_size": 0.25}, {"num_steps": 4})
+    ]
+    assert torch.equal(*ends)
+
+
+def test_a_step_size_holds_in_the_backward_pass_of_the_adjoint() -> None:
+    z = ONES.clone().requires_grad_()
+    Solver("rk4", step_size=0.05, adjoint=True).integrate(decay, z, 1.0).sum().backward()
+    torch.testing.assert_close(z.grad, ONES * math.exp(-1), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
     ("method", "error"), [("explicit_adams", 1e-3), ("implicit_adams", 1e-6), ("fixed_adams", 1e-6)]
 )
 def test_adams_methods_are_accurate_at_ten_steps(method: str, error: float) -> None:
@@ -235,10 +266,15 @@ def test_counts_may_be_nested() -> None:
 def test_explicit_adams_warns_where_its_order_makes_it_unstable(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    Solver("explicit_adams", num_steps=20)
+    Solver("explicit_adams", num_steps=20).integrate(decay, ONES, 1.0)
     assert not caplog.records
-    Solver("explicit_adams", num_steps=21)
-    assert "solver.num_steps=21" in caplog.text
+    for given in ({"num_steps": 21}, {"step_size": 0.04}):
+        solver = Solver("explicit_adams", **given)
+        for _ in range(2):
+            solver.integrate(decay, ONES, 1.0)
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.startswith("solver.num_steps=21: torchdiffeq raises the order")
+    assert second.startswith("solver.step_size=0.04: torchdiffeq raises the order")
 
 
 def test_a_checkpointed_step_keeps_the_bias_that_was_drawn_for_it() -> None:
@@ -293,6 +329,7 @@ TIGHT = {"rtol": 1e-3, "atol": 1e-3}
                 (method, {"num_steps": 1, "rtol": 1e-3}, f"rtol, solver.atol: {method}"),
                 (method, {"num_steps": 1, "atol": 1e-3}, f"rtol, solver.atol: {method}"),
                 (method, {}, "num_steps=None"),
+                (method, {"num_steps": 1, "step_size": 1.0}, "num_steps=1, solver.step_size=1.0"),
             )
         ],
         *[
@@ -300,11 +337,13 @@ TIGHT = {"rtol": 1e-3, "atol": 1e-3}
             for method in sorted(ADAPTIVE_METHODS)
             for case in (
                 (method, TIGHT | {"num_steps": 3, "adjoint": True}, f"num_steps=3: {method}"),
+                (method, TIGHT | {"step_size": 0.1, "adjoint": True}, f"step_size=0.1: {method}"),
                 (method, {"atol": 1e-3, "adjoint": True}, "rtol=None"),
                 (method, {"rtol": 1e-3, "adjoint": True}, "atol=None"),
             )
         ],
         *[("rk4", {"num_steps": n}, f"num_steps={n}") for n in (0, -1, 1.0, 2.5, True, "2")],
+        *[("rk4", {"step_size": h}, f"step_size={h}") for h in (0, -0.5, math.inf, math.nan, "2")],
         *[
             ("dopri5", TIGHT | {key: value}, f"{key}={value}")
             for key in ("rtol", "atol")

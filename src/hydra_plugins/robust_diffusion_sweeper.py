@@ -1,20 +1,63 @@
-"""The sweeper of `hydra/sweeper=grid`; Hydra looks for plugins in this package alone."""
+"""Sweepers of `hydra/sweeper=grid` and `tune`; Hydra looks for plugins in this package alone."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.sweeper import covering, plan
 
+if TYPE_CHECKING:
+    from robust_diffusion.search import Search
 
-class GridSweeper(Sweeper):
+log = logging.getLogger(__name__)
+
+
+class _LaunchingSweeper(Sweeper):
+    """Holds what Hydra hands to a sweeper."""
+
+    def __init__(self) -> None:
+        self.hydra_context: HydraContext | None = None
+        self.config: DictConfig | None = None
+        self.launcher: Launcher | None = None
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Take what Hydra hands to a sweeper, and open the launcher."""
+        self.hydra_context = hydra_context
+        self.config = config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def save(self, config: Any, name: str) -> None:
+        """Write a configuration to the sweep's folder."""
+        assert self.config is not None
+        directory = Path(self.config.hydra.sweep.dir)
+        directory.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(config, directory / name)
+
+    def launch(self, cells: Sequence[Sequence[str]], first: int = 0) -> Sequence[JobReturn]:
+        """Run cells, numbered from `first`; raises what one of them raised."""
+        assert self.launcher is not None
+        jobs = self.launcher.launch(cells, initial_job_idx=first) if cells else []
+        for job in jobs:
+            _ = job.return_value
+        return jobs
+
+
+class GridSweeper(_LaunchingSweeper):
     """Runs one product of options or several.
 
     Args:
@@ -31,36 +74,90 @@ class GridSweeper(Sweeper):
         max_cells: int | None = None,
         stand_ins: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__()
         self.plan = partial(
             plan, params=params, grids=grids, max_cells=max_cells, stand_ins=stand_ins
-        )
-        self.hydra_context: HydraContext | None = None
-        self.config: DictConfig | None = None
-        self.launcher: Launcher | None = None
-
-    def setup(
-        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
-    ) -> None:
-        """Take what Hydra hands to a sweeper, and open the launcher."""
-        self.hydra_context = hydra_context
-        self.config = config
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
         )
 
     def sweep(self, arguments: list[str]) -> Any:
         """Launch every cell that `arguments`, the command line's overrides, ask for."""
-        assert self.config is not None
-        assert self.launcher is not None
         cells = self.plan(typed=arguments)
-        directory = Path(self.config.hydra.sweep.dir)
-        directory.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, directory / "multirun.yaml")
+        self.save(self.config, "multirun.yaml")
         # A value that does not compose stops the sweep before its first cell. One cell of each
         # value is enough to tell, and all of them would take minutes.
         self.validate_batch_is_legal(covering(cells))
-        results = self.launcher.launch(cells, initial_job_idx=0) if cells else []
-        for result in results:
-            # Raises what the cell raised.
-            _ = result.return_value
-        return [results]
+        return [self.launch(cells)]
+
+
+class TuneSweeper(_LaunchingSweeper):
+    """Searches for the hyper-parameters of the best validation accuracy.
+
+    Trials are cells like any other: those that are recorded already are not run again, and the same
+    seed proposes the same ones, so an interrupted search goes on where it stopped.
+
+    Args:
+        params: Per option what to search, or a fixed value; see `Search`. One that is typed on the
+            command line takes its place.
+        direction: `maximize` or `minimize`.
+        n_trials: Number of trials, at least 1.
+        n_jobs: Trials proposed at a time, at least 1; the launcher may run them side by side.
+        max_failure_rate: Share of these that may fail, 0..1; if more do, the search ends.
+        sampler: `seed` and `n_startup_trials`, see `Search`.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        direction: str,
+        n_trials: int,
+        n_jobs: int,
+        max_failure_rate: float,
+        sampler: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        key = "hydra.sweeper"
+        self.n_trials = check_whole(f"{key}.n_trials", n_trials, at_least=1)
+        self.n_jobs = check_whole(f"{key}.n_jobs", n_jobs, at_least=1)
+        self.max_failure_rate = check_number(
+            f"{key}.max_failure_rate", max_failure_rate, at_least=0, at_most=1
+        )
+        self.overrides = [f"{option}={values}" for option, values in params.items()]
+        self.options = {"direction": direction, **sampler}
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """Run the trials, and write the best to `optimization_results.yaml` in their folder.
+
+        Raises:
+            ConfigError: Optuna is missing, or too old.
+            TrainingError: More trials failed than may, or all of them.
+        """
+        search = self._search(arguments)
+        self.save(self.config, "multirun.yaml")
+        jobs: list[JobReturn] = []
+        while (left := self.n_trials - len(jobs)) > 0:
+            trials = search.propose(min(self.n_jobs, left))
+            returned = self.launch(trials, first=len(jobs))
+            values = [job.return_value for job in returned]
+            search.judge(values)
+            jobs += returned
+            if (failed := values.count(None)) > self.max_failure_rate * len(values):
+                raise TrainingError(
+                    f"hydra.sweeper.max_failure_rate={self.max_failure_rate:g}: {failed} of "
+                    f"{len(values)} trials failed; the lines above say why"
+                )
+        if (best := search.best()) is None:
+            raise TrainingError("every trial failed; the lines above say why")
+        value, params = best
+        log.info("best value: %s, of %s", value, " ".join(f"{k}={v}" for k, v in params.items()))
+        found = {"name": "optuna", "best_value": value, "best_params": params}
+        self.save(OmegaConf.create(found), "optimization_results.yaml")
+        return [jobs]
+
+    def _search(self, arguments: Sequence[str]) -> "Search":
+        try:
+            # Imported late, since Optuna is an extra, and Hydra imports every plugin.
+            from robust_diffusion.search import Search
+        except ImportError as error:
+            remedy = "pip install 'robust-diffusion[sweepers]'"
+            raise ConfigError(f"hydra/sweeper=tune: needs Optuna 4 or later; {remedy}") from error
+        return Search([*self.overrides, *arguments], **self.options)

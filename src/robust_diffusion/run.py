@@ -25,8 +25,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from robust_diffusion import __version__
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
+from robust_diffusion.usage import usage
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +43,9 @@ COMMANDS = {
     "table": "robust_diffusion.paper.commands.table:run_table_command",
     "wandb-import": "robust_diffusion.commands.wandb_import:run_wandb_import_command",
 }
-"""First words that are no override, and what they run; imported only then."""
+"""First words that are no override, and what they run; imported only then. See also `usage`."""
 
 PLUGINS = {
-    "hydra/sweeper=optuna": "sweepers",
     "hydra/launcher=joblib": "launchers",
     "hydra/launcher=submitit_local": "slurm",
     "hydra/launcher=submitit_slurm": "slurm",
@@ -115,12 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if os.environ.get("ROBUST_DIFFUSION_DATA") == "":
         del os.environ["ROBUST_DIFFUSION_DATA"]
     try:
-        if given and given[0] in COMMANDS:
-            module, function = COMMANDS[given[0]].split(":")
-            getattr(import_module(module), function)(given[1:])
-        else:
-            _check_arguments(sys.argv[1:])
-            cell()
+        _answer(given)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: finished cells are recorded, this one is not\n")
         sys.exit(130)  # as shells have it
@@ -133,12 +129,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if cause is None and isinstance(error, OSError) and error.filename:
             remedy = "" if given and given[0] in COMMANDS else f"; {ELSEWHERE}"
             cause = RobustDiffusionError(f"{error.filename}: {error.strerror or error}{remedy}")
-        if str(error) == "No trials are completed yet.":  # Optuna's, as every trial failed
-            cause = RobustDiffusionError("every trial failed; the lines above say why")
         if cause is None or traceback:
             raise
         sys.stderr.write(f"error: {describe(cause)}\n")
         sys.exit(1)
+
+
+def _answer(given: Sequence[str]) -> None:
+    if given and given[0] in COMMANDS:
+        module, function = COMMANDS[given[0]].split(":")
+        getattr(import_module(module), function)(given[1:])
+    elif not {"-h", "--help"}.isdisjoint(given):
+        sys.stdout.write(usage())
+    elif "--version" in given:
+        sys.stdout.write(f"robust_diffusion {__version__}\n")
+    else:
+        _check_arguments(sys.argv[1:])
+        cell()
 
 
 def _check_arguments(arguments: Sequence[str]) -> None:

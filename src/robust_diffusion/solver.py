@@ -1,6 +1,7 @@
 """Numerical integration of a flow: which method, how many steps, which derivative."""
 
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -60,16 +61,16 @@ class Solver:
             bosh3, fehlberg2, adaptive_heun, scipy_solver (SciPy's RK45).
         num_steps: Number of equal steps on the integration period, at least 1; for fixed-step
             methods only. The paper's tau, see notes in `docs/variants.md`.
+        step_size: Instead, the longest step, in time, positive: as few equal ones as it allows.
         rtol: Relative tolerance, positive; for adaptive methods only.
         atol: Absolute tolerance, positive; for adaptive methods only.
         adjoint: Differentiate by the adjoint equation, in memory that does not grow with the
-            number of steps, instead of through the steps themselves. `scipy_solver` leaves
-            torch, so it can be differentiated only this way.
+            number of steps, instead of through the steps; `scipy_solver`, outside torch, only so.
         engine: `own` loops or `torchdiffeq`; `auto` takes the own one where there is one. The
             adjoint is torchdiffeq's.
         checkpoint: Differentiate through the steps, but keep only the states between them and
-            evaluate each step anew in the backward pass: memory grows with the number of steps by
-            one state instead of all that a step computes. For the own loops.
+            evaluate each step anew in the backward pass: a step costs the memory of one state
+            instead of all that it computes. For the own loops.
 
     Raises:
         ConfigError: An unknown method, or an option that the method lacks or that is out of range.
@@ -80,6 +81,7 @@ class Solver:
         method: str,
         *,
         num_steps: int | None = None,
+        step_size: float | None = None,
         rtol: float | None = None,
         atol: float | None = None,
         adjoint: bool = False,
@@ -87,33 +89,35 @@ class Solver:
         checkpoint: bool = False,
     ) -> None:
         check_choice("solver.method", method, FIXED_STEP_METHODS | ADAPTIVE_METHODS)
+        steps = {"solver.num_steps": num_steps, "solver.step_size": step_size}
+        given = ", ".join(f"{key}={value}" for key, value in steps.items() if value is not None)
         if method in FIXED_STEP_METHODS:
             if rtol is not None or atol is not None:
                 raise ConfigError(f"solver.rtol, solver.atol: {method} has no tolerance; drop them")
-            check_whole("solver.num_steps", num_steps, at_least=1)
+            if step_size is None:
+                check_whole("solver.num_steps", num_steps, at_least=1)
+            elif num_steps is not None:
+                raise ConfigError(f"{given}: each sets the steps; give one of them")
+            else:
+                check_number("solver.step_size", step_size, above=0)
+        elif given:
+            raise ConfigError(f"{given}: {method} picks its own steps")
         else:
-            if num_steps is not None:
-                raise ConfigError(f"solver.num_steps={num_steps}: {method} picks its own steps")
             check_number("solver.rtol", rtol, above=0)
             check_number("solver.atol", atol, above=0)
         if method == "scipy_solver" and not adjoint:
             raise ConfigError("solver.adjoint=false: scipy_solver needs solver.adjoint=true")
-        if method == "explicit_adams" and num_steps is not None and num_steps > STABLE_STEPS:
-            log.warning(
-                "solver.num_steps=%d: torchdiffeq raises the order of explicit_adams to 12, which "
-                "loses all accuracy well above %d steps; prefer implicit_adams or rk4",
-                num_steps,
-                STABLE_STEPS,
-            )
         check_choice("solver.engine", engine, get_args(Engine))
         self.method = method
         self.num_steps = num_steps
+        self.step_size = step_size
         self.rtol = rtol
         self.atol = atol
         self.adjoint = bool(adjoint)
         self.engine = engine
         self.checkpoint = bool(checkpoint)
-        self._told_unsettled = False
+        self._steps = given
+        self._told: set[str] = set()
         described = f"{method}{' and the adjoint' if adjoint else ''}"
         if engine == "own" and not self.own_loop:
             raise ConfigError(
@@ -131,9 +135,16 @@ class Solver:
         """True if a loop of this package runs, not torchdiffeq's."""
         if self.engine == "torchdiffeq" or self.adjoint:
             return False
-        if self.num_steps is None:
-            return self.method == "dopri5"
-        return self.method not in ADAMS or self.num_steps <= RUNGE_KUTTA_STEPS
+        if self.method in ADAMS:  # of a step size, too, whose number of steps hangs on the period
+            return self.num_steps is not None and self.num_steps <= RUNGE_KUTTA_STEPS
+        return self.method in METHODS or self.method == "dopri5"
+
+    def steps_on(self, t_end: float) -> int | None:
+        """Number of equal steps on [0, t_end]; `None` if the method picks its own."""
+        if self.step_size is None:
+            return self.num_steps
+        # A quotient that is whole but for its rounding, such as 1.1 / 0.1, takes no step more.
+        return max(1, math.ceil(t_end / self.step_size * (1 - 1e-12)))
 
     def solve(self, flow: Flow, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
         """State of a flow at the end of its integration period, from `z` at its beginning.
@@ -181,12 +192,10 @@ class Solver:
         if self.own_loop:
             return self._integrate(rhs, z, t_end)
         options: dict[str, object] = {}
-        tolerances: dict[str, float] = {}
-        if self.num_steps is not None:
-            options["grid_constructor"] = self._grid
+        tolerances: dict[str, float | None] = {}
+        if (num_steps := self.steps_on(t_end)) is not None:
+            options["grid_constructor"] = partial(self._grid, num_steps)
         else:
-            assert self.rtol is not None
-            assert self.atol is not None
             tolerances = {"rtol": self.rtol, "atol": self.atol}
             if self.method == "scipy_solver":
                 options["solver"] = "RK45"
@@ -216,9 +225,9 @@ class Solver:
 
     def _integrate(self, rhs: RightHandSide, z: Tensor, t_end: float) -> Tensor:
         recompute = recompute_contexts if self.checkpoint else None
-        if self.num_steps is not None:
+        if (num_steps := self.steps_on(t_end)) is not None:
             method = METHODS["rk4" if self.method in ADAMS else self.method]
-            return solve_fixed_step(rhs, z, t_end, method, self.num_steps, recompute=recompute)
+            return solve_fixed_step(rhs, z, t_end, method, num_steps, recompute=recompute)
         assert self.rtol is not None
         assert self.atol is not None
         try:
@@ -240,15 +249,16 @@ class Solver:
         others = [w for w in caught if not str(w.message).startswith(UNSETTLED)]
         for other in others:
             warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
-        unsettled = len(others) < len(caught) and dtype == torch.float64
-        if unsettled and not self._told_unsettled:
-            self._told_unsettled = True
-            log.warning(
-                "solver.num_steps=%s: the corrector of %s had not settled to 1e-7 after the 4 "
-                "iterations that torchdiffeq gives it; more steps, or rk4, are more accurate",
-                self.num_steps,
-                self.method,
+        if len(others) < len(caught) and dtype == torch.float64:
+            self._tell_once(
+                f"the corrector of {self.method} had not settled to 1e-7 after the 4 iterations "
+                "that torchdiffeq gives it; more steps, or rk4, are more accurate"
             )
+
+    def _tell_once(self, warning: str) -> None:
+        if warning not in self._told:
+            self._told.add(warning)
+            log.warning("%s: %s", self._steps, warning)
 
     def _stuck(self) -> TrainingError:
         return TrainingError(
@@ -256,11 +266,15 @@ class Solver:
             f"rtol={self.rtol}, atol={self.atol}; loosen solver.rtol and solver.atol"
         )
 
-    def _grid(self, rhs: RightHandSide, z: Tensor, times: Tensor) -> Tensor:
+    def _grid(self, num_steps: int, rhs: RightHandSide, z: Tensor, times: Tensor) -> Tensor:
+        if self.method == "explicit_adams" and num_steps > STABLE_STEPS:
+            self._tell_once(
+                "torchdiffeq raises the order of explicit_adams to 12, which loses all accuracy "
+                f"well above {STABLE_STEPS} steps; prefer implicit_adams or rk4"
+            )
         # Given as a grid, not as a step size, since 1 / num_steps rounds and can add a step.
-        assert self.num_steps is not None
         start, end = times[0].item(), times[-1].item()
-        return torch.linspace(start, end, self.num_steps + 1, dtype=times.dtype).to(times)
+        return torch.linspace(start, end, num_steps + 1, dtype=times.dtype).to(times)
 
 
 class EvaluationCount:

@@ -7,7 +7,7 @@ from torch import nn
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, GNNGuard
-from robust_diffusion.models.variants import with_adjoint, with_gradient
+from robust_diffusion.models.variants import with_adjoint, with_gradient, with_solver
 from robust_diffusion.solver import Solver
 from tests.graphs import random_edges, random_signal
 from tests.models.small import build_model
@@ -52,6 +52,24 @@ def test_the_derivative_of_a_copy_is_switched(adjoint: bool) -> None:
     for solvers in ((layer.solver, old.solver) for layer, old in zip(variant.layers, model.layers)):  # noqa: B905
         first, second = ({**vars(s), "adjoint": None} for s in solvers)
         assert first == second
+
+
+@pytest.mark.parametrize(
+    ("own", "finer"),
+    [({"num_steps": 2}, {"num_steps": 8}), ({"step_size": 0.5}, {"step_size": 0.125})],
+)
+def test_steps_stay_with_another_derivative_and_get_finer_with_another_method(
+    own: dict[str, float], finer: dict[str, float]
+) -> None:
+    def steps(variant: nn.Module | None) -> list[dict[str, float]]:
+        assert variant is not None
+        solvers = [vars(layer.solver) for layer in variant.layers]
+        names = ("num_steps", "step_size")
+        return [{name: s[name] for name in names if s[name] is not None} for s in solvers]
+
+    model = build_model(GUARDED, solver=Solver("euler", **own))
+    assert steps(with_adjoint(model, adjoint=True)) == [own] * 3
+    assert steps(with_solver(model, "rk4", refine=4)) == [finer] * 3
 
 
 def test_a_solver_that_needs_the_adjoint_keeps_it() -> None:

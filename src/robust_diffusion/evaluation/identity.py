@@ -25,6 +25,17 @@ ATTACKED_PARTS = ("attacks", "budget", "threat")
 TIMED_PARTS = ("data", "model", "seed", "threads", "timing")
 """Top-level keys that a timing cell reads, besides the trainer, which names the device."""
 
+SOLVERS = (
+    "solver",
+    "model.solver",
+    *(
+        f"{part}.{name}.solver"
+        for part in ("surrogates", "threat.surrogates")
+        for name in ("beltrami_guard", "graph_pde")
+    ),
+)
+"""Paths of the solver and of its copies in what is trained."""
+
 DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
     "callbacks": ({}, None),
     "threads": (1,),
@@ -40,6 +51,7 @@ DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
     "attacks.speit.loss": ("cross_entropy",),
     "data.source.split_seed": (None,),
     "dataset.source.split_seed": (None,),
+    **{f"{path}.step_size": (None,) for path in SOLVERS},
 }
 """Values of keys that older records lack: with one of these, a key is left out of the hash."""
 

@@ -51,6 +51,7 @@ def with_derivative(solver: Solver, *, adjoint: bool) -> Solver:
     return Solver(
         solver.method,
         num_steps=solver.num_steps,
+        step_size=solver.step_size,
         rtol=solver.rtol,
         atol=solver.atol,
         adjoint=adjoint,
@@ -75,6 +76,10 @@ def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module 
     for module in model.modules():
         solver = getattr(module, "solver", None)
         if isinstance(solver, Solver):
-            steps = refine * (solver.num_steps or 1)
-            module.solver = Solver(method, num_steps=steps)  # type: ignore[assignment]
+            size = solver.step_size
+            module.solver = Solver(  # type: ignore[assignment]
+                method,
+                num_steps=refine * (solver.num_steps or 1) if size is None else None,
+                step_size=None if size is None else size / refine,
+            )
     return model

@@ -30,7 +30,7 @@ class SweepProgress(Callback):
         """Count the cells to come."""
         directory = Path(config.hydra.sweep.dir)
         directory.mkdir(parents=True, exist_ok=True)
-        # A sweeper that searches, such as Optuna's, has a number of trials and no plan.
+        # A sweeper that searches has a number of trials and no plan.
         cells = config.hydra.sweeper.get("n_trials") or len(planned_cells(config))
         plan = {"cells": cells, "start": time.time()}
         (directory / PLAN).write_text(json.dumps(plan), encoding="utf-8")

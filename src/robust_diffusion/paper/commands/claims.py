@@ -45,8 +45,8 @@ def run_claims_command(arguments: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="robust-diffusion claims",
-        description="Which of the paper's sentences the records support: by each variant, by the "
-        "printed means and under the worst case of each model.",
+        description="Judge the paper's sentences on the records: by each variant, by the printed "
+        "means and under the worst case of each model.",
     )
     parser.add_argument("names", nargs="*", metavar="claim", help="claims to judge (default: all)")
     add_records_option(parser)
