@@ -165,7 +165,7 @@ def _check_option(argument: str, key: str, value: str) -> None:
         return
     options = {path.stem for path in folder.glob("*.yaml")}
     remedy = f"use one of {', '.join(sorted(options))}" if options else "name one of its options"
-    if value.startswith("{") or value == "[]":
+    if value.startswith("{") or value == "[]" or ".." in re.split(r"[][,/]", value):
         raise ConfigError(f"{argument}: names no {group}; {remedy}")
     unknown = [given for given in value.strip("[]").split(",") if NO_NAME.fullmatch(given)]
     if unknown and not options & set(unknown):

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch_geometric.data import Data
 
-from robust_diffusion.checks import check_choice
+from robust_diffusion.checks import check_choice, check_name
 from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.split import split_hash
 from robust_diffusion.data.views import induced_view
@@ -37,7 +37,7 @@ class GraphDataModule(pl.LightningDataModule):
             authors' code on graphs from DGL; see `models.edge_values`.
 
     Raises:
-        ConfigError: A name that is no text, an unknown difficulty or unknown values.
+        ConfigError: A name that is none, an unknown difficulty or unknown values.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class GraphDataModule(pl.LightningDataModule):
         super().__init__()
         if not isinstance(name, str) or not name.strip():
             raise ConfigError(f"dataset.name={name}: must be text, such as \"'{name or 'mine'}'\"")
+        check_name("dataset.name", name)
         check_choice("difficulty", difficulty, get_args(Difficulty))
         check_choice("data.edge_values", edge_values, get_args(EdgeValues))
         self.name = name

@@ -1,6 +1,7 @@
 """Fit a model by GRB's protocol and keep its best checkpoint."""
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ class Fit:
         )
         checkpoint = ModelCheckpoint(
             directory,
-            filename=f"{description.replace(' ', '-')}-best" if description else "best",
+            filename="-".join([*re.findall(r"[\w.+-]+", description), "best"]),
             monitor="val_accuracy",
             mode="max",
             save_weights_only=True,
