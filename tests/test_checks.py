@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from robust_diffusion.checks import check_choice, check_number, check_whole
+from robust_diffusion.checks import check_choice, check_name, check_number, check_whole
 from robust_diffusion.errors import ConfigError
 
 
@@ -65,3 +65,18 @@ def test_unknown_choice_names_the_others_in_order() -> None:
     with pytest.raises(ConfigError) as caught:
         check_choice("a.key", "d", {"c", "b"})
     assert str(caught.value) == "a.key=d: unknown; use one of b, c"
+
+
+@pytest.mark.parametrize("name", ["cora", "my graph-2.1", "Köln", "a" * 100, "3"])
+def test_a_name_is_returned(name: str) -> None:
+    assert check_name("a.key", name) == name
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../x", "/x", "a/b", "a\\b", "-x", ".x", "a\nb", "{epoch}", "a" * 101, 3],
+)
+def test_what_could_be_a_path_is_no_name(name: object) -> None:
+    with pytest.raises(ConfigError, match="is no name"):
+        check_name("a.key", name)

@@ -207,11 +207,47 @@ BAD = [
 def test_a_mistake_is_one_line_that_says_what_is_right(
     cli: Cli, tiny: list[str], wrong: str, words: list[str]
 ) -> None:
+    assert_one_line(cli, tiny, wrong, words)
+
+
+ODD = [
+    ("=3", ["=3", "names no key"]),
+    ("+=3", ["+=3", "names no key"]),
+    ("~", ["~", "names no key"]),
+    ("3", ["3:", "key=value"]),
+    ("robust_diffusion.nope", ["robust_diffusion.nope:", "key=value"]),
+    ("data=null", ["data=null", "_target_"]),
+    ("data.source=null", ["data.source=null", "must be given"]),
+    ("model.solver=null", ["model.solver=null", "must be given"]),
+    ("attacks.speit=null", ["attacks.speit=null", "_target_"]),
+    ("surrogates.gcn=3", ["surrogates.gcn=3", "_target_"]),
+    ("attack=[3]", ["attack=[3]", "speit"]),
+    ("model@x=3", ["model@x=3", "graph_pde"]),
+    ("hydra/launcher=3", ["hydra/launcher=3", "unknown"]),
+    ("dataset.name=../../x", ["dataset.name=../../x", "is no name"]),
+    ("dataset.name=/tmp/x", ["dataset.name=/tmp/x", "is no name"]),
+    ("experiment=../dataset/cora", ["experiment=../dataset/cora", "names no experiment"]),
+    ("~budget", ["~budget", "every cell reads it"]),
+    ("model=gcn training.learning_rate=1e38", ["training.learning_rate=1e+38", "at most 1e+37"]),
+    ("++model._target_=no.such.Thing", ["model._target_=no.such.Thing", "cannot be imported"]),
+]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("wrong", "words"), ODD, ids=[wrong for wrong, _ in ODD])
+def test_an_odd_argument_is_one_line(
+    cli: Cli, tiny: list[str], wrong: str, words: list[str]
+) -> None:
+    assert_one_line(cli, tiny, wrong, words)
+
+
+def assert_one_line(cli: Cli, tiny: list[str], wrong: str, words: list[str]) -> None:
     given = wrong.split()
     keys = [option.split("=")[0] for option in given]
     attacks = ("attacks.",) if "attack" in wrong else ()
+    deleted = tuple(f"{key[1:]}." for key in keys if key[:1] == "~" and key[1:])
     current_backend()  # whoever is first is told which it is
-    outcome = cli(*given, *without(tiny, *(f"{key}=" for key in keys), *attacks))
+    outcome = cli(*given, *without(tiny, *(f"{key}=" for key in keys), *attacks, *deleted))
     assert outcome.status == 1
     assert outcome.err.splitlines() == [outcome.error]
     for word in words:

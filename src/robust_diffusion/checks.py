@@ -1,9 +1,13 @@
 """Range checks of configuration values, with one wording for all of them."""
 
 import math
+import re
 from collections.abc import Iterable
 
 from robust_diffusion.errors import ConfigError
+
+NAME = re.compile(r"\w[\w.+ -]{0,99}")
+"""Text that names a thing, in whatever alphabet."""
 
 
 def check_whole(key: str, value: object, *, at_least: int) -> int:
@@ -36,6 +40,21 @@ def check_flag(key: str, value: object) -> bool:
     """The value, if it is a truth value; else a `ConfigError`, as of `no`, true to Python."""
     if not isinstance(value, bool):
         raise ConfigError(f"{key}={value}: must be true or false")
+    return value
+
+
+def check_name(key: str, value: object) -> str:
+    """The value, if it is a name, that can be part of a file's name and no path; else an error.
+
+    Raises:
+        ConfigError: It is neither letters, digits, `_`, `-`, `+`, `.` nor spaces within, begins
+            with a dot, a sign or a space, or is longer than 100 characters.
+    """
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise ConfigError(
+            f"{key}={value}: is no name; begin with a letter or a digit, and use letters, digits, "
+            "_ - + . and spaces, 100 at most"
+        )
     return value
 
 

@@ -19,7 +19,7 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation import append_record, evaluate_cell
 from robust_diffusion.evaluation.header import record_header
 from robust_diffusion.evaluation.identity import hashed_config
-from robust_diffusion.evaluation.overrides import check_keys, check_overrides
+from robust_diffusion.evaluation.overrides import check_keys, check_overrides, check_parts
 from robust_diffusion.evaluation.records import (
     Record,
     check_writable,
@@ -47,6 +47,7 @@ def run_and_record(cfg: DictConfig) -> Record:
     Raises:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
     """
+    check_parts(cfg)
     torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
     set_up_arithmetic()
     check_choice("backend", cfg.backend, get_args(Backend))

@@ -154,20 +154,30 @@ def _check_arguments(arguments: Sequence[str]) -> None:
     if len(flags) > 1:
         raise ConfigError(f"{' '.join(flags)}: do not go together; leave out all but one")
     for argument in arguments:
-        key, equals, value = argument.lstrip("+").partition("=")
+        key, equals, value = argument.lstrip("+~").partition("=")
+        if not key or (key.startswith("@") and not equals):
+            raise ConfigError(f"{argument}: names no key; write key=value")
         if equals and key.startswith("paths.") and value in ("", "null", "''", '""'):
             raise ConfigError(f"{argument}: names no folder; give one, or leave it out")
         if (key, value.lower()) == ("hydra.job.chdir", "true"):
             raise ConfigError(f"{argument}: results would be spread over folders; leave it out")
-        folder = CONFIG_DIR / key
-        if equals and key.isidentifier() and folder.is_dir():
-            options = {path.stem for path in folder.glob("*.yaml")}
-            remedy = f"use one of {', '.join(sorted(options))}"
-            if value.startswith("{") or value == "[]":
-                raise ConfigError(f"{argument}: names no {key}; {remedy}")
-            unknown = [given for given in value.split(",") if NO_NAME.fullmatch(given)]
-            if unknown and not options & set(unknown):
-                raise ConfigError(f"{key}={value}: unknown; {remedy}")
+        if equals and not argument.startswith("~"):
+            _check_option(argument, key, value)
+
+
+def _check_option(argument: str, key: str, value: str) -> None:
+    """Refuse what names no option of a config group; Hydra takes `model@model` for one, too."""
+    group = key.partition("@")[0]
+    folder = CONFIG_DIR / group
+    if not (folder.is_dir() or re.fullmatch(r"hydra/\w+", group)) or not group:
+        return
+    options = {path.stem for path in folder.glob("*.yaml")}
+    remedy = f"use one of {', '.join(sorted(options))}" if options else "name one of its options"
+    if value.startswith("{") or value == "[]" or ".." in re.split(r"[][,/]", value):
+        raise ConfigError(f"{argument}: names no {group}; {remedy}")
+    unknown = [given for given in value.strip("[]").split(",") if NO_NAME.fullmatch(given)]
+    if unknown and not options & set(unknown):
+        raise ConfigError(f"{key}={value}: unknown; {remedy}")
 
 
 def expected_cause(error: BaseException) -> BaseException | None:

@@ -52,6 +52,12 @@ def test_black_box_needs_a_surrogate(make_fit: Make) -> None:
         BlackBox({}, make_fit())
 
 
+@pytest.mark.faults
+def test_a_surrogate_is_named_by_no_path(make_fit: Make) -> None:
+    with pytest.raises(ConfigError, match=r"surrogates=\.\./x: is no name"):
+        BlackBox({"gcn": gcn, "../x": gcn}, make_fit())
+
+
 @pytest.mark.parametrize("labels", ["wrong", ""])
 def test_unknown_labels_are_refused(make_fit: Make, labels: Any) -> None:
     from tests.graphs import without_type_checks

@@ -1,5 +1,6 @@
 import csv
 import logging
+import re
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -29,13 +30,16 @@ Make = Callable[..., Any]
         ("learning_rate", 0.0, "above 0"),
         ("learning_rate", float("nan"), "finite"),
         ("weight_decay", -1.0, "at least 0"),
+        ("learning_rate", 1e38, "at most 1e"),
+        ("weight_decay", 1e38, "at most 1e"),
     ],
 )
 @pytest.mark.parametrize("key", ["training", "threat.fit"])
 def test_an_option_out_of_range_is_refused(
     make_fit: Make, key: str, option: str, value: float, words: str
 ) -> None:
-    with pytest.raises(ConfigError, match=rf"^{key}\.{option}={value}.*{words}"):
+    given = f"{key}.{option}={value}"
+    with pytest.raises(ConfigError, match=rf"^{re.escape(given)}.*{words}"):
         make_fit(key=key, **{option: value})
 
 
@@ -96,6 +100,19 @@ def test_ends_with_the_weights_of_the_best_epoch(
     assert result.checkpoint == stored
     state = torch.load(stored, weights_only=True)["state_dict"]
     assert state["model.epoch"] == best
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("description", ["../../x heat", "/x heat", "{epoch} a/b"])
+def test_the_checkpoint_stays_in_its_folder(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path, description: str
+) -> None:
+    folder = tmp_path / "a" / "b"
+    fit, graph = make_fit(max_epochs=1), make_datamodule()
+    model = Scripted(graph.view("val"), [0.5])
+    result = fit(model, graph, directory=folder, description=description)
+    assert result.checkpoint.parent == folder
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_training_lowers_the_loss(make_fit: Make, make_datamodule: Make, tmp_path: Path) -> None:

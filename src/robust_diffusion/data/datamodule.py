@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
-from robust_diffusion.checks import check_choice
+from robust_diffusion.checks import check_choice, check_name
 from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.sources.pyg import checked_graph, has_split, split_of
 from robust_diffusion.data.split import degree_split, split_hash
@@ -41,7 +41,7 @@ class GraphDataModule(pl.LightningDataModule):
         normalize: GRB's map of the features to (-1, 1), `arctan`; `None` leaves them as they are.
 
     Raises:
-        ConfigError: A name that is no text, an unknown difficulty, values or normalisation.
+        ConfigError: A name that is none, an unknown difficulty, values or normalisation.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class GraphDataModule(pl.LightningDataModule):
         super().__init__()
         if not isinstance(name, str) or not name.strip():
             raise ConfigError(f"dataset.name={name}: must be text, such as \"'{name or 'mine'}'\"")
+        check_name("dataset.name", name)
         check_choice("difficulty", difficulty, get_args(Difficulty))
         check_choice("data.edge_values", edge_values, get_args(EdgeValues))
         if normalize is not None:

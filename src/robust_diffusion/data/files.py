@@ -25,6 +25,10 @@ UNREADABLE = (
 )
 
 
+TORCH_BEGINS = (b"PK", b"\x80\x02")
+"""First bytes of a file of `torch.save`: a zip archive or, in its older formats, a pickle."""
+
+
 def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
     """Every array of an npz file.
 
@@ -145,6 +149,13 @@ def read_torch(path: Path) -> Any:
         DataError: The file is missing, damaged, or holds more than tensors and containers.
     """
     require(path)
+    with path.open("rb") as file:
+        begins = file.read(2)
+    if begins not in TORCH_BEGINS:
+        raise DataError(
+            f"{path}: cannot be read (torch.save has not written it: it begins with {begins!r}); "
+            "write it with torch.save(data.to_dict(), path)"
+        )
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:

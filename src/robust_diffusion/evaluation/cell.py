@@ -15,7 +15,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, seeded
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import check_name, check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.curvature import curvature_of
@@ -102,14 +102,15 @@ def evaluate_cell(
         description: Names the victim in progress bar and log.
 
     Raises:
-        ConfigError: The seed, the budget or the threat does not fit.
+        ConfigError: The seed, the budget, the threat or an attack's name does not fit.
         TrainingError: A loss is not finite.
         AttackError: An attack's gradient is not finite.
     """
     check_seed(seed)
     targets = datamodule.target_nodes
     budget = budget.resolve(datamodule.graph.x)
-    for attack in attacks.values():
+    for name, attack in attacks.items():
+        check_name("attacks", name)
         # Before hours of training, not after.
         budget.check_targets(targets.numel(), attack.kind)
     train = ModelTraining(datamodule, store, seed, directory)

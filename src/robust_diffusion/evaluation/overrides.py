@@ -2,10 +2,12 @@
 
 import inspect
 import logging
+from collections.abc import Mapping
+from pkgutil import resolve_name
+from typing import Any, get_args
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.checks import check_flag
@@ -19,6 +21,28 @@ log = logging.getLogger(__name__)
 UNREAD_BY_TIMING = frozenset(
     ["attack", "attacks", "budget", "callbacks", "surrogate", "surrogates", "threat", "training"]
 )
+
+
+PARTS = ("budget", "data", "model", "threat", "training")
+"""Top-level keys of which every cell has one object; `MEMBERS` hold several, by name."""
+
+MEMBERS = ("attacks", "callbacks", "surrogates")
+
+
+def check_parts(cfg: DictConfig) -> None:
+    """Refuse a configuration of which a part was deleted, or is no object of its own."""
+    for key in OmegaConf.load(CONFIG_DIR / "config.yaml"):
+        if key not in ("defaults", "hydra") and key not in cfg:
+            raise ConfigError(f"~{key!s}: every cell reads it; leave this out")
+    parts = {key: cfg[key] for key in PARTS}
+    for key in (key for key in MEMBERS if key in cfg):
+        if not isinstance(cfg[key], DictConfig):
+            raise ConfigError(f"{key}={cfg[key]}: must be parts by name, each with a _target_")
+        parts |= {f"{key}.{name!s}": part for name, part in cfg[key].items()}
+    for path, part in parts.items():
+        if not isinstance(part, DictConfig) or "_target_" not in part:
+            said = "null" if part is None else part
+            raise ConfigError(f"{path}={said}: has no _target_; leave it as its option has it")
 
 
 def check_overrides(cfg: DictConfig, record: Record) -> None:
@@ -55,9 +79,12 @@ def _unused(key: str, value: str, record: Record) -> str | None:
 
 
 def check_keys(node: DictConfig, path: str = "") -> None:
-    """Refuse a key that the node's target does not take, and a flag that is no truth value."""
+    """Refuse a key that the node's target does not take, and a value that it cannot.
+
+    That is nothing where it needs something, and a flag that is no truth value.
+    """
     if "_target_" in node:
-        parameters = inspect.signature(get_object(node["_target_"])).parameters
+        parameters = _parameters(node["_target_"], path)
         takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         for key in (str(key) for key in node if not str(key).startswith("_")):
             if key not in parameters and not takes_any:
@@ -65,8 +92,27 @@ def check_keys(node: DictConfig, path: str = "") -> None:
                     f"{path}{key}={node[key]}: unknown key; use one of {', '.join(parameters)}"
                 )
             kind = parameters[key].annotation if key in parameters else None
+            if node[key] is None and not _takes_none(kind):
+                raise ConfigError(f"{path}{key}=null: must be given; leave it as its option has it")
             if kind is bool or (kind == bool | None and node[key] is not None):
                 check_flag(f"{path}{key}", node[key])
     for name, child in node.items():
         if isinstance(child, DictConfig):
             check_keys(child, f"{path}{name!s}.")
+
+
+def _parameters(target: str, path: str) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(resolve_name(target)).parameters
+    except Exception as error:  # importing a module of the user's may raise anything
+        raise ConfigError(
+            f"{path}_target_={target}: cannot be imported ({error}); check the name, and that "
+            "Python finds its module"
+        ) from error
+
+
+def _takes_none(kind: Any) -> bool:
+    """False where an annotation says so; what has none, or a name of one, may take anything."""
+    if kind in (None, Any, inspect.Parameter.empty) or isinstance(kind, str):
+        return True
+    return kind is type(None) or type(None) in get_args(kind) or None in get_args(kind)

@@ -6,7 +6,7 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 
 from torch import nn
 
-from robust_diffusion.checks import check_choice
+from robust_diffusion.checks import check_choice, check_name
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.trained import TrainedModel
 from robust_diffusion.models.adaptive import adaptive_form
@@ -61,7 +61,7 @@ class BlackBox:
             the true ones.
 
     Raises:
-        ConfigError: No surrogate, or unknown labels.
+        ConfigError: No surrogate, a name that is none, or unknown labels.
     """
 
     name = "black_box"
@@ -75,6 +75,8 @@ class BlackBox:
     ) -> None:
         if not surrogates:
             raise ConfigError("surrogate=[]: threat=black_box needs one, such as gcn")
+        for surrogate in surrogates:
+            check_name("surrogates", surrogate)
         check_choice("threat.labels", labels, get_args(Labels))
         self.labels = labels
         self._surrogates = surrogates

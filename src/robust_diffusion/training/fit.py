@@ -1,6 +1,7 @@
 """Fit a model by GRB's protocol and keep its best checkpoint."""
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 
 PRECISIONS = ("32", "32-true", "bf16-mixed", "16-mixed")
 """Precisions of training; graphs, attacks and tests are of single precision."""
+
+LARGEST_FACTOR = 1e37
+"""Of a learning rate or a weight decay: ten times as much, Adam's first step, is one in float32."""
 
 SET_BY_FIT = {"max_epochs", "logger", "callbacks", "enable_progress_bar", "enable_checkpointing"}
 """Lightning's options that a fit sets."""
@@ -63,8 +67,8 @@ class Fit:
         max_epochs: Most epochs, at least 1.
         patience: Epochs without a lower validation loss after which training stops, at least 1.
         min_delta: Least decrease of the validation loss that counts.
-        learning_rate: Adam's.
-        weight_decay: Adam's.
+        learning_rate: Adam's, above 0, at most 1e37.
+        weight_decay: Adam's, at least 0, at most 1e37.
         progress_bar: Show a bar on a terminal.
         key: The configuration key of this fit, for messages.
 
@@ -87,8 +91,8 @@ class Fit:
         check_whole(f"{key}.max_epochs", max_epochs, at_least=1)
         check_whole(f"{key}.patience", patience, at_least=1)
         check_number(f"{key}.min_delta", min_delta, at_least=0)
-        check_number(f"{key}.learning_rate", learning_rate, above=0)
-        check_number(f"{key}.weight_decay", weight_decay, at_least=0)
+        check_number(f"{key}.learning_rate", learning_rate, above=0, at_most=LARGEST_FACTOR)
+        check_number(f"{key}.weight_decay", weight_decay, at_least=0, at_most=LARGEST_FACTOR)
         self._trainer = trainer
         self.max_epochs = max_epochs
         self.patience = patience
@@ -131,7 +135,7 @@ class Fit:
         )
         checkpoint = ModelCheckpoint(
             directory,
-            filename=f"{description.replace(' ', '-')}-best" if description else "best",
+            filename="-".join([*re.findall(r"[\w.+-]+", description), "best"]),
             monitor="val_accuracy",
             mode="max",
             save_weights_only=True,

@@ -212,6 +212,13 @@ def test_another_kind_of_file_is_refused(tmp_path: Path, name: str) -> None:
     assert "a .npz or a .pt file" in refusal(load_custom, tmp_path / name)
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("content", [b"", b"1,2", b"edges\n0 1\n"])
+def test_a_text_named_pt_is_told_for_one(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "graph.pt").write_bytes(content)
+    assert "torch.save has not written it" in refusal(load_custom, tmp_path / "graph.pt")
+
+
 @pytest.mark.parametrize("name", ["graph.npz", "graph.pt"])
 def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     assert f"{name}: not found" in refusal(load_custom, tmp_path / name)
