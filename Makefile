@@ -103,6 +103,9 @@ check: $(STAMP) ## Format, lint, types and import order
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(STAMP) ## Build the documentation into build/site, links checked
+	$(BIN)/mkdocs build --strict --quiet
+
 format: $(STAMP) ## Format the code and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -112,4 +115,4 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
 .PHONY: help setup demo data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
-	figure-lipschitz claims report publish reproduce dashboard wandb-sync bench bench-check test test-all check format clean
+	figure-lipschitz claims report publish reproduce dashboard wandb-sync bench bench-check test test-all check docs format clean
