@@ -121,6 +121,9 @@ check: $(STAMP) ## Format, lint, types and import order
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(STAMP) ## Build the documentation into build/site, links checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 format: $(STAMP) ## Format the code and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
