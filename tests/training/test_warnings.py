@@ -1,3 +1,4 @@
+import logging
 import warnings
 
 import pytest
@@ -29,3 +30,13 @@ def test_filters_are_put_back() -> None:
     with quiet_lightning():
         assert list(warnings.filters) != before
     assert list(warnings.filters) == before
+
+
+def test_banners_are_hidden_inside_alone(caplog: pytest.LogCaptureFixture) -> None:
+    banners = logging.getLogger("pytorch_lightning")
+    with caplog.at_level(logging.INFO, "pytorch_lightning"):
+        with quiet_lightning():
+            banners.info("GPU available: False")
+            banners.warning("no validation loader")
+        banners.info("seed set")
+    assert [record.message for record in caplog.records] == ["no validation loader", "seed set"]

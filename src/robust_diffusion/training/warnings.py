@@ -1,5 +1,6 @@
-"""Lightning's warnings that do not apply to one graph in memory."""
+"""Lightning's warnings and banners that do not apply to one graph in memory."""
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +15,14 @@ NOT_FOR_ONE_GRAPH = (
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Hide the advice above in a `with` block, and nothing else."""
-    with warnings.catch_warnings():
-        for message in NOT_FOR_ONE_GRAPH:
-            warnings.filterwarnings("ignore", message=f".*{message}")
-        yield
+    """Hide the advice above and banners on devices and tips in a `with` block; warnings stay."""
+    banners = logging.getLogger("pytorch_lightning")
+    level = banners.level
+    banners.setLevel(max(level, logging.WARNING))
+    try:
+        with warnings.catch_warnings():
+            for message in NOT_FOR_ONE_GRAPH:
+                warnings.filterwarnings("ignore", message=f".*{message}")
+            yield
+    finally:
+        banners.setLevel(level)
