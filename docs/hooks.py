@@ -1,4 +1,4 @@
-"""Brings experiments/ into the site, beside the pages of docs/, and mends the links between them."""
+"""Brings experiments/ into the site, and mends the links between it and docs/."""
 
 import re
 from pathlib import Path
