@@ -34,6 +34,7 @@ from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.markdown import markdown_table
+from robust_diffusion.results.paired import compare_worst_cases
 from robust_diffusion.results.table import ResultTable, rank, summarize
 from robust_diffusion.results.worst_case import show_worst_cases
 
@@ -45,10 +46,18 @@ FIGURES = RESULTS / "figures"
 SHOWN: Mapping[str, Callable[[list[Record]], ResultTable]] = {
     "tune": rank,
     "mlp": summarize,
+    "grand-rate": rank,
     "worst-case": show_worst_cases,
+    "worst-case-models": show_worst_cases,
+    "worst-case-splits": show_worst_cases,
+    "worst-case-graphs": show_worst_cases,
+    "single-attacks": show_worst_cases,
     "budget-curve": show_budgets,
 }
 """Experiments whose settings are listed: on validation nodes, on test graphs, by worst case."""
+
+PAIRED = {"beltrami-uniform": ("worst-case", "beltrami", "uniform_modulation")}
+"""Views of two models, seed by seed: the experiment, the model or flow, and its control."""
 
 COMPARED = {
     "readings": "test",
@@ -176,17 +185,33 @@ def _studies(records: list[Record]) -> Iterator[tuple[str, ResultTable]]:
 
 
 def listed(records: list[Record]) -> Iterator[tuple[str, ResultTable]]:
-    """Name and table of each experiment in `SHOWN` of which there are records.
+    """Name and table of each view in `SHOWN` and `PAIRED` of which there are records.
 
     Args:
         records: The published ones.
     """
-    latest = latest_by_cell(records)
     for name, show in SHOWN.items():
-        asked = [r for r in records if (r["experiment"], r.get("scale", "full")) == (name, "full")]
-        if cells := [latest[cell] for cell in dict.fromkeys(r["cell"] for r in asked)]:
-            shown = show(cells)
-            yield name, replace(shown, title=f"**experiment={name}.** {shown.title}.")
+        if cells := _finished(records, name):
+            yield name, _titled(name, show(cells))
+    for name, (experiment, *models) in PAIRED.items():
+        of_pair = compare_worst_cases(_finished(records, experiment), *models)
+        if not of_pair.cells.empty:
+            yield name, _titled(experiment, of_pair)
+
+
+def _finished(records: list[Record], experiment: str) -> list[Record]:
+    """Records of an experiment's cells, with the overrides by which it asked for them."""
+    latest = latest_by_cell(records)
+    asked = [
+        r for r in records if (r["experiment"], r.get("scale", "full")) == (experiment, "full")
+    ]
+    # Another experiment may have run a cell first, with overrides of its own.
+    own = {line["cell"]: {"overrides": line.get("overrides", {})} for line in asked}
+    return [latest[cell] | overrides for cell, overrides in own.items()]
+
+
+def _titled(experiment: str, table: ResultTable) -> ResultTable:
+    return replace(table, title=f"**experiment={experiment}.** {table.title}.")
 
 
 def _as_markdown(table: ResultTable) -> str:

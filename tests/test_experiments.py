@@ -179,6 +179,29 @@ def test_budgets_are_published_with_what_speaks_against_them() -> None:
     assert note.startswith("- ! gcn, 4 edges each: not a bound: budget_without_effect: 70.00 %")
 
 
+def test_worst_cases_are_published_by_experiment() -> None:
+    names = ("worst-case", "worst-case-models", "worst-case-splits", "worst-case-graphs")
+    asked = {
+        name: {"threat": "white_box", "split": "a", "experiment": name}
+        for name in (*names, "single-attacks")
+    }
+    records = [
+        finished(0.8, 0.2, flow=flow, attacks=("auto",), cell=name + flow, **options)
+        for name, options in asked.items()
+        for flow in ("beltrami", "uniform_modulation")
+    ]
+    first = finished(attacks=(), experiment="other", flow="grand", cell="rate", overrides={})
+    second = finished(attacks=(), experiment="grand-rate", flow="grand", cell="0.5")
+    second["overrides"] = {"flow.rate": "0.5"}
+    again = reference(first, "grand-rate") | {"overrides": {"flow.rate": "0.1"}}
+    made = dict(publish().listed([*records, first, again, second]))
+    assert set(made) == {*asked, "grand-rate", "beltrami-uniform"}
+    assert list(made["worst-case-graphs"].cells["by"]) == ["auto (white box)"] * 2
+    assert list(made["beltrami-uniform"].cells["accuracy"]) == ["clean", "worst"]
+    # The line of the experiment that is shown says how it asked.
+    assert list(made["grand-rate"].cells["flow.rate"]) == ["0.1", "0.5"]
+
+
 def experiments(records: list[Record]) -> list[tuple[str, bool]]:
     """Of each line its experiment, and True if it is a reference."""
     return [(record["experiment"], record.get("reference", False)) for record in records]

@@ -47,6 +47,32 @@ def test_settings_are_compared_on_validation_nodes_where_that_is_asked(
     ]
 
 
+def test_worst_cases_of_two_models_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {
+        "experiment": "worst-case",
+        "threat": "white_box",
+        "attacks": ("auto",),
+        "split": "a",
+    }
+    own = [
+        finished(0.8, accuracy, seed=seed, flow=flow, **options)
+        for flow, accuracy in (("beltrami", 0.2), ("uniform_modulation", 0.1))
+        for seed in (0, 1)
+    ]
+    path = write(tmp_path / "records.jsonl", own)
+    asked = ["worst-case", "--records", path, "--models", "beltrami", "uniform_modulation"]
+    run_compare_command(asked)
+    title, *_, worst = capsys.readouterr().out.strip().splitlines()
+    assert title.startswith("cora: beltrami beside uniform_modulation, accuracy in % within 50 n")
+    assert [cell.strip() for cell in worst.split("|")[1:3]] == ["worst", "2"]
+    run_compare_command([*asked, "--format", "csv"])
+    assert capsys.readouterr().out.startswith("accuracy,seeds,beltrami,uniform_modulation,diff")
+    with pytest.raises(DataError, match=r"worst-case: no finished cells of both grand and heat in"):
+        run_compare_command([*asked[:-2], "grand", "heat"])
+
+
 def test_an_unknown_experiment_is_one_line(records: str) -> None:
     with pytest.raises(DataError, match=r"nope: no finished cells .* there are t-end; exp"):
         run_compare_command(["nope", "--records", records])

@@ -63,7 +63,7 @@ def test_worst_case_is_the_lowest_of_all() -> None:
         "adaptive": 0.3,
         "worst": 0.3,
     }
-    assert found[0, "grb"].attack == "adaptive/auto"
+    assert found[0, "grb"].attack == "auto (adaptive)"
 
 
 def test_accuracy_above_the_mlp_is_paired() -> None:
@@ -109,7 +109,7 @@ def test_budgets_are_not_mixed() -> None:
     assert list(zip(gcn["nodes"], gcn["edges"], strict=True)) == [(5, 4), (50, 50)]
     assert list(gcn["worst"]) == pytest.approx([50, 10])
     assert list(gcn["above_mlp"]) == pytest.approx([10, -50])
-    assert show_worst_cases([*MLP, small]).keys == ["budget", "model"]
+    assert show_worst_cases([*MLP, small]).keys[:2] == ["budget", "model"]
 
 
 def test_failures_and_times_are_left_out() -> None:
@@ -123,6 +123,7 @@ def test_parts_of_an_attack_tell_white_box_from_adaptive() -> None:
     cell["parts"] = {"auto": {"search: equal": 0.7, "white box: a": 0.6, "adaptive: a": 0.1}}
     (found,) = tried([cell], "gnn_guard").values()
     assert found.lowest == {"clean": 0.8, "white_box": 0.6, "adaptive": 0.1, "worst": 0.1}
+    assert found.attack == "auto (adaptive: a)"
 
 
 def test_nothing_left_to_lose_is_a_bound() -> None:
@@ -141,4 +142,37 @@ def test_flagged_model_is_shown_as_no_bound() -> None:
     worst = dict(zip(shown.cells["model"], shown.cells["worst"], strict=True))
     assert worst == {"mlp": "60.00 ± 0.00", "gcn": "30.00 !"}
     assert shown.notes == ["! gcn: not a bound: weaker_than_transfer"]
+    by = dict(zip(shown.cells["model"], shown.cells["by"], strict=True))
+    assert by == {"mlp": "-", "gcn": "speit (transfer)"}
     assert show_worst_cases([]).cells.empty
+
+
+def test_the_attack_that_most_often_reaches_the_worst_case_is_named() -> None:
+    names = ("random", "speit", "speit", "tdgia")
+    cells = [record("gcn", "white_box", seed, **{n: 0.1}) for seed, n in enumerate(names)]
+    assert worst_case_table(cells)["by"].iloc[0] == "speit (white box), 2 of 4"
+    assert worst_case_table(cells[1:3])["by"].iloc[0] == "speit (white box)"
+    assert worst_case_table(cells[:1])["by"].iloc[0] == "random"
+
+
+def test_columns_of_what_was_not_tried_are_left_out() -> None:
+    shown = show_worst_cases([record("gcn", "white_box", speit=0.5)])
+    assert list(shown.cells) == ["model", "seeds", "clean", "white box", "worst", "by"]
+
+
+def test_splits_are_counted_where_there_are_several() -> None:
+    cells = [record("gcn", "white_box", speit=0.5) | {"split": s, "cell": s} for s in ("a", "b")]
+    (row,) = show_worst_cases(cells).cells.to_dict("records")
+    assert (row["seeds"], row["splits"], row["worst"]) == (1, 2, "50.00 ± 0.00")
+
+
+def test_rows_of_another_variant_have_a_control_of_their_own() -> None:
+    cells = [*MLP, *FLOW]
+    released = [cell | {"fidelity": "released", "cell": cell["cell"] + "r"} for cell in cells]
+    released = [
+        cell | {"accuracy": {k: v / 2 for k, v in cell["accuracy"].items()}} for cell in released
+    ]
+    shown = show_worst_cases([*cells, *released])
+    assert shown.keys[:2] == ["variant", "model"]
+    assert list(shown.cells["variant"]) == ["paper", "paper", "released", "released"]
+    assert list(shown.cells["above MLP"]) == ["0.00", "-35.00", "0.00", "-17.50"]

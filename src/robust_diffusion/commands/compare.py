@@ -1,4 +1,4 @@
-"""`robust-diffusion compare <experiment>`: what each option of a sweep changes."""
+"""`robust-diffusion compare <experiment>`: the effect of each option, or of another model."""
 
 import argparse
 import sys
@@ -11,8 +11,11 @@ from robust_diffusion.commands.records import (
     read_chosen,
 )
 from robust_diffusion.errors import DataError
+from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.markdown import print_table
+from robust_diffusion.results.paired import compare_worst_cases
+from robust_diffusion.results.table import ResultTable
 
 
 def run_compare_command(arguments: Sequence[str]) -> None:
@@ -29,21 +32,33 @@ def run_compare_command(arguments: Sequence[str]) -> None:
         default="test",
         help="accuracy on the test graphs, or on the clean validation nodes (default: test)",
     )
+    parser.add_argument(
+        "--models",
+        nargs=2,
+        metavar=("FIRST", "SECOND"),
+        help="compare the worst cases of two models or flows instead",
+    )
     parser.add_argument("--format", choices=["markdown", "csv"], default="markdown")
     add_scale_option(parser)
     chosen = parser.parse_args(arguments)
     records = read_chosen(chosen.records, required=True)
-    frame = compare(records, chosen.experiment, scale=chosen.scale, on=chosen.on)
-    if frame.empty:
+    if chosen.models:
+        cells = RecordSet.of(records, scale=chosen.scale).cells(chosen.experiment)
+        table = compare_worst_cases([cell.record for cell in cells], *chosen.models)
+    else:
+        frame = compare(records, chosen.experiment, scale=chosen.scale, on=chosen.on)
+        described = f"{chosen.experiment}: {describe_comparison(frame, on=chosen.on)}"
+        table = ResultTable(described, frame, ["setting"], [])
+    if table.cells.empty:
         known = sorted({str(r["experiment"]) for r in records if r.get("experiment")})
+        of = f" of both {' and '.join(chosen.models)}" if chosen.models else ""
         files = ", ".join(chosen.records or [DEFAULT_RECORDS])
         raise DataError(
-            f"{chosen.experiment}: no finished cells in {files} at "
+            f"{chosen.experiment}: no finished cells{of} in {files} at "
             f"scale={chosen.scale}; there are {', '.join(known) or 'none of any experiment'}; "
             f"experiment={chosen.experiment} runs it"
         )
     if chosen.format == "csv":
-        sys.stdout.write(frame.to_csv(index=False))
+        sys.stdout.write(table.cells.to_csv(index=False))
     else:
-        title = f"{chosen.experiment}: {describe_comparison(frame, on=chosen.on)}"
-        print_table(title, frame, ["setting"])
+        print_table(table.title, table.cells, table.keys, table.notes)

@@ -1,4 +1,4 @@
-"""Tests of a measured mean against a reported one."""
+"""Tests of a measured mean against a reported one, and its confidence interval."""
 
 import math
 from collections.abc import Sequence
@@ -34,6 +34,15 @@ def one_sample_p(values: Sequence[float], mean: float) -> float | None:
     if len(values) < 2 or _std(values) == 0:
         return None
     return float(stats.ttest_1samp(values, mean).pvalue)
+
+
+def mean_interval(values: Sequence[float], level: float) -> tuple[float, float] | None:
+    """Student's confidence interval of a mean, at a level in 0..1; `None` as of `one_sample_p`."""
+    if len(values) < 2 or _std(values) == 0:
+        return None
+    error = _std(values) / math.sqrt(len(values))
+    low, high = stats.t.interval(level, len(values) - 1, float(np.mean(values)), error)
+    return float(low), float(high)
 
 
 def _std(values: Sequence[float]) -> float:

@@ -1,6 +1,7 @@
 """One worst case per model: the lowest accuracy that any recorded attack reached, with controls."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -33,7 +34,7 @@ class ModelOnSplit:
 
     Args:
         lowest: Per kind of evidence the lowest accuracy, in 0..1.
-        attack: The attack, or part of one, that reached the worst case.
+        attack: The attack that reached the worst case, and its part or its threat model.
         flags: Codes of what speaks against the worst case as a bound.
     """
 
@@ -95,18 +96,33 @@ def _add(model: ModelOnSplit, record: Record) -> None:
             model.lowest[kind] = min(lowest, model.lowest.get(kind, 1.0))
         if reached < model.lowest.get("worst", math.inf):
             model.lowest["worst"] = reached
-            model.attack = f"{record['threat']}/{attack}"
+            model.attack = _name(record, attack)
             model.flags = _flags(record, attack)
 
 
 def _evidence(record: Record, attack: str, reached: float) -> Iterator[tuple[Evidence, float]]:
     """Kind and accuracy of an attack; of one in parts on the model itself, of each part."""
     kind = "chance" if attack in CHANCE else KIND[record["threat"]]
-    parts = record.get("parts", {}).get(attack, {}) if kind in SEEN else {}
+    parts = _parts(record, attack)
     if not parts:
         yield kind, reached
     for part, lowest in parts.items():
         yield ("adaptive" if part.startswith("adaptive") else kind), lowest
+
+
+def _parts(record: Record, attack: str) -> Mapping[str, float]:
+    """Accuracy that each part of an attack on the model itself reached; none of other attacks."""
+    seen = KIND[record["threat"]] in SEEN
+    parts: Mapping[str, float] = record.get("parts", {}).get(attack, {}) if seen else {}
+    return parts
+
+
+def _name(record: Record, attack: str) -> str:
+    if attack in CHANCE:
+        return attack
+    parts = _parts(record, attack)
+    how = min(parts, key=parts.__getitem__) if parts else KIND[record["threat"]].replace("_", " ")
+    return f"{attack} ({how})"
 
 
 def _flags(record: Record, attack: str) -> set[str]:
@@ -137,7 +153,8 @@ def worst_case_table(records: Sequence[Record]) -> pd.DataFrame:
         words, its injected `nodes` and `edges` of each; `seeds`, `splits`; the columns of
         `COLUMNS`, means in % over seeds and splits, NaN where nothing was tried; `spread`, the
         standard deviation of the worst case; `above_mlp`, the mean over pairs of one seed and split
-        in points; `bound`, false where any flag was raised; `flags`.
+        in points; `bound`, false where any flag was raised; `flags`; and `by`, the attack that most
+        often reached the worst case, empty where none cost any accuracy.
     """
     found = worst_cases(records)
     rows = [
@@ -163,7 +180,7 @@ def _row(
         "dataset": key.dataset,
         "variant": key.variant,
         "model": key.model,
-        "budget": describe_limits(ranges([asdict(key.budget)]), ["injected_nodes"]),
+        "budget": limits_in_words(key.budget),
         "nodes": key.budget.max_injected_nodes,
         "edges": key.budget.max_edges_per_injected_node,
         "seeds": len({seed for seed, _ in drawn}),
@@ -173,7 +190,15 @@ def _row(
         "above_mlp": pd.Series(above, dtype=float).mean(),
         "bound": not flags,
         "flags": ", ".join(flags),
+        "by": _most_frequent(list(drawn.values())),
     }
+
+
+def _most_frequent(models: Sequence[ModelOnSplit]) -> str:
+    hurt = [m.attack for m in models if m.lowest.get("worst", math.inf) < m.lowest["clean"]]
+    for attack, times in Counter(hurt).most_common(1):
+        return attack if times == len(models) else f"{attack}, {times} of {len(models)}"
+    return ""
 
 
 def _mean(values: Iterable[float | None]) -> float:
@@ -190,20 +215,28 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     if frame.empty:
         return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
     keys = [*differing(frame, ["dataset", "variant", "budget"]), "model"]
-    shown = frame[[*keys, "seeds"]].copy()
-    for kind in COLUMNS[:-1]:
+    draws = ["seeds", "splits"] if frame["splits"].max() > 1 else ["seeds"]
+    shown = frame[[*keys, *draws]].copy()
+    for kind in (kind for kind in COLUMNS[:-1] if frame[kind].notna().any()):
         shown[kind.replace("_", " ")] = [spread(_given(v), None, 2) for v in frame[kind]]
     worst = zip(frame["worst"], frame["spread"], frame["bound"], strict=True)
     shown["worst"] = [
         spread(_given(mean), _given(std), 2) + ("" if bound else " !") for mean, std, bound in worst
     ]
-    shown["above MLP"] = [spread(_given(v), None, 2) for v in frame["above_mlp"]]
+    if frame["above_mlp"].notna().any():
+        shown["above MLP"] = [spread(_given(v), None, 2) for v in frame["above_mlp"]]
+    shown["by"] = [attack or "-" for attack in frame["by"]]
     flagged = zip(frame["model"], frame["flags"], strict=True)
     notes = [f"! {model}: not a bound: {flags}" for model, flags in flagged if flags]
     budgets = "" if "budget" in keys else f" within {frame['budget'].iloc[0]}"
     datasets = ", ".join(frame["dataset"].unique())
     title = f"{datasets}: lowest accuracy in % that any attack reached{budgets}"
-    return ResultTable("; ".join([title, *describe_cuts(records)]), shown, keys, notes)
+    return ResultTable("; ".join([title, *describe_cuts(records)]), shown, [*keys, "by"], notes)
+
+
+def limits_in_words(budget: Budget) -> str:
+    """Limits of an injection."""
+    return describe_limits(ranges([asdict(budget)]), ["injected_nodes"])
 
 
 def differing(frame: pd.DataFrame, columns: Iterable[str]) -> list[str]:

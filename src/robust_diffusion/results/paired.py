@@ -1,0 +1,116 @@
+"""Two models compared by their worst cases, seed by seed."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from robust_diffusion.evaluation.records import Record
+from robust_diffusion.results.captions import describe_cuts
+from robust_diffusion.results.numbers import p_value, signed, spread
+from robust_diffusion.results.significance import holm, mean_interval, one_sample_p
+from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.worst_case import (
+    Draw,
+    Evidence,
+    ModelOnSplit,
+    differing,
+    limits_in_words,
+    worst_cases,
+)
+
+COMPARED: tuple[Evidence, ...] = ("clean", "transfer", "worst")
+"""Accuracies that are compared."""
+
+LEVEL = 0.95
+"""Of the confidence interval of a mean difference."""
+
+NAMES = ("dataset", "variant", "budget")
+"""Columns that are shown where rows differ in them."""
+
+Tried = Mapping[Draw, ModelOnSplit]
+
+
+def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> ResultTable:
+    """Accuracy of two models, clean, under transferred attacks, and at its lowest.
+
+    Differences are taken between models of one seed and split. They are tested by Student's t-test
+    of their mean, Holm-corrected over the table.
+
+    Args:
+        records: As for `worst_cases`.
+        first: Name of a model, or flow; the differences are its accuracy less the other's.
+        second: Name of the other.
+
+    Returns:
+        One row per dataset, variant and budget under which both were tried, and accuracy; none if
+        there is no seed of both. A lowest accuracy that is no bound is marked.
+    """
+    found = worst_cases(records)
+    rows, changes, notes = [], [], []
+    for key, own in found.items():
+        if key.model != first:
+            continue
+        other = found.get(key._replace(model=second), {})
+        flags = {name: _flags(of) for name, of in ((first, own), (second, other))}
+        for kind in COMPARED:
+            pairs = _pairs(own, other, kind)
+            if not pairs:
+                continue
+            marked = {name: kind == "worst" and bool(codes) for name, codes in flags.items()}
+            changes.append([round(a - b, 9) for a, b in pairs])
+            rows.append(
+                {
+                    "dataset": key.dataset,
+                    "variant": key.variant,
+                    "budget": limits_in_words(key.budget),
+                    "accuracy": kind,
+                    "seeds": len(pairs),
+                    first: _mean([a for a, _ in pairs], marked=marked[first]),
+                    second: _mean([b for _, b in pairs], marked=marked[second]),
+                }
+            )
+        notes += [
+            f"! {name}, {key.dataset}, {key.variant}: not a bound: {', '.join(codes)}"
+            for name, codes in flags.items()
+            if codes and other
+        ]
+    cells = pd.DataFrame(rows, columns=None if rows else ["accuracy"])
+    if not rows:
+        return ResultTable(f"no seed of both {first} and {second}", cells, ["accuracy"], [])
+    tests = [one_sample_p(change, 0.0) for change in changes]
+    corrected = iter(holm([p for p in tests if p is not None]))
+    cells["difference"] = [signed(sum(change) / len(change), 2) for change in changes]
+    cells[f"{100 * LEVEL:.0f} % interval"] = [_interval(change) for change in changes]
+    cells["p"] = ["-" if p is None else p_value(next(corrected)) for p in tests]
+    cells["by seed"] = [", ".join(signed(d, 2) for d in change) for change in changes]
+    told = differing(cells, NAMES)
+    within = "" if "budget" in told else f" within {cells['budget'].iloc[0]}"
+    title = (
+        f"{', '.join(cells['dataset'].unique())}: {first} beside {second}, accuracy in %{within}; "
+        "differences in points, seed by seed, p of a paired t-test, Holm-corrected"
+    )
+    shown = cells.drop(columns=[name for name in NAMES if name not in told])
+    title = "; ".join([title, *describe_cuts(records)])
+    return ResultTable(title, shown, [*told, "accuracy", "by seed"], notes)
+
+
+def _pairs(own: Tried, other: Tried, kind: Evidence) -> list[tuple[float, float]]:
+    """Accuracies in % of the seeds and splits on which both models have one, in order."""
+    both = sorted(draw for draw in own.keys() & other.keys())
+    found = [(own[draw].lowest.get(kind), other[draw].lowest.get(kind)) for draw in both]
+    return [(100 * a, 100 * b) for a, b in found if a is not None and b is not None]
+
+
+def _flags(tried: Tried) -> list[str]:
+    return sorted({code for model in tried.values() for code in model.flags})
+
+
+def _mean(values: Sequence[float], *, marked: bool) -> str:
+    series = pd.Series(values, dtype=float)
+    text = spread(series.mean(), series.std() if len(values) > 1 else None, 2)
+    return f"{text} !" if marked else text
+
+
+def _interval(change: Sequence[float]) -> str:
+    found = mean_interval(change, LEVEL)
+    return "-" if found is None else f"{signed(found[0], 2)} to {signed(found[1], 2)}"

@@ -1,0 +1,78 @@
+"""Two models compared by their worst cases."""
+
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from robust_diffusion.results.paired import compare_worst_cases
+from tests.results.test_worst_case import record
+
+OWN, OTHER = (0.20, 0.24, 0.31), (0.10, 0.20, 0.24)
+
+
+def cells(model: str, accuracies: tuple[float, ...], **options: Any) -> list[dict[str, Any]]:
+    return [
+        record("graph_pde", "white_box", seed, model, auto=accuracy, **options)
+        for seed, accuracy in enumerate(accuracies)
+    ]
+
+
+BOTH = [*cells("beltrami", OWN), *cells("uniform_modulation", OTHER)]
+
+
+def rows(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    found = compare_worst_cases(records, "beltrami", "uniform_modulation").cells
+    return {row["accuracy"]: row for row in found.to_dict("records")}
+
+
+def test_differences_are_paired_by_seed() -> None:
+    worst = rows(BOTH[::-1])["worst"]
+    assert (worst["beltrami"], worst["uniform_modulation"]) == ("25.00 ± 5.57", "18.00 ± 7.21")
+    assert (worst["seeds"], worst["difference"]) == (3, "+7.00")
+    assert worst["by seed"] == "+10.00, +4.00, +7.00"
+    p = stats.ttest_rel(OWN, OTHER).pvalue  # the only test: the clean accuracies are all equal
+    assert worst["p"] == f"{p:.2g}"
+    assert worst["95 % interval"] == "−0.45 to +14.45"
+    clean = rows(BOTH)["clean"]
+    assert (clean["difference"], clean["95 % interval"], clean["p"]) == ("0.00", "-", "-")
+
+
+def test_only_seeds_of_both_count() -> None:
+    assert rows(BOTH[:-1])["worst"]["by seed"] == "+10.00, +4.00"
+    assert compare_worst_cases(BOTH[:3], "beltrami", "uniform_modulation").cells.empty
+
+
+def test_transfer_has_a_row_where_both_have_one() -> None:
+    def transfer(flow: str) -> dict[str, Any]:
+        return record("graph_pde", "black_box", 1, flow, speit=0.4)
+
+    assert set(rows([*BOTH, transfer("beltrami")])) == {"clean", "worst"}
+    found = rows([*BOTH, transfer("beltrami"), transfer("uniform_modulation")])
+    assert (found["transfer"]["seeds"], found["worst"]["seeds"]) == (1, 3)
+
+
+def test_budgets_and_variants_are_not_mixed() -> None:
+    small = cells("uniform_modulation", OTHER, budget=(5, 4))
+    assert compare_worst_cases([*BOTH[:3], *small], "beltrami", "uniform_modulation").cells.empty
+    released = [cell | {"fidelity": "released", "cell": cell["cell"] + "r"} for cell in BOTH]
+    table = compare_worst_cases([*BOTH, *released], "beltrami", "uniform_modulation")
+    assert list(table.cells["variant"]) == ["paper"] * 2 + ["released"] * 2
+
+
+def test_a_worst_case_that_is_no_bound_is_marked() -> None:
+    flagged = [BOTH[0] | {"flags": {"auto": ["stochastic"]}}, *BOTH[1:]]
+    found = rows(flagged)
+    assert found["worst"]["beltrami"].endswith(" !")
+    assert not found["clean"]["beltrami"].endswith("!")
+    (note,) = compare_worst_cases(flagged, "beltrami", "uniform_modulation").notes
+    assert note == "! beltrami, cora, paper: not a bound: stochastic"
+
+
+def test_p_values_are_corrected_over_the_table() -> None:
+    clean = zip(BOTH, (0.8, 0.7, 0.75, 0.7, 0.71, 0.7), strict=True)
+    records = [
+        cell | {"accuracy": cell["accuracy"] | {"clean": accuracy}} for cell, accuracy in clean
+    ]
+    p = float(rows(BOTH)["worst"]["p"])
+    assert float(rows(records)["worst"]["p"]) == pytest.approx(2 * p, abs=0.005)
