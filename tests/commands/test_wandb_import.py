@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,22 @@ def test_an_import_that_is_cut_short_goes_on(
         "offline in outputs: 1 run made, 2 passed over, 0 failed; "
         "0 tables made, 1 passed over, 0 failed",
     ]
+
+
+@pytest.mark.slow
+def test_wandb_itself_says_nothing(records: str) -> None:
+    command = [sys.executable, "-m", "robust_diffusion.run", "wandb-import", records]
+    hidden = ("WANDB_SILENT", "WANDB_MODE", "WANDB_API_KEY")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    ended = subprocess.run(
+        command,
+        env=environment | {"HOME": str(Path.cwd()), "NETRC": "none"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.startswith("offline in outputs: 4 runs made")
+    assert ended.stderr == ""
 
 
 def test_an_interrupt_says_what_was_done(

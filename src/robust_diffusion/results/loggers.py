@@ -106,9 +106,7 @@ def _open_run(
 ) -> "wandb.Run":
     import wandb
 
-    # Error reports go to a server of W&B's; a run that may be offline sends nothing.
-    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-    os.environ.setdefault("WANDB_SILENT", "true")
+    _be_quiet()
     mode = chosen_mode(mode)
     Path(directory).mkdir(parents=True, exist_ok=True)
     settings: dict[str, Any] = {"init_timeout": init_timeout}
@@ -273,6 +271,7 @@ def has_key() -> bool:
         return True
     import wandb
 
+    _be_quiet()
     url = os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url
     hosts = {urlsplit(url).netloc}
     if url == wandb.Settings().base_url:
@@ -282,3 +281,10 @@ def has_key() -> bool:
     except (OSError, netrc.NetrcParseError):
         return False
     return any(logins.authenticators(host) is not None for host in hosts)
+
+
+def _be_quiet() -> None:
+    # Before anything else, since W&B reads its settings once.
+    os.environ.setdefault("WANDB_SILENT", "true")
+    # Error reports go to a server of W&B's; a run that may be offline sends nothing.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
