@@ -25,6 +25,14 @@ README = (ROOT / "README.md").read_text()
 PAGES = ["README.md", "CONTRIBUTING.md", "experiments/README.md", "experiments/deviations.md"]
 PAGES += [f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def existing_targets() -> set[str]:
+    makefile = (ROOT / "Makefile").read_text()
+    found = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.MULTILINE))
+    (numbers,) = re.findall(r"addprefix table-,([\d ]+)", makefile)
+    return found | {f"table-{number}" for number in numbers.split()}
 
 
 def make_targets(text: str) -> set[str]:
@@ -119,11 +127,50 @@ def test_the_flow_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_make_target_that_is_named_exists(name: str) -> None:
+    assert make_targets((ROOT / name).read_text()) <= existing_targets()
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_runs_steps_that_exist(path: Path) -> None:
+    jobs = yaml.safe_load(path.read_text())["jobs"]
+    for job in jobs.values():
+        assert {"runs-on", "timeout-minutes", "steps"} <= job.keys()
+        assert all(len({"uses", "run"} & step.keys()) == 1 for step in job["steps"])
+    scripts = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    called = make_targets("\n".join(scripts))
+    assert called
+    assert called <= existing_targets()
+
+
+def test_the_workflow_tests_the_versions_of_python_that_the_package_names() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
+    named = {c.split(" :: ")[-1] for c in PROJECT["project"]["classifiers"] if "Python ::" in c}
+    assert set(jobs["test"]["strategy"]["matrix"]["python"]) == named
+    assert min(named) == PROJECT["project"]["requires-python"].removeprefix(">=")
+
+
+def test_the_lowest_versions_are_those_that_make_does_not_install_anew() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
+    scripts = "\n".join(step.get("run", "") for step in jobs["lowest-versions"]["steps"])
     makefile = (ROOT / "Makefile").read_text()
-    existing = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.MULTILINE))
-    (numbers,) = re.findall(r"addprefix table-,([\d ]+)", makefile)
-    existing |= {f"table-{number}" for number in numbers.split()}
-    assert make_targets((ROOT / name).read_text()) <= existing
+    assert "STAMP := $(VENV)/.installed" in makefile
+    assert scripts.index("--resolution lowest-direct") < scripts.index("touch .venv/.installed")
+    (extras,) = re.findall(r"--editable '\.\[(.*)\]'", makefile)
+    assert f"'.[{extras}]'" in scripts
+
+
+def test_the_container_gets_what_the_package_is_built_of() -> None:
+    kept = {
+        line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    assert {"pyproject.toml", "README.md", "LICENSE", "src", "conf", "constraints.txt"} == kept
+    assert all((ROOT / name).exists() for name in kept)
+    text = (ROOT / "Dockerfile").read_text()
+    (extras,) = re.findall(r"install --constraint constraints.txt '\.\[(.*)\]'", text)
+    assert set(extras.split(",")) <= PROJECT["project"]["optional-dependencies"].keys()
+    assert text.index("USER researcher") < text.index("ENTRYPOINT")
 
 
 def test_every_table_with_a_grid_has_a_make_target() -> None:
