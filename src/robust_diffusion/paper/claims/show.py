@@ -22,13 +22,13 @@ def legend(alpha: float, worst_of: str) -> str:
     level, rest = f"{100 * alpha:g} %", f"{100 - 100 * alpha:g} %"
     return (
         f"Supported: every comparison holds at {level}; contradicted: the interval of one lies "
-        "wholly on the wrong side of the margin; undecided: neither. Effects are in points of accuracy (× a factor): the "
-        "weakest comparison's, or the mean where the claim is about an average. Their "
-        f"{rest} intervals are two-sided and simultaneous over the comparisons (Bonferroni), hence "
-        "wider than the one-sided tests, which need no correction where all have to hold. MLP: the "
-        "same comparisons with an MLP in place of the other models. All columns rest on the same "
-        "datasets. Published: by the printed means. Worst case: by the lowest accuracy that any "
-        f"attack reached on each model, fidelity={worst_of}."
+        "wholly on the wrong side of the margin; undecided: neither. Effects are in points of "
+        "accuracy (× a factor): the weakest comparison's, or the mean where the claim is about an "
+        f"average. Their {rest} intervals are two-sided and simultaneous over the comparisons "
+        "(Bonferroni), hence wider than the one-sided tests, which need no correction where all "
+        "have to hold. MLP: the same comparisons with an MLP in place of the other models. All "
+        "columns rest on the same datasets. Published: by the printed means. Worst case: by the "
+        f"lowest accuracy that any attack reached on each model, fidelity={worst_of}."
     )
 
 

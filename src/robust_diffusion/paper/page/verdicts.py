@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from robust_diffusion.evaluation.records import Record
+from robust_diffusion.paper.axes import label_of
 from robust_diffusion.paper.claims import (
     Claims,
     Judgement,
@@ -78,7 +79,7 @@ def _shown(judgement: Judgement, published: Judgement) -> dict[str, Any]:
         "under the worst case": _in_line(judgement.worst_case),
         "by all printed means": _in_line(published),
         "rests on": describe_basis(claim, judgement.datasets),
-        "no data": ", ".join(judgement.absent) or "-",
+        "no data": ", ".join(label_of("dataset", name) for name in judgement.absent) or "-",
         "Hedges' g": "-" if g is None else f"{g:.2f}",
         "p": "-" if judgement.p is None else p_value(judgement.p),
         "seeds": "..".join(map(str, seeds)) or "-",
