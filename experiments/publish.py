@@ -6,8 +6,8 @@
 The published records are the latest finished record of each cell and the lines by which
 experiments asked for it, without keys that only tell where a cell ran. Every view (tables that
 hold a number, comparisons, claims, pages, the table of claims in the README) is written from them
-alone. With `--check` nothing is
-written; a view that is out of date is named, and that is an error.
+alone. With `--check` nothing is written; a view that is out of date is named, and that is an
+error.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from robust_diffusion.paper.render_markdown import render_markdown
 from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.comparison import compare, describe_comparison
+from robust_diffusion.results.curvature import show_curvature
 from robust_diffusion.results.markdown import markdown_table
 from robust_diffusion.results.paired import compare_worst_cases
 from robust_diffusion.results.table import ResultTable, rank, summarize
@@ -197,6 +198,9 @@ def listed(records: list[Record]) -> Iterator[tuple[str, ResultTable]]:
         of_pair = compare_worst_cases(_finished(records, experiment), *models)
         if not of_pair.cells.empty:
             yield name, _titled(experiment, of_pair)
+    of_curvature = show_curvature(records)
+    if not of_curvature.cells.empty:
+        yield "curvature", replace(of_curvature, title=f"{of_curvature.title}.")
 
 
 def _finished(records: list[Record], experiment: str) -> list[Record]:
