@@ -41,7 +41,7 @@ def train(
             "robust_diffusion.training.fit.EpochProgressBar",
             lambda description: EpochProgressBar(description, refresh_seconds=0.0),
         )
-        fit = make_fit(max_epochs=4, **options)
+        fit = make_fit(**{"max_epochs": 4} | options)
         try:
             fit(model, make_datamodule(), directory=tmp_path, description="toy run")
         finally:
@@ -67,6 +67,14 @@ def test_draws_epochs_loss_and_accuracy(train: Callable[..., str]) -> None:
     assert re.search(r", loss \d\.\d{3} acc \d\.\d{3}, val loss \d\.\d{3} acc \d\.\d{3}", drawn)
     # The line is cleared at the end.
     assert drawn.rstrip("\r").rpartition("\r")[2].strip() == ""
+
+
+def test_end_moves_while_the_loss_falls(train: Callable[..., str]) -> None:
+    ends = re.findall(r"(\d+)/(\d+) ", train(Linear(), terminal=True, max_epochs=50, patience=3))
+    shown = {int(done): int(end) for done, end in ends}
+    assert shown[1] == 4  # where it would stop if the first epoch were the best
+    assert shown[2] in (4, 5)
+    assert max(shown.values()) <= 50
 
 
 def test_closes_on_an_error(train: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,17 @@ import sys
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import ProgressBar
+from pytorch_lightning.callbacks import EarlyStopping, ProgressBar
 from tqdm import tqdm
 
 BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
 
 
 class EpochProgressBar(ProgressBar):
-    """One line for the whole training, with loss and accuracy; silent except on a terminal."""
+    """One line for the whole training, with loss and accuracy; silent except on a terminal.
+
+    Its end, and so its time, is the epoch at which training stops if the loss gets no lower.
+    """
 
     def __init__(self, description: str = "", refresh_seconds: float = 0.2) -> None:
         super().__init__()
@@ -45,6 +48,7 @@ class EpochProgressBar(ProgressBar):
         """Advance by one epoch."""
         if self._bar is None or self._bar.disable:
             return
+        self._bar.total = _last_epoch(trainer, done=self._bar.n + 1)
         if self._bar.update(1):
             metrics = trainer.callback_metrics
             self._bar.set_postfix_str(
@@ -71,3 +75,14 @@ class EpochProgressBar(ProgressBar):
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def _last_epoch(trainer: pl.Trainer, *, done: int) -> int | None:
+    """Epochs in all, unless the loss that an early stop waits for falls again."""
+    ends = [
+        done + stopping.patience - stopping.wait_count
+        for stopping in trainer.callbacks  # type: ignore[attr-defined]
+        if isinstance(stopping, EarlyStopping)
+    ]
+    most = trainer.max_epochs
+    return min([*ends, *([most] if most and most > 0 else [])], default=None)
