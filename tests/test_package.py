@@ -1,4 +1,6 @@
+import ast
 import importlib.util
+import inspect
 import re
 import shutil
 import subprocess
@@ -16,6 +18,7 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_class
 
+import robust_diffusion
 from robust_diffusion import config
 from robust_diffusion.usage import usage
 from tests.graphs import NODES, random_graph
@@ -97,7 +100,39 @@ def test_a_built_wheel_holds_code_and_configuration(tmp_path: Path) -> None:
     sources = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src").rglob("*.py")}
     options = {str(p.relative_to(ROOT)) for p in (ROOT / "conf").rglob("*.yaml")}
     assert sources <= names
+    assert "robust_diffusion/py.typed" in names
     assert {f"robust_diffusion/{option}" for option in options} <= names
+
+
+BLOCKS = [
+    pytest.param(block, id=f"{page} {number}")
+    for page in ("README.md", "docs/python.md")
+    for number, block in enumerate(
+        re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    )
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_calls_in_the_pages_fit_the_functions(block: str) -> None:
+    tree = ast.parse(block)
+    names = {
+        alias.name: getattr(importlib.import_module(str(node.module)), alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("robust_diffusion")
+        for alias in node.names
+    }
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        if isinstance(call.func, ast.Name) and call.func.id in names:
+            keywords = {str(keyword.arg): None for keyword in call.keywords}
+            inspect.signature(names[call.func.id]).bind(*call.args, **keywords)
+
+
+def test_every_argument_of_evaluate_is_documented() -> None:
+    table = (ROOT / "docs" / "python.md").read_text().partition("## `evaluate`")[2]
+    documented = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    arguments = inspect.signature(robust_diffusion.evaluate).parameters
+    assert documented == {*arguments} - {"progress"}
 
 
 def test_readme_is_short() -> None:

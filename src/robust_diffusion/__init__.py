@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         build_attack as build_attack,
     )
     from robust_diffusion.data import GraphDataModule as GraphDataModule
-    from robust_diffusion.evaluation.evaluate import attack as attack, evaluate as evaluate
+    from robust_diffusion.evaluation.evaluate_model import attack as attack, evaluate as evaluate
     from robust_diffusion.evaluation.records import (
         latest_by_cell as latest_by_cell,
         read_records as read_records,
@@ -87,7 +87,7 @@ _MODULES = {
     ),
     "attacks.named": "attack_names build_attack",
     "data": "GraphDataModule",
-    "evaluation.evaluate": "attack evaluate",
+    "evaluation.evaluate_model": "attack evaluate",
     "evaluation.records": "latest_by_cell read_records",
     "evaluation.report": "AttackReport RobustnessReport",
     "evaluation.threat": "BlackBox WhiteBox",

@@ -38,6 +38,7 @@ COMMANDS = {
     "dashboard": "robust_diffusion.paper.commands.dashboard:run_dashboard_command",
     "compare": "robust_diffusion.commands.compare:run_compare_command",
     "data": "robust_diffusion.commands.data:run_data_command",
+    "evaluate": "robust_diffusion.commands.evaluate:run_evaluate_command",
     "figure": "robust_diffusion.paper.commands.figure:run_figure_command",
     "report": "robust_diffusion.paper.commands.report:run_report_command",
     "table": "robust_diffusion.paper.commands.table:run_table_command",

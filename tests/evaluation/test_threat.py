@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from hydra.utils import instantiate
 from torch import Tensor, nn
 
 from robust_diffusion.errors import ConfigError
@@ -109,3 +110,9 @@ def test_white_box_differentiates_the_solver_either_way(*, adjoint: bool) -> Non
     (attacked,) = WhiteBox(adjoint=adjoint).attacked_models(victim, never).values()
     assert all(layer.solver.adjoint is adjoint for layer in attacked.model.layers)
     assert all(layer.solver.adjoint is not adjoint for layer in victim.model.layers)
+
+
+def test_labels_read_from_the_command_line(compose: Make) -> None:
+    for threat in ("white_box", "adaptive", "black_box"):
+        cfg = compose(f"threat={threat}", "threat.labels=true")
+        assert instantiate(cfg.threat).labels == "true"

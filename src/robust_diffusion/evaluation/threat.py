@@ -71,14 +71,13 @@ class BlackBox:
         surrogates: Mapping[str, Callable[..., nn.Module]],
         fit: Fit,
         *,
-        labels: Labels = "predicted",
+        labels: Labels | Literal[True] = "predicted",
     ) -> None:
         if not surrogates:
             raise ConfigError("surrogate=[]: threat=black_box needs one, such as gcn")
         for surrogate in surrogates:
             check_name("surrogates", surrogate)
-        check_choice("threat.labels", labels, get_args(Labels))
-        self.labels = labels
+        self.labels = _checked(labels)
         self._surrogates = surrogates
         self._fit = fit
 
@@ -113,15 +112,14 @@ class WhiteBox:
         self,
         *,
         name: str = "white_box",
-        labels: Labels = "predicted",
+        labels: Labels | Literal[True] = "predicted",
         adjoint: bool | None = None,
         gradient: Gradient | Literal["adaptive"] | None = None,
     ) -> None:
-        check_choice("threat.labels", labels, get_args(Labels))
         if gradient is not None:
             check_choice("threat.gradient", gradient, (*get_args(Gradient), "adaptive"))
         self.name = name
-        self.labels = labels
+        self.labels = _checked(labels)
         self._adjoint = adjoint
         self._gradient = gradient
 
@@ -144,3 +142,10 @@ class WhiteBox:
         if self._adjoint is not None:
             model = with_adjoint(model, adjoint=self._adjoint)
         return model
+
+
+def _checked(labels: Labels | Literal[True]) -> Labels:
+    # YAML, and so threat.labels=true on the command line, reads the word as a truth value.
+    named: Labels = "true" if labels is True else labels
+    check_choice("threat.labels", named, get_args(Labels))
+    return named

@@ -1,5 +1,6 @@
 import doctest
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,8 +28,10 @@ from robust_diffusion import (
     models,
 )
 from robust_diffusion.errors import AttackError, ConfigError, DataError, RobustDiffusionError
-from robust_diffusion.evaluation import evaluate as module
+from robust_diffusion.evaluation import WhiteBox, evaluate_cell
+from robust_diffusion.evaluation.subject import attacks_of
 from robust_diffusion.hashes import state_hash
+from robust_diffusion.store import ArtifactStore, read_artifact
 from robust_diffusion.training.fit_model import fit
 from tests.drawn import CLASSES, FEATURES, NODES, drawn_data
 from tests.graphs import without_type_checks
@@ -132,6 +135,37 @@ def test_an_attack_hurts_a_trained_model_more_than_chance(gcn: nn.Module) -> Non
     assert report["auto"].accuracy < report["random"].accuracy
     assert report.worst is report["auto"]
     assert report.budget.limits == (DATA.x.min().item(), DATA.x.max().item())
+
+
+def test_the_numbers_are_those_of_a_cell(
+    make_datamodule: Callable[..., Any], make_fit: Callable[..., Any], tmp_path: Path
+) -> None:
+    def build(in_channels: int, out_channels: int) -> nn.Module:
+        return models.GCN(in_channels, 8, out_channels)
+
+    made, store = {"pgd": PGD(num_steps=3)}, ArtifactStore(tmp_path / "store")
+    cell = evaluate_cell(
+        datamodule=make_datamodule(),
+        model=build,
+        fit=make_fit(),
+        threat=WhiteBox(),
+        attacks=made,
+        budget=BUDGET,
+        seed=5,
+        directory=tmp_path,
+        store=store,
+        cache_key={"model": {}, "training": {}, "threat": {}, "attacks": {"pgd": {}}},
+    )
+    model = build(16, 7)
+    model.load_state_dict(read_artifact(store.directory / cell.files["victim"]).tensors)
+    report = evaluate(model, make_datamodule(), attacks=made, budget=BUDGET, seed=5)
+    assert report.clean_accuracy == cell.accuracy["clean"]
+    assert report["pgd"].accuracy == cell.accuracy["pgd"]
+    assert asdict(report["pgd"].spent) == cell.spent["pgd"]["victim"]
+    assert [flag.code for flag in report["pgd"].flags] == cell.flags.get("pgd", [])
+    kept = read_artifact(store.directory / cell.files["pgd"]).tensors
+    assert torch.equal(report["pgd"].graph.x[200:], kept["injected_x"])
+    assert torch.equal(report["pgd"].graph.edge_index, kept["edge_index"])
 
 
 def test_one_attack_alone_gives_the_graph_of_the_report(gcn: nn.Module) -> None:
@@ -403,8 +437,8 @@ def test_a_wrong_call_is_told_in_one_line(
 
 
 def test_names_of_attacks_by_hand() -> None:
-    found = module.attacks_of({"mine": "dice", "yours": DICE(delete_ratio=0.5)})
+    found = attacks_of({"mine": "dice", "yours": DICE(delete_ratio=0.5)})
     assert list(found) == ["mine", "yours"]
     assert [type(of) for of in found.values()] == [DICE, DICE]
-    assert list(module.attacks_of(("random", PGD()))) == ["random", "pgd"]
-    assert isinstance(module.attacks_of("random")["random"], RandomInjection)
+    assert list(attacks_of(("random", PGD()))) == ["random", "pgd"]
+    assert isinstance(attacks_of("random")["random"], RandomInjection)

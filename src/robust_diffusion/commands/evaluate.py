@@ -1,0 +1,156 @@
+"""`robust-diffusion evaluate`: the robustness of a model that is trained already."""
+
+import argparse
+import pickle
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation import evaluate
+
+READ = frozenset(
+    [
+        *("attack", "attacks", "budget", "data", "dataset", "difficulty", "download", "fidelity"),
+        *("flow", "model", "paths", "scale", "seed", "solver", "threat"),
+    ]
+)
+"""First parts of the options that the command reads."""
+
+
+def run_evaluate_command(arguments: Sequence[str]) -> None:
+    """Attack a trained model, print the table, and save the report if asked.
+
+    Raises:
+        ConfigError: A model that cannot be built, or weights that are not its own.
+        DataError: A file that cannot be read, or not without running code.
+        HydraException: An override that means nothing.
+    """
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion evaluate",
+        description="Attack a model that is trained already (attack=auto, threat=white_box unless "
+        "given). model is an option of conf/model/ or a class such as my_code.MyModel, whose "
+        "arguments are given as model.KEY=VALUE. Nothing in the checkpoint is run.",
+    )
+    parser.add_argument(
+        "given",
+        nargs="*",
+        metavar="key=value",
+        help="checkpoint=weights.safetensors (or .pt, .ckpt), model=..., and overrides such as "
+        "dataset=custom dataset.source.path=graph.npz attack=[auto,pgd] threat.labels=true; "
+        "+data.normalize=null leaves the features as they are",
+    )
+    parser.add_argument("--save", metavar="FOLDER", help="write report.json and the graphs there")
+    chosen = parser.parse_intermixed_args(arguments)
+    path, target, options, overrides = _sorted(chosen.given)
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        cfg = compose("config", ["attack=auto", "threat=white_box", *overrides])
+    threat = OmegaConf.select(cfg, "threat.name")
+    if threat not in ("white_box", "adaptive"):
+        raise ConfigError(
+            "threat=black_box: would train surrogates; use white_box or adaptive, or the "
+            "surrogates of evaluate in Python"
+        )
+    datamodule: GraphDataModule = instantiate(cfg.data)
+    model = _build(target, options, datamodule) if target else _option(cfg.model, datamodule)
+    _load(model, Path(path))
+    report = evaluate(
+        model,
+        datamodule,
+        budget=instantiate(cfg.budget),
+        attacks={name: instantiate(own) for name, own in cfg.attacks.items()},
+        labels=instantiate(cfg.threat).labels,
+        threat=threat,
+        seed=cfg.seed,
+        store=cfg.paths.store,
+    )
+    sys.stdout.write(f"{report}\n")
+    if chosen.save:
+        report.save(chosen.save)
+
+
+def _sorted(given: Sequence[str]) -> tuple[str, str, dict[str, Any], list[str]]:
+    """The checkpoint, the class or "", its arguments, and Hydra's overrides."""
+    values = dict(item.partition("=")[::2] for item in given)
+    path, name = values.pop("checkpoint", ""), values.get("model", "")
+    if not path:
+        raise ConfigError("checkpoint: missing; name the file of the model's weights")
+    target = values.pop("model") if "." in name else ""
+    own = [f"{k}={v}" for k, v in values.items() if target and k.lstrip("+").startswith("model.")]
+    rest = [
+        item.replace("attacks=", "attack=", 1) if item.startswith("attacks=") else item
+        for item in (f"{k}={v}" for k, v in values.items())
+        if item not in own
+    ]
+    for override in OverridesParser.create().parse_overrides(rest):
+        key = override.get_key_element().lstrip("+~")
+        first, *rest_of_key = re.split(r"[./]", key)
+        if first not in READ or (first == "threat" and rest_of_key not in ([], ["labels"])):
+            raise ConfigError(
+                f"{override.input_line}: evaluate does not read it; use checkpoint, "
+                f"{', '.join(sorted(READ))}"
+            )
+    options = OmegaConf.from_dotlist([item.lstrip("+").removeprefix("model.") for item in own])
+    return path, target, dict(OmegaConf.to_container(options)), rest  # type: ignore[arg-type]
+
+
+def _option(cfg: Any, datamodule: GraphDataModule) -> nn.Module:
+    """A model of `conf/model/`."""
+    model: nn.Module = instantiate(cfg)(
+        in_channels=datamodule.num_features, out_channels=datamodule.num_classes
+    )
+    return model
+
+
+def _build(target: str, options: Mapping[str, Any], datamodule: GraphDataModule) -> nn.Module:
+    """A model of anybody's class, which is given the numbers of features and classes."""
+    widths = {"in_channels": datamodule.num_features, "out_channels": datamodule.num_classes}
+    try:
+        module, _, name = target.rpartition(".")
+        model: nn.Module = getattr(import_module(module), name)(**{**widths, **options})
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"model={target}: cannot be built with in_channels, out_channels"
+            f"{''.join(f', {key}' for key in options)} ({reason}); give its arguments as "
+            "model.KEY=VALUE"
+        ) from error
+    return model
+
+
+def _load(model: nn.Module, path: Path) -> None:
+    """Load weights; those of a Lightning checkpoint are named `model.*`."""
+    try:
+        if path.suffix == ".safetensors":
+            state: Any = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(
+            f"checkpoint={path}: cannot be read ({reason}); give a state_dict as .safetensors, "
+            ".pt or .ckpt"
+        ) from error
+    if isinstance(state, Mapping) and "state_dict" in state:
+        state = {k.removeprefix("model."): v for k, v in state["state_dict"].items()}
+    if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise DataError(f"checkpoint={path}: holds no state_dict; save model.state_dict()")
+    try:
+        model.load_state_dict(dict(state))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"checkpoint={path}: does not fit the model: {reason[:300]}") from error
