@@ -37,6 +37,7 @@ COMMANDS = {
     "compare": "robust_diffusion.commands.compare:run_compare_command",
     "data": "robust_diffusion.commands.data:run_data_command",
     "figure": "robust_diffusion.paper.commands.figure:run_figure_command",
+    "records": "robust_diffusion.commands.repair:run_records_command",
     "report": "robust_diffusion.paper.commands.report:run_report_command",
     "table": "robust_diffusion.paper.commands.table:run_table_command",
 }

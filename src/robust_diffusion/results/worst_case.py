@@ -66,7 +66,7 @@ def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]
         key = (record["dataset"], record["fidelity"], record.get("flow") or record["model"])
         if record["model"] not in (key[2], "graph_pde"):
             key = (*key[:2], record["model"])  # a model that brings its own flow
-        draw = (record["seed"], record["split"])
+        draw = (record["seed"], record.get("split", ""))
         _add(found.setdefault(key, {}).setdefault(draw, ModelOnSplit()), record)
     for drawn in found.values():
         for model in drawn.values():
@@ -84,13 +84,15 @@ def _add(model: ModelOnSplit, record: Record) -> None:
             model.lowest[kind] = min(lowest, model.lowest.get(kind, 1.0))
         if reached < model.lowest.get("worst", math.inf):
             model.lowest["worst"] = reached
-            model.attack = f"{record['threat']}/{attack}"
+            model.attack = f"{record.get('threat')}/{attack}"
             model.flags = _flags(record, attack)
 
 
 def _evidence(record: Record, attack: str, reached: float) -> Iterator[tuple[Evidence, float]]:
     """Kind and accuracy of an attack; of one in parts on the model itself, of each part."""
-    kind = "chance" if attack in CHANCE else KIND[record["threat"]]
+    kind = "chance" if attack in CHANCE else KIND.get(record.get("threat", ""))
+    if kind is None:  # a threat model of the user's
+        return
     parts = record.get("parts", {}).get(attack, {}) if kind in SEEN else {}
     if not parts:
         yield kind, reached
