@@ -102,8 +102,8 @@ def _is_config(value: Any) -> bool:
 
 
 FIELDS: Mapping[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("cell", "directory", "error", "error_kind"), _is_text),
-    **dict.fromkeys(("code", "experiment", "fidelity", "flow", "model"), _is_text_or_null),
+    **dict.fromkeys(("cell", "directory", "error", "error_kind", "model"), _is_text),
+    **dict.fromkeys(("code", "experiment", "fidelity", "flow"), _is_text_or_null),
     **dict.fromkeys(("scale", "solver", "split", "threat"), _is_text_or_null),
     **dict.fromkeys(("dataset", "difficulty", "seed"), _is_scalar),  # a failure's may be anything
     **dict.fromkeys(("accuracy", "budget", "seconds", "timing", "versions"), _is_mapping),
