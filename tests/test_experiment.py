@@ -1,5 +1,7 @@
 import json
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -7,9 +9,10 @@ from omegaconf import DictConfig
 
 from robust_diffusion import experiment
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation import read_records, timing
+from robust_diffusion.evaluation import append_record, read_records, timing
 from robust_diffusion.evaluation.header import record_header
 from robust_diffusion.experiment import record_failure, run_and_record
+from robust_diffusion.files import locked
 from tests.conftest import TINY_DATA
 
 Compose = Callable[..., DictConfig]
@@ -60,6 +63,33 @@ def test_a_failure_is_recorded_with_its_configuration(compose: Compose, tiny: li
     assert (record["error"], record["error_kind"]) == ("what went wrong", "DataError")
     assert "accuracy" not in record
     assert record["config"]["flow"]["t_end"] == 1.0
+
+
+@pytest.mark.faults
+def test_a_cell_that_another_process_computes_is_waited_for(
+    compose: Compose, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = compose("flow=heat", *tiny_clean)
+    header = record_header(cfg)
+    monkeypatch.setattr(experiment, "_compute", lambda *_: pytest.fail("computed twice"))
+    records = Path(cfg.paths.records)
+    records.parent.mkdir(parents=True)
+    lock = records.with_name(f".{records.name}.{header['cell']}.lock")
+
+    def compute() -> None:
+        append_record(records, header | {"accuracy": {"clean": 0.5}})
+        held.close()
+
+    with ExitStack() as held:
+        held.enter_context(locked(lock, waits_for="nobody"))
+        other = threading.Timer(1, compute)
+        other.start()
+        assert run_and_record(cfg)["accuracy"] == {"clean": 0.5}
+        other.join()
+    done, reference = read_records(records)
+    assert reference["reference"]
+    assert reference["cell"] == done["cell"]
+    assert not lock.exists()
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,23 @@ def test_a_killed_sweep_is_taken_up_where_it_was(
     assert "3 of 3 cells done" in out
 
 
+@pytest.mark.slow
+@pytest.mark.faults
+def test_two_sweeps_in_one_folder_compute_each_cell_once(
+    sweep: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    from robust_diffusion.evaluation import read_records
+
+    sweeps = [sweep(), sweep()]
+    said = [process.communicate(timeout=400)[0] for process in sweeps]
+    assert [process.returncode for process in sweeps] == [0, 0], said
+    records = read_records(tmp_path / "outputs" / "records.jsonl")
+    assert finished(records) == dict.fromkeys(FLOWS, 1)
+    assert sum("reference" in r for r in records) == len(records) - len(FLOWS) == len(FLOWS)
+    assert all(f"| {flow}" in out for out in said for flow in FLOWS)
+    assert sorted(path.name for path in (tmp_path / "outputs").glob(".*")) == []
+
+
 def test_force_repeats_what_is_done(cli: Callable[..., Any], tiny_clean: list[str]) -> None:
     first = cli("flow=heat", *tiny_clean)
     again = cli("flow=heat", *tiny_clean)

@@ -28,6 +28,7 @@ from robust_diffusion.evaluation.records import (
     records_of,
     reference_to,
 )
+from robust_diffusion.files import locked
 from robust_diffusion.operators import Backend, set_backend
 from robust_diffusion.results.loggers import is_wandb, log_finished, log_record
 from robust_diffusion.store import ArtifactStore
@@ -56,18 +57,35 @@ def run_and_record(cfg: DictConfig) -> Record:
     check_overrides(cfg, record)
     check_keys(cfg)
     check_flag("force", cfg.force)
-    if not cfg.force and (found := finished_record(cfg.paths.records, record["cell"])):
-        log.info("cell %s: done %s; --force repeats it", found["cell"], found["time"])
-        if found.get("code") != record["code"]:
-            log.warning(
-                "cell %s: recorded before the code of data, models, training or attacks changed; "
-                "--force repeats it",
-                found["cell"],
-            )
-        append_record(cfg.paths.records, reference_to(record))
-        if is_wandb(cfg.logger):
-            log_finished(found, partial(_logger, cfg), Path(cfg.paths.store))
+    if found := _recorded_before(cfg, record):
         return found
+    # Of two sweeps in one folder, one computes a cell, and the other waits for it.
+    records, cell = Path(cfg.paths.records), record["cell"]
+    lock = records.with_name(f".{records.name}.{cell}.lock")
+    with locked(lock, waits_for=f"cell {cell}"):
+        return _recorded_before(cfg, record) or _compute(cfg, record)
+
+
+def _recorded_before(cfg: DictConfig, record: Record) -> Record | None:
+    """The finished record of the same cell, with a reference to it appended, if there is one."""
+    found = None if cfg.force else finished_record(cfg.paths.records, record["cell"])
+    if found is None:
+        return None
+    log.info("cell %s: done %s; --force repeats it", found["cell"], found.get("time"))
+    if found.get("code") != record["code"]:
+        log.warning(
+            "cell %s: recorded before the code of data, models, training or attacks changed; "
+            "--force repeats it",
+            found["cell"],
+        )
+    append_record(cfg.paths.records, reference_to(record))
+    if is_wandb(cfg.logger):
+        log_finished(found, partial(_logger, cfg), Path(cfg.paths.store))
+    return found
+
+
+def _compute(cfg: DictConfig, record: Record) -> Record:
+    """Measure a cell, and append its record."""
     # Everything is instantiated before anything is trained, so that a bad value costs no time.
     datamodule = instantiate(cfg.data)
     store = ArtifactStore(cfg.paths.store, refresh=cfg.force)

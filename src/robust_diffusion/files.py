@@ -1,11 +1,16 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, and locks among processes."""
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from robust_diffusion.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -48,6 +53,27 @@ def write_whole(path: Path, content: str | bytes, *, option: str) -> Path:
             f"{option} {path}: cannot be written ({reason}); name another place"
         ) from error
     return path
+
+
+@contextmanager
+def locked(path: Path, *, waits_for: str) -> Iterator[None]:
+    """Hold a lock file, removed at the end; who has to wait for another process says for what.
+
+    A process that dies holds nobody up.
+    """
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        log.info("%s: another process is computing it; waiting", waits_for)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        # Removed while it is held: who waits for it then sees that it is gone and starts over.
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        lock.release()
 
 
 def _reach_disk(path: Path) -> None:

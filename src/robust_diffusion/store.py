@@ -12,19 +12,18 @@ import os
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.files import write_whole, written_whole
+from robust_diffusion.files import locked, write_whole, written_whole
 from robust_diffusion.hashes import canonical_json
 
 log = logging.getLogger(__name__)
@@ -122,21 +121,12 @@ class ArtifactStore:
 
     @contextmanager
     def _locked(self, path: Path) -> Iterator[None]:
-        lock = FileLock(path.with_name(f".{path.name}.lock"))
-        with self._writing(path):
-            self.directory.mkdir(parents=True, exist_ok=True)
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                log.info("%s: another process is computing it; waiting", path)
-                lock.acquire()
-        try:
+        with ExitStack() as held:
+            with self._writing(path):
+                self.directory.mkdir(parents=True, exist_ok=True)
+                lock = path.with_name(f".{path.name}.lock")
+                held.enter_context(locked(lock, waits_for=str(path)))
             yield
-        finally:
-            # Removed while it is held: who waits for it then sees that it is gone and starts over.
-            with suppress(OSError):
-                Path(lock.lock_file).unlink(missing_ok=True)
-            lock.release()
 
     @contextmanager
     def _writing(self, path: Path) -> Iterator[None]:

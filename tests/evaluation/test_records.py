@@ -1,3 +1,4 @@
+import errno
 import gzip
 import json
 import logging
@@ -5,6 +6,7 @@ import math
 import multiprocessing
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -33,7 +35,7 @@ def test_only_whole_records_are_read(
     path.write_bytes(gzip.compress(content) if suffix else content)
     with caplog.at_level(logging.WARNING):
         assert read_records(path) == [{"seed": 0}]
-    assert "line 5" in caplog.text
+    assert "3 lines (line 1, 3, 5) cannot be read" in caplog.text
 
 
 @pytest.mark.parametrize("begun", ['{"se', '{"seed": 1}'])
@@ -126,3 +128,57 @@ def test_who_asked_for_a_cell_is_in_its_lines() -> None:
         "a": ["table-3", "mlp"],
         "b": ["table-3"],
     }
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("written", [0, 7])
+def test_a_full_disk_leaves_no_part_of_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    path = tmp_path / "records.jsonl"
+    append_record(path, {"seed": 0})
+    before = path.read_bytes()
+    opened = Path.open
+
+    class Full:
+        """A file on a disk with room for so many bytes."""
+
+        def __init__(self, file: Any) -> None:
+            self.file, self.room = file, written
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+        def write(self, line: bytes) -> int:
+            if not self.room:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            done = self.file.write(line[: self.room])
+            self.room = 0
+            return int(done)
+
+        def __enter__(self) -> "Full":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "open", lambda *given, **named: Full(opened(*given, **named)))
+        with pytest.raises(ConfigError, match="No space left on device"):
+            append_record(path, {"seed": 1})
+    assert path.read_bytes() == before
+    append_record(path, {"seed": 2})
+    assert read_records(path) == [{"seed": 0}, {"seed": 2}]
+
+
+@pytest.mark.faults
+def test_lines_that_cannot_be_read_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(b"\xff\n" * 5)
+    with caplog.at_level(logging.WARNING):
+        assert read_records(path) == read_records(path) == []
+    (message,) = caplog.messages
+    assert "5 lines (line 1, 2, 3, ...) cannot be read as records" in message
+    assert "`records repair`" in message

@@ -9,13 +9,16 @@ from typing import Any
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
 
+INJECTION = ("max_injected_nodes", "max_edges_per_injected_node")
+"""Declared limits that every budget has."""
+
 Fits = Callable[[Any], bool]
 
 
 def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
     """The records of some files, in their order, if tables can be made of them.
 
-    References, failures and lines without a cell pass. What a later record of the same cell has
+    References and lines without a cell pass. What a later record of the same cell has
     taken the place of is left out where it is not whole.
 
     Raises:
@@ -37,8 +40,11 @@ def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
 
 
 def _problem(record: Record) -> str | None:
-    if "cell" not in record or "reference" in record or "error" in record:
+    if "cell" not in record or "reference" in record:
         return None
+    if "error" in record:
+        missing = (key for key in ("dataset", "model", "seed") if key not in record)
+        return next((f"lacks {key}" for key in missing), None)
     needed = {**COMMON_FIELDS, **(TIMING_FIELDS if is_timing(record) else ACCURACY_FIELDS)}
     for key, (fits, what) in needed.items():
         if key not in record:
@@ -60,10 +66,19 @@ def _are_numbers(value: Any) -> bool:
     return isinstance(value, Mapping) and all(map(_is_number, value.values()))
 
 
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2
+
+
 def _is_budget(value: Any) -> bool:
     if not isinstance(value, Mapping) or not isinstance(value.get("declared"), Mapping):
         return False
-    spent = value.get("spent", {})
+    declared, spent = value["declared"], value.get("spent", {})
+    if not all(_is_whole(declared.get(key)) for key in INJECTION):
+        return False
+    limits = declared.get("feature_limits")
+    if limits is not None and not (_is_pair(limits) and all(map(_is_number, limits))):
+        return False
     return isinstance(spent, Mapping) and all(
         isinstance(models, Mapping) and all(isinstance(used, Mapping) for used in models.values())
         for models in spent.values()
@@ -82,7 +97,7 @@ TIMING_FIELDS: Mapping[str, tuple[Fits, str]] = {
     "seconds": (_are_numbers, "numbers by name"),
 }
 ACCURACY_FIELDS: Mapping[str, tuple[Fits, str]] = {
-    "accuracy": (_are_numbers, "numbers by test graph"),
+    "accuracy": (lambda value: _are_numbers(value) and "clean" in value, "numbers by test graph"),
     "val_accuracy": (_is_number, "a number"),
     "budget": (_is_budget, "what was declared, and what each attack spent"),
 }

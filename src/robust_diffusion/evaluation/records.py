@@ -1,22 +1,26 @@
 """Records: one JSON line per cell, the ground truth of every table."""
 
-import gzip
 import json
 import logging
 import os
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from filelock import FileLock
 
-from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.record_lines import record_lines
 
 log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
+
+MOST_NAMED = 3
+"""Of the lines that cannot be read."""
 
 
 def append_record(path: str | Path, record: Mapping[str, Any]) -> None:
@@ -32,13 +36,18 @@ def append_record(path: str | Path, record: Mapping[str, Any]) -> None:
     path = Path(path)
     line = json.dumps(record, allow_nan=False, sort_keys=True).encode() + b"\n"
     with _open(path) as file:
-        if file.seek(0, os.SEEK_END) > 0:
+        if (size := file.seek(0, os.SEEK_END)) > 0:
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
                 line = b"\n" + line
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+        try:
+            while line:
+                line = line[file.write(line) :]
+            os.fsync(file.fileno())
+        except BaseException:  # a full disk, or Ctrl-C
+            with suppress(OSError):
+                file.truncate(size)
+            raise
 
 
 def check_writable(path: str | Path) -> None:
@@ -50,14 +59,20 @@ def check_writable(path: str | Path) -> None:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[BinaryIO]:
+def _open(path: Path) -> Iterator[FileIO]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"), path.open("a+b") as file:
+        # Without a buffer, of which the rest would be written when the file is closed.
+        with locked_records(path), path.open("a+b", buffering=0) as file:
             yield file
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(f"paths.records={path}: cannot be written ({reason})") from error
+
+
+def locked_records(path: Path) -> FileLock:
+    """The lock that whoever changes a file of records has to hold."""
+    return FileLock(f"{path}.lock")
 
 
 def latest_by_cell(records: Iterable[Record]) -> dict[str, Record]:
@@ -109,31 +124,32 @@ def is_timing(record: Record) -> bool:
 
 
 def read_records(path: str | Path, containing: str = "") -> list[Record]:
-    """Read every whole record of a JSON-lines file, gzipped (`.gz`) or not; none if there is none.
+    """Read every record of a JSON-lines file, gzipped (`.gz`) or not; none if there is no file.
 
-    A line that is not a JSON object, which a killed process can leave, is passed over with a
-    warning that names it. With `containing`, only lines with this text are read.
+    A line that cannot be read, which a killed process, a full disk or an editor can leave, is
+    passed over; how many they are is told once. With `containing`, only lines with this text are
+    read.
 
     Raises:
-        DataError: The file cannot be read, or is no text.
+        DataError: The file cannot be read.
     """
     path = Path(path)
     if not path.is_file():
         return []
-    try:
-        content = path.read_bytes()
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as records ({error})") from error
-    records = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or containing not in line:
-            continue
-        record = None
-        with suppress(json.JSONDecodeError):
-            record = json.loads(line)
-        if isinstance(record, dict):
-            records.append(record)
-        else:
-            log.warning("%s, line %d: not a whole record; passed over", path, number)
-    return records
+    lines = list(record_lines(path, containing))
+    if unreadable := tuple(number for number, _, record in lines if record is None):
+        _tell(path, unreadable)
+    return [record for _, _, record in lines if record is not None]
+
+
+@cache  # once per process: a sweep looks into its records time and again
+def _tell(path: Path, numbers: tuple[int, ...]) -> None:
+    lines = "1 line" if len(numbers) == 1 else f"{len(numbers)} lines"
+    log.warning(
+        "%s: %s (line %s%s) cannot be read as records; passed over; `records repair` moves them "
+        "to a file of their own",
+        path,
+        lines,
+        ", ".join(map(str, numbers[:MOST_NAMED])),
+        ", ..." if len(numbers) > MOST_NAMED else "",
+    )

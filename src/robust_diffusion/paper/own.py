@@ -106,7 +106,7 @@ def _meanings(axis: str, record: Record) -> dict[str, Choice]:
     """Values of a record on an axis -> their meaning."""
     if axis == "model":
         return _model(record)
-    names = [record["dataset"]] if axis == "dataset" else _attacks(record)
+    names = [str(record["dataset"])] if axis == "dataset" else _attacks(record)
     read, known = AXES[axis]
     return {name: read(name) if name in (known or {}) else _named(axis, name) for name in names}
 

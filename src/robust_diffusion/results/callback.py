@@ -104,12 +104,15 @@ def _records_below(config: DictConfig, directory: Path) -> list[Record]:
     path = Path(config.paths.records)
     records = check_records({path: read_records(path)})
     start = Path(os.path.relpath(directory, path.parent))
-    mine = [r for r in records if Path(r["directory"]).is_relative_to(start)]
+    mine = [r for r in records if Path(r.get("directory", "")).is_relative_to(start)]
     # A cell that was done before left a reference; its result is where it was first recorded.
     done = latest_by_cell(records)
     mine = [
-        done[r["cell"]] | {key: r[key] for key in ("job", "overrides")} if "reference" in r else r
+        done[r["cell"]] | {key: r[key] for key in ("job", "overrides") if key in r}
+        if "reference" in r
+        else r
         for r in mine
+        if "reference" not in r or r["cell"] in done
     ]
     # Parallel cells finish in any order; the table keeps the order of the sweep.
-    return sorted(mine, key=lambda record: record["job"])
+    return sorted(mine, key=lambda record: record.get("job", 0))

@@ -109,9 +109,9 @@ def _cuts(record: Record) -> Iterator[str]:
         yield "SMOKE RUN"
     training = record.get("config", {}).get("training") or {}
     epochs, steps = training.get("max_epochs"), (training.get("trainer") or {}).get("max_steps")
-    if epochs is not None and epochs < _full_training():
+    if isinstance(epochs, int) and epochs < _full_training():
         yield f"training cut at {epochs} epochs"
-    if steps is not None and steps >= 0:
+    if isinstance(steps, int) and steps >= 0:
         yield f"training cut at {steps} steps"
 
 

@@ -121,9 +121,14 @@ def select(
     failed = {c.record["seed"]: c for c in chosen if not c.finished}
     return Selection(
         finished=dict(sorted(finished.items())),
-        failed={seed: failed[seed] for seed in sorted(failed.keys() - finished.keys())},
+        failed={seed: failed[seed] for seed in sorted(failed.keys() - finished.keys(), key=_order)},
         left_out=sum(len(v) for v in variants.values()) - len(chosen),
     )
+
+
+def _order(seed: Any) -> tuple[bool, int, str]:
+    # A cell may have failed for a seed that is no number.
+    return (False, seed, "") if isinstance(seed, int) else (True, 0, str(seed))
 
 
 def value_at(record: Mapping[str, Any], path: str) -> Any:

@@ -118,10 +118,11 @@ def _group(
 
 def _by_seed(records: Iterable[Record]) -> list[Record]:
     """One record per seed: the latest finished one, or else the latest failure."""
-    latest: dict[int, Record] = {}
+    latest: dict[Any, Record] = {}
     for record in records:
-        if "error" not in record or "error" in latest.get(record["seed"], record):
-            latest[record["seed"]] = record
+        seed = record.get("seed")  # of a failure it may be anything, or nothing
+        if "error" not in record or "error" in latest.get(seed, record):
+            latest[seed] = record
     return list(latest.values())
 
 

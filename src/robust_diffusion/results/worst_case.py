@@ -78,7 +78,7 @@ def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]
             model = record["flow"]
         budget = Budget(**record["budget"]["declared"])
         key = Key(record["dataset"], record["fidelity"], model, budget)
-        draw = (record["seed"], record["split"])
+        draw = (record["seed"], record.get("split", ""))
         _add(found.setdefault(key, {}).setdefault(draw, ModelOnSplit()), record)
     for drawn in found.values():
         for model in drawn.values():
@@ -102,7 +102,9 @@ def _add(model: ModelOnSplit, record: Record) -> None:
 
 def _evidence(record: Record, attack: str, reached: float) -> Iterator[tuple[Evidence, float]]:
     """Kind and accuracy of an attack; of one in parts on the model itself, of each part."""
-    kind = "chance" if attack in CHANCE else KIND[record["threat"]]
+    kind = _kind(record, attack)
+    if kind is None:  # a threat model of the user's
+        return
     parts = _parts(record, attack)
     if not parts:
         yield kind, reached
@@ -110,9 +112,13 @@ def _evidence(record: Record, attack: str, reached: float) -> Iterator[tuple[Evi
         yield ("adaptive" if part.startswith("adaptive") else kind), lowest
 
 
+def _kind(record: Record, attack: str) -> Evidence | None:
+    return "chance" if attack in CHANCE else KIND.get(record.get("threat", ""))
+
+
 def _parts(record: Record, attack: str) -> Mapping[str, float]:
     """Accuracy that each part of an attack on the model itself reached; none of other attacks."""
-    seen = KIND[record["threat"]] in SEEN
+    seen = _kind(record, attack) in SEEN
     parts: Mapping[str, float] = record.get("parts", {}).get(attack, {}) if seen else {}
     return parts
 
@@ -121,8 +127,8 @@ def _name(record: Record, attack: str) -> str:
     if attack in CHANCE:
         return attack
     parts = _parts(record, attack)
-    how = min(parts, key=parts.__getitem__) if parts else KIND[record["threat"]].replace("_", " ")
-    return f"{attack} ({how})"
+    how = _kind(record, attack) or str(record.get("threat"))
+    return f"{attack} ({min(parts, key=parts.__getitem__) if parts else how.replace('_', ' ')})"
 
 
 def _flags(record: Record, attack: str) -> set[str]:
