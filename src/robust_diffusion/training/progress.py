@@ -77,10 +77,10 @@ class EpochProgressBar(ProgressBar):
             self._bar = None
 
 
-def _last_epoch(trainer: pl.Trainer, *, done: int) -> int | None:
+def _last_epoch(trainer: pl.Trainer, *, done: float) -> int | None:
     """Epochs in all, unless the loss that an early stop waits for falls again."""
     ends = [
-        done + stopping.patience - stopping.wait_count
+        int(done) + stopping.patience - stopping.wait_count
         for stopping in trainer.callbacks  # type: ignore[attr-defined]
         if isinstance(stopping, EarlyStopping)
     ]
