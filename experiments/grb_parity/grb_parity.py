@@ -124,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compare with GRB 0.1.0, which is imported.")
     parser.add_argument("--smoke", action="store_true", help="a small drawn graph, few steps")
     parser.add_argument("--table", action="store_true", help="rebuild the table from the record")
-    parser.add_argument("--seeds", type=int, default=3, help="models of each kind (default 3)")
+    parser.add_argument("--seeds", type=int, default=1, help="models of each kind (default 1)")
     parser.add_argument("--steps", type=int, default=100, help="steps of an attack (default 100)")
     parser.add_argument("--epochs", type=int, default=200, help="of training (default 200)")
     parser.add_argument("--out", type=Path, help="folder of results.json (default: this one)")
