@@ -386,7 +386,7 @@ def test_a_store_that_cannot_be_written_can_still_be_read(
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("something was written")
 
-    monkeypatch.setattr(store_module, "FileLock", never)
+    monkeypatch.setattr(store_module, "locked", never)
     monkeypatch.setattr(Path, "mkdir", never)
     assert store.get_or_compute("graph", KEY, Counter())[1]
 

@@ -10,9 +10,12 @@ COMMANDS = {
     "compare": "show what each option of a sweep changes, seed by seed",
     "dashboard": "create or update W&B views of the runs of each table",
     "data": "list the datasets, or verify their files",
+    "evaluate": "attack a trained model of your own, from a class and a file of weights",
     "figure": "draw a figure of the paper",
+    "records": "move lines that cannot be read out of a file of records",
     "report": "write tables, charts, claims and figures as one HTML page",
     "table": "show a table of the paper as the records have it",
+    "wandb-import": "make W&B runs and tables of any records",
 }
 """Purpose of each of `run.COMMANDS`."""
 
