@@ -49,8 +49,8 @@ DRAWS = (
 DUPLICATES = (
     "GRB draws an edge again without looking whether it is there, and its models count the edge "
     "twice. `audit` tells (`told`), and `--merge-duplicates` counts it once, as the accuracies "
-    "above do. `other breaches` are those that are left then. Seconds are of one busy core, and "
-    "GAT's share in both the conversion for DGL."
+    "above do. `other breaches` are those that are left then. Seconds are of a busy core, for GAT "
+    "with a conversion for DGL in both."
 )
 
 
@@ -112,7 +112,9 @@ def _conclusion(record: Mapping[str, Any]) -> str:
 
 
 def _same_edges(attacks: Rows) -> str:
-    runs = [run for run in attacks if "accuracy_of_ours_on_its_edges" in run]
+    runs = [
+        run for run in attacks if "accuracy_of_ours_on_its_edges" in run and run["model"] != "gat"
+    ]
     apart = [abs(run["accuracy_of_ours_on_its_edges"] - run["accuracy_as_listed"]) for run in runs]
     exact = sum(run["mean_feature_difference_of_ours"] == 0 for run in runs)
     furthest = max(run["mean_feature_difference_of_ours"] for run in runs)
@@ -120,7 +122,8 @@ def _same_edges(attacks: Rows) -> str:
         f"Ours on the edges that GRB drew, SPEIT and FGSM, {len(runs)} graphs: the accuracy is the "
         f"same for {sum(difference == 0 for difference in apart)}, and at most "
         f"{100 * max(apart):.1f} points apart; all features are equal to the bit for {exact}, and "
-        f"their mean difference is at most {furthest:.1e}."
+        f"their mean difference is at most {furthest:.1e}. GAT is left out: DGL takes an edge that "
+        "is listed twice for two, GRB's normalisation for one."
     )
 
 
