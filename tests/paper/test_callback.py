@@ -27,7 +27,7 @@ def test_a_sweep_ends_with_a_table_per_variant(capsys: pytest.CaptureFixture[str
     append_record(path, finished(0.6, seed=1) | {"directory": "multirun/0/0", "job": 0})
     PrintPaperTable().on_multirun_end(config)
     out = capsys.readouterr().out
-    assert out.count("**Table 3 (flows)") == 2
+    assert out.count("**Table 3 · flows under attack (flows)") == 2
     assert "55.00 ± 7.07" in out  # seeds of earlier sweeps count
 
 

@@ -21,6 +21,25 @@ Kind = Literal["accuracy", "budgets", "time"]
 REQUIRED = {"number", "label", "caption", "headings", "rows", "columns", "best"}
 OPTIONAL = {"kind", "fixed", "grouped", "below"}
 
+NAMES = {
+    1: "networks under attack",
+    2: "BeltramiGuard under attack",
+    3: "flows under attack",
+    4: "datasets",
+    5: "solvers and step sizes",
+    6: "numbers of layers",
+    7: "time of a step",
+    8: "white-box attacks",
+    9: "sizes of injections",
+    10: "modified nodes and edges",
+    11: "heat flow under small attacks",
+    12: "networks under attack, other graphs",
+    13: "flows under attack, other graphs",
+    14: "p-Laplacian under attack",
+    15: "budgets of the attacks",
+}
+"""Tables of the paper in words; it has labels alone."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -84,6 +103,11 @@ class Layout:
     below: "Layout | None" = None  # a second grid, with rows and columns of its own
 
     @property
+    def name(self) -> str:
+        """Number, and what it is about."""
+        return table_name(self.number)
+
+    @property
     def parts(self) -> list["Layout"]:
         """Its grids, from top to bottom."""
         return [self, *(self.below.parts if self.below else [])]
@@ -117,6 +141,11 @@ class Layout:
         if entry.own or entry.printed.get("dataset") in STAND_INS.values():
             return NOT_PRINTED
         return printed_number({"table": self.label, **entry.printed})
+
+
+def table_name(number: int) -> str:
+    """Number of a table, and what it is about."""
+    return f"Table {number} · {NAMES[number]}"
 
 
 def table_numbers() -> list[int]:

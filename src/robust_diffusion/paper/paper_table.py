@@ -67,8 +67,8 @@ class PaperTable:
 
     @property
     def title(self) -> str:
-        """Number and label, and what the numbers are worth."""
-        title = f"Table {self.layout.number} ({self.layout.label}), arXiv:2209.07754"
+        """Number, words and label, and what the numbers are worth."""
+        title = f"{self.layout.name} ({self.layout.label}), arXiv:2209.07754"
         if other := stand_in(self.layout):
             title += f"; dataset={other} as a stand-in"
         if self.layout.fixed.own:

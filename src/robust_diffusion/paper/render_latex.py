@@ -25,6 +25,7 @@ SPECIAL = {
     "ε": r"$\epsilon$",
     "⁺": "$^+$",
     "…": r"\dots{}",
+    "·": r"$\cdot$",
     "–": "--",
 } | {character: f"\\{character}" for character in "&%$#_{}"}
 

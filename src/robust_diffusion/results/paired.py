@@ -53,20 +53,20 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
         other = found.get(key._replace(model=second), {})
         flags = {name: _flags(of) for name, of in ((first, own), (second, other))}
         for kind in COMPARED:
-            pairs = _pairs(own, other, kind)
-            if not pairs:
+            both = pairs(own, other, kind)
+            if not both:
                 continue
             marked = {name: kind == "worst" and bool(codes) for name, codes in flags.items()}
-            changes.append([round(a - b, 9) for a, b in pairs])
+            changes.append([round(a - b, 9) for a, b in both])
             rows.append(
                 {
                     "dataset": key.dataset,
                     "variant": key.variant,
                     "budget": limits_in_words(key.budget),
                     "accuracy": kind,
-                    "seeds": len(pairs),
-                    first: _mean([a for a, _ in pairs], marked=marked[first]),
-                    second: _mean([b for _, b in pairs], marked=marked[second]),
+                    "seeds": len(both),
+                    first: _mean([a for a, _ in both], marked=marked[first]),
+                    second: _mean([b for _, b in both], marked=marked[second]),
                 }
             )
         notes += [
@@ -94,10 +94,10 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     return ResultTable(title, shown, [*told, "accuracy", "by seed"], notes)
 
 
-def _pairs(own: Tried, other: Tried, kind: Evidence) -> list[tuple[float, float]]:
+def pairs(own: Tried, other: Tried, kind: Evidence) -> list[tuple[float, float]]:
     """Accuracies in % of the seeds and splits on which both models have one, in order."""
-    both = sorted(draw for draw in own.keys() & other.keys())
-    found = [(own[draw].lowest.get(kind), other[draw].lowest.get(kind)) for draw in both]
+    draws = sorted(draw for draw in own.keys() & other.keys())
+    found = [(own[draw].lowest.get(kind), other[draw].lowest.get(kind)) for draw in draws]
     return [(100 * a, 100 * b) for a, b in found if a is not None and b is not None]
 
 

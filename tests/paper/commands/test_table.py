@@ -27,7 +27,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.usefixtures("records")
 def test_a_table_is_what_the_records_say(capsys: pytest.CaptureFixture[str]) -> None:
     out = shown(capsys, "3")
-    assert out.startswith("**Table 3 (flows), arXiv:2209.07754.**")
+    assert out.startswith("**Table 3 · flows under attack (flows), arXiv:2209.07754.**")
     assert "60.50 ± 0.71" in out
     assert "Entries: 33 not run, 3 measured." in out
 
@@ -79,7 +79,7 @@ def test_table_4_is_of_the_datasets(capsys: pytest.CaptureFixture[str], tmp_path
     assert rows[0] == "dataset,statistic,published,measured,equal"
     assert rows[1] == "cora,nodes,2680,no data,-"
     assert len(rows) == 31
-    assert shown(capsys, "4").startswith("**Table 4 (data)")
+    assert shown(capsys, "4").startswith("**Table 4 · datasets (data)")
     with pytest.raises(ConfigError, match="--format html"):
         run_table_command(["4", "--format", "html"])
 

@@ -48,6 +48,7 @@ def study(*, seeds: int = 5, scale: str = "full", trouble: bool = True) -> list[
                 }
                 records.append(_record(line, values, layout.experiment, seed, draw))
     records += _periods(draw, seeds)
+    records += [*mlps(seeds), *worst_cases(seeds)]
     for record in records:
         record["scale"] = scale
     return _troubled(records) if trouble else records
@@ -115,6 +116,34 @@ def _periods(draw: random.Random, seeds: int) -> list[Record]:
         )
         for flow, slope in (("heat", 0.12), ("beltrami", 0.02))
         for t_end in (0.1, 0.3, 1.0, 2.0)
+        for seed in range(seeds)
+    ]
+
+
+def mlps(seeds: int) -> list[Record]:
+    """Cells of the MLP, 60 % each."""
+    options = {"experiment": "mlp", "model": "mlp", "flow": None}
+    return [finished(0.6, seed=seed, attacks=(), **options) for seed in range(seeds)]
+
+
+def worst_cases(seeds: int) -> list[Record]:
+    """Cells of experiment=worst-case, each model attacked by those who know it and who do not."""
+    lowest = {"mlp": 0.6, "beltrami": 0.2, "uniform_modulation": 0.25, "beltrami_guard": 0.45}
+    return [
+        finished(
+            0.6 if name == "mlp" else 0.75,
+            reached + 0.01 * seed * (name == "beltrami") + above,
+            experiment="worst-case",
+            model=name if name in ("mlp", "beltrami_guard") else "graph_pde",
+            flow=name if name != "mlp" else None,
+            seed=seed,
+            attacks=("auto",),
+            threat=threat,
+            split="grb",
+            cell=f"{name} {threat} {seed}",
+        )
+        for name, reached in lowest.items()
+        for threat, above in (("white_box", 0.0), ("black_box", 0.1 * (name != "mlp")))
         for seed in range(seeds)
     ]
 

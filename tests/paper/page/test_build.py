@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from robust_diffusion.paper.claims import load_claims
-from robust_diffusion.paper.layout import table_numbers
+from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.page import render_page
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.results.cells import RecordSet
@@ -51,6 +51,12 @@ class Page(HTMLParser):
         return [found[attribute] or "" for _, found in self.tags if attribute in found]
 
 
+def parts(page: Page) -> list[str]:
+    """Ids of the parts of a page, by their headings, in order."""
+    ids = [found.get("id") or "" for tag, found in page.tags if tag == "h2"]
+    return [name.removesuffix("-heading") for name in ids]
+
+
 @pytest.fixture(scope="module")
 def parsed(page: str) -> Page:
     return Page(page)
@@ -78,7 +84,10 @@ def test_ids_are_unique_and_every_link_leads_somewhere(parsed: Page) -> None:
 
 def test_every_table_of_the_paper_is_there(parsed: Page) -> None:
     ids = set(parsed.values("id"))
-    assert {f"table-{number}" for number in range(1, 16)} <= ids
+    assert {f"table-{number}" for number in table_numbers()} <= ids
+    for number in table_numbers():
+        assert load_layout(number).name in parsed.text
+    assert "Not run:" not in parsed.text
     figures = [found for tag, found in parsed.tags if tag == "figure" and "data-label" in found]
     assert len(figures) == len(table_numbers())
 
@@ -143,29 +152,30 @@ def test_times_appear_in_no_accuracy_chart() -> None:
     timed_page = Page(text)
     assert "4.20 (3.78–4.62)" in timed_page.text
     assert "2 of 28" in timed_page.text
-    assert timed_page.text.count("Nothing to draw: no records") == 6
+    assert "charts" not in timed_page.values("id")
     assert "5 finished" in timed_page.text
-    scrolled = [value for value in timed_page.values("aria-label") if value.startswith("Table 7,")]
+    scrolled = [v for v in timed_page.values("aria-label") if v.startswith("Table 7 ")]
     assert len(scrolled) == 2
     assert '<th scope="col" class="name">GNNs</th>' in text
 
 
 def test_without_records_the_page_says_so() -> None:
     empty = Page(render_page([]))
-    assert "0 finished" in empty.text
-    assert empty.text.count("Nothing to draw: no records") == 6
-    assert "No figures yet" in empty.text
-    assert "Nothing is measured yet" in empty.text
-    assert "svg" not in [tag for tag, _ in empty.tags]
+    assert "No cell has finished" in empty.text
+    assert parts(empty) == ["tables", "records"]
+    # Budgets are configured.
+    assert [found["id"] for tag, found in empty.tags if tag == "figure"] == ["table-15"]
+    assert "Not run: Table 1 · networks under attack; Table 2" in empty.text
 
 
 def test_a_smoke_page_says_that_it_is_one() -> None:
     records = study(seeds=1, scale="smoke")
     smoke = Page(render_page(records, scale="smoke"))
     assert "Smoke run." in smoke.text
-    assert "not compared with the paper" in smoke.text
-    assert "Claims are not judged" in smoke.text
-    assert "published in the paper" not in smoke.text.partition("Charts")[2].partition("Tables")[0]
+    assert parts(smoke) == ["charts", "tables", "records"]
+    charts = smoke.text.partition("Robustness of the flows")[2].partition("State of the tables")[0]
+    assert charts
+    assert "published in the paper" not in charts
     full = Page(render_page([finished(scale="smoke")]))
     assert "0 finished" in full.text
     assert "1 cell of --scale smoke --fidelity paper" in full.text
@@ -182,13 +192,30 @@ def test_another_variant_is_another_page() -> None:
     assert "0 finished" in Page(render_page(records)).text
 
 
+def test_the_page_opens_with_conclusions_and_its_contents_are_in_order(parsed: Page) -> None:
+    order = [
+        "conclusions",
+        "charts",
+        "claims",
+        "misses",
+        "worst-cases",
+        "figures",
+        "all-claims",
+        "tables",
+        "records",
+    ]
+    assert parts(parsed) == order
+    contents = [link[1:] for link in parsed.values("href") if link[1:] in order]
+    assert contents[: len(order)] == order
+
+
 def test_eight_claims_are_on_top_and_all_below(page: str, parsed: Page) -> None:
     front = page[page.index('id="claims"') : page.index('id="misses"')]
     rows = front.count("<tr>") - 1
     assert rows == len(load_claims().front) <= 8
     names = [f"claim-{name}" for name in load_claims().claims]
     assert [name for name in parsed.values("id") if name in names and f'"{name}"' in front] == []
-    assert page.index('id="all-claims"') > page.index('id="charts"')
+    assert page.index('id="all-claims"') > page.index('id="claims"')
     assert set(names) <= set(parsed.values("id"))
     for column in ("paper", "published", "worst case"):
         assert front.count(f'data-column="{column}"') == rows
@@ -205,8 +232,7 @@ def test_switches_follow_the_setting_they_depart_from() -> None:
             accuracy = 0.7 + 0.01 * seed + 0.05 * len(own)
             records.append(finished(accuracy, experiment="readings", seed=seed, **options))
     page = render_page(records)
-    section = page[page.index('id="switches"') : page.index('id="charts"')]
+    section = page[page.index('id="switches"') : page.index('id="tables"')]
     assert '<tr class="base"><th scope="row">(baseline)</th><td>2</td>' in section
     assert '<th scope="row">num_steps=1</th><td>2</td><td>75.50 ± 0.71' in section
     assert "<small>+5.00" in section
-    assert "no records of experiment=readings" in render_page([])

@@ -11,7 +11,7 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.commands.options import add_fidelity_option
 from robust_diffusion.paper.datasets import published_beside_measured
-from robust_diffusion.paper.layout import load_layout, table_numbers
+from robust_diffusion.paper.layout import load_layout, table_name, table_numbers
 from robust_diffusion.paper.paper_table import PaperTable, build_table
 from robust_diffusion.paper.render_csv import render_csv
 from robust_diffusion.paper.render_html import render_html
@@ -72,5 +72,5 @@ def _dataset_table(data_dir: str, form: str) -> str:
     frame = published_beside_measured(data_dir)
     if form == "csv":
         return frame.to_csv(index=False)
-    title = f"**Table 4 (data), arXiv:2209.07754.** data directory {data_dir}"
+    title = f"**{table_name(4)} (data), arXiv:2209.07754.** data directory {data_dir}"
     return f"{title}\n\n{markdown_table(frame, ['dataset', 'statistic'])}\n"

@@ -1,30 +1,29 @@
 """Tables of the paper as sections of the page, with cells that can be linked to."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render_html import figure_id, render_html
 
-WITHOUT_LAYOUT = {
-    4: ("data", "Statistics of the datasets. robust-diffusion table 4 shows them."),
-}
-"""Tables of the paper that are no grid of cells: label, and caption."""
-
 
 @dataclass(frozen=True)
 class Section:
     """A table on the page."""
 
-    number: int
-    label: str
+    name: str  # number, and what it is about
+    label: str  # in the paper's source
     id: str  # anchor on the page
     caption: str
-    fragment: str = ""  # HTML; empty where records cannot fill it
-    states: tuple[tuple[str, int], ...] = ()  # number of entries in each state
-    outside: int = 0  # number of entries outside the tolerance
-    configured: bool = False  # a table of budgets: numbers are configured, not measured
+    fragment: str  # HTML
+    states: tuple[tuple[str, int], ...]  # number of entries in each state
+    outside: int  # number of entries outside the tolerance
+    configured: bool  # a table of budgets: numbers are configured, not measured
+
+    @property
+    def filled(self) -> bool:
+        """Some record, or the configuration, has something to say."""
+        return any(state != "not run" for state, _ in self.states)
 
     @property
     def measured(self) -> int:
@@ -37,12 +36,19 @@ class Section:
         return sum(count for _, count in self.states)
 
 
-def sections(tables: Sequence[PaperTable]) -> list[Section]:
-    """A section for every table of the paper, in order."""
-    found = {table.layout.number: _section(table) for table in tables}
-    for number, (label, caption) in WITHOUT_LAYOUT.items():
-        found.setdefault(number, Section(number, label, f"table-{number}", caption))
-    return [found[number] for number in sorted(found)]
+def section(table: PaperTable) -> Section:
+    """The section of a table."""
+    configured = table.layout.kind == "budgets"
+    return Section(
+        name=table.layout.name,
+        label=table.layout.label,
+        id=figure_id(table),
+        caption=table.layout.caption,
+        fragment=embed(table),
+        states=tuple(table.states.items()),
+        outside=0 if configured else sum(entry.outside_tolerance for _, _, entry in table),
+        configured=configured,
+    )
 
 
 def cell_id(table: PaperTable, place: int) -> str:
@@ -61,24 +67,10 @@ def embed(table: PaperTable) -> str:
         side = "above" if (entry.deviations or 0) > 0 else "below"
         kind = f"miss {side} " if entry.outside_tolerance else ""
         linked += f'<td id="{cell_id(table, place)}" class="{kind}{cell}'
-    name = escape(f"Table {table.layout.number}, scrolls sideways")
+    name = escape(f"{table.layout.name}, scrolls sideways")
     scroll = f'<div class="scroll" role="group" aria-label="{name}"><table>'
     page, *grids = linked.split("<table>")
     for part, grid in zip(table.parts, grids, strict=True):
         names = len(part.layout.headings)
         page += scroll + grid.replace('<th scope="col">', '<th scope="col" class="name">', names)
     return page.replace("</table>", "</table></div>")
-
-
-def _section(table: PaperTable) -> Section:
-    configured = table.layout.kind == "budgets"
-    return Section(
-        number=table.layout.number,
-        label=table.layout.label,
-        id=figure_id(table),
-        caption=table.layout.caption,
-        fragment=embed(table),
-        states=tuple(table.states.items()),
-        outside=0 if configured else sum(entry.outside_tolerance for _, _, entry in table),
-        configured=configured,
-    )

@@ -28,7 +28,8 @@ from robust_diffusion.paper.claims.show import (
 from robust_diffusion.results.numbers import p_value
 
 UNTESTED = "undecided, too few records"
-GROUPS = ("supported", "contradicted", "undecided", UNTESTED)
+TESTED = ("supported", "contradicted", "undecided")
+GROUPS = (*TESTED, UNTESTED)
 
 
 def judge_all(records: Sequence[Record], *, fidelity: str) -> dict[str, Any]:
