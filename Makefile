@@ -6,6 +6,11 @@ STAMP := $(VENV)/.installed
 GRB := .venv-grb
 export ROBUST_DIFFUSION_DATA ?= $(or $(wildcard ../shared/data),data)
 
+# The published accuracies are those of portable arithmetic.
+ifneq (,$(filter zoo-check,$(MAKECMDGOALS)))
+PORTABLE := 1
+endif
+
 # Rounds alike on x86 processors with AVX2, a little more slowly; `PORTABLE` in arithmetic.py.
 ifdef PORTABLE
 export MKL_CBWR := COMPATIBLE
@@ -80,6 +85,9 @@ publish: $(STAMP) ## Add RECORDS to experiments/results/, and rebuild its tables
 reproduce: $(STAMP) ## Run published cells again and compare (ARGS="--cells 3", or ids of cells)
 	$(BIN)/python experiments/reproduce.py $(ARGS)
 
+zoo-check: $(STAMP) ## Evaluate each published model anew, on the clean and on its worst graph
+	$(BIN)/python experiments/make_zoo.py --check $(ARGS)
+
 dashboard: $(STAMP) ## W&B views of each table's runs (TABLE=3, ARGS=--dry-run to look first)
 	$(RUN) dashboard $(VIEW) $(if $(TABLE),--table $(TABLE)) $(ARGS)
 
@@ -133,5 +141,5 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
 .PHONY: help setup demo data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
-	figure-lipschitz claims report publish reproduce dashboard wandb-fill wandb-sync grb-parity bench bench-check \
+	figure-lipschitz claims report publish reproduce zoo-check dashboard wandb-fill wandb-sync grb-parity bench bench-check \
 	test test-all check docs format clean

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         build_attack as build_attack,
     )
     from robust_diffusion.data import GraphDataModule as GraphDataModule
+    from robust_diffusion.data.inventory import open_dataset as open_dataset
     from robust_diffusion.evaluation.evaluate_model import attack as attack, evaluate as evaluate
     from robust_diffusion.evaluation.records import (
         latest_by_cell as latest_by_cell,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         RobustnessReport as RobustnessReport,
     )
     from robust_diffusion.evaluation.threat import BlackBox as BlackBox, WhiteBox as WhiteBox
+    from robust_diffusion.evaluation.zoo import load_model as load_model
     from robust_diffusion.flows import (
         Beltrami as Beltrami,
         Flow as Flow,
@@ -87,10 +89,12 @@ _MODULES = {
     ),
     "attacks.named": "attack_names build_attack",
     "data": "GraphDataModule",
+    "data.inventory": "open_dataset",
     "evaluation.evaluate_model": "attack evaluate",
     "evaluation.records": "latest_by_cell read_records",
     "evaluation.report": "AttackReport RobustnessReport",
     "evaluation.threat": "BlackBox WhiteBox",
+    "evaluation.zoo": "load_model",
     "flows": "Beltrami Flow Grand Heat HeatPlus MeanCurvature PLaplacian UniformModulation",
     "models": (
         "APPNP GAT GCN GCNSVD GIN MLP BeltramiGuard GNNGuard GraphPDE GraphSAGE Guard "

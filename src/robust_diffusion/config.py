@@ -12,6 +12,10 @@ CONFIG_DIR = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
 """Folder of `config.yaml` and the config groups."""
 
 
+PUBLISHED = Path(__file__).parents[2] / "experiments"
+"""Folder of the published records and the zoo, in a checkout."""
+
+
 def _unless(given: Any, default: Any) -> Any:
     """`${unless:${.other},default}` in `conf/`: a default that gives way to another key."""
     return default if given is None else None

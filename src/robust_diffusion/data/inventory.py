@@ -1,5 +1,6 @@
 """Inventory of the datasets: files that are there, their hashes, statistics of their graphs."""
 
+import os
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, fields
@@ -12,6 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch_geometric.data import Data
 
+from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.datamodule import GraphDataModule
 from robust_diffusion.data.download import DatasetFolder
@@ -103,11 +105,30 @@ def dataset_statistics(data_dir: str | Path) -> pd.DataFrame:
 
 def measure(name: str, data_dir: str | Path) -> Statistics | DataError:
     """Statistics of a dataset, or the error that says why it has none."""
-    datamodule: GraphDataModule = instantiate(compose_dataset(name, data_dir).data)
     try:
-        return statistics(datamodule)
+        return statistics(open_dataset(name, data_dir))
     except DataError as error:
         return error
+
+
+def open_dataset(name: str, data_dir: str | Path | None = None) -> GraphDataModule:
+    """A dataset as cells have it: features normalised, split, test nodes of its difficulty.
+
+    Args:
+        name: Its `dataset=` option, such as cora.
+        data_dir: The data directory; `None` for `ROBUST_DIFFUSION_DATA`, or else `data`.
+
+    Returns:
+        The datamodule; its files are read when it is first used, and nothing is downloaded.
+
+    Raises:
+        ConfigError: No dataset has that name.
+    """
+    check_choice("dataset", name, dataset_names())
+    if data_dir is None:
+        data_dir = os.environ.get("ROBUST_DIFFUSION_DATA") or "data"
+    datamodule: GraphDataModule = instantiate(compose_dataset(name, data_dir).data)
+    return datamodule
 
 
 def load_dataset(name: str, data_dir: str | Path) -> Data:

@@ -73,17 +73,21 @@ def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]
     for record in latest_by_cell(records).values():
         if "error" in record or is_timing(record):
             continue
-        model = record["model"]
-        if model == "graph_pde":  # any other model that has a flow brings its own
-            model = record["flow"]
         budget = Budget(**record["budget"]["declared"])
-        key = Key(record["dataset"], record["fidelity"], model, budget)
+        key = Key(record["dataset"], record["fidelity"], model_name(record), budget)
         draw = (record["seed"], record.get("split", ""))
         _add(found.setdefault(key, {}).setdefault(draw, ModelOnSplit()), record)
     for drawn in found.values():
         for model in drawn.values():
             _compare_evidence(model)
     return found
+
+
+def model_name(record: Record) -> str:
+    """A model by its own name, or by that of its flow."""
+    # Any other model that has a flow brings its own.
+    name: str = record["flow"] if record["model"] == "graph_pde" else record["model"]
+    return name
 
 
 def _add(model: ModelOnSplit, record: Record) -> None:
@@ -96,7 +100,7 @@ def _add(model: ModelOnSplit, record: Record) -> None:
             model.lowest[kind] = min(lowest, model.lowest.get(kind, 1.0))
         if reached < model.lowest.get("worst", math.inf):
             model.lowest["worst"] = reached
-            model.attack = _name(record, attack)
+            model.attack = attack_in_words(record, attack)
             model.flags = _flags(record, attack)
 
 
@@ -123,7 +127,8 @@ def _parts(record: Record, attack: str) -> Mapping[str, float]:
     return parts
 
 
-def _name(record: Record, attack: str) -> str:
+def attack_in_words(record: Record, attack: str) -> str:
+    """An attack with its most harmful part, or the threat model of its cell."""
     if attack in CHANCE:
         return attack
     parts = _parts(record, attack)

@@ -1,0 +1,310 @@
+"""Make the model zoo of a run's records and store, or check the zoo that is there.
+
+    python experiments/make_zoo.py --records outputs/records.jsonl --store outputs/store
+    python experiments/make_zoo.py --check
+
+Of each model that the records attack knowing it, the zoo takes the lowest seed whose weights and
+most harmful graph the store has. Entries of other models stay as they are. Whatever is written was
+tried first: a model that has not exactly the accuracies of its record is refused.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from robust_diffusion.arithmetic import set_up_arithmetic
+from robust_diffusion.attacks import PerturbedGraph
+from robust_diffusion.attacks.audit import read_perturbed
+from robust_diffusion.commands.records import read_chosen
+from robust_diffusion.config import PUBLISHED
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.inventory import open_dataset
+from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
+from robust_diffusion.evaluation.records import (
+    Record,
+    experiments_asking,
+    is_timing,
+    latest_by_cell,
+)
+from robust_diffusion.evaluation.subject import subject_of
+from robust_diffusion.evaluation.zoo import (
+    INDEX,
+    Zoo,
+    ZooEntry,
+    build_model,
+    load_weights,
+    write_index,
+)
+from robust_diffusion.files import write_whole
+from robust_diffusion.hashes import file_hash, state_hash
+from robust_diffusion.results.markdown import print_table
+from robust_diffusion.results.worst_case import KIND, SEEN, attack_in_words, model_name
+from robust_diffusion.store import Artifact, read_artifact, write_artifact
+
+ZOO = PUBLISHED / "zoo"
+RECORDS = PUBLISHED / "results" / "records.jsonl.gz"
+
+EXPERIMENTS = ("worst-case", "worst-case-models")
+"""Experiments whose models are taken."""
+
+LARGEST = 15_000_000
+"""Bytes of all files of a zoo together, at most."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """An entry and the content of its files."""
+
+    entry: ZooEntry
+    weights: Artifact
+    graph: Artifact
+
+
+def main() -> None:
+    """Make the zoo, or check it; the exit status is 1 if something is not as its record says."""
+    parser = _parser()
+    chosen = parser.parse_args()
+    if not chosen.check and chosen.store is None:
+        parser.error("--store: name the folder of the run's models and graphs")
+    torch.set_num_threads(1)  # as of every cell
+    try:
+        set_up_arithmetic()
+        records = read_chosen(chosen.records or [RECORDS], required=True)
+        if chosen.check:
+            sys.exit(0 if check_zoo(Zoo.open(chosen.zoo), records) else 1)
+        made = list(zoo_of(records, chosen.store))
+        for path in write_zoo(made, chosen.zoo):
+            sys.stdout.write(f"{path}\n")
+    except RobustDiffusionError as error:
+        sys.exit(f"error: {error}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Make the model zoo, or check it.")
+    parser.add_argument(
+        "--records",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help="records of the run (default: the published ones)",
+    )
+    parser.add_argument("--store", type=Path, metavar="FOLDER", help="its models and graphs")
+    zoo = Path(os.environ.get("ROBUST_DIFFUSION_ZOO") or ZOO)
+    parser.add_argument(
+        "--zoo", type=Path, default=zoo, metavar="FOLDER", help="default: experiments/zoo"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; evaluate each model anew"
+    )
+    return parser
+
+
+def zoo_of(records: Sequence[Record], store: Path) -> Iterator[Made]:
+    """The entries that a run's records and store make.
+
+    Args:
+        records: Of cells, whatever else they hold.
+        store: Folder of the run's models and graphs.
+
+    Raises:
+        DataError: A dataset or an entry of the store is missing or damaged, or a model has not the
+            accuracies of its record.
+    """
+    for (dataset, variant, name), seeds in sorted(_attacked(records).items()):
+        for seed, of_seed in sorted(seeds.items()):
+            if made := _made(of_seed, open_dataset(dataset), store):
+                yield made
+                break
+            sys.stderr.write(f"{name} on {dataset}, {variant}, seed {seed}: not in {store}\n")
+
+
+def _attacked(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, list[Record]]]:
+    """Cells by dataset, variant and model, and by seed, where one attacks the model knowing it."""
+    asking = experiments_asking(records)
+    found: dict[tuple[str, str, str], dict[int, list[Record]]] = {}
+    for record in latest_by_cell(records).values():
+        usable = "error" not in record and not is_timing(record) and "files" in record
+        # Cells of the smoke scale are cut short.
+        usable = usable and record.get("scale", "full") == "full"
+        if usable and set(asking.get(record["cell"], ())) & set(EXPERIMENTS):
+            key = (record["dataset"], record["fidelity"], model_name(record))
+            found.setdefault(key, {}).setdefault(record["seed"], []).append(record)
+    for seeds in found.values():
+        for seed, of_seed in list(seeds.items()):
+            if not any(KIND[record["threat"]] in SEEN for record in of_seed):
+                del seeds[seed]
+    return found
+
+
+def _made(records: Sequence[Record], datamodule: GraphDataModule, store: Path) -> Made | None:
+    """The entry of one trained model, if the store has it and the graph that does most to it."""
+    # Of attacks that do as much, the one made on the model itself.
+    ordered = sorted(records, key=lambda record: KIND[record["threat"]] not in SEEN)
+    attacks = [(r, name) for r in ordered for name in r["accuracy"] if name != "clean"]
+    record, attack = min(attacks, key=lambda item: item[0]["accuracy"][item[1]])
+    victim = store / record["files"]["victim"]
+    graphs = [
+        store / file
+        for label, file in record["files"].items()
+        if label == attack or label.startswith(f"{attack}/")
+    ]
+    if not victim.is_file() or not any(graph.is_file() for graph in graphs):
+        return None
+    if record["config"]["data"].get("edge_values", "ones") != "ones":
+        raise DataError(f"{victim}: reads edge values of its graph, which the zoo does not keep")
+    config, tensors = record["config"]["model"], read_artifact(victim).tensors
+    sizes = (datamodule.num_features, datamodule.num_classes)
+    model = build_model(config, *sizes, where=f"cell {record['cell']}")
+    load_weights(model, tensors, where=victim)
+    model.eval()
+    wanted = (record["accuracy"]["clean"], record["accuracy"][attack])
+    # Of several surrogates the record has the most harmful graph's accuracy, and not its name.
+    tried = {
+        graph: accuracies(model, datamodule, _perturbed(graph, datamodule.graph), record["seed"])
+        for graph in graphs
+        if graph.is_file()
+    }
+    graph = next((graph for graph, found in tried.items() if found == wanted), None)
+    if graph is None:
+        found = "; ".join(f"{clean:.6f} and {worst:.6f}" for clean, worst in tried.values())
+        raise DataError(
+            f"{victim}: has accuracy {found} and its record {wanted[0]:.6f} and {wanted[1]:.6f}, "
+            f"clean and under {attack}; use the arithmetic of the record, as of its processor"
+        )
+    about = {"cell": record["cell"], "seed": record["seed"]}
+    entry = ZooEntry(
+        name=model_name(record),
+        dataset=record["dataset"],
+        variant=record["fidelity"],
+        seed=record["seed"],
+        file="",
+        sha256="",
+        graph="",
+        graph_sha256="",
+        weights=state_hash(model.state_dict()),
+        cell=record["cell"],
+        config=config,
+        in_channels=sizes[0],
+        out_channels=sizes[1],
+        clean_accuracy=wanted[0],
+        worst_accuracy=wanted[1],
+        attack=attack_in_words(record, attack),
+    )
+    return Made(entry, Artifact(tensors, about), Artifact(read_artifact(graph).tensors, about))
+
+
+def _perturbed(path: Path, clean: Data) -> PerturbedGraph:
+    read = read_perturbed(path, clean)
+    return PerturbedGraph(read.x, read.edge_index, clean.num_nodes or 0)
+
+
+def accuracies(
+    model: nn.Module, datamodule: GraphDataModule, graph: PerturbedGraph, seed: int
+) -> tuple[float, float]:
+    """Accuracy at the test nodes, in 0..1, of the clean and of an attacked graph.
+
+    Args:
+        model: In eval mode.
+        datamodule: The clean graph.
+        graph: The attacked one.
+        seed: Of a model that samples.
+    """
+    subject = subject_of(model, datamodule, "test", None)
+    clean, worst = (subject.accuracy(subject.logits(g, seed)) for g in (subject.graph, graph))
+    return clean, worst
+
+
+def write_zoo(made: Sequence[Made], directory: Path) -> list[Path]:
+    """Write weights, graphs and index; entries of other models stay.
+
+    Args:
+        made: The entries.
+        directory: The zoo's folder, made if need be.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ConfigError: There is nothing to write, or the zoo would be larger than `LARGEST`; what
+            was there before stays.
+    """
+    if not made:
+        raise ConfigError(f"{directory}: no model to write; name the records and store of one run")
+    before = Zoo.open(directory).entries if (directory / INDEX).is_file() else []
+    new = {item.entry.key for item in made}
+    entries = [entry for entry in before if entry.key not in new]
+    kept = [directory / name for entry in entries for name in (entry.file, entry.graph)]
+    with TemporaryDirectory() as folder:
+        for item in made:
+            files = [f"{kind}-{item.entry.key}.safetensors" for kind in ("model", "graph")]
+            contents = (item.weights, item.graph)
+            paths = [
+                write_artifact(Path(folder) / f, c) for f, c in zip(files, contents, strict=True)
+            ]
+            sha256, graph_sha256 = map(file_hash, paths)
+            entry = replace(item.entry, file=files[0], sha256=sha256)
+            entries.append(replace(entry, graph=files[1], graph_sha256=graph_sha256))
+        staged = sorted(Path(folder).iterdir())
+        total = sum(path.stat().st_size for path in [*kept, *staged])
+        if total > LARGEST:
+            raise ConfigError(
+                f"{directory}: {total / 1e6:.1f} MB of weights and graphs, at most "
+                f"{LARGEST / 1e6:g} are kept; name fewer records"
+            )
+        written = [
+            write_whole(directory / path.name, path.read_bytes(), option="--zoo") for path in staged
+        ]
+    return [*written, write_index(directory, entries)]
+
+
+def check_zoo(zoo: Zoo, records: Iterable[Record]) -> bool:
+    """Evaluate every model anew, print how it compares, and return true if all is as recorded.
+
+    Args:
+        zoo: The models.
+        records: The published ones, with the cells that the index names.
+    """
+    latest = latest_by_cell(records)
+    rows = [_checked(zoo, entry, latest.get(entry.cell)) for entry in zoo.entries]
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        sys.stdout.write(f"{zoo.directory}: no model\n")
+        return False
+    print_table(f"{zoo.directory}: accuracy in %", frame, ["model", "dataset", "variant", "found"])
+    return bool((frame["found"] == "as recorded").all())
+
+
+def _checked(zoo: Zoo, entry: ZooEntry, record: Record | None) -> dict[str, str]:
+    """Name, accuracies, and what was found."""
+    row = {"model": entry.name, "dataset": entry.dataset, "variant": entry.variant}
+    recorded = (entry.clean_accuracy, entry.worst_accuracy)
+    clean = worst = "-"
+    try:
+        model, datamodule = zoo.load(entry), open_dataset(entry.dataset)
+        graph = zoo.worst_graph(entry, datamodule.graph)
+        measured = accuracies(model, datamodule, graph, entry.seed)
+    except RobustDiffusionError as error:
+        found = str(error)
+    else:
+        clean, worst = (f"{100 * value:.2f}" for value in measured)
+        found = "as recorded"
+        if record is None or "error" in record:
+            found = f"cell {entry.cell} is not among the records"
+        elif (record["accuracy"]["clean"], min(record["accuracy"].values())) != recorded:
+            found = f"the record of cell {entry.cell} has other accuracies than the index"
+        elif measured != recorded:
+            found = "the index has " + " and ".join(f"{100 * value:.2f}" for value in recorded)
+    return row | {"seed": str(entry.seed), "clean": clean, "worst": worst, "found": found}
+
+
+if __name__ == "__main__":
+    main()

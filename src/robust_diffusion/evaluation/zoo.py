@@ -1,0 +1,265 @@
+"""The model zoo: trained models by name, with the accuracy that each is known to keep."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import get_object, instantiate
+from torch import Tensor, nn
+
+from robust_diffusion.attacks import PerturbedGraph, seeded
+from robust_diffusion.attacks.audit import read_perturbed
+from robust_diffusion.attacks.audit.violation import GraphLike
+from robust_diffusion.config import PUBLISHED
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.files import write_whole
+from robust_diffusion.hashes import file_hash, state_hash
+from robust_diffusion.store import read_artifact
+
+INDEX = "index.json"
+
+BUILT_OF = ("robust_diffusion.models", "robust_diffusion.flows", "robust_diffusion.solver")
+"""Packages with the classes that a model's configuration may name."""
+
+
+@dataclass(frozen=True)
+class ZooEntry:
+    """One trained model.
+
+    Args:
+        name: Of the model, or of its flow.
+        dataset: It was trained on.
+        variant: Of its equations: paper or released.
+        seed: Of its training and of the attacks.
+        file: Its weights, beside the index.
+        sha256: Of that file.
+        graph: The most harmful attacked graph, likewise.
+        graph_sha256: Of that file.
+        weights: Hash of the weights themselves, by which a report names the model.
+        cell: Id of the published record of the attack that did most.
+        config: Resolved configuration of the model.
+        in_channels: Features per node.
+        out_channels: Classes.
+        clean_accuracy: At the test nodes of the clean graph, in 0..1.
+        worst_accuracy: The same under that attack.
+        attack: In words.
+    """
+
+    name: str
+    dataset: str
+    variant: str
+    seed: int
+    file: str
+    sha256: str
+    graph: str
+    graph_sha256: str
+    weights: str
+    cell: str
+    config: Mapping[str, Any]
+    in_channels: int
+    out_channels: int
+    clean_accuracy: float
+    worst_accuracy: float
+    attack: str
+
+    @property
+    def key(self) -> str:
+        """Name, dataset and variant in one word."""
+        return f"{self.name}-{self.dataset}-{self.variant}"
+
+
+@dataclass(frozen=True)
+class Zoo:
+    """A folder of trained models."""
+
+    directory: Path
+    entries: Sequence[ZooEntry]
+
+    @classmethod
+    def open(cls, directory: str | Path | None = None) -> "Zoo":
+        """Read the index of a zoo.
+
+        Args:
+            directory: Its folder; `None` for `ROBUST_DIFFUSION_ZOO`, or else the zoo of the
+                checkout.
+
+        Raises:
+            DataError: There is no index, or it is none.
+        """
+        given = directory or os.environ.get("ROBUST_DIFFUSION_ZOO") or PUBLISHED / "zoo"
+        path = Path(given) / INDEX
+        try:
+            listed = json.loads(path.read_text(encoding="utf-8"))["entries"]
+            return cls(path.parent, [_entry(item, path) for item in listed])
+        except FileNotFoundError as error:
+            raise DataError(
+                f"{path}: not found; give the folder of a zoo by directory=, or by the environment "
+                "variable ROBUST_DIFFUSION_ZOO"
+            ) from error
+        except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{path}: is no index of a zoo ({error!r})") from error
+
+    def find(self, name: str, dataset: str, variant: str) -> ZooEntry:
+        """The entry of that name; a `ConfigError` that lists all if there is none."""
+        for entry in self.entries:
+            if (entry.name, entry.dataset, entry.variant) == (name, dataset, variant):
+                return entry
+        known = "; ".join(f"{e.name} on {e.dataset}, {e.variant}" for e in self.entries)
+        raise ConfigError(
+            f"load_model: no {name} on {dataset}, {variant}, in {self.directory}; there is "
+            f"{known or 'nothing'}"
+        )
+
+    def load(self, entry: ZooEntry) -> nn.Module:
+        """The trained model, in eval mode, on the CPU.
+
+        Raises:
+            DataError: A file is missing or not the one that the index names, a configuration names
+                something other than the package's models, or the weights do not fit it.
+        """
+        tensors = read_artifact(self._verified(entry.file, entry.sha256)).tensors
+        model = build_model(entry.config, entry.in_channels, entry.out_channels, where=entry.key)
+        load_weights(model, tensors, where=self.directory / entry.file)
+        if state_hash(model.state_dict()) != entry.weights:
+            raise DataError(f"{self.directory / INDEX}: {entry.key} has other weights than it says")
+        return model.eval()
+
+    def worst_graph(self, entry: ZooEntry, clean: GraphLike) -> PerturbedGraph:
+        """The attacked graph on which the entry's accuracy is lowest.
+
+        Args:
+            entry: One of this zoo.
+            clean: The graph of its dataset.
+        """
+        assert clean.x is not None
+        read = read_perturbed(self._verified(entry.graph, entry.graph_sha256), clean)
+        return PerturbedGraph(read.x, read.edge_index, clean.x.size(0))
+
+    def _verified(self, name: str, sha256: str) -> Path:
+        path = self.directory / name
+        try:
+            found = file_hash(path)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror}); get it anew") from error
+        if found != sha256:
+            raise DataError(
+                f"{path}: has SHA-256 {found[:16]}..., and the index says {sha256[:16]}...; get it "
+                "anew"
+            )
+        return path
+
+
+def load_model(
+    name: str,
+    dataset: str = "cora",
+    variant: str = "paper",
+    *,
+    directory: str | Path | None = None,
+) -> nn.Module:
+    """A trained model of the zoo; its weights are data, and nothing in a file is run.
+
+    Args:
+        name: Of the model or its flow, such as beltrami, gcn or gnn_guard.
+        dataset: It was trained on.
+        variant: Of its equations: paper or released.
+        directory: Folder of the zoo; `None` for `ROBUST_DIFFUSION_ZOO`, or else the zoo of the
+            checkout.
+
+    Returns:
+        The module, in eval mode, on the CPU.
+
+    Raises:
+        ConfigError: There is no such model; the message lists those that there are.
+        DataError: The zoo is missing, or damaged.
+    """
+    zoo = Zoo.open(directory)
+    return zoo.load(zoo.find(name, dataset, variant))
+
+
+def build_model(
+    config: Mapping[str, Any], in_channels: int, out_channels: int, *, where: str
+) -> nn.Module:
+    """An untrained model of a recorded configuration, if that names the package's classes alone.
+
+    Args:
+        config: Resolved, of a record.
+        in_channels: Features per node.
+        out_channels: Classes.
+        where: It comes from, for messages.
+
+    Raises:
+        DataError: It names anything else, or nothing can be built of it.
+    """
+    _check_config(config, where)
+    try:
+        with seeded(0):  # the draws of its first weights are nobody's
+            partial = instantiate({**config, "_partial_": True})
+            model: nn.Module = partial(in_channels=in_channels, out_channels=out_channels)
+    except (InstantiationException, ConfigError, TypeError) as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise DataError(f"{where}: no model can be built of its options ({reason})") from error
+    return model
+
+
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, where: str | Path) -> None:
+    """Put weights into a model; a `DataError` if they are not its own."""
+    try:
+        model.load_state_dict(dict(tensors))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{where}: does not fit the model ({reason})") from error
+
+
+def write_index(directory: Path, entries: Sequence[ZooEntry]) -> Path:
+    """Write the index of a zoo, entries by name."""
+    listed = [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.key)]
+    text = json.dumps({"entries": listed}, indent=1, allow_nan=False, sort_keys=True) + "\n"
+    return write_whole(directory / INDEX, text, option="zoo")
+
+
+def _entry(item: Any, path: Path) -> ZooEntry:
+    kinds: dict[str, Any] = {"int": int, "float": int | float, "str": str}
+    for field in fields(ZooEntry):
+        kind = kinds.get(getattr(field.type, "__name__", ""), Mapping)
+        if field.name not in item or not isinstance(item[field.name], kind):
+            raise DataError(f"{path}: an entry has no proper {field.name}; make the zoo anew")
+    for name in (item["file"], item["graph"]):
+        if Path(name).name != name:
+            raise DataError(f"{path}: names the file {name!r}, which is not beside it")
+    return ZooEntry(**{field.name: item[field.name] for field in fields(ZooEntry)})
+
+
+def _check_config(node: Any, where: str) -> None:
+    """Refuse what would call anything but a class of the package, or look anything up."""
+    if isinstance(node, Mapping):
+        if "_target_" in node:
+            _check_target(node["_target_"], where)
+        for key, value in node.items():
+            _check_config(key, where)
+            _check_config(value, where)
+    elif isinstance(node, list):
+        for value in node:
+            _check_config(value, where)
+    elif isinstance(node, str) and "${" in node:
+        raise DataError(f"{where}: its configuration is not resolved ({node}); it is not used")
+
+
+def _check_target(target: Any, where: str) -> None:
+    found = None
+    if isinstance(target, str) and target.startswith("robust_diffusion."):
+        try:
+            found = get_object(target)
+        except Exception as error:  # of Hydra's search
+            raise DataError(f"{where}: there is no {target} in this version") from error
+    # The name alone is not enough: a module of the package names what it imports, `os` for one.
+    if not isinstance(found, type) or not found.__module__.startswith(BUILT_OF):
+        raise DataError(
+            f"{where}: its configuration names {target}, which is no model, flow or solver of "
+            "robust_diffusion; it is not used"
+        )

@@ -1,0 +1,111 @@
+"""The zoo is made of records and their store, and checked against them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from robust_diffusion import load_model
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.records import Record
+from robust_diffusion.evaluation.zoo import Zoo
+from tests.test_experiments import script
+from tests.zoo import small_zoo
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_zoo(tmp_path_factory.mktemp("store")).directory
+
+
+@pytest.fixture
+def records(store: Path) -> list[Record]:
+    """A cell of a worst case, and one of a lower seed, whose files are gone."""
+    (entry,) = Zoo.open(store).entries
+    record = {
+        "cell": "gcn-0",
+        "experiment": "worst-case",
+        "dataset": "synthetic",
+        "fidelity": "paper",
+        "model": "gcn",
+        "flow": None,
+        "threat": "white_box",
+        "seed": 1,
+        "accuracy": {"clean": entry.clean_accuracy, "random": entry.worst_accuracy},
+        "files": {"victim": entry.file, "random": entry.graph},
+        "config": {"model": entry.config, "data": {}},
+    }
+    gone = {name: f"graph-{name}.safetensors" for name in ("victim", "random")}
+    return [record, record | {"cell": "of seed 0", "seed": 0, "files": gone}]
+
+
+def test_a_zoo_is_made_and_checked(
+    records: list[Record], store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, zoo = script("make_zoo"), tmp_path / "zoo"
+    module.write_zoo(list(module.zoo_of(records, store)), zoo)
+    assert "gcn on synthetic, paper, seed 0: not in" in capsys.readouterr().err
+    (entry,) = Zoo.open(zoo).entries
+    (cell, worst) = (records[0], min(records[0]["accuracy"].values()))
+    assert (entry.cell, entry.seed, entry.worst_accuracy) == (cell["cell"], 1, worst)
+    assert {path.name for path in zoo.iterdir()} == {entry.file, entry.graph, "index.json"}
+    assert load_model("gcn", "synthetic", directory=zoo) is not None
+
+    def found(records: list[Record]) -> tuple[bool, str]:
+        capsys.readouterr()
+        return module.check_zoo(Zoo.open(zoo), records), capsys.readouterr().out
+
+    held, told = found(records)
+    assert held
+    assert "as recorded" in told
+    assert not found([])[0]
+    other = records[0] | {"accuracy": {"clean": 0.5, "random": 0.25}}
+    held, told = found([other])
+    assert not held
+    assert "has other accuracies than the index" in told
+    index = json.loads((zoo / "index.json").read_text())
+    index["entries"][0]["worst_accuracy"] = 0.25
+    (zoo / "index.json").write_text(json.dumps(index))
+    held, told = found([records[0] | {"accuracy": {"clean": entry.clean_accuracy, "random": 0.25}}])
+    assert not held
+    assert "25.00" in told
+
+
+def test_a_zoo_that_is_too_large_is_not_written(
+    records: list[Record], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = script("make_zoo")
+    made = list(module.zoo_of(records, store))
+    monkeypatch.setattr(module, "LARGEST", 1000)
+    with pytest.raises(ConfigError, match="MB of weights and graphs"):
+        module.write_zoo(made, tmp_path / "zoo")
+    assert not (tmp_path / "zoo").exists()
+    with pytest.raises(ConfigError, match="no model to write"):
+        module.write_zoo([], tmp_path / "zoo")
+
+
+def test_a_model_without_its_recorded_accuracy_is_refused(
+    records: list[Record], store: Path
+) -> None:
+    (record, _) = records
+    other = record | {"accuracy": record["accuracy"] | {"clean": 0.999}}
+    with pytest.raises(DataError, match=r"its record 0\.999000 and"):
+        list(script("make_zoo").zoo_of([other], store))
+
+
+def test_data_that_are_missing_are_told_in_a_line(
+    records: list[Record],
+    store: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module, zoo = script("make_zoo"), tmp_path / "zoo"
+    module.write_zoo(list(module.zoo_of(records, store)), zoo)
+    index = (zoo / "index.json").read_text().replace('"synthetic"', '"cora"')
+    (zoo / "index.json").write_text(index)
+    monkeypatch.setenv("ROBUST_DIFFUSION_DATA", str(tmp_path / "nothing"))
+    capsys.readouterr()
+    assert not module.check_zoo(Zoo.open(zoo), records)
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "gcn" in line]
+    assert "nothing/grb-cora" in row
