@@ -22,6 +22,7 @@ from tests.attacks.graphs import small_graph, trained_gcn
 FOLDER = Path(CONFIG_DIR, "attack")
 NAMES = sorted({path.stem for path in FOLDER.glob("*.yaml")} - {"none"})
 FEW = {"num_steps": 10, "num_rounds": 1, "num_edge_steps": 5, "block_size": 3000}
+FEWER = {"auto_modification": {"num_steps": 2}}  # of an ensemble of many parts
 
 
 def attack_class(name: str) -> type[Attack]:
@@ -51,7 +52,8 @@ def options(name: str, fidelity: str = "paper") -> Any:
 def make(name: str, fidelity: str = "paper", **changes: Any) -> Attack:
     """The attack with few steps: enough for everything but harm."""
     cfg = options(name, fidelity)
-    return instantiate(cfg, **{key: n for key, n in FEW.items() if key in cfg} | changes)
+    few = FEW | FEWER.get(name, {})
+    return instantiate(cfg, **{key: n for key, n in few.items() if key in cfg} | changes)
 
 
 @cache

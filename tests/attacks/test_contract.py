@@ -247,7 +247,16 @@ BAD: dict[tuple[str, str], list[object]] = {
     ("random_flip", "add_ratio"): [-0.1, 1.1],
     ("prbcd", "resampling_ratio"): [0.0],
     ("prbcd", "learning_rate"): [0.0],
-    **{(name, key): [0] for name in ("prbcd", "grbcd") for key in ("block_size", "num_steps")},
+    **{
+        (name, key): [0]
+        for name in ("prbcd", "grbcd", "lrbcd", "lgrbcd")
+        for key in ("block_size", "num_steps")
+    },
+    **{(name, "local_ratio"): [0.0, 1.1, math.nan] for name in ("lrbcd", "lgrbcd")},
+    ("lrbcd", "resampling_ratio"): [0.0],
+    ("lrbcd", "learning_rate"): [0.0],
+    ("auto", "num_steps"): [-1],
+    ("auto_modification", "num_steps"): [0],
     **{
         (name, "homophily"): [-0.1, math.nan]
         for name in set(names("injection")) & set(names(need="feature_gradient"))

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robust_diffusion.attacks import AutoInjection, Budget, PerturbedGraph, seeded
-from robust_diffusion.attacks.ensemble import Keep
+from robust_diffusion.attacks import AutoInjection, AutoModification, Budget, PerturbedGraph, seeded
+from robust_diffusion.attacks.ensemble import Ensemble, Keep
 from robust_diffusion.models import GNNGuard
 from robust_diffusion.store import Artifact
 from tests.attacks.contract import clean, graph, same, trained
@@ -54,10 +54,12 @@ def without_gradient(x: Tensor, edge_index: Tensor) -> Tensor:
     return mean_of_neighbours(x.detach(), edge_index)
 
 
+INJECTION, MODIFICATION = AutoInjection(num_steps=4), AutoModification(num_steps=2)
+
+
 def run(
-    model: Callable[..., Tensor], keep: Keep | None = None, num_steps: int = 4
+    model: Callable[..., Tensor], keep: Keep | None = None, attack: Ensemble = INJECTION
 ) -> PerturbedGraph:
-    attack = AutoInjection(num_steps=num_steps)
     generator = torch.Generator().manual_seed(0)
     given = (model, clean(graph()), graph().index_test, BUDGET, generator)
     with seeded(0):
@@ -65,20 +67,29 @@ def run(
 
 
 @pytest.mark.parametrize(
-    "model", [trained, guard, Noisy, lambda: without_gradient], ids=["gcn", "guard", "noisy", "no"]
+    ("attack", "model"),
+    [
+        pytest.param(INJECTION, trained, id="auto-gcn"),
+        pytest.param(INJECTION, guard, id="auto-guard"),
+        pytest.param(INJECTION, Noisy, id="auto-noisy"),
+        pytest.param(INJECTION, lambda: without_gradient, id="auto-hidden"),
+        pytest.param(MODIFICATION, lambda: without_gradient, id="modification-hidden"),
+        pytest.param(MODIFICATION, Noisy, id="modification-noisy", marks=pytest.mark.slow),
+        pytest.param(MODIFICATION, trained, id="modification-gcn", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_that_was_broken_off_goes_on_to_the_same_graph(
-    model: Callable[[], Callable[..., Tensor]],
+    attack: Ensemble, model: Callable[[], Callable[..., Tensor]]
 ) -> None:
-    whole, uninterrupted = Memory(), run(model())
-    assert same(run(model(), whole), uninterrupted)
+    whole, uninterrupted = Memory(), run(model(), attack=attack)
+    assert same(run(model(), whole, attack), uninterrupted)
     assert len(set(whole.computed)) == len(whole.computed) > 8
     for done in (1, 5, len(whole.computed) - 1):
         memory = Memory(may_compute=done)
         with pytest.raises(KilledError):
-            run(model(), memory)
+            run(model(), memory, attack)
         memory.may_compute = 1000
-        resumed = run(model(), memory)
+        resumed = run(model(), memory, attack)
         assert memory.computed == whole.computed
         assert same(resumed, uninterrupted)
         assert list(resumed.part_accuracy.items()) == list(uninterrupted.part_accuracy.items())
@@ -89,7 +100,7 @@ def test_a_part_that_was_given_up_is_given_up_again(caplog: pytest.LogCaptureFix
     memory = Memory()
     for _ in range(2):
         with caplog.at_level(logging.WARNING):
-            run(without_gradient, memory, num_steps=8)
+            run(without_gradient, memory, AutoInjection(num_steps=8))
         assert caplog.text.count("given up") == 12
         caplog.clear()
     assert len(memory.computed) == 14

@@ -7,6 +7,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks.base import attack_labels
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
 from robust_diffusion.errors import AttackError, ConfigError
+from robust_diffusion.models.adaptive import MeanOverDraws
 
 X = torch.tensor([[0.0, 2.0], [1.0, 0.0], [3.0, 5.0]])
 DATA = Data(x=X, edge_index=torch.tensor([[0, 1], [1, 0]]))
@@ -99,8 +100,8 @@ class Plain(nn.Module):
 
 
 def test_models_that_take_edge_weights_are_told_from_others() -> None:
-    for model in (Weighted(), double):
+    for model in (Weighted(), double, MeanOverDraws(Weighted())):
         Problem("any", model, DATA, TARGETS).check_edge_weights()
-    for model in (Plain(), lambda x, edge_index: x):
+    for model in (Plain(), lambda x, edge_index: x, MeanOverDraws(Plain())):
         with pytest.raises(AttackError, match="not differentiable in the edge weights"):
             Problem("any", model, DATA, TARGETS).check_edge_weights()

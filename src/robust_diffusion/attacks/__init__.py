@@ -17,7 +17,9 @@ from robust_diffusion.attacks.injection.pgd import PGD
 from robust_diffusion.attacks.injection.random import RandomInjection
 from robust_diffusion.attacks.injection.speit import SPEIT
 from robust_diffusion.attacks.injection.tdgia import TDGIA
+from robust_diffusion.attacks.modification.auto import AutoModification
 from robust_diffusion.attacks.modification.dice import DICE
+from robust_diffusion.attacks.modification.lrbcd import LGRBCD, LRBCD
 from robust_diffusion.attacks.modification.pgd_modification import PGDModification
 from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD
 from robust_diffusion.attacks.modification.random_flip import RandomFlip
@@ -28,12 +30,15 @@ __all__ = [
     "DICE",
     "FGSM",
     "GRBCD",
+    "LGRBCD",
+    "LRBCD",
     "PGD",
     "PRBCD",
     "SPEIT",
     "TDGIA",
     "Attack",
     "AutoInjection",
+    "AutoModification",
     "Budget",
     "GradientInjection",
     "MetaGIA",

@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks.base import Classifier, clean_graph, clean_logits
 from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.errors import AttackError
+from robust_diffusion.models.adaptive import MeanOverDraws
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +99,10 @@ class Problem:
         Raises:
             AttackError: It takes features and edges alone.
         """
-        function = self.model.forward if isinstance(self.model, nn.Module) else self.model
+        model: Callable[..., Tensor] = self.model
+        if isinstance(model, MeanOverDraws):  # which passes on whatever it is given
+            model = model.model
+        function = model.forward if isinstance(model, nn.Module) else model
         try:
             inspect.signature(function).bind(None, None, None)
         except TypeError as error:

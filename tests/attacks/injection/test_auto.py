@@ -10,9 +10,9 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import SPEIT, AutoInjection, Budget, PerturbedGraph
 from robust_diffusion.attacks.base import frozen
+from robust_diffusion.attacks.climb import Found, climb
 from robust_diffusion.attacks.injection.auto import ALL, EDGES, STARTING
 from robust_diffusion.attacks.injection.base import connect
-from robust_diffusion.attacks.injection.climb import Found, climb
 from robust_diffusion.attacks.injection.search import search
 from robust_diffusion.attacks.injection.sharing import SHARINGS
 from robust_diffusion.attacks.injection.starts import STARTS
@@ -76,7 +76,18 @@ def test_it_is_its_parts_one_after_the_other(labels: bool) -> None:
     with frozen(trained()):
         for steps, count in ((2, 12), (2, 6), (4, 3), (8, 2)):
             left = [
-                (climb(tried, tried.fixed_rows, edges[r.edges], f.features, r, limits, steps), r)
+                (
+                    climb(
+                        tried,
+                        tried.fixed_rows.followed_by,
+                        edges[r.edges],
+                        f.features,
+                        r,
+                        limits,
+                        steps,
+                    ),
+                    r,
+                )
                 for f, r in sorted(left, key=lambda ascent: ascent[0].right)[:count]
             ]
             for found, recipe in left:

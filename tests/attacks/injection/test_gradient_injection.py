@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from robust_diffusion.attacks import Budget, GradientInjection, spent_budget
-from robust_diffusion.attacks.injection.climb import Recipe, climb
+from robust_diffusion.attacks.climb import climb
 from robust_diffusion.attacks.injection.edges import Candidates
 from robust_diffusion.attacks.injection.gradient_injection import exchanged_rows
+from robust_diffusion.attacks.injection.recipe import Recipe
 from robust_diffusion.attacks.injection.sharing import SHARINGS
 from robust_diffusion.attacks.injection.starts import STARTS
 from robust_diffusion.attacks.losses import LOSSES
@@ -68,7 +69,15 @@ def test_the_best_step_is_kept() -> None:
     edges = Candidates(problem, torch.zeros(204, 16), problem.edge_index, 4, None).all_edges
     start = STARTS["uniform"](problem, rows, (-1.0, 1.0), torch.Generator().manual_seed(0))
     seen = [
-        climb(problem, problem.fixed_rows, edges, start, Recipe(step_size=9.0), (-1.0, 1.0), n)
+        climb(
+            problem,
+            problem.fixed_rows.followed_by,
+            edges,
+            start,
+            Recipe(step_size=9.0),
+            (-1.0, 1.0),
+            n,
+        )
         for n in range(6)
     ]
     assert [found.right for found in seen] == sorted((f.right for f in seen), reverse=True)

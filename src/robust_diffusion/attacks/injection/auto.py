@@ -12,9 +12,10 @@ from torch import Tensor
 
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.climb import Found, climb
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.injection.base import connect
-from robust_diffusion.attacks.injection.climb import Found, Recipe, climb
+from robust_diffusion.attacks.injection.recipe import Recipe
 from robust_diffusion.attacks.injection.search import search
 from robust_diffusion.attacks.injection.sharing import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.starts import STARTS, StartName
@@ -26,7 +27,10 @@ from robust_diffusion.store import Artifact
 EDGES: tuple[SharingName, ...] = ("classes", "equal")
 STARTING: tuple[StartName, ...] = ("real", "uniform")
 LOSSES: tuple[LossName, ...] = ("logit", "masked", "tanh_margin")
-ALL = [Recipe(*parts) for parts in product(EDGES, STARTING, LOSSES)]
+ALL = [
+    Recipe(edges=edges, start=start, loss=loss)
+    for edges, start, loss in product(EDGES, STARTING, LOSSES)
+]
 """Parts on the adaptive form of a model, or on a model without one."""
 
 PLAIN = [recipe for recipe in ALL if (recipe.start, recipe.loss) == ("uniform", "masked")]
@@ -136,7 +140,7 @@ def _rung(
         problem, start = ascent.problem, ascent.found.features
         go_on = partial(
             climb,
-            *(problem, problem.fixed_rows, ascent.edge_index, start),
+            *(problem, problem.fixed_rows.followed_by, ascent.edge_index, start),
             *(ascent.recipe, limits, num_steps),
         )
         found = _run(parts, ascent.name, problem, ascent.edge_index, go_on)

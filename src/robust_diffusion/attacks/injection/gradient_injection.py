@@ -9,10 +9,11 @@ from torch import Tensor
 
 from robust_diffusion.attacks.base import Need
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.climb import climb
 from robust_diffusion.attacks.injection.base import InjectionAttack, connect
-from robust_diffusion.attacks.injection.climb import Recipe, climb
 from robust_diffusion.attacks.injection.edges import Candidates
 from robust_diffusion.attacks.injection.metagia import exchange
+from robust_diffusion.attacks.injection.recipe import Recipe
 from robust_diffusion.attacks.injection.sharing import BATCHES, SHARINGS, SharingName
 from robust_diffusion.attacks.injection.starts import STARTS, StartName
 from robust_diffusion.attacks.losses import LossName
@@ -72,7 +73,7 @@ class GradientInjection(InjectionAttack):
         check_number(f"{key}.step_size", step_size, above=0)
         self.num_steps = check_whole(f"{key}.num_steps", num_steps, at_least=0)
         self.restarts = check_whole(f"{key}.restarts", restarts, at_least=1)
-        self.recipe = Recipe(edges, start, loss, rule, step_size)
+        self.recipe = Recipe(edges=edges, start=start, loss=loss, rule=rule, step_size=step_size)
 
     def inject(
         self, problem: Problem, budget: Budget, generator: torch.Generator
@@ -98,7 +99,9 @@ class GradientInjection(InjectionAttack):
                 edge_index = connect(edge_index, rows, x.size(0))
                 old = problem.fixed_rows if x is problem.x else FixedRows(x)
                 recipe, steps = self.recipe, self.num_steps
-                new = climb(problem, old, edge_index, start, recipe, limits, steps).features
+                new = climb(
+                    problem, old.followed_by, edge_index, start, recipe, limits, steps
+                ).features
             x = torch.cat([x, new])
         return x, edge_index
 
@@ -112,7 +115,7 @@ class GradientInjection(InjectionAttack):
             edges = connect(edge_index, rows, x.size(0))
             steps = self.num_steps // ROUNDS + (i < self.num_steps % ROUNDS)
             old = problem.fixed_rows
-            new = climb(problem, old, edges, new, self.recipe, limits, steps).features
+            new = climb(problem, old.followed_by, edges, new, self.recipe, limits, steps).features
             if i < ROUNDS - 1:
                 rows = exchanged_rows(problem, rows, torch.cat([x, new]))
         return new, edges

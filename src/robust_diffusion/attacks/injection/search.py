@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from robust_diffusion.attacks.injection.climb import Found, Harm
+from robust_diffusion.attacks.climb import Found, Harm
 from robust_diffusion.attacks.injection.starts import runner_up
 from robust_diffusion.attacks.problem import Problem
 
@@ -36,7 +36,7 @@ def search(
         num_steps: Forward passes after the first, at least 0.
         generator: CPU generator.
     """
-    harm = Harm(problem, problem.fixed_rows, edge_index, "tanh_margin")
+    harm = Harm(problem, problem.fixed_rows.followed_by, edge_index, "tanh_margin")
     k, n = len(rows), problem.x.size(0)
     with torch.no_grad():
         harm(runner_up(problem, rows, limits, generator).clamp(*limits))

@@ -95,6 +95,33 @@ def flip(
     return torch.cat([kept, added, added.flip(0)], 1)
 
 
+def flipped(
+    before: Int[Tensor, "2 e"], after: Int[Tensor, "2 e2"], num_nodes: int
+) -> Int[Tensor, "2 p"]:
+    """The undirected pairs u < v that are edges of one of two graphs alone.
+
+    Args:
+        before: Edges, both directions.
+        after: The same of the other graph.
+        num_nodes: Number of nodes n of both.
+    """
+    ids = torch.cat([undirected_edge_numbers(edges, num_nodes) for edges in (before, after)])
+    values, counts = torch.unique(ids, return_counts=True)
+    once = values[counts == 1]
+    return torch.stack([once // num_nodes, once % num_nodes])
+
+
+def feature_range(clean: Float[Tensor, "c f"], budget: Budget) -> tuple[Tensor, Tensor]:
+    """Smallest and largest value that each of these features may take.
+
+    Within epsilon of the clean one and within the feature limits, or, if it lies outside them, no
+    further out.
+    """
+    smallest, largest = budget.limits
+    low, high = clean.clamp(max=smallest), clean.clamp(min=largest)
+    return low.maximum(clean - budget.epsilon), high.minimum(clean + budget.epsilon)
+
+
 def shuffled(columns: Int[Tensor, "2 u"], generator: torch.Generator) -> Int[Tensor, "2 u"]:
     """The columns in random order."""
     return columns[:, torch.randperm(columns.size(1), generator=generator).to(columns.device)]

@@ -13,6 +13,7 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
     edges_at,
+    feature_range,
     flip,
     membership,
     shuffled,
@@ -92,10 +93,10 @@ class PGDModification(ModificationAttack):
         self, problem: Problem, edge_index: Tensor, nodes: Int[Tensor, " c"], budget: Budget
     ) -> Float[Tensor, "n f"]:
         clean = problem.x[nodes]
-        low, high = (clean.clamp(max=budget.limits[0]), clean.clamp(min=budget.limits[1]))
-        step = self.step_size if self.variant == "ball" else budget.epsilon
-        if self.variant == "ball":
-            low, high = low.maximum(clean - budget.epsilon), high.minimum(clean + budget.epsilon)
+        step, (low, high) = self.step_size, feature_range(clean, budget)
+        if self.variant == "step":
+            step = budget.epsilon
+            low, high = clean.clamp(max=budget.limits[0]), clean.clamp(min=budget.limits[1])
         new = clean
         # The sign of a NaN is 0, so each step is looked at; together, to wait for a GPU only once.
         finite = torch.ones((), dtype=torch.bool, device=clean.device)

@@ -28,6 +28,26 @@ with warnings.catch_warnings():
 Loss = Literal["prob_margin", "tanh_margin", "margin", "masked"]
 
 
+class _AtTargets:
+    """Numbers the pairs that PyG's attacks draw from."""
+
+    pairs: TargetPairs
+
+    def _num_possible_edges(self, *_: object) -> int:
+        return self.pairs.total
+
+    def _linear_to_triu_idx(self, _: int, numbers: Tensor) -> Tensor:
+        return self.pairs[numbers]
+
+
+class PRBCDAtTargets(_AtTargets, PRBCDAttack):  # type: ignore[misc]
+    """PyG's PRBCD on the pairs at targets."""
+
+
+class GRBCDAtTargets(_AtTargets, GRBCDAttack):  # type: ignore[misc]
+    """PyG's GRBCD on the pairs at targets."""
+
+
 class BlockCoordinateAttack(ModificationAttack):
     """Flips chosen by the gradient with respect to a random block of pairs of nodes.
 
@@ -65,7 +85,7 @@ class BlockCoordinateAttack(ModificationAttack):
         if flips <= 0:
             return x, edge_index
         self._check_model(problem)
-        attack = self.build(LogProbabilities(problem.model))
+        attack = self.build(LogProbabilities(problem.model), problem)
         attack.pairs = pairs
         attack.loss = attack.metric = self._watched(attack.loss)
         with seeded(int(torch.randint(2**63 - 1, (), generator=generator).item())):
@@ -83,8 +103,8 @@ class BlockCoordinateAttack(ModificationAttack):
         return x, edges
 
     @abstractmethod
-    def build(self, model: nn.Module) -> Any:
-        """PyG's attack on the model."""
+    def build(self, model: nn.Module, problem: Problem) -> Any:
+        """PyG's attack on this model, which gives log-probabilities."""
 
     def _check_model(self, problem: Problem) -> None:
         """Refuse a model without a finite gradient in the edge weights, before PyG trips on it."""
@@ -124,6 +144,7 @@ class PRBCD(BlockCoordinateAttack):
     """
 
     name = "prbcd"
+    implementation: ClassVar[Any] = PRBCDAtTargets
 
     def __init__(
         self,
@@ -136,13 +157,15 @@ class PRBCD(BlockCoordinateAttack):
     ) -> None:
         super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
         self.resampling_ratio = check_number(
-            "attacks.prbcd.resampling_ratio", resampling_ratio, above=0, at_most=1
+            f"attacks.{self.name}.resampling_ratio", resampling_ratio, above=0, at_most=1
         )
-        self.learning_rate = check_number("attacks.prbcd.learning_rate", learning_rate, above=0)
+        self.learning_rate = check_number(
+            f"attacks.{self.name}.learning_rate", learning_rate, above=0
+        )
 
-    def build(self, model: nn.Module) -> Any:
+    def build(self, model: nn.Module, problem: Problem) -> Any:
         """PyG's PRBCD on the model."""
-        return _PRBCDAtTargets(
+        return self.implementation(
             model,
             self.block_size,
             epochs=self.num_steps,
@@ -169,37 +192,18 @@ class GRBCD(BlockCoordinateAttack):
     """
 
     name = "grbcd"
+    implementation: ClassVar[Any] = GRBCDAtTargets
 
     def __init__(
         self, *, block_size: int = 50_000, num_steps: int = 125, loss: Loss = "masked"
     ) -> None:
         super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
 
-    def build(self, model: nn.Module) -> Any:
+    def build(self, model: nn.Module, problem: Problem) -> Any:
         """PyG's GRBCD on the model."""
-        return _GRBCDAtTargets(
+        return self.implementation(
             model, self.block_size, epochs=self.num_steps, loss=self.loss, log=False
         )
-
-
-class _AtTargets:
-    """Numbers the pairs that PyG's attacks draw from."""
-
-    pairs: TargetPairs
-
-    def _num_possible_edges(self, *_: object) -> int:
-        return self.pairs.total
-
-    def _linear_to_triu_idx(self, _: int, numbers: Tensor) -> Tensor:
-        return self.pairs[numbers]
-
-
-class _PRBCDAtTargets(_AtTargets, PRBCDAttack):  # type: ignore[misc]
-    pass
-
-
-class _GRBCDAtTargets(_AtTargets, GRBCDAttack):  # type: ignore[misc]
-    pass
 
 
 class LogProbabilities(nn.Module):

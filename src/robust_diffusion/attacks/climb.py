@@ -1,42 +1,35 @@
-"""One climb: gradient steps on injected features by a recipe, the best of them kept."""
+"""One climb: gradient steps on the features of some nodes, the best of them kept."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.injection.sharing import SharingName
-from robust_diffusion.attacks.injection.starts import StartName
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.attacks.steps import RULES, Ascent, RuleName
 from robust_diffusion.store import Artifact
 
+Place = Callable[[Tensor], Tensor]
+"""Features of the whole graph by those that are being moved."""
 
-@dataclass(frozen=True)
-class Recipe:
-    """The parts that an injection attack by gradient is put together from.
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Loss and steps of an attack by gradient.
 
     Args:
-        edges: How the new nodes share out their edges; see `sharing`.
-        start: Features that they start from; see `starts`.
         loss: Raised by the steps; see `losses`.
         rule: Of one step; see `steps`.
         step_size: Length of a step, in normalised units: the learning rate of Adam, the change
             of each feature of a sign step.
     """
 
-    edges: SharingName = "classes"
-    start: StartName = "real"
     loss: LossName = "logit"
     rule: RuleName = "adam"
     step_size: float = 0.1
-
-    def __str__(self) -> str:
-        """The choices that tell one part of an attack from another."""
-        return f"{self.edges}, {self.start}, {self.loss}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +37,7 @@ class Found:
     """The most harmful features that were met, and how harmful they are.
 
     Args:
-        features: Of the new nodes.
+        features: Of the nodes that are moved.
         right: Targets that the model still classifies right.
         loss: Mean loss of the targets, raised by the attack.
         is_flat: Every gradient on the way was 0.
@@ -74,21 +67,21 @@ class Found:
 
 
 class Harm:
-    """Mean loss of the targets as a function of the newest rows; remembers the most harmful."""
+    """Mean loss of the targets as a function of some nodes' features; keeps the most harmful."""
 
     def __init__(
-        self, problem: Problem, old: FixedRows, edge_index: Int[Tensor, "2 e"], loss: LossName
+        self, problem: Problem, place: Place, edge_index: Int[Tensor, "2 e"], loss: LossName
     ) -> None:
         self._labels = problem.labels  # first, so that a model that does not fit tells
         self._problem = problem
-        self._old = old
+        self._place = place
         self._edges = edge_index
         self._loss = LOSSES[loss]
         self.best: Found | None = None
 
     def __call__(self, new: Tensor) -> Float[Tensor, ""]:
         """The mean loss, which has a gradient."""
-        logits = self._problem.logits(self._old.followed_by(new), self._edges)
+        logits = self._problem.logits(self._place(new), self._edges)
         loss = self._loss(logits, self._labels).mean()
         right = int((logits.argmax(1) == self._labels).sum())
         found = Found(new.detach(), right, loss.item())
@@ -99,23 +92,32 @@ class Harm:
 
 def climb(
     problem: Problem,
-    old: FixedRows,
+    place: Place,
     edge_index: Int[Tensor, "2 e"],
     start: Float[Tensor, "k f"],
-    recipe: Recipe,
-    limits: tuple[float, float],
+    steps: Steps,
+    limits: tuple[float, float] | tuple[Tensor, Tensor],
     num_steps: int,
 ) -> Found:
     """Take some steps, and return the most harmful features met, the start's among them.
 
+    Args:
+        problem: The form of the model that is differentiated, and the targets.
+        place: Features of the whole graph by those that are moved.
+        edge_index: Edges.
+        start: Features of the nodes that are moved.
+        steps: Loss and steps.
+        limits: Smallest and largest feature.
+        num_steps: At least 0.
+
     Raises:
         AttackError: There is no gradient, or it is not finite.
     """
-    harm = Harm(problem, old, edge_index, recipe.loss)
+    harm = Harm(problem, place, edge_index, steps.loss)
     ascent = Ascent(
         start.clamp(*limits),
         harm,
-        lambda new: RULES[recipe.rule](new, recipe.step_size),
+        lambda new: RULES[steps.rule](new, steps.step_size),
         lambda new: new.clamp(*limits),
         attack=problem.attack,
     )

@@ -1,0 +1,27 @@
+"""Choices that an injection attack by gradient is put together from."""
+
+from dataclasses import dataclass
+
+from robust_diffusion.attacks.climb import Steps
+from robust_diffusion.attacks.injection.sharing import SharingName
+from robust_diffusion.attacks.injection.starts import StartName
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Steps):
+    """The parts that an injection attack by gradient is put together from.
+
+    Args:
+        edges: How the new nodes share out their edges; see `sharing`.
+        start: Features that they start from; see `starts`.
+        loss: See `Steps`, like the next two.
+        rule: See there.
+        step_size: See there.
+    """
+
+    edges: SharingName = "classes"
+    start: StartName = "real"
+
+    def __str__(self) -> str:
+        """The choices that tell one part of an attack from another."""
+        return f"{self.edges}, {self.start}, {self.loss}"

@@ -1,0 +1,253 @@
+"""The strongest modification that this package knows, as one attack."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from robust_diffusion.attacks.base import Kind
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.ensemble import Ensemble, Graph, Parts
+from robust_diffusion.attacks.modification.base import ModificationAttack, edges_at, flipped
+from robust_diffusion.attacks.modification.dice import DICE
+from robust_diffusion.attacks.modification.features import FeatureRecipe, moved_features
+from robust_diffusion.attacks.modification.lrbcd import LGRBCD, LRBCD
+from robust_diffusion.attacks.modification.pgd_modification import PGDModification
+from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD, Loss
+from robust_diffusion.attacks.modification.random_flip import RandomFlip
+from robust_diffusion.attacks.modification.search import search
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.checks import check_whole
+from robust_diffusion.store import Artifact
+
+Blockwise = type[PRBCD] | type[GRBCD]
+
+BLOCKWISE: dict[Blockwise, Loss] = {
+    PRBCD: "prob_margin",
+    GRBCD: "masked",
+    LRBCD: "prob_margin",
+    LGRBCD: "masked",
+}
+"""Attacks by the gradient of edges, each with the loss by which it is run by itself."""
+
+LOSSES: tuple[Loss, ...] = ("prob_margin", "tanh_margin", "masked")
+
+BLOCK_SIZE = 50_000
+"""Pairs of nodes drawn at a time; more if the flips are many."""
+
+FEATURES = [
+    FeatureRecipe(nodes="gradient", loss="logit"),
+    FeatureRecipe(nodes="gradient", loss="tanh_margin"),
+    FeatureRecipe(nodes="gradient", loss="masked"),
+    FeatureRecipe(nodes="margin", loss="logit"),
+    FeatureRecipe(nodes="margin", loss="tanh_margin"),
+    FeatureRecipe(nodes="margin", loss="masked"),
+]
+
+TRIAL = 1 / 8
+"""Share of the steps of a first try."""
+
+LAST = 2
+"""Parts that go on after a first try."""
+
+PGD_STEPS = 100
+"""Steps of PGD as it is run by itself."""
+
+SEARCH_PASSES = 2
+"""Forward passes of a search without gradients, per step of a part that is never given up."""
+
+
+class AutoModification(Ensemble):
+    """An ensemble of modification attacks: the most harmful graph that any part finds.
+
+    Nothing has to be chosen but the budget. First the flips: each single attack of the package as
+    it is run by itself, with the same draws; those by gradient with other losses and through the
+    model's adaptive form, of which the best of a short try run to their end; and a search that
+    asks for no gradient and so catches a model that hides its own. Then, on the best flips,
+    features of targets by gradient, and another search of flips around the best of all. All stop
+    where no target is left.
+
+    Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
+    missing or not finite is given up with a warning in the log.
+
+    Reference: in the manner of AutoAttack, Croce and Hein 2020, arXiv:2003.01690; flips as in
+    Geisler et al. 2021, arXiv:2110.14038, and Gosch et al. 2023, arXiv:2306.15427.
+
+    Args:
+        num_steps: Gradient steps of a part that is never given up, at least 1.
+
+    Raises:
+        ConfigError: `num_steps` is not positive or not whole.
+    """
+
+    name = "auto_modification"
+    kind: ClassVar[Kind] = "modification"
+
+    def __init__(self, *, num_steps: int = 125) -> None:
+        self.num_steps = check_whole("attacks.auto_modification.num_steps", num_steps, at_least=1)
+
+    def has_budget(self, problem: Problem, budget: Budget) -> bool:
+        """True if an edge may be flipped or a feature changed."""
+        changes = budget.max_changed_nodes(problem.targets.numel())
+        return _max_flips(problem, budget) + changes > 0
+
+    def run_parts(self, parts: Parts, budget: Budget) -> None:
+        """Flips, then features on the best of them, then flips again."""
+        problem, flips = parts.problem, _max_flips(parts.problem, budget)
+        changes = budget.max_changed_nodes(problem.targets.numel())
+        run = _Run(parts, budget, flips, self.num_steps, parts.generator.get_state())
+        stages: list[Callable[[], None]] = [run.single_attacks]
+        if flips:
+            stages += [run.search_flips, run.blockwise]
+        if changes:
+            stages.append(run.features)
+        if flips:
+            stages.append(run.search_around_the_best)
+        for stage in stages:
+            if parts.lowest > 0:
+                stage()
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """The parts of one run.
+
+    Args:
+        parts: Runs and remembers them.
+        budget: What may be spent.
+        flips: Most flips.
+        num_steps: Gradient steps of a part that is never given up.
+        draws: State of the generator from which an attack draws that is run by itself.
+    """
+
+    parts: Parts
+    budget: Budget
+    flips: int
+    num_steps: int
+    draws: UInt8[Tensor, " s"]
+
+    @property
+    def last_form(self) -> str:
+        """The adaptive form of the model, if it has one, else the model as it is."""
+        return list(self.parts.forms)[-1]
+
+    def single_attacks(self) -> None:
+        """The attacks that are cheap, as they are run by themselves."""
+        self._alone("white box", RandomFlip())
+        self._alone("white box", DICE())
+        self._alone("white box", PGDModification(num_steps=min(PGD_STEPS, self.num_steps)))
+
+    def blockwise(self) -> None:
+        """Flips by the gradient of edges: each attack by itself, then the best of other choices."""
+        parts, form = self.parts, self.last_form
+        done = {
+            (on, kind): self._try_blocks(on, kind, BLOCKWISE[kind], self.num_steps)
+            for on in parts.forms
+            for kind in (BLOCKWISE if on == "white box" else (PRBCD, GRBCD))
+        }
+        if not any(name for (on, _), name in done.items() if on == form):
+            return  # there is no gradient of edges
+        tried = {
+            name: (kind, loss)
+            for kind, loss in product(BLOCKWISE, LOSSES)
+            if (form, kind) not in done or loss != BLOCKWISE[kind]
+            if (name := self._try_blocks(form, kind, loss, self.short))
+        }
+        for name in sorted(tried, key=lambda name: parts.accuracy[name])[:LAST]:
+            self._try_blocks(form, *tried[name], self.num_steps)
+
+    def features(self) -> None:
+        """Features on top of the best flips."""
+        parts, form = self.parts, self.last_form
+        edges = parts.problem.edge_index if parts.graph is None else parts.graph[1]
+        able = {}
+        for recipe in FEATURES:
+            if parts.lowest > 0 and (found := self._move(form, recipe, edges, self.short)):
+                able[recipe] = found
+        for recipe in sorted(able, key=lambda recipe: able[recipe].metadata["right"])[:LAST]:
+            if parts.lowest > 0 and not able[recipe].metadata["is_flat"]:
+                self._move(form, recipe, edges, self.num_steps, able[recipe])
+
+    def search_flips(self) -> None:
+        """Flips by predictions alone."""
+        problem = self.parts.problem
+        self._search("search: flips", (problem.x, problem.edge_index))
+
+    def search_around_the_best(self) -> None:
+        """Flips by predictions alone, from the most harmful graph on."""
+        if self.parts.graph is not None:
+            self._search("search: around the best", self.parts.graph)
+
+    @property
+    def short(self) -> int:
+        """Steps of a first try."""
+        return max(1, round(TRIAL * self.num_steps))
+
+    def _alone(self, form: str, attack: ModificationAttack, about: str = "") -> str | None:
+        """Run an attack as it is run by itself; the part's name, if it was not given up."""
+        problem, generator = self.parts.forms[form], torch.Generator()
+        generator.set_state(self.draws)
+        name = f"{form}: {attack.name}{about}"
+
+        def modify() -> Artifact:
+            return _modified(problem.x, *attack.modify(problem, self.budget, generator))
+
+        return name if self._run(name, problem, modify) else None
+
+    def _try_blocks(self, form: str, kind: Blockwise, loss: Loss, num_steps: int) -> str | None:
+        if self.parts.lowest == 0:
+            return None
+        size = max(BLOCK_SIZE, 4 * self.flips)
+        attack = kind(block_size=size, num_steps=num_steps, loss=loss)
+        return self._alone(form, attack, f", {loss}")
+
+    def _move(
+        self,
+        form: str,
+        recipe: FeatureRecipe,
+        edge_index: Int[Tensor, "2 e"],
+        num_steps: int,
+        start: Artifact | None = None,
+    ) -> Artifact | None:
+        problem = self.parts.forms[form]
+
+        def move() -> Artifact:
+            return moved_features(problem, edge_index, self.budget, recipe, num_steps, start)
+
+        return self._run(f"{form}: {recipe}", problem, move)
+
+    def _search(self, name: str, start: Graph) -> None:
+        judge, generator = self.parts.judge, self.parts.generator
+        x, edge_index = start
+        pairs = flipped(judge.edge_index, edge_index, x.size(0))
+        passes = SEARCH_PASSES * self.num_steps
+
+        def find() -> Artifact:
+            return _modified(judge.x, x, search(judge, x, pairs, self.flips, passes, generator))
+
+        self._run(name, judge, find)
+
+    def _run(self, name: str, problem: Problem, compute: Callable[[], Artifact]) -> Artifact | None:
+        def graph(found: Artifact) -> Graph:
+            nodes, features = found.tensors["nodes"], found.tensors["features"]
+            x = problem.x.index_copy(0, nodes, features) if nodes.numel() else problem.x
+            return x, found.tensors["edge_index"]
+
+        return self.parts.run(name, problem, compute, graph)
+
+
+def _max_flips(problem: Problem, budget: Budget) -> int:
+    there = edges_at(problem.targets, problem.edge_index, problem.x.size(0))
+    return budget.max_flipped_edges(there.size(1))
+
+
+def _modified(
+    clean: Float[Tensor, "n f"], x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]
+) -> Artifact:
+    """Edges and changed features of a modified graph."""
+    nodes = (x != clean).any(1).nonzero().squeeze(1)
+    return Artifact({"nodes": nodes, "features": x[nodes], "edge_index": edge_index})
