@@ -13,12 +13,15 @@ if TYPE_CHECKING:
         DICE as DICE,
         FGSM as FGSM,
         GRBCD as GRBCD,
+        LGRBCD as LGRBCD,
+        LRBCD as LRBCD,
         PGD as PGD,
         PRBCD as PRBCD,
         SPEIT as SPEIT,
         TDGIA as TDGIA,
         Attack as Attack,
         AutoInjection as AutoInjection,
+        AutoModification as AutoModification,
         Budget as Budget,
         GradientInjection as GradientInjection,
         MetaGIA as MetaGIA,
@@ -83,8 +86,8 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "attacks": (
-        "AGIA DICE FGSM GRBCD PGD PRBCD SPEIT TDGIA Attack AutoInjection Budget "
-        "GradientInjection MetaGIA PerturbedGraph PGDModification RandomFlip RandomInjection "
+        "AGIA DICE FGSM GRBCD LGRBCD LRBCD PGD PRBCD SPEIT TDGIA Attack AutoInjection "
+        "AutoModification Budget GradientInjection MetaGIA PerturbedGraph PGDModification RandomFlip RandomInjection "
         "SpentBudget"
     ),
     "attacks.named": "attack_names build_attack",
