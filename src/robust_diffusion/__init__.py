@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         GNNGuard as GNNGuard,
         GraphPDE as GraphPDE,
         GraphSAGE as GraphSAGE,
+        GRBModel as GRBModel,
         Guard as Guard,
         Rewiring as Rewiring,
         RobustGCN as RobustGCN,
@@ -87,8 +88,8 @@ __version__ = "0.1.0"
 _MODULES = {
     "attacks": (
         "AGIA DICE FGSM GRBCD LGRBCD LRBCD PGD PRBCD SPEIT TDGIA Attack AutoInjection "
-        "AutoModification Budget GradientInjection MetaGIA PerturbedGraph PGDModification RandomFlip RandomInjection "
-        "SpentBudget"
+        "AutoModification Budget GradientInjection MetaGIA PerturbedGraph PGDModification "
+        "RandomFlip RandomInjection SpentBudget"
     ),
     "attacks.named": "attack_names build_attack",
     "data": "GraphDataModule",
@@ -100,7 +101,7 @@ _MODULES = {
     "evaluation.zoo": "load_model",
     "flows": "Beltrami Flow Grand Heat HeatPlus MeanCurvature PLaplacian UniformModulation",
     "models": (
-        "APPNP GAT GCN GCNSVD GIN MLP BeltramiGuard GNNGuard GraphPDE GraphSAGE Guard "
+        "APPNP GAT GCN GCNSVD GIN MLP BeltramiGuard GNNGuard GraphPDE GraphSAGE GRBModel Guard "
         "Rewiring RobustGCN"
     ),
     "solver": "Solver",
