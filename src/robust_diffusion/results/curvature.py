@@ -58,7 +58,7 @@ def show_curvature(records: Sequence[Record]) -> ResultTable:
     frame = curvature_table(records)
     shown = frame[KEYS].copy()
     shown["networks"] = frame.get("networks", pd.Series(dtype=int))
-    for column in frame.columns.drop([*KEYS, "networks", "same_predictions"], errors="ignore"):
+    for column in _quantiles(frame):
         name = column if column.startswith("largest") else f"|B deg - 1|, {column}"
         shown[name] = [f"{value:.2g}" for value in frame[column]]
     if "same_predictions" in frame:
@@ -69,3 +69,11 @@ def show_curvature(records: Sequence[Record]) -> ResultTable:
         "1 / deg replaces B"
     )
     return ResultTable(title, shown, KEYS, [])
+
+
+def _quantiles(frame: pd.DataFrame) -> list[str]:
+    """Columns of quantiles, the lowest first, then that of the largest."""
+    named = [column for column in frame.columns if column.endswith("%")]
+    return sorted(
+        named, key=lambda column: (column.startswith("largest"), float(column.split()[-1][:-1]))
+    )
