@@ -39,6 +39,7 @@ COMMANDS = {
     "compare": "robust_diffusion.commands.compare:run_compare_command",
     "data": "robust_diffusion.commands.data:run_data_command",
     "figure": "robust_diffusion.paper.commands.figure:run_figure_command",
+    "leaderboard": "robust_diffusion.commands.leaderboard:run_leaderboard_command",
     "report": "robust_diffusion.paper.commands.report:run_report_command",
     "table": "robust_diffusion.paper.commands.table:run_table_command",
     "wandb-import": "robust_diffusion.commands.wandb_import:run_wandb_import_command",

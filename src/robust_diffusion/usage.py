@@ -11,6 +11,7 @@ COMMANDS = {
     "dashboard": "create or update W&B views of the runs of each table",
     "data": "list the datasets, or verify their files",
     "figure": "draw a figure of the paper",
+    "leaderboard": "rank models by worst case, with reports of your own",
     "report": "write tables, charts, claims and figures as one HTML page",
     "table": "show a table of the paper as the records have it",
 }
