@@ -88,6 +88,9 @@ reproduce: $(STAMP) ## Run published cells again and compare (ARGS="--cells 3", 
 zoo-check: $(STAMP) ## Evaluate each published model anew, on the clean and on its worst graph
 	$(BIN)/python experiments/make_zoo.py --check $(ARGS)
 
+leaderboard: $(STAMP) ## Models by worst case, with your own reports (ARGS="--report FOLDER")
+	$(RUN) leaderboard $(addprefix --records ,$(RECORDS)) $(ARGS)
+
 dashboard: $(STAMP) ## W&B views of each table's runs (TABLE=3, ARGS=--dry-run to look first)
 	$(RUN) dashboard $(VIEW) $(if $(TABLE),--table $(TABLE)) $(ARGS)
 
@@ -141,5 +144,5 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
 .PHONY: help setup demo data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
-	figure-lipschitz claims report publish reproduce zoo-check dashboard wandb-fill wandb-sync grb-parity bench bench-check \
+	figure-lipschitz claims report publish reproduce zoo-check leaderboard dashboard wandb-fill wandb-sync grb-parity bench bench-check \
 	test test-all check docs format clean

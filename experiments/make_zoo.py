@@ -3,9 +3,9 @@
     python experiments/make_zoo.py --records outputs/records.jsonl --store outputs/store
     python experiments/make_zoo.py --check
 
-Of each model that the records attack knowing it, the zoo takes the lowest seed whose weights and
-most harmful graph the store has. Entries of other models stay as they are. Whatever is written was
-tried first: a model that has not exactly the accuracies of its record is refused.
+Of each model that `auto` attacked, knowing it, the zoo takes the lowest seed whose weights and most
+harmful graph the store has. Entries of other models stay as they are. Whatever is written was tried
+first: a model that has not exactly the accuracies of its record is refused.
 """
 
 import argparse
@@ -29,12 +29,7 @@ from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
-from robust_diffusion.evaluation.records import (
-    Record,
-    experiments_asking,
-    is_timing,
-    latest_by_cell,
-)
+from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.evaluation.subject import subject_of
 from robust_diffusion.evaluation.zoo import (
     INDEX,
@@ -46,6 +41,7 @@ from robust_diffusion.evaluation.zoo import (
 )
 from robust_diffusion.files import write_whole
 from robust_diffusion.hashes import file_hash, state_hash
+from robust_diffusion.results.leaderboard import published
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.results.worst_case import KIND, SEEN, attack_in_words, model_name
 from robust_diffusion.store import Artifact, read_artifact, write_artifact
@@ -128,20 +124,11 @@ def zoo_of(records: Sequence[Record], store: Path) -> Iterator[Made]:
 
 
 def _attacked(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, list[Record]]]:
-    """Cells by dataset, variant and model, and by seed, where one attacks the model knowing it."""
-    asking = experiments_asking(records)
+    """Cells of worst cases by dataset, variant and model, and by seed."""
     found: dict[tuple[str, str, str], dict[int, list[Record]]] = {}
-    for record in latest_by_cell(records).values():
-        usable = "error" not in record and not is_timing(record) and "files" in record
-        # Cells of the smoke scale are cut short.
-        usable = usable and record.get("scale", "full") == "full"
-        if usable and set(asking.get(record["cell"], ())) & set(EXPERIMENTS):
-            key = (record["dataset"], record["fidelity"], model_name(record))
-            found.setdefault(key, {}).setdefault(record["seed"], []).append(record)
-    for seeds in found.values():
-        for seed, of_seed in list(seeds.items()):
-            if not any(KIND[record["threat"]] in SEEN for record in of_seed):
-                del seeds[seed]
+    for record in published(records, EXPERIMENTS):
+        key = (record["dataset"], record["fidelity"], model_name(record))
+        found.setdefault(key, {}).setdefault(record["seed"], []).append(record)
     return found
 
 

@@ -31,11 +31,12 @@ def records(store: Path) -> list[Record]:
         "flow": None,
         "threat": "white_box",
         "seed": 1,
-        "accuracy": {"clean": entry.clean_accuracy, "random": entry.worst_accuracy},
-        "files": {"victim": entry.file, "random": entry.graph},
+        "split": "grb",
+        "accuracy": {"clean": entry.clean_accuracy, "auto": entry.worst_accuracy},
+        "files": {"victim": entry.file, "auto": entry.graph},
         "config": {"model": entry.config, "data": {}},
     }
-    gone = {name: f"graph-{name}.safetensors" for name in ("victim", "random")}
+    gone = {name: f"graph-{name}.safetensors" for name in ("victim", "auto")}
     return [record, record | {"cell": "of seed 0", "seed": 0, "files": gone}]
 
 
@@ -59,14 +60,14 @@ def test_a_zoo_is_made_and_checked(
     assert held
     assert "as recorded" in told
     assert not found([])[0]
-    other = records[0] | {"accuracy": {"clean": 0.5, "random": 0.25}}
+    other = records[0] | {"accuracy": {"clean": 0.5, "auto": 0.25}}
     held, told = found([other])
     assert not held
     assert "has other accuracies than the index" in told
     index = json.loads((zoo / "index.json").read_text())
     index["entries"][0]["worst_accuracy"] = 0.25
     (zoo / "index.json").write_text(json.dumps(index))
-    held, told = found([records[0] | {"accuracy": {"clean": entry.clean_accuracy, "random": 0.25}}])
+    held, told = found([records[0] | {"accuracy": {"clean": entry.clean_accuracy, "auto": 0.25}}])
     assert not held
     assert "25.00" in told
 

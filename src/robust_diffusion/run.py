@@ -40,6 +40,7 @@ COMMANDS = {
     "data": "robust_diffusion.commands.data:run_data_command",
     "evaluate": "robust_diffusion.commands.evaluate:run_evaluate_command",
     "figure": "robust_diffusion.paper.commands.figure:run_figure_command",
+    "leaderboard": "robust_diffusion.commands.leaderboard:run_leaderboard_command",
     "records": "robust_diffusion.commands.repair:run_records_command",
     "report": "robust_diffusion.paper.commands.report:run_report_command",
     "table": "robust_diffusion.paper.commands.table:run_table_command",

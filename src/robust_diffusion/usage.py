@@ -12,6 +12,7 @@ COMMANDS = {
     "data": "list the datasets, or verify their files",
     "evaluate": "attack a trained model of your own, from a class and a file of weights",
     "figure": "draw a figure of the paper",
+    "leaderboard": "rank models by worst case, with reports of your own",
     "records": "move lines that cannot be read out of a file of records",
     "report": "write tables, charts, claims and figures as one HTML page",
     "table": "show a table of the paper as the records have it",

@@ -168,6 +168,23 @@ def test_the_numbers_are_those_of_a_cell(
     assert torch.equal(report["pgd"].graph.edge_index, kept["edge_index"])
 
 
+def test_a_report_names_graph_and_weights(gcn: nn.Module) -> None:
+    data = GraphDataModule.from_data(DATA, name="mine")
+    reports = [
+        evaluate(model, on, attacks="random", budget=BUDGET, nodes=nodes)
+        for model, on, nodes in (
+            (gcn, data, "test"),
+            (gcn, DATA, "test"),
+            (pyg.GCN(FEATURES, 8, 2, CLASSES), DATA, "val"),
+        )
+    ]
+    assert [report.dataset for report in reports] == ["mine", "", ""]
+    first, same, other = (report.clean_graph for report in reports)
+    assert first == same != other
+    first, same, other = (report.weights for report in reports)
+    assert first == same == state_hash(gcn.state_dict()) != other
+
+
 def test_one_attack_alone_gives_the_graph_of_the_report(gcn: nn.Module) -> None:
     made = PGD(num_steps=3)
     report = evaluate(gcn, DATA, attacks=made, budget=BUDGET, seed=3)

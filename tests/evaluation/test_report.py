@@ -48,6 +48,8 @@ REPORT = RobustnessReport(
     threat="white_box",
     labels="true",
     seed=1,
+    dataset="cora",
+    weights="0a",
 )
 
 
@@ -83,6 +85,7 @@ def test_the_frame() -> None:
 def test_the_record() -> None:
     record = json.loads(REPORT.to_json())
     assert record["robust_accuracy"] == 0.25
+    assert (record["dataset"], record["clean_graph"], record["weights"]) == ("cora", "", "0a")
     assert record["budget"]["feature_limits"] == [-1.0, 1.0]
     control, transferred = record["attacks"]
     assert transferred["flags"] == [asdict(FLAG)]

@@ -140,6 +140,9 @@ def evaluate(
         labels=labels,
         seed=seed,
         flags=flags.get("victim", ()),
+        dataset=str(data.name) if isinstance(data, GraphDataModule) else "",
+        clean_graph=subject.fingerprint,
+        weights=state_hash(subject.model.state_dict()),
     )
 
 

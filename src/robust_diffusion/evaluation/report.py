@@ -18,6 +18,9 @@ from robust_diffusion.store import Artifact, write_artifact
 if TYPE_CHECKING:
     import pandas as pd
 
+REPORT = "report.json"
+"""Name of the report's own file."""
+
 
 @dataclass(frozen=True, eq=False)
 class AttackReport:
@@ -73,6 +76,9 @@ class RobustnessReport:
             the worst case (`auto`) always takes the true ones.
         seed: Of all random choices.
         flags: Of the model on the clean graph.
+        dataset: Name of the datamodule's dataset; "" of a graph of one's own.
+        clean_graph: Hash of features, edges, classes and target nodes.
+        weights: Hash of the model's weights, by which a zoo knows it.
     """
 
     model: str
@@ -84,6 +90,9 @@ class RobustnessReport:
     labels: str
     seed: int
     flags: Sequence[Flag] = field(default=())
+    dataset: str = ""
+    clean_graph: str = ""
+    weights: str = ""
 
     @property
     def worst(self) -> AttackReport:
@@ -166,6 +175,9 @@ class RobustnessReport:
             "labels": self.labels,
             "seed": self.seed,
             "flags": [asdict(flag) for flag in self.flags],
+            "dataset": self.dataset,
+            "clean_graph": self.clean_graph,
+            "weights": self.weights,
             "version": __version__,
         }
         return json.dumps(record, indent=2, allow_nan=False)
@@ -183,13 +195,18 @@ class RobustnessReport:
             ConfigError: It cannot be written.
         """
         folder = Path(path)
-        write_whole(folder / "report.json", self.to_json() + "\n", option="report.save")
+        write_whole(folder / REPORT, self.to_json() + "\n", option="report.save")
         for attack in self.attacks:
             tensors = attack.graph.to_data().to_dict()
-            name = re.sub(r"[^\w.-]+", "-", attack.name)
             about = {"attack": attack.name, "accuracy": attack.accuracy}
-            write_artifact(folder / f"graph-{name}.safetensors", Artifact(tensors, about))
+            write_artifact(folder / graph_file(attack.name), Artifact(tensors, about))
         return folder
+
+
+def graph_file(attack: str) -> str:
+    """Name of the file with an attack's graph, beside the report."""
+    name = re.sub(r"[^\w.-]+", "-", attack)
+    return f"graph-{name}.safetensors"
 
 
 def _codes(flags: Sequence[Flag]) -> str:

@@ -15,6 +15,7 @@ from robust_diffusion.attacks.named import build_attack
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.sources.pyg import checked_graph, node_index
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.hashes import tensor_hash
 from robust_diffusion.models.checked import check_model, device_of
 from robust_diffusion.training import NodeClassification
 
@@ -58,6 +59,12 @@ class Subject:
         """Share of the targets that are classified right, in 0..1."""
         assert isinstance(self.graph.y, Tensor)
         return float((logits.argmax(1) == self.graph.y[self.targets]).double().mean())
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of features, edges, classes and target nodes."""
+        x, edge_index, y = (self.graph[key] for key in ("x", "edge_index", "y"))
+        return tensor_hash(x, edge_index, y, self.targets)
 
     def test_graph(self, graph: Data | PerturbedGraph) -> Data:
         """A graph with the true classes and the mask of the targets."""

@@ -1,0 +1,66 @@
+"""Published records, and reports of attacks, of the small zoo."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from robust_diffusion import Attack, Budget, RandomInjection, evaluate, open_dataset
+from robust_diffusion.evaluation.records import Record
+from robust_diffusion.evaluation.zoo import Zoo
+from tests.zoo import BUDGET
+
+DECLARED = {"declared": asdict(BUDGET)}
+
+
+def record(model: str, threat: str = "white_box", seed: int = 0, **changes: Any) -> Record:
+    """A cell of a worst case on the drawn graph."""
+    accuracy = {"clean": 0.8, "auto": 0.5}
+    return {
+        "cell": f"{model}-{threat}-{seed}",
+        "experiment": "worst-case",
+        "dataset": "synthetic",
+        "fidelity": "paper",
+        "model": model,
+        "flow": None,
+        "threat": threat,
+        "seed": seed,
+        "split": "grb",
+        "budget": DECLARED,
+        "val_accuracy": 0.8,
+        "accuracy": accuracy,
+    } | changes
+
+
+def records_of(zoo: Zoo, worst: float) -> list[Record]:
+    """The zoo's model with its worst case as published, and an MLP."""
+    (entry,) = zoo.entries
+    split = open_dataset("synthetic").split_hash
+    accuracy = {"clean": entry.clean_accuracy, "auto": worst}
+    own = record("gcn", cell=entry.cell, split=split, accuracy=accuracy)
+    return [own, record("mlp", split=split, accuracy={"clean": 0.4, "auto": 0.4})]
+
+
+def report(
+    folder: Path,
+    model: nn.Module,
+    budget: Budget = BUDGET,
+    attack: Attack | None = None,
+    **options: Any,
+) -> Path:
+    """A report of one attack named auto."""
+    datamodule = open_dataset("synthetic")
+    attacks = {"auto": attack or Other()}
+    found = evaluate(model, datamodule, budget=budget, attacks=attacks, progress=False, **options)
+    return found.save(folder)
+
+
+class Other(RandomInjection):
+    """Chance by another name, from a seed of its own."""
+
+    name = "other"
+
+    def inject(self, problem: Any, budget: Any, generator: Any) -> Any:
+        """Random nodes."""
+        return super().inject(problem, budget, generator.manual_seed(7))

@@ -1,0 +1,156 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from robust_diffusion.attacks import Budget
+from robust_diffusion.evaluation.records import Record
+from robust_diffusion.results.leaderboard import (
+    Checked,
+    Unchecked,
+    boards,
+    published,
+    render_json,
+    render_page,
+)
+from robust_diffusion.results.leaderboard.claims import AttackClaim, Claims
+from tests.results.leaderboard.reports import record
+from tests.zoo import BUDGET
+
+MLP = record("mlp", accuracy={"clean": 0.6, "auto": 0.6})
+GUARD = record("gnn_guard", accuracy={"clean": 0.8, "auto": 0.7})
+FLOW = record("graph_pde", flow="beltrami", accuracy={"clean": 0.8, "auto": 0.2})
+FLAGGED = record("gat", accuracy={"clean": 0.8, "auto": 0.75}, flags={"auto": ["zero_gradient"]})
+SINGLE = record("gin", accuracy={"clean": 0.8, "pgd": 0.79})
+RECORDS = [FLOW, FLAGGED, MLP, GUARD]
+
+
+def claims(budget: Budget = BUDGET, dataset: str = "synthetic") -> Claims:
+    attack = AttackClaim("pgd", "injection", 0.99, is_control=False, made_on="", spent={})
+    return Claims(
+        folder=Path("mine"),
+        model="<b>Mine</b>",
+        dataset=dataset,
+        clean_graph="",
+        weights="",
+        clean_accuracy=1.0,
+        budget=budget,
+        threat="white_box",
+        seed=0,
+        attacks=[attack],
+    )
+
+
+def told(records: list[Record], *reports: Checked | Unchecked) -> list[tuple[str, int | None, str]]:
+    (board,) = boards(published(records), reports)
+    return [(row.model, row.rank, row.state) for row in board.rows]
+
+
+def test_models_stand_above_and_below_the_mlp() -> None:
+    assert told(RECORDS) == [
+        ("gnn_guard", 1, "ranked"),
+        ("mlp", None, "control"),
+        ("beltrami", 2, "ranked"),
+        ("gat", None, "not a bound"),
+    ]
+
+
+def test_equal_models_share_a_rank() -> None:
+    same = [record(name) for name in ("gcn", "grand")]
+    last = record("gat", accuracy={"clean": 0.8, "auto": 0.1})
+    assert [rank for _, rank, _ in told([*same, last])] == [1, 1, 3]
+
+
+def test_what_has_faced_less_is_left_out() -> None:
+    transferred = record("gcn", "black_box", accuracy={"clean": 0.8, "auto": 0.79})
+    smoke = record("gat", cell="a", scale="smoke", accuracy={"clean": 0.8, "auto": 0.79})
+    other = record("gat", cell="b", experiment="t-end", accuracy={"clean": 0.8, "auto": 0.79})
+    failed = record("gat") | {"error": "no data"}
+    assert told([GUARD, SINGLE, transferred, smoke, other, failed]) == [("gnn_guard", 1, "ranked")]
+
+
+def test_single_attacks_count_where_auto_was_run() -> None:
+    single = GUARD | {"cell": "single", "experiment": "single-attacks"}
+    single["accuracy"] = {"clean": 0.8, "metagia": 0.5}
+    (board,) = boards(published([GUARD, single]), [])
+    (row,) = board.rows
+    assert (row.worst, row.by) == (50.0, "metagia (white box)")
+    assert row.attacks == ["white box: auto, metagia"]
+
+
+def test_budgets_and_datasets_have_boards_of_their_own() -> None:
+    less = {"declared": BUDGET.__dict__ | {"feature_limits": (-0.5, 0.5)}}
+    others = [record("gcn", cell="a", budget=less), record("gcn", cell="b", dataset="cora")]
+    found = boards(published([*RECORDS, *others]), [])
+    assert [(board.dataset, board.budget, len(board.rows)) for board in found] == [
+        ("cora", "5 nodes, 20 edges each, features −0.87 to 0.87", 1),
+        ("synthetic", "5 nodes, 20 edges each, features −0.87 to 0.87", 4),
+        ("synthetic", "5 nodes, 20 edges each, features −0.5 to 0.5", 1),
+    ]
+
+
+def test_a_report_that_does_more_lowers_a_model_and_is_named() -> None:
+    better = GUARD | {"cell": "report", "accuracy": {"clean": 0.8, "new": 0.25}}
+    (board,) = boards(published(RECORDS), [Checked("mine", [better])])
+    row = next(row for row in board.rows if row.model == "gnn_guard")
+    assert (row.worst, row.rank, row.by) == (25.0, 1, "new (white box)")
+    assert row.sources == ["published records", "report mine: seed 0 by new, 25.00 %"]
+    assert row.above_mlp == pytest.approx(-35)
+    worse = better | {"accuracy": {"clean": 0.8, "new": 0.75}}
+    (board,) = boards(published(RECORDS), [Checked("mine", [worse])])
+    row = next(row for row in board.rows if row.model == "gnn_guard")
+    assert (row.worst, row.sources) == (70.0, ["published records"])
+    assert "white box: auto, new" in row.attacks
+
+
+def test_a_model_of_the_users_is_ranked_if_it_faced_auto() -> None:
+    own = record("Mine, a", cell="own", fidelity="own")
+    assert ("Mine, a", 2, "ranked") in told(RECORDS, Checked("a", [own]))
+    (board,) = boards(published(RECORDS), [Checked("a", [own])])
+    row = next(row for row in board.rows if row.variant == "own")
+    assert (row.sources, row.above_mlp) == (["report a"], pytest.approx(-10))
+    pgd = own | {"accuracy": {"clean": 0.8, "pgd": 0.7}}
+    assert ("Mine, a", None, "without auto") in told(RECORDS, Checked("a", [pgd]))
+
+
+def test_what_was_not_checked_takes_no_rank() -> None:
+    assert told(RECORDS, Unchecked(claims(), "no model"))[-1][1:] == (None, "not checked")
+    elsewhere = Unchecked(claims(dataset=""), "no dataset")
+    assert [board.dataset for board in boards(published(RECORDS), [elsewhere])] == [
+        "synthetic",
+        "unknown graph",
+    ]
+
+
+def test_the_page_loads_nothing_and_runs_nothing() -> None:
+    page = render_page(boards(published(RECORDS), [Unchecked(claims(), "<script>")]))
+    assert "&lt;b&gt;Mine" in page
+    assert not re.search(r"<script|<link|https?:|url\(|@import|<b>Mine| src=", page)
+    order = [page.index(f">{name} <small") for name in ("gnn_guard", "mlp", "beltrami", "gat")]
+    assert order == sorted(order)
+    for shown in ("+10.00", "−40.00", "not a bound", "zero_gradient", "not checked"):
+        assert shown in page
+    assert "No model yet" in render_page([])
+
+
+def test_the_json_has_the_same() -> None:
+    found = json.loads(render_json(boards(published(RECORDS), [])))
+    (board,) = found["boards"]
+    assert [row["model"] for row in board["rows"]] == ["gnn_guard", "mlp", "beltrami", "gat"]
+    assert board["rows"][0] == {
+        "model": "gnn_guard",
+        "variant": "paper",
+        "clean": 80.0,
+        "worst": 70.0,
+        "spread": None,
+        "above_mlp": pytest.approx(10.0),
+        "seeds": 1,
+        "by": "auto (white box)",
+        "attacks": ["white box: auto"],
+        "flags": [],
+        "state": "ranked",
+        "rank": 1,
+        "sources": ["published records"],
+        "reason": "",
+    }

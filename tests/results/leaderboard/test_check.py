@@ -1,0 +1,184 @@
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from robust_diffusion import Budget, open_dataset
+from robust_diffusion.errors import DataError
+from robust_diffusion.evaluation.zoo import Zoo, load_model
+from robust_diffusion.results.leaderboard import Checked, ReportCheck, Unchecked, boards
+from tests.results.leaderboard.reports import records_of, report
+from tests.zoo import BUDGET, small_zoo, trained
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Zoo:
+    return small_zoo(tmp_path_factory.mktemp("zoo"))
+
+
+@pytest.fixture(scope="module")
+def own() -> nn.Module:
+    return trained(open_dataset("synthetic"), epochs=5)
+
+
+@pytest.fixture(scope="module")
+def made(zoo: Zoo, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = load_model("gcn", "synthetic", directory=zoo.directory)
+    return report(tmp_path_factory.mktemp("made") / "mine", model)
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy to change."""
+    return Path(shutil.copytree(made, tmp_path / "mine"))
+
+
+def changed(folder: Path, attack: int | None = None, **changes: Any) -> Path:
+    """The report with other claims, of one attack or as a whole."""
+    claims = json.loads((folder / "report.json").read_text())
+    (claims if attack is None else claims["attacks"][attack]).update(changes)
+    (folder / "report.json").write_text(json.dumps(claims))
+    return folder
+
+
+def check(zoo: Zoo | None, own: nn.Module | None = None, worst: float = 0.9) -> ReportCheck:
+    records = [] if zoo is None else records_of(zoo, worst)
+    return ReportCheck(records, zoo, None if own is None else lambda _: own)
+
+
+def test_a_better_attack_on_a_published_model_lowers_it(zoo: Zoo, made: Path) -> None:
+    checking = check(zoo)
+    checked = checking(made)
+    assert isinstance(checked, Checked)
+    (board,) = boards(checking.records, [checked])
+    mlp, row = sorted(board.rows, key=lambda row: row.model == "gcn")
+    claimed = json.loads((made / "report.json").read_text())["robust_accuracy"]
+    assert row.worst == pytest.approx(100 * claimed)
+    assert row.state == "ranked"
+    assert row.sources[1].startswith("report mine: seed 0 by ")
+    assert mlp.state == "control"
+    (board,) = boards(check(zoo, worst=0.1).records, [check(zoo, worst=0.1)(made)])
+    row = next(row for row in board.rows if row.model == "gcn")
+    assert (row.worst, row.sources) == (pytest.approx(10), ["published records"])
+
+
+def test_a_claimed_accuracy_is_measured(zoo: Zoo, folder: Path) -> None:
+    claims = json.loads((folder / "report.json").read_text())
+    for attack, key in ((None, "clean_accuracy"), (1, "accuracy")):
+        of = claims if attack is None else claims["attacks"][attack]
+        with pytest.raises(DataError, match=rf"claimed 1\.00 %, found {100 * of[key]:.2f} %"):
+            check(zoo)(changed(folder, attack, **{key: 0.01}))
+        changed(folder, attack, **{key: of[key]})
+
+
+def test_what_was_spent_is_counted(zoo: Zoo, folder: Path) -> None:
+    spent = json.loads((folder / "report.json").read_text())["attacks"][1]["spent"]
+    changed(folder, 1, spent=spent | {"injected_edges": 7})
+    with pytest.raises(DataError, match="auto: injected_edges claimed 7, found 100"):
+        check(zoo)(folder)
+
+
+def test_a_graph_beyond_its_budget_is_refused(zoo: Zoo, folder: Path) -> None:
+    budget = json.loads((folder / "report.json").read_text())["budget"]
+    changed(folder, budget=budget | {"max_injected_nodes": 4})
+    with pytest.raises(DataError, match=r"breaks its budget: .*5 .*4"):
+        check(zoo)(folder)
+
+
+def test_other_nodes_or_another_graph_are_refused(zoo: Zoo, folder: Path) -> None:
+    with pytest.raises(DataError, match=r"its clean graph is 0123, and that of dataset=synthetic"):
+        check(zoo)(changed(folder, clean_graph="0123"))
+
+
+def test_a_graph_of_the_report_is_needed(zoo: Zoo, folder: Path) -> None:
+    (folder / "graph-auto.safetensors").write_bytes(b"\x80\x04N.")
+    with pytest.raises(DataError, match="is damaged"):
+        check(zoo)(folder)
+    (folder / "graph-auto.safetensors").unlink()
+    with pytest.raises(DataError, match=r"not found|missing|cannot be read"):
+        check(zoo)(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"weights": "0a"}, "no zoo entry has its weights"),
+        ({"dataset": ""}, "names no dataset"),
+        ({"dataset": "synthetic seed=1"}, "names no dataset"),
+        ({"dataset": "cora"}, "grb-cora"),
+    ],
+)
+def test_what_cannot_be_checked(
+    zoo: Zoo,
+    folder: Path,
+    changes: dict[str, str],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("ROBUST_DIFFUSION_DATA", str(tmp_path / "none"))
+    found = check(zoo)(changed(folder, **changes))
+    assert isinstance(found, Unchecked)
+    assert reason in found.reason
+
+
+def test_a_zoo_that_the_records_do_not_know(zoo: Zoo, made: Path) -> None:
+    found = replace(check(zoo), records=[])(made)
+    assert isinstance(found, Unchecked)
+    assert "cell gcn-0" in found.reason
+
+
+def test_an_own_model_stands_on_the_board(zoo: Zoo, own: nn.Module, tmp_path: Path) -> None:
+    checking = check(zoo, own)
+    checked = checking(report(tmp_path / "theirs", own))
+    assert isinstance(checked, Checked)
+    (board,) = boards(checking.records, [checked])
+    row = next(row for row in board.rows if row.variant == "own")
+    assert row.model == "GCN, theirs"
+    assert row.attacks == ["chance: random", "transfer: worst of gcn", "white box: auto"]
+    measured = {record["threat"]: record["accuracy"] for record in checked.records}
+    lowest = min(min(accuracy.values()) for accuracy in measured.values())
+    assert row.worst == pytest.approx(100 * lowest)
+    # The attack is no better than chance, so one or the other is often lower.
+    others = {name: value for name, value in measured["black_box"].items() if name != "clean"}
+    outdone = min(others.values()) < measured["white_box"]["auto"]
+    assert (row.state == "not a bound") == outdone
+    assert any(flag.startswith("weaker_than") for flag in row.flags) == outdone
+
+
+def test_other_weights_are_not_those_of_the_report(
+    zoo: Zoo, own: nn.Module, tmp_path: Path
+) -> None:
+    other = trained(open_dataset("synthetic"), epochs=1)
+    found = check(zoo, other)(report(tmp_path / "theirs", own))
+    assert isinstance(found, Unchecked)
+    assert "neither" in found.reason
+
+
+def test_an_own_model_under_less_has_a_board_of_its_own(
+    zoo: Zoo, own: nn.Module, tmp_path: Path
+) -> None:
+    less = Budget(2, 3, BUDGET.feature_limits)
+    checking = check(zoo, own)
+    found = boards(checking.records, [checking(report(tmp_path / "less", own, less))])
+    assert [len(board.rows) for board in found] == [2, 1]
+
+
+def test_an_attack_with_less_counts_on_a_published_model(zoo: Zoo, tmp_path: Path) -> None:
+    model = load_model("gcn", "synthetic", directory=zoo.directory)
+    less = Budget(2, 20, BUDGET.feature_limits)
+    checking = check(zoo)
+    (board,) = boards(checking.records, [checking(report(tmp_path / "less", model, less))])
+    row = next(row for row in board.rows if row.model == "gcn")
+    assert (row.state, row.flags, len(row.sources)) == ("ranked", [], 2)
+
+
+def test_modifications_are_left_out(zoo: Zoo, folder: Path) -> None:
+    changed(folder, 0, kind="modification")
+    found = check(zoo)(changed(folder, 1, kind="modification"))
+    assert isinstance(found, Unchecked)
+    assert "injections" in found.reason
