@@ -1,7 +1,7 @@
 import json
 import threading
+import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -76,16 +76,19 @@ def test_a_cell_that_another_process_computes_is_waited_for(
     records.parent.mkdir(parents=True)
     lock = records.with_name(f".{records.name}.{header['cell']}.lock")
 
-    def compute() -> None:
-        append_record(records, header | {"accuracy": {"clean": 0.5}})
-        held.close()
+    held = threading.Event()
 
-    with ExitStack() as held:
-        held.enter_context(locked(lock, waits_for="nobody"))
-        other = threading.Timer(1, compute)
-        other.start()
-        assert run_and_record(cfg)["accuracy"] == {"clean": 0.5}
-        other.join()
+    def compute() -> None:
+        with locked(lock, waits_for="nobody"):
+            held.set()
+            time.sleep(1)
+            append_record(records, header | {"accuracy": {"clean": 0.5}})
+
+    other = threading.Thread(target=compute)
+    other.start()
+    assert held.wait(10)
+    assert run_and_record(cfg)["accuracy"] == {"clean": 0.5}
+    other.join()
     done, reference = read_records(records)
     assert reference["reference"]
     assert reference["cell"] == done["cell"]

@@ -218,7 +218,6 @@ ODD = [
     ("robust_diffusion.nope", ["robust_diffusion.nope:", "key=value"]),
     ("data=null", ["data=null", "_target_"]),
     ("data.source=null", ["data.source=null", "must be given"]),
-    ("model.solver=null", ["model.solver=null", "must be given"]),
     ("attacks.speit=null", ["attacks.speit=null", "_target_"]),
     ("surrogates.gcn=3", ["surrogates.gcn=3", "_target_"]),
     ("attack=[3]", ["attack=[3]", "speit"]),

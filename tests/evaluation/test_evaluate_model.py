@@ -40,7 +40,7 @@ BUDGET = Budget(max_injected_nodes=4, max_edges_per_injected_node=5)
 DATA = drawn_data()
 
 PYG = ("GCN", "GAT", "GIN", "GraphSAGE")
-OWN = [name for name in models.__all__ if name not in ("Guard", "Rewiring")]
+OWN = [name for name in models.__all__ if name not in ("GRBModel", "Guard", "Rewiring")]
 MODELS = [
     *[pytest.param(partial(getattr(pyg, n), FEATURES, 8, 2, CLASSES), id=f"pyg {n}") for n in PYG],
     *[

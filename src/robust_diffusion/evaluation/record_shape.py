@@ -43,8 +43,9 @@ def _problem(record: Record) -> str | None:
     if "cell" not in record or "reference" in record:
         return None
     if "error" in record:
-        missing = (key for key in ("dataset", "model", "seed") if key not in record)
-        return next((f"lacks {key}" for key in missing), None)
+        missing = (f"lacks {key}" for key in ("dataset", "model", "seed") if key not in record)
+        odd = None if _is_whole(record.get("seed")) else "has a seed that is not a whole number"
+        return next(missing, odd)
     needed = {**COMMON_FIELDS, **(TIMING_FIELDS if is_timing(record) else ACCURACY_FIELDS)}
     for key, (fits, what) in needed.items():
         if key not in record:
@@ -76,6 +77,10 @@ def _is_budget(value: Any) -> bool:
     declared, spent = value["declared"], value.get("spent", {})
     if not all(_is_whole(declared.get(key)) for key in INJECTION):
         return False
+    if not _is_whole(declared.get("max_injected_edges") or 0):
+        return False
+    if not all(_is_number(declared.get(key, 0)) for key in MODIFICATION):
+        return False
     limits = declared.get("feature_limits")
     if limits is not None and not (_is_pair(limits) and all(map(_is_number, limits))):
         return False
@@ -84,6 +89,8 @@ def _is_budget(value: Any) -> bool:
         for models in spent.values()
     )
 
+
+MODIFICATION = ("node_ratio", "edge_ratio", "epsilon")
 
 COMMON_FIELDS: Mapping[str, tuple[Fits, str]] = {
     **dict.fromkeys(

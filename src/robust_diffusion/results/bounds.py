@@ -27,10 +27,10 @@ def outdone(entry: Entry, by_model: Mapping[ModelKey, Sequence[Record]]) -> Iter
     """
     lower: dict[bool, dict[str, dict[int, float]]] = {}
     for run in entry.runs:
-        if entry.graph == CLEAN or entry.timed or KIND[run.record["threat"]] not in SEEN:
+        if entry.graph == CLEAN or entry.timed or not _knows(run.record):
             continue
         for other, attack, reached in _stronger(run, entry.graph, by_model):
-            transferred = KIND[other["threat"]] not in SEEN and attack not in CHANCE
+            transferred = not _knows(other) and attack not in CHANCE
             found = lower.setdefault(transferred, {}).setdefault(_name(other, attack), {})
             found[run.seed] = min(reached, found.get(run.seed, math.inf))
     for transferred, attacks in sorted(lower.items()):
@@ -59,11 +59,17 @@ def _stronger(
 
 
 def _name(record: Record, attack: str) -> str:
-    if attack in CHANCE or record["threat"] == "white_box":
+    threat = record.get("threat")
+    if attack in CHANCE or threat == "white_box":
         return f"attack={attack}"
-    if record["threat"] == "adaptive":
-        return f"attack={attack} threat=adaptive"
-    return f"attack={attack} made on {' or '.join(record['surrogates'])}"
+    if threat == "black_box":
+        return f"attack={attack} made on {' or '.join(map(str, record.get('surrogates') or []))}"
+    return f"attack={attack} threat={threat}"
+
+
+def _knows(record: Record) -> bool:
+    """True of a cell whose attacker knows the model; not of threat models that are the user's."""
+    return KIND.get(str(record.get("threat"))) in SEEN
 
 
 def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, injects: bool) -> bool:

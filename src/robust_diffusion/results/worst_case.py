@@ -86,8 +86,8 @@ def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]
 def model_name(record: Record) -> str:
     """A model by its own name, or by that of its flow."""
     # Any other model that has a flow brings its own.
-    name: str = record["flow"] if record["model"] == "graph_pde" else record["model"]
-    return name
+    flow = record.get("flow") if record["model"] == "graph_pde" else None
+    return str(flow or record["model"])
 
 
 def _add(model: ModelOnSplit, record: Record) -> None:

@@ -32,7 +32,7 @@ def records_of(
             "seed": seed,
             "accuracy": {graph: values[index] / 100 for graph, values in accuracy.items()},
             "val_accuracy": 0.8,
-            "budget": {"declared": {}},
+            "budget": {"declared": {"max_injected_nodes": 50, "max_edges_per_injected_node": 50}},
             "config": {"seed": seed},
             **more,
         }

@@ -29,7 +29,7 @@ def layers(gain: float, **more: Any) -> list[dict[str, Any]]:
         for record in records_of(
             "table-6",
             {"dataset": "cora", "model": model, "layers": number},
-            {"speit": with_moments(mean, 1.5, 5, seed=number)},
+            {"clean": [80.0] * 5, "speit": with_moments(mean, 1.5, 5, seed=number)},
             **more,
         )
     ]
