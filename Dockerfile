@@ -1,9 +1,9 @@
 # The command line in a container:
 #   docker build --tag robust-diffusion .
-#   docker run --rm --volume results:/work/outputs robust-diffusion -m flow=heat,beltrami
+#   docker run --rm --volume results:/workspace/outputs robust-diffusion -m flow=heat,beltrami
 #
 # torch's usual wheels for Linux hold CUDA, so that on a machine with NVIDIA's container toolkit
-#   docker run --rm --gpus all --volume results:/work/outputs robust-diffusion trainer=gpu
+#   docker run --rm --gpus all --volume results:/workspace/outputs robust-diffusion trainer=gpu
 # needs no other image. Build arguments:
 #   BASE             an image of Debian or Ubuntu, with Python 3.11 to 3.13 of its own or as a package,
 #                    such as nvidia/cuda:12.8.1-base-ubuntu24.04
@@ -29,8 +29,8 @@ RUN python -m pip install --constraint constraints.txt '.[report,launchers,sweep
 
 # Volumes take the owner of the folders on which they are mounted.
 RUN useradd --create-home researcher \
-    && mkdir --parents /work/outputs /work/data \
-    && chown --recursive researcher /work
+    && mkdir --parents /workspace/outputs /workspace/data \
+    && chown --recursive researcher /workspace
 USER researcher
-WORKDIR /work
+WORKDIR /workspace
 ENTRYPOINT ["python", "-m", "robust_diffusion.run"]

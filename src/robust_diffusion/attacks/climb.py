@@ -50,7 +50,7 @@ class Found:
 
     @classmethod
     def unpacked(cls, artifact: Artifact) -> "Found":
-        """What `packed` made an artifact of."""
+        """The find that `packed` made an artifact of."""
         tensors, about = artifact.tensors, artifact.metadata
         return cls(tensors["features"], about["right"], tensors["loss"].item(), about["is_flat"])
 
