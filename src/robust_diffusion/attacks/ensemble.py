@@ -61,15 +61,10 @@ class Ensemble(Attack):
         generator: torch.Generator,
         keep: Keep,
     ) -> PerturbedGraph:
-        """Run the parts that are not kept; arguments, result and errors are those of the attack.
+        """Run the parts that `keep` does not have; all else is as of `Attack`.
 
-        Args:
-            model: See `Attack`, like the next four.
-            data: See there.
-            target_nodes: See there.
-            budget: See there.
-            generator: See there.
-            keep: Memory of parts. A part has its number in its name, so none is asked for twice.
+        Parts are asked for in order, and each has its number in its name, so that none is asked
+        for twice.
         """
         budget.check_targets(target_nodes.numel(), self.kind)
         with frozen(model):

@@ -13,10 +13,7 @@ class Recipe(Steps):
 
     Args:
         edges: How the new nodes share out their edges; see `sharing`.
-        start: Features that they start from; see `starts`.
-        loss: See `Steps`, like the next two.
-        rule: See there.
-        step_size: See there.
+        start: Features that they start from; see `starts`. All others are those of `Steps`.
     """
 
     edges: SharingName = "classes"

@@ -124,12 +124,8 @@ class LRBCD(PRBCD):
     Reference: Gosch et al. 2023, arXiv:2306.15427, on Geisler et al. 2021, arXiv:2110.14038.
 
     Args:
-        block_size: See `PRBCD`, like the next four.
-        num_steps: See there.
-        resampling_ratio: See there.
-        learning_rate: See there.
-        loss: See there.
-        local_ratio: Most flips at a node by its edges, in (0, 1], rounded down.
+        local_ratio: Most flips at a node by its edges, in (0, 1], rounded down. All others are
+            those of `PRBCD`.
 
     Raises:
         ConfigError: A number out of range or an unknown loss.
@@ -170,10 +166,8 @@ class LGRBCD(GRBCD):
     """GRBCD that flips at most a share of each node's edges at that node; see `LRBCD`.
 
     Args:
-        block_size: See `GRBCD`, like the next two.
-        num_steps: See there.
-        loss: See there.
-        local_ratio: Most flips at a node by its edges, in (0, 1], rounded down.
+        local_ratio: Most flips at a node by its edges, in (0, 1], rounded down. All others are
+            those of `GRBCD`.
 
     Raises:
         ConfigError: A number out of range or an unknown loss.
