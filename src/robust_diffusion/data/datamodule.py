@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Data
 
 from robust_diffusion.checks import check_choice, check_name
+from robust_diffusion.data.columns import tell_of_columns
 from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.split import split_hash
 from robust_diffusion.data.views import induced_view
@@ -69,9 +70,12 @@ class GraphDataModule(pl.LightningDataModule):
             return
         graph = copy.copy(self._source())  # the source may hand out one graph twice
         try:
-            graph.x = arctan_normalize(graph.x)
+            # Float64 where the raw features need it; models are of single precision.
+            normalized = arctan_normalize(graph.x).float()
         except DataError as error:
             raise DataError(f"dataset={self.name}: {error}") from error
+        tell_of_columns(str(self.name), graph.x, normalized)
+        graph.x = normalized
         every_node = torch.arange(graph.num_nodes)
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
         scored = {
