@@ -21,6 +21,7 @@ from robust_diffusion.integrators import (
     METHODS,
     RightHandSide,
     StepUnderflowError,
+    Watch,
     checked,
     cut_off,
     solve_adaptive,
@@ -67,6 +68,8 @@ class Solver:
             torch, so it can be differentiated only this way.
         engine: `own` loops or `torchdiffeq`; `auto` takes the own one where there is one. The
             adjoint is torchdiffeq's.
+        max_nfe: Most evaluations of one solve, those of its backward pass included, at least 1;
+            `None` for no limit.
         checkpoint: Differentiate through the steps, but keep only the states between them and
             evaluate each step anew in the backward pass: memory grows with the number of steps by
             one state instead of all that a step computes. For the own loops.
@@ -85,6 +88,7 @@ class Solver:
         adjoint: bool = False,
         engine: Engine = "auto",
         checkpoint: bool = False,
+        max_nfe: int | None = None,
     ) -> None:
         check_choice("solver.method", method, FIXED_STEP_METHODS | ADAPTIVE_METHODS)
         if method in FIXED_STEP_METHODS:
@@ -113,6 +117,10 @@ class Solver:
         self.adjoint = bool(adjoint)
         self.engine = engine
         self.checkpoint = bool(checkpoint)
+        if max_nfe is not None:
+            check_whole("solver.max_nfe", max_nfe, at_least=1)
+        self.max_nfe = max_nfe
+        self._watch = Watch(method, rtol=rtol, max_nfe=max_nfe)
         self._told_unsettled = False
         described = f"{method}{' and the adjoint' if adjoint else ''}"
         if engine == "own" and not self.own_loop:
@@ -174,10 +182,12 @@ class Solver:
             The state at `t_end`.
 
         Raises:
-            TrainingError: An adaptive method's step shrank to nothing, or its state was not finite.
+            TrainingError: An adaptive method's step shrank to nothing, or its state was not finite;
+                or there were more evaluations than `max_nfe`.
         """
         if t_end == 0:
             return z
+        rhs = self._watch.over(rhs, t_end, z.dtype)
         if self.own_loop:
             return self._integrate(rhs, z, t_end)
         options: dict[str, object] = {}

@@ -1,0 +1,69 @@
+"""Evaluations of a right-hand side, told where they are many and ended where they are too many."""
+
+import logging
+
+import torch
+from torch import Tensor
+
+from robust_diffusion.errors import TrainingError
+from robust_diffusion.integrators.fixed_step import RightHandSide
+
+log = logging.getLogger(__name__)
+
+MANY = 10_000
+"""Evaluations of one solve that are told; those of the paper take under a hundred."""
+
+
+class Watch:
+    """The watch over the solves of one solver; it changes no number.
+
+    Args:
+        name: The solver's method, for messages.
+        rtol: Its relative tolerance, if it has one.
+        max_nfe: Most evaluations of one solve, those of its backward pass included; `None` for no
+            limit.
+    """
+
+    def __init__(self, name: str, *, rtol: float | None, max_nfe: int | None) -> None:
+        self.name = name
+        self.rtol = rtol
+        self.max_nfe = max_nfe
+        self._told: set[str] = set()
+
+    def over(self, rhs: RightHandSide, t_end: float, dtype: torch.dtype) -> RightHandSide:
+        """The right-hand side of one solve on [0, t_end], counted.
+
+        Raises:
+            TrainingError: In the evaluation that is one too many.
+        """
+        if self.rtol is not None and self.rtol < torch.finfo(dtype).eps:
+            self._tell(
+                "solver.rtol=%g: below the rounding of %s, %.2g, so that steps shrink and shrink",
+                *(self.rtol, str(dtype).removeprefix("torch."), torch.finfo(dtype).eps),
+            )
+        count = 0
+
+        def evaluate(t: Tensor, z: Tensor) -> Tensor:
+            nonlocal count
+            if count == self.max_nfe:
+                raise TrainingError(
+                    f"solver.max_nfe={self.max_nfe}: {self.name} was at t={float(t):.4g} of "
+                    f"{t_end:g} after as many evaluations; loosen its tolerance, take fewer steps, "
+                    "or raise the limit"
+                )
+            if count == MANY:
+                self._tell(
+                    "solver=%s: %d evaluations in one solve, at t=%.4g of %g; solver.max_nfe or "
+                    "time_limit ends what takes too long",
+                    *(self.name, count, float(t), t_end),
+                )
+            count += 1
+            return rhs(t, z)
+
+        return evaluate
+
+    def _tell(self, message: str, *values: object) -> None:
+        """Warn once, not in each solve of an epoch."""
+        if message not in self._told:
+            self._told.add(message)
+            log.warning(message, *values)
