@@ -26,7 +26,8 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.errors import ConfigError, RobustDiffusionError
+from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
+from robust_diffusion.interrupts import Terminated, end_on_sigterm
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,6 @@ COMMANDS = {
 
 PLUGINS = {
     "hydra/sweeper=optuna": "sweepers",
-    "hydra/launcher=joblib": "launchers",
     "hydra/launcher=submitit_local": "slurm",
     "hydra/launcher=submitit_slurm": "slurm",
 }
@@ -64,6 +64,12 @@ ELSEWHERE = "name another folder by paths.outputs"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk without room, or of a user's share of it."""
 
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""Errors of a folder that must not be written to."""
+
+NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+"""Words of torch's errors where memory does not suffice, which have no class of their own."""
+
 
 @hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="config")
 def cell(cfg: DictConfig) -> float | None:
@@ -75,9 +81,13 @@ def cell(cfg: DictConfig) -> float | None:
     """
     # Imported late, so that a mistyped option is answered at once.
     from robust_diffusion.experiment import record_failure, run_and_record
+    from robust_diffusion.unreadable import KnownUnreadableError
 
     try:
         accuracy: float | None = run_and_record(cfg).get("val_accuracy")
+    except KnownUnreadableError as known:
+        record_failure(cfg, describe(known), DataError.__name__)
+        return None
     except Exception as error:
         cause = expected_cause(error)
         message = describe(cause or error)
@@ -90,6 +100,8 @@ def cell(cfg: DictConfig) -> float | None:
         if multirun:
             number = HydraConfig.get().job.num
             log.error("cell %s failed: %s", number, message, exc_info=with_traceback)  # noqa: TRY400
+            if isinstance(cause, DataError):
+                log.error("further cells of these data fail without another try")  # noqa: TRY400
         elif with_traceback:
             raise
         else:
@@ -114,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Set to nothing is as good as not set; as a folder it would be the current one.
     if os.environ.get("ROBUST_DIFFUSION_DATA") == "":
         del os.environ["ROBUST_DIFFUSION_DATA"]
+    end_on_sigterm()
     try:
         if given and given[0] in COMMANDS:
             module, function = COMMANDS[given[0]].split(":")
@@ -121,9 +134,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             _check_arguments(sys.argv[1:])
             cell()
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted: finished cells are recorded, this one is not\n")
-        sys.exit(130)  # as shells have it
+    except KeyboardInterrupt as stop:
+        ended, status = (
+            ("terminated", 143) if isinstance(stop, Terminated) else ("interrupted", 130)
+        )
+        sys.stderr.write(f"{ended}: finished cells are recorded, this one is not\n")
+        sys.exit(status)  # as shells have it
     except BrokenPipeError:
         # A reader such as `head` has seen enough; nothing is left to be flushed to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -181,7 +197,14 @@ def expected_cause(error: BaseException) -> BaseException | None:
     for kind in (RobustDiffusionError, HydraException, OmegaConfBaseException):
         if found := next((link for link in chain if isinstance(link, kind)), None):
             return found
-    return next((of for of in chain if isinstance(of, OSError) and of.errno in FULL), None)
+    return next((link for link in chain if _is_of_the_machine(link)), None)
+
+
+def _is_of_the_machine(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (*FULL, *READ_ONLY, errno.ENOMEM)
+    out_of_memory = isinstance(error, RuntimeError) and NO_MEMORY.search(str(error))
+    return isinstance(error, MemoryError) or bool(out_of_memory)
 
 
 def describe(error: BaseException) -> str:
@@ -221,6 +244,11 @@ def describe(error: BaseException) -> str:
 
 
 def _unforeseen(error: BaseException) -> str:
+    if not isinstance(error, OSError) and _is_of_the_machine(error):
+        said = " ".join(str(error).split())[:200]
+        return f"out of memory{f' ({said})' if said else ''}; take a smaller graph or model"
+    if isinstance(error, OSError) and error.errno in READ_ONLY:
+        return f"{error.filename or 'results'}: {error.strerror}; {ELSEWHERE}"
     if isinstance(error, OSError) and error.errno in FULL:
         return f"{error.filename or 'results'}: {error.strerror}; make room, or {ELSEWHERE}"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -230,6 +258,9 @@ def _as_override(argument: str) -> str:
     # The config groups are `attack` and `surrogate`; a list of several reads better in the plural.
     if argument == "--force":
         return "force=true"
+    # Joblib's own launcher gives up a sweep when one of its cells is killed.
+    if argument == "hydra/launcher=joblib":
+        return "hydra/launcher=processes"
     for group in ("attack", "surrogate"):
         if argument.startswith(f"{group}s="):
             return argument.replace("s=", "=", 1)
