@@ -43,9 +43,8 @@ def _problem(record: Record) -> str | None:
     if "cell" not in record or "reference" in record:
         return None
     if "error" in record:
-        missing = (f"lacks {key}" for key in ("dataset", "model", "seed") if key not in record)
-        odd = None if _is_whole(record.get("seed")) else "has a seed that is not a whole number"
-        return next(missing, odd)
+        missing = (key for key in ("dataset", "model", "seed") if key not in record)
+        return next((f"lacks {key}" for key in missing), None)
     needed = {**COMMON_FIELDS, **(TIMING_FIELDS if is_timing(record) else ACCURACY_FIELDS)}
     for key, (fits, what) in needed.items():
         if key not in record:

@@ -118,7 +118,9 @@ def select(
         return Selection({}, {}, 0)
     chosen = max(variants.values(), key=lambda v: (any(c.finished for c in v), v[-1].asked))
     finished = {cell.record["seed"]: cell for cell in chosen if cell.finished}
-    failed = {c.record["seed"]: c for c in chosen if not c.finished}
+    # A cell may have failed for want of a seed that is a number.
+    of_a_seed = [c for c in chosen if isinstance(c.record["seed"], int)]
+    failed = {c.record["seed"]: c for c in of_a_seed if not c.finished}
     return Selection(
         finished=dict(sorted(finished.items())),
         failed={seed: failed[seed] for seed in sorted(failed.keys() - finished.keys(), key=_order)},
