@@ -157,14 +157,14 @@ def test_a_model_that_samples_is_judged_by_its_mean() -> None:
     assert accuracy(trained(), perturbed) < 0.85
 
 
-def test_the_guard_is_attacked_through_its_adaptive_form() -> None:
+def test_a_guard_is_attacked_through_either_form() -> None:
     torch.manual_seed(0)
     guard = GNNGuard(16, 16, 7, num_layers=2).eval()
     before = copy.deepcopy(guard.guard)
     perturbed = run(AutoInjection(num_steps=24), model=guard, budget=BUDGET)
     forms = [name.split(":")[0] for name in perturbed.part_accuracy]
     assert forms.count("adaptive") == 12
-    assert forms.count("white box") == 2
+    assert forms.count("white box") == 12
     assert guard.guard == before
 
 

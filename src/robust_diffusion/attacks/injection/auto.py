@@ -31,12 +31,9 @@ ALL = [
     Recipe(edges=edges, start=start, loss=loss)
     for edges, start, loss in product(EDGES, STARTING, LOSSES)
 ]
-"""Parts on the adaptive form of a model, or on a model without one."""
+"""Parts on a model, and as many on its adaptive form if it has one."""
 
-PLAIN = [recipe for recipe in ALL if (recipe.start, recipe.loss) == ("uniform", "masked")]
-"""Parts on a model as it is, where its adaptive form is another."""
-
-RUNGS = ((1 / 8, len(ALL) + len(PLAIN)), (1 / 8, 6), (1 / 4, 3), (1 / 2, 2))
+RUNGS = ((1 / 8, 2 * len(ALL)), (1 / 8, 6), (1 / 4, 3), (1 / 2, 2))
 """Per rung, its share of the steps and the number of parts that are left."""
 
 SEARCH_SHARE = 1 / 2
@@ -112,7 +109,6 @@ class AutoInjection(Ensemble):
                 *(parts.judge, edges[name], rows[name], budget.limits, most // 2, generator),
             )
             _run(parts, f"search: {name}", parts.judge, edges[name], find)
-        forms = parts.forms
         ascents = [
             Climb(
                 f"{form}: {recipe}",
@@ -121,8 +117,8 @@ class AutoInjection(Ensemble):
                 edges[recipe.edges],
                 Found(starts[recipe.edges, recipe.start], problem.targets.numel(), 0.0),
             )
-            for form, own in forms.items()
-            for recipe in (PLAIN if form == "white box" and len(forms) > 1 else ALL)
+            for form, own in parts.forms.items()
+            for recipe in ALL
         ]
         for share, count in RUNGS:
             ascents = sorted(ascents, key=lambda ascent: ascent.found.right)[:count]
