@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         GraphSAGE as GraphSAGE,
         GRBModel as GRBModel,
         Guard as Guard,
+        RawFeatures as RawFeatures,
         Rewiring as Rewiring,
         RobustGCN as RobustGCN,
     )
@@ -102,7 +103,7 @@ _MODULES = {
     "flows": "Beltrami Flow Grand Heat HeatPlus MeanCurvature PLaplacian UniformModulation",
     "models": (
         "APPNP GAT GCN GCNSVD GIN MLP BeltramiGuard GNNGuard GraphPDE GraphSAGE GRBModel Guard "
-        "Rewiring RobustGCN"
+        "RawFeatures Rewiring RobustGCN"
     ),
     "solver": "Solver",
     "training": "Fit FitResult NodeClassification",
