@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from robust_diffusion.training.fit_model import fit as fit
     # isort: on
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "attacks": (

@@ -42,6 +42,14 @@ class GraphDataModule(pl.LightningDataModule):
 
     Raises:
         ConfigError: A name that is none, an unknown difficulty, values or normalisation.
+
+    Examples:
+        >>> from robust_diffusion import GraphDataModule
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> datamodule = GraphDataModule.from_data(data, normalize="arctan")
+        >>> datamodule.num_features, datamodule.num_classes
+        (8, 7)
     """
 
     def __init__(

@@ -30,6 +30,15 @@ class NodeClassification(pl.LightningModule):
         weight_decay: Adam's.
         test_names: Of the test loaders, in their order; those of the datamodule if left out.
         key: The configuration key of the training, for messages.
+
+    Examples:
+        >>> from robust_diffusion import MLP, GraphDataModule, NodeClassification
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> datamodule = GraphDataModule.from_data(data)
+        >>> module = NodeClassification(MLP(8, 8, 7), num_classes=7)
+        >>> module(datamodule.view("test")).shape
+        torch.Size([100, 7])
     """
 
     def __init__(
