@@ -162,6 +162,15 @@ def test_the_flow_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert flow(t, z, graph).abs().max() > 0
 
 
+def test_every_page_of_the_site_is_reached_and_checked() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text().partition("nav:\n  - Start")[2]
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if page != "index.md" and f": {page}\n" not in nav] == []
+    (built,) = re.findall(r"mkdocs build .*", (ROOT / "Makefile").read_text())
+    assert "--strict" in built
+    assert "--quiet" not in built  # which hides from --strict what would fail
+
+
 @pytest.mark.slow
 def test_the_call_of_the_readme_runs() -> None:
     (code,) = re.findall(r"```python\n(from robust_diffusion import.*?)```", README, re.DOTALL)
