@@ -3,6 +3,8 @@
 import doctest
 import importlib
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +12,14 @@ import torch
 import robust_diffusion
 
 NAMES = [name for name in robust_diffusion.__all__ if not name.startswith("__")]
+
+
+def test_every_name_is_on_an_api_page() -> None:
+    pages = Path(__file__).parents[1].joinpath("docs", "api").glob("*.md")
+    shown = re.findall(
+        r"^::: robust_diffusion\.(\w+)$", "\n".join(p.read_text() for p in pages), re.M
+    )
+    assert sorted(shown) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -50,7 +50,8 @@ class GraphPDE(nn.Module):
         >>> import torch
         >>> from robust_diffusion import GraphPDE, Solver
         >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> model = GraphPDE(5, out_channels=3, flow="heat", solver=Solver("rk4", num_steps=4))
+        >>> solver = Solver("rk4", num_steps=4)
+        >>> model = GraphPDE(5, out_channels=3, flow="heat", solver=solver)
         >>> model(x, edge_index).shape
         torch.Size([4, 3])
     """
