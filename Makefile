@@ -133,7 +133,7 @@ check: $(STAMP) ## Format, lint, types and import order
 	$(BIN)/lint-imports
 
 docs: $(STAMP) ## Build the documentation into build/site, links checked
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(STAMP) ## Format the code and mend what the linter can
 	$(BIN)/ruff format .

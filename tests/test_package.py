@@ -17,10 +17,12 @@ import torch
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_class
+from torch_geometric.nn.models import GCN
 
 import robust_diffusion
 from robust_diffusion import config
 from robust_diffusion.usage import HEAD, usage
+from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.graphs import NODES, random_graph
 
 ROOT = Path(__file__).parents[1]
@@ -158,6 +160,25 @@ def test_the_flow_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     # Rows of the attention sum to 1, so a constant signal does not move.
     torch.testing.assert_close(flow(t, constant, graph), torch.zeros_like(z))
     assert flow(t, z, graph).abs().max() > 0
+
+
+def test_every_page_of_the_site_is_reached_and_checked() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text().partition("nav:\n  - Start")[2]
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if page != "index.md" and f": {page}\n" not in nav] == []
+    (built,) = re.findall(r"mkdocs build .*", (ROOT / "Makefile").read_text())
+    assert "--strict" in built
+    assert "--quiet" not in built  # which hides from --strict what would fail
+
+
+@pytest.mark.slow
+def test_the_call_of_the_readme_runs() -> None:
+    (code,) = re.findall(r"```python\n(from robust_diffusion import.*?)```", README, re.DOTALL)
+    data = drawn_data()
+    names: dict[str, Any] = {"model": GCN(FEATURES, 8, 2, CLASSES), "data": data}
+    exec(code, names)
+    assert names["report"].robust_accuracy <= names["report"].clean_accuracy
+    assert names["attacked"].num_nodes == data.num_nodes + 50
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -15,7 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.checks import check_number, check_whole
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.sweeper import covering, plan
+from robust_diffusion.lacking_keys import without_lacking_keys
+from robust_diffusion.sweeper import plan
 
 if TYPE_CHECKING:
     from robust_diffusion.search import Search
@@ -83,10 +84,11 @@ class GridSweeper(_LaunchingSweeper):
         """Launch every cell that `arguments`, the command line's overrides, ask for."""
         cells = self.plan(typed=arguments)
         self.save(self.config, "multirun.yaml")
-        # A value that does not compose stops the sweep before its first cell. One cell of each
-        # value is enough to tell, and all of them would take minutes.
-        self.validate_batch_is_legal(covering(cells))
-        return [self.launch(cells)]
+        # A value that does not compose stops the sweep before its first cell.
+        return [self.launch(without_lacking_keys(cells, self._compose))]
+
+    def _compose(self, overrides: Sequence[str]) -> None:
+        self.validate_batch_is_legal([overrides])
 
 
 class TuneSweeper(_LaunchingSweeper):

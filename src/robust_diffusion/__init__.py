@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         GraphSAGE as GraphSAGE,
         GRBModel as GRBModel,
         Guard as Guard,
+        RawFeatures as RawFeatures,
         Rewiring as Rewiring,
         RobustGCN as RobustGCN,
     )
@@ -83,7 +84,7 @@ if TYPE_CHECKING:
     from robust_diffusion.training.fit_model import fit as fit
     # isort: on
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "attacks": (
@@ -102,7 +103,7 @@ _MODULES = {
     "flows": "Beltrami Flow Grand Heat HeatPlus MeanCurvature PLaplacian UniformModulation",
     "models": (
         "APPNP GAT GCN GCNSVD GIN MLP BeltramiGuard GNNGuard GraphPDE GraphSAGE GRBModel Guard "
-        "Rewiring RobustGCN"
+        "RawFeatures Rewiring RobustGCN"
     ),
     "solver": "Solver",
     "training": "Fit FitResult NodeClassification",

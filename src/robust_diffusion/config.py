@@ -1,5 +1,6 @@
 """Place of the Hydra configuration, in a checkout and in an installed package."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,4 +22,16 @@ def _unless(given: Any, default: Any) -> Any:
     return default if given is None else None
 
 
+def _named_after(path: Any) -> str:
+    """`${named_after:${.source.path}}` in `conf/`: a graph of the user's by its file or folder.
+
+    No dataset of the package, since that has results of its own.
+    """
+    name = re.sub(r"\.(npz|pt)$", "", Path(str(path or "")).name)
+    name = re.sub(r"[^\w.+ -]", "_", name).lstrip(".+ -")[:90].rstrip()
+    own = (CONFIG_DIR / "dataset" / f"{name}.yaml").is_file()
+    return f"custom_{name}" if own and name != "custom" else name or "custom"
+
+
 OmegaConf.register_new_resolver("unless", _unless, replace=True)
+OmegaConf.register_new_resolver("named_after", _named_after, replace=True)

@@ -28,6 +28,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from robust_diffusion import __version__
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
+from robust_diffusion.lacking_keys import as_sweeps
 from robust_diffusion.usage import usage
 
 log = logging.getLogger(__name__)
@@ -148,6 +149,8 @@ def _answer(given: Sequence[str]) -> None:
         sys.stdout.write(f"robust_diffusion {__version__}\n")
     else:
         _check_arguments(sys.argv[1:])
+        if not {"-m", "--multirun"}.isdisjoint(given):
+            sys.argv[1:] = as_sweeps(sys.argv[1:])
         cell()
 
 

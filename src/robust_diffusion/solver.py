@@ -74,6 +74,12 @@ class Solver:
 
     Raises:
         ConfigError: An unknown method, or an option that the method lacks or that is out of range.
+
+    Examples:
+        >>> from robust_diffusion import GraphPDE, Solver
+        >>> solver = Solver("rk4", num_steps=4)
+        >>> GraphPDE(5, out_channels=3, solver=solver).layers[0].solver.num_steps
+        4
     """
 
     def __init__(

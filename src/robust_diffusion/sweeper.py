@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
@@ -85,7 +86,9 @@ def _parsed(options: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def _values(overrides: Sequence[str]) -> dict[str, list[str]]:
     """Per option its overrides, one for each value."""
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    hydra = GlobalHydra.instance()
+    loader = hydra.config_loader() if hydra.is_initialized() else None  # of glob(*)
+    parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
     return {override.get_key_element(): _each(override) for override in parsed}
 
 

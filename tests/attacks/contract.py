@@ -1,4 +1,4 @@
-"""Every attack under conf/attack, with few steps; a new one is found by itself."""
+"""Every attack under conf/attack and in the tutorials, with few steps; a new one is found."""
 
 import copy
 from functools import cache
@@ -17,17 +17,19 @@ from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
 from robust_diffusion.attacks.base import Classifier
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.models import GCN
+from tests import tutorials
 from tests.attacks.graphs import small_graph, trained_gcn
 
-FOLDER = Path(CONFIG_DIR, "attack")
-NAMES = sorted({path.stem for path in FOLDER.glob("*.yaml")} - {"none"})
+FOLDERS = (Path(CONFIG_DIR, "attack"), tutorials.CONFIG_DIR / "attack")
+FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.yaml")}
+NAMES = sorted(FILES.keys() - {"none"})
 FEW = {"num_steps": 10, "num_rounds": 1, "num_edge_steps": 5, "block_size": 3000}
 FEWER = {"auto_modification": {"num_steps": 2}}  # of an ensemble of many parts
 
 
 def attack_class(name: str) -> type[Attack]:
     """The class that the YAML file names."""
-    return get_class(OmegaConf.load(FOLDER / f"{name}.yaml")[name]["_target_"])
+    return get_class(OmegaConf.load(FILES[name])[name]["_target_"])
 
 
 def names(kind: str = "", need: str = "") -> list[str]:
@@ -44,7 +46,8 @@ def names(kind: str = "", need: str = "") -> list[str]:
 def options(name: str, fidelity: str = "paper") -> Any:
     """The attack's configuration, found under its file's name."""
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        cfg = compose("config", [f"attack=[{name}]", f"fidelity={fidelity}"])
+        given = [f"attack=[{name}]", f"fidelity={fidelity}", tutorials.SEARCHED]
+        cfg = compose("config", given)
     assert list(cfg.attacks) == [name]
     return cfg.attacks[name]
 

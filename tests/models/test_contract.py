@@ -1,5 +1,7 @@
 """Properties of every model; new files of conf/model and conf/flow join by themselves.
 
+So do the models and flows of the tutorials, as a reader would add them.
+
 Models are built as the command line builds them, in double precision and of small widths.
 """
 
@@ -25,7 +27,7 @@ from robust_diffusion.flows.base import ModulatedFlow
 from robust_diffusion.operators import Graph
 from robust_diffusion.training import NodeClassification
 from robust_diffusion.training.sparse_input import sparse_input
-from tests import oracles
+from tests import oracles, tutorials
 from tests.graphs import CHANNELS, CLUSTERS, clustered_edges, random_signal
 from tests.models.watch import WithoutWaiting, elsewhere
 
@@ -40,7 +42,8 @@ OF_TWO_VARIANTS = {"appnp", "beltrami_guard", "gcn_svd", "gnn_guard", "graph_pde
 
 
 def options(group: str) -> list[str]:
-    return sorted(path.stem for path in Path(CONFIG_DIR, group).glob("*.yaml"))
+    folders = (Path(CONFIG_DIR), tutorials.CONFIG_DIR)
+    return sorted(path.stem for folder in folders for path in (folder / group).glob("*.yaml"))
 
 
 def cases() -> list[Case]:
@@ -76,10 +79,11 @@ EDGE_FREE = {"mlp"}
 def recipe(case: Case) -> DictConfig:
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG_DIR)):
-        own = hydra.compose("config", overrides=[*case]).model
+        given = [*case, tutorials.SEARCHED]
+        own = hydra.compose("config", overrides=given).model
         small = [o for o in SMALL if not o.startswith("model.") or o[6:].split("=")[0] in own]
         small += OF_ONE_MODEL.get(option(case), [])
-        model = hydra.compose("config", overrides=[*case, *small]).model
+        model = hydra.compose("config", overrides=[*given, *small]).model
     OmegaConf.resolve(model)
     return model
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from torch import Tensor
 
+from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import FLOWS, Beltrami, Flow, Grand, Heat
 from robust_diffusion.models import BeltramiGuard, GraphPDE, Rewiring
@@ -177,3 +179,12 @@ def test_defaults_are_beltrami() -> None:
 def test_an_unknown_flow_is_refused() -> None:
     with pytest.raises(ConfigError, match="flow=beltrmi: unknown; use one of beltrami, grand"):
         GraphPDE(5, 8, 3, flow="beltrmi")
+
+
+@pytest.mark.parametrize("cls", [GraphPDE, BeltramiGuard])
+def test_the_width_of_the_paper_is_the_default(cls: type[GraphPDE]) -> None:
+    configured = OmegaConf.load(CONFIG_DIR / "model" / "base" / "graph_pde.yaml")
+    widths = {layer.linear.out_features for layer in cls(5, out_channels=3).layers[:-1]}
+    assert widths == {configured.hidden_channels}
+    with pytest.raises(ConfigError, match=r"out_channels: missing; GraphPDE\(5, out_channels"):
+        cls(5, 3)

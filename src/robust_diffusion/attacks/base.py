@@ -44,6 +44,15 @@ class SpentBudget:
         removed_edges: Edges between original nodes that are gone.
         changed_nodes: Original nodes with a changed feature.
         largest_feature_change: Largest change of one feature of an original node.
+
+    Examples:
+        >>> from robust_diffusion import Budget, RandomInjection, MLP, evaluate
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> report = evaluate(MLP(8, 8, 7), data, budget=Budget(2, 3), attacks="random")
+        >>> spent = report["random"].spent
+        >>> spent.injected_nodes, spent.injected_edges
+        (2, 6)
     """
 
     injected_nodes: int
@@ -69,6 +78,14 @@ class PerturbedGraph:
         part: The part that made this graph; "" if the attack has none.
         clean: The graph before the attack, of which `to_data` takes labels and masks; attacks
             leave it to their caller.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import PerturbedGraph
+        >>> edge_index = torch.tensor([[0, 1, 2, 0], [1, 0, 0, 2]])
+        >>> graph = PerturbedGraph(torch.zeros(3, 5), edge_index, num_original_nodes=2)
+        >>> graph.to_data().injected_mask.tolist()
+        [False, False, True]
     """
 
     x: Float[Tensor, "m f"]
@@ -162,6 +179,11 @@ class Attack(ABC):
             features or to the edge weights.
         is_worst_case: The attack measures how far a model can be brought down at all. It is
             handed the true classes under every threat model.
+
+    Examples:
+        >>> from robust_diffusion import PGD, Attack
+        >>> isinstance(PGD(), Attack), PGD.kind
+        (True, 'injection')
     """
 
     name: ClassVar[str]

@@ -33,6 +33,12 @@ class Budget:
 
     Raises:
         ConfigError: A limit out of range, a count that is not whole, or an empty feature range.
+
+    Examples:
+        >>> from robust_diffusion import Budget
+        >>> budget = Budget(max_injected_nodes=3, max_edges_per_injected_node=4)
+        >>> budget.injected_degrees
+        [4, 4, 4]
     """
 
     max_injected_nodes: int

@@ -12,7 +12,13 @@ from robust_diffusion.config import CONFIG_DIR
 
 @cache
 def attack_names() -> tuple[str, ...]:
-    """Names of the attacks that `conf/attack/` has options of."""
+    """Names of the attacks that `conf/attack/` has options of.
+
+    Examples:
+        >>> from robust_diffusion import attack_names
+        >>> "tdgia" in attack_names()
+        True
+    """
     names = {path.stem for path in (CONFIG_DIR / "attack").glob("*.yaml")}
     return tuple(sorted(names - {"none"}))
 
@@ -25,6 +31,11 @@ def build_attack(name: str) -> Attack:
 
     Raises:
         ConfigError: An unknown name.
+
+    Examples:
+        >>> from robust_diffusion import build_attack
+        >>> type(build_attack("tdgia")).__name__
+        'TDGIA'
     """
     check_choice("attacks", name, attack_names())
     option = OmegaConf.load(CONFIG_DIR / "attack" / f"{name}.yaml")

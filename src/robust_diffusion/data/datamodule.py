@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from robust_diffusion.checks import check_choice, check_name
-from robust_diffusion.data.normalize import arctan_normalize
+from robust_diffusion.data.normalize import FeatureScale, feature_scale
 from robust_diffusion.data.sources.pyg import checked_graph, has_split, split_of
 from robust_diffusion.data.split import degree_split, split_hash
 from robust_diffusion.data.views import induced_view
@@ -42,6 +42,14 @@ class GraphDataModule(pl.LightningDataModule):
 
     Raises:
         ConfigError: A name that is none, an unknown difficulty, values or normalisation.
+
+    Examples:
+        >>> from robust_diffusion import GraphDataModule
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> datamodule = GraphDataModule.from_data(data, normalize="arctan")
+        >>> datamodule.num_features, datamodule.num_classes
+        (8, 7)
     """
 
     def __init__(
@@ -69,6 +77,7 @@ class GraphDataModule(pl.LightningDataModule):
         self.normalize = normalize
         self._source = source
         self._graph: Data | None = None
+        self._scale: FeatureScale | None = None
         self._attacked: dict[str, Data] = {}
 
     @classmethod
@@ -113,9 +122,10 @@ class GraphDataModule(pl.LightningDataModule):
         graph = copy.copy(self._source())  # the source may hand out one graph twice
         if self.normalize is not None:
             try:
-                graph.x = arctan_normalize(graph.x)
+                self._scale = feature_scale(graph.x)
             except DataError as error:
                 raise DataError(f"dataset={self.name}: {error}") from error
+            graph.x = self._scale.normalize(graph.x)
         every_node = torch.arange(graph.num_nodes)
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
         scored = {
@@ -144,6 +154,12 @@ class GraphDataModule(pl.LightningDataModule):
         self.setup()
         assert self._graph is not None
         return self._graph
+
+    @property
+    def feature_scale(self) -> FeatureScale | None:
+        """Normalisation of the features, and the way back; `None` if they are left as they are."""
+        self.setup()
+        return self._scale
 
     @property
     def target_nodes(self) -> Int[Tensor, " t"]:

@@ -123,6 +123,11 @@ def open_dataset(name: str, data_dir: str | Path | None = None) -> GraphDataModu
 
     Raises:
         ConfigError: No dataset has that name.
+
+    Examples:
+        >>> from robust_diffusion import open_dataset
+        >>> open_dataset("synthetic").name
+        'synthetic'
     """
     check_choice("dataset", name, dataset_names())
     if data_dir is None:

@@ -1,4 +1,4 @@
-"""What the curvature term of a trained network does: how far its B is from uniform."""
+"""Effect of a trained network's curvature term: the distance of its B from uniform."""
 
 import copy
 from collections.abc import Iterator

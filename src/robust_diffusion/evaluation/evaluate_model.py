@@ -67,7 +67,7 @@ def evaluate(
     Evasion: the model is not trained again, and is left as it was, as is the graph. Chance with
     the same budget is always run beside the attacks.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from robust_diffusion import Budget, GraphPDE, PGD, evaluate, fit
         >>> from robust_diffusion.data.sources import citation_like_graph
@@ -175,6 +175,14 @@ def attack(
 
     Raises:
         RobustDiffusionError: As of `evaluate`.
+
+    Examples:
+        >>> from robust_diffusion import GCN, Budget, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), "random")
+        >>> graph.to_data().num_nodes
+        102
     """
     subject = subject_of(model, data, nodes, device)
     ((label, chosen),) = attacks_of([name]).items()

@@ -61,7 +61,7 @@ def _described(value: Any, parents: tuple[int, ...]) -> Any:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """What to tell of an object."""
+    """Attributes that tell an object from others of its class."""
     own = dict(getattr(value, "__dict__", {"repr": repr(value)}))
     parts: dict[str, Any] = {}
     if isinstance(value, nn.Module):

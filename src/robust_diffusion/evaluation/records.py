@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 Record = dict[str, Any]
 
 MOST_NAMED = 3
-"""Of the lines that cannot be read."""
+"""Number of unreadable lines that a message names."""
 
 
 def append_record(path: str | Path, record: Mapping[str, Any]) -> None:
@@ -76,7 +76,14 @@ def locked_records(path: Path) -> FileLock:
 
 
 def latest_by_cell(records: Iterable[Record]) -> dict[str, Record]:
-    """The record that counts of each cell: its latest finished one, or else its latest failure."""
+    """The record that counts of each cell: its latest finished one, or else its latest failure.
+
+    Examples:
+        >>> from robust_diffusion import latest_by_cell
+        >>> records = [{"cell": "a", "epochs": 3}, {"cell": "a", "epochs": 5}]
+        >>> latest_by_cell(records)["a"]["epochs"]
+        5
+    """
     latest: dict[str, Record] = {}
     for record in records:
         cell = record.get("cell")
@@ -132,6 +139,16 @@ def read_records(path: str | Path, containing: str = "") -> list[Record]:
 
     Raises:
         DataError: The file cannot be read.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> from robust_diffusion import read_records
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder, "records.jsonl")
+        ...     _ = path.write_text('{"cell": "a", "accuracy": {"clean": 0.8}}')
+        ...     read_records(path)[0]["accuracy"]
+        {'clean': 0.8}
     """
     path = Path(path)
     if not path.is_file():

@@ -62,6 +62,14 @@ class BlackBox:
 
     Raises:
         ConfigError: No surrogate, a name that is none, or unknown labels.
+
+    Examples:
+        >>> from functools import partial
+        >>> import pytorch_lightning as pl
+        >>> from robust_diffusion import GCN, BlackBox, Fit
+        >>> fit = Fit(partial(pl.Trainer, accelerator="cpu"), max_epochs=100)
+        >>> BlackBox({"gcn": partial(GCN, hidden_channels=64)}, fit).name
+        'black_box'
     """
 
     name = "black_box"
@@ -106,6 +114,12 @@ class WhiteBox:
 
     Raises:
         ConfigError: Unknown labels or gradient.
+
+    Examples:
+        >>> from robust_diffusion import GNNGuard, WhiteBox
+        >>> seen = WhiteBox(gradient="adaptive").seen(GNNGuard(5, 8, 3))
+        >>> seen.guard.gradient
+        'straight_through'
     """
 
     def __init__(

@@ -177,6 +177,11 @@ def load_model(
     Raises:
         ConfigError: There is no such model; the message lists those that there are.
         DataError: The zoo is missing, or damaged.
+
+    Examples:
+        >>> from robust_diffusion import load_model
+        >>> type(load_model("beltrami", "cora")).__name__
+        'GraphPDE'
     """
     zoo = Zoo.open(directory)
     return zoo.load(zoo.find(name, dataset, variant))

@@ -47,6 +47,12 @@ class Flow(nn.Module, ABC):
 
     Raises:
         ConfigError: `t_end` is negative or not finite.
+
+    Examples:
+        >>> from robust_diffusion import Beltrami, Flow
+        >>> flow = Beltrami(16, t_end=2.0)
+        >>> isinstance(flow, Flow), flow.t_end
+        (True, 2.0)
     """
 
     def __init__(self, channels: int, *, t_end: float = 1.0) -> None:

@@ -17,6 +17,14 @@ class Beltrami(ModulatedFlow):
     Reference: eq. (belt) and (mtx_beltrami), arXiv:2209.07754. The node-wise eq. (neural_belt)
     prints phi(u) - phi(v); diffusion, and the matrix form, need phi(v) - phi(u). Arguments as
     `ModulatedFlow`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import Beltrami
+        >>> from robust_diffusion.operators import Graph
+        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
+        >>> Beltrami(4)(torch.tensor(0.0), torch.rand(3, 4), graph).shape
+        torch.Size([3, 4])
     """
 
     def modulation_scores(

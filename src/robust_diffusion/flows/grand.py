@@ -24,6 +24,14 @@ class Grand(AttentionFlow):
 
     Raises:
         ConfigError: `rate` is not positive.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import Grand
+        >>> from robust_diffusion.operators import Graph
+        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
+        >>> Grand(4)(torch.tensor(0.0), torch.rand(3, 4), graph).shape
+        torch.Size([3, 4])
     """
 
     def __init__(

@@ -31,6 +31,14 @@ class Heat(Flow):
 
     Raises:
         ConfigError: Unknown weights.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import Heat
+        >>> from robust_diffusion.operators import Graph
+        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
+        >>> Heat(4)(torch.tensor(0.0), torch.rand(3, 4), graph).shape
+        torch.Size([3, 4])
     """
 
     def __init__(

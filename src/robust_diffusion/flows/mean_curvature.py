@@ -15,6 +15,14 @@ class MeanCurvature(ModulatedFlow):
     1 / g_u is equal for all edges arriving at u, so the softmax does not see it.
 
     Reference: eq. (curv) and (mtx_mean), arXiv:2209.07754. Arguments as `ModulatedFlow`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import MeanCurvature
+        >>> from robust_diffusion.operators import Graph
+        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
+        >>> MeanCurvature(4)(torch.tensor(0.0), torch.rand(3, 4), graph).shape
+        torch.Size([3, 4])
     """
 
     def modulation_scores(

@@ -41,6 +41,14 @@ class PLaplacian(ModulatedFlow):
 
     Raises:
         ConfigError: A value out of range.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import PLaplacian
+        >>> from robust_diffusion.operators import Graph
+        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
+        >>> PLaplacian(4, p=4.0)(torch.tensor(0.0), torch.rand(3, 4), graph).shape
+        torch.Size([3, 4])
     """
 
     def __init__(

@@ -15,6 +15,14 @@ class UniformModulation(ModulatedFlow):
     deg(u) is the sum of the weights arriving at u, self-loop included. This is Beltrami or mean
     curvature with equal scores; what they do beyond it is due to the gradient norm. Arguments as
     `ModulatedFlow`, of which those of the gradient norm change nothing.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import UniformModulation
+        >>> from robust_diffusion.operators import Graph
+        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
+        >>> UniformModulation(4)(torch.tensor(0.0), torch.rand(3, 4), graph).shape
+        torch.Size([3, 4])
     """
 
     def modulation_scores(

@@ -12,6 +12,7 @@ from robust_diffusion.models.graph_sage import GraphSAGE
 from robust_diffusion.models.grb_model import GRBModel
 from robust_diffusion.models.guard import Guard
 from robust_diffusion.models.mlp import MLP
+from robust_diffusion.models.raw_features import RawFeatures
 from robust_diffusion.models.rewiring import Rewiring
 from robust_diffusion.models.robust_gcn import RobustGCN
 
@@ -28,6 +29,7 @@ __all__ = [
     "GraphPDE",
     "GraphSAGE",
     "Guard",
+    "RawFeatures",
     "Rewiring",
     "RobustGCN",
 ]

@@ -24,7 +24,7 @@ class HasAdaptiveForm(Protocol):
         """Switch to the adaptive form, in place.
 
         Returns:
-            Whether anything changed.
+            True if anything changed.
         """
 
 

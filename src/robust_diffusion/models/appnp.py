@@ -36,6 +36,13 @@ class APPNP(LayerStack):
         teleport: Probability alpha of a restart at the node, in [0, 1].
         edge_dropout: Probability of dropping an edge in a training step of propagation, in [0, 1).
         variant: The published one, or GRB's; see `Variant`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import APPNP
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> APPNP(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     normalizes_by_degree = True

@@ -20,13 +20,20 @@ class BeltramiGuard(GraphPDE):
     Args:
         in_channels: Number of input features; `threshold`, `reweight` and `gradient` are as for
             `Guard`, all others as for `GraphPDE`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import BeltramiGuard
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> BeltramiGuard(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int],
-        out_channels: int,
+        hidden_channels: int | Sequence[int] = 64,
+        out_channels: int | None = None,
         *,
         flow: Callable[[int], Flow] | str = "beltrami",
         solver: Solver | None = None,

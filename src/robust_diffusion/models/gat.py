@@ -21,6 +21,13 @@ class GAT(LayerStack):
         in_channels: Number of input features; it and those not named here are as for `GCN`.
         hidden_channels: Width of every head of the hidden layers, or one width each.
         heads: Number of heads of the hidden layers, at least 1.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GAT
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GAT(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     def __init__(

@@ -25,6 +25,13 @@ class GCN(LayerStack):
         num_layers: Number of layers.
         layer_norm: Normalise the features at the entry of each layer.
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GCN
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GCN(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     normalizes_by_degree = True

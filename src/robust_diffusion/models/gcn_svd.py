@@ -40,6 +40,13 @@ class GCNSVD(LayerStack):
 
     Raises:
         ConfigError: A value out of range.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GCNSVD
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GCNSVD(5, 8, 3, rank=2)(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     def __init__(

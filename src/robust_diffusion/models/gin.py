@@ -25,6 +25,13 @@ class GIN(LayerStack):
         in_channels: Number of input features; it and those not named here are as for `GCN`.
         num_layers: Number of layers, the classifier included, at least 1.
         batch_norm: Normalise each channel over the nodes at the end of each convolution's MLP.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GIN
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GIN(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     def __init__(

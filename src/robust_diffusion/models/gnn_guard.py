@@ -19,6 +19,13 @@ class GNNGuard(LayerStack):
     Args:
         in_channels: Number of input features; `threshold` and `gradient` are as for `Guard`, all
             others as for `GCN`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GNNGuard
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GNNGuard(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     def __init__(

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.checks import check_choice, check_number
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import FLOWS, Flow
 from robust_diffusion.models.guard import Guard
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
@@ -28,8 +29,8 @@ class GraphPDE(nn.Module):
 
     Args:
         in_channels: Number of input features.
-        hidden_channels: Width of every hidden layer, or one width each.
-        out_channels: Number of classes.
+        hidden_channels: Width of every hidden layer, or one width each; 64 in the paper's tables.
+        out_channels: Number of classes; must be given, by its name if `hidden_channels` is not.
         flow: Builds a flow from its width, or the name of one (`flows.FLOWS`) with its default
             options; every layer gets its own.
         solver: Integrates the flows; `None` for two steps of `implicit_adams`, as in the paper.
@@ -42,7 +43,17 @@ class GraphPDE(nn.Module):
             Beltrami flow this is the paper's BeltramiGuard.
 
     Raises:
-        ConfigError: An unknown flow; a width, a number of layers or a probability out of range.
+        ConfigError: No number of classes; an unknown flow; a width, a number of layers or a
+            probability out of range.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GraphPDE, Solver
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> solver = Solver("rk4", num_steps=4)
+        >>> model = GraphPDE(5, out_channels=3, flow="heat", solver=solver)
+        >>> model(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     normalizes_by_degree = False
@@ -50,8 +61,8 @@ class GraphPDE(nn.Module):
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int],
-        out_channels: int,
+        hidden_channels: int | Sequence[int] = 64,
+        out_channels: int | None = None,
         *,
         flow: Callable[[int], Flow] | str = "beltrami",
         solver: Solver | None = None,
@@ -63,6 +74,11 @@ class GraphPDE(nn.Module):
     ) -> None:
         super().__init__()
         check_number("model.dropout", dropout, at_least=0, below=1)
+        if out_channels is None:
+            raise ConfigError(
+                f"model.out_channels: missing; GraphPDE({in_channels}, out_channels=...) has "
+                "hidden layers of 64"
+            )
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         build = FLOWS[check_choice("flow", flow, FLOWS)] if isinstance(flow, str) else flow
         solver = solver or Solver("implicit_adams", num_steps=2)

@@ -29,6 +29,13 @@ class GraphSAGE(LayerStack):
     Args:
         in_channels: Number of input features; it and those not named here are as for `GCN`.
         variant: The published one, or GRB's; see `Variant`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GraphSAGE
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GraphSAGE(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     normalizes_by_degree = True

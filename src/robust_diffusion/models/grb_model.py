@@ -34,6 +34,17 @@ class GRBModel(nn.Module):
 
     Raises:
         ConfigError: An unknown normalisation.
+
+    Examples:
+        >>> import torch
+        >>> from torch import nn
+        >>> from robust_diffusion import GRBModel
+        >>> class Summed(nn.Module):
+        ...     def forward(self, x, adj):
+        ...         return torch.sparse.mm(adj, x)
+        >>> x, edge_index = torch.ones(2, 3), torch.tensor([[0, 1], [1, 0]])
+        >>> GRBModel(Summed(), normalization="none")(x, edge_index).shape
+        torch.Size([2, 3])
     """
 
     def __init__(self, model: nn.Module, *, normalization: Normalization = "symmetric") -> None:

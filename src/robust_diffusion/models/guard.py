@@ -35,6 +35,15 @@ class Guard:
 
     Raises:
         ConfigError: A value out of range.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import Guard
+        >>> from robust_diffusion.operators import Graph
+        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
+        >>> kept, weighted = Guard(threshold=0.5)(torch.eye(2), graph)
+        >>> kept.weight.tolist()  # edges sorted by where they point to; self-loops stay
+        [0.0, 1.0, 0.0, 1.0]
     """
 
     threshold: float = 0.1

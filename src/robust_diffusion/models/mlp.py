@@ -16,6 +16,13 @@ class MLP(LayerStack):
     own features alone; a graph model is robust only where it stays above.
 
     Arguments as `GCN`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import MLP
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> MLP(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     def __init__(

@@ -26,6 +26,12 @@ class Rewiring:
 
     Raises:
         ConfigError: A ratio out of range.
+
+    Examples:
+        >>> from robust_diffusion import GraphPDE, Rewiring
+        >>> model = GraphPDE(5, out_channels=3, rewiring=Rewiring(keep_ratio=0.8))
+        >>> model.layers[0].rewiring.keep_ratio
+        0.8
     """
 
     keep_ratio: float = 0.5

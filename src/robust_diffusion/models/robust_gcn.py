@@ -33,6 +33,13 @@ class RobustGCN(nn.Module):
     Args:
         in_channels: Number of input features; it and those not named here are as for `GCN`.
         sample_at_test: Draw the logits at test time too.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import RobustGCN
+        >>> x, edge_index = torch.rand(4, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> RobustGCN(5, 8, 3)(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     normalizes_by_degree = True

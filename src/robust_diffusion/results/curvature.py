@@ -1,4 +1,4 @@
-"""What the curvature terms of recorded networks do: how far their B is from uniform."""
+"""Effect of recorded networks' curvature terms: the distance of their B from uniform."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -22,7 +22,7 @@ COMPARED: tuple[Evidence, ...] = ("clean", "transfer", "worst")
 """Accuracies that are compared."""
 
 LEVEL = 0.95
-"""Of the confidence interval of a mean difference."""
+"""Level of the confidence interval of a mean difference."""
 
 NAMES = ("dataset", "variant", "budget")
 """Columns that are shown where rows differ in them."""

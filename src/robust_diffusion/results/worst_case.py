@@ -48,7 +48,7 @@ SEEN: tuple[Evidence, ...] = ("white_box", "adaptive")
 
 
 class Key(NamedTuple):
-    """What all cells have in common that are brought together; see `worst_cases`."""
+    """Common traits of cells that are brought together; see `worst_cases`."""
 
     dataset: str
     variant: str  # of the model's equations

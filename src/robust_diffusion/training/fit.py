@@ -29,7 +29,7 @@ PRECISIONS = ("32", "32-true", "bf16-mixed", "16-mixed")
 """Precisions of training; graphs, attacks and tests are of single precision."""
 
 LARGEST_FACTOR = 1e37
-"""Of a learning rate or a weight decay: ten times as much, Adam's first step, is one in float32."""
+"""Largest learning rate or weight decay: ten times it, Adam's first step, is finite in float32."""
 
 SET_BY_FIT = {"max_epochs", "logger", "callbacks", "enable_progress_bar", "enable_checkpointing"}
 """Lightning's options that a fit sets."""
@@ -40,7 +40,16 @@ UNREPORTED = {"deterministic", "enable_model_summary", "log_every_n_steps", "num
 
 @dataclass(frozen=True)
 class FitResult:
-    """Result of a fit."""
+    """Result of a fit.
+
+    Examples:
+        >>> from robust_diffusion import MLP, fit
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> result = fit(MLP(8, 8, 7), data, max_epochs=2, accelerator="cpu", progress=False)
+        >>> result.epochs, result.checkpoint
+        (2, None)
+    """
 
     module: NodeClassification  # with the best weights, in eval mode on the CPU
     epochs: int  # epochs trained
@@ -74,6 +83,23 @@ class Fit:
 
     Raises:
         ConfigError: A number out of range.
+
+    Examples:
+        >>> from functools import partial
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> import pytorch_lightning as pl
+        >>> from robust_diffusion import MLP, Fit, GraphDataModule
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> trainer = partial(pl.Trainer, accelerator="cpu", enable_model_summary=False)
+        >>> train = Fit(trainer, max_epochs=2, progress_bar=False)
+        >>> with TemporaryDirectory() as folder:
+        ...     result = train(
+        ...         MLP(8, 8, 7), GraphDataModule.from_data(data), directory=Path(folder)
+        ...     )
+        >>> result.epochs
+        2
     """
 
     def __init__(

@@ -47,6 +47,14 @@ def fit(
         ConfigError: A number out of range, or the model does not fit the graph.
         DataError: As of `GraphDataModule.from_data`.
         TrainingError: The loss is not finite.
+
+    Examples:
+        >>> from robust_diffusion import MLP, fit
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> result = fit(MLP(8, 8, 7), data, max_epochs=2, accelerator="cpu", progress=False)
+        >>> 0 <= result.val_accuracy <= 1
+        True
     """
     datamodule = data if isinstance(data, GraphDataModule) else GraphDataModule.from_data(data)
     view, classes = datamodule.view("val"), datamodule.num_classes

@@ -12,6 +12,7 @@ from torchmetrics.functional.classification import multiclass_accuracy
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
+from robust_diffusion.models.raw_features import follow_scale
 from robust_diffusion.training.sparse_input import sparse_input
 
 
@@ -29,6 +30,15 @@ class NodeClassification(pl.LightningModule):
         weight_decay: Adam's.
         test_names: Of the test loaders, in their order; those of the datamodule if left out.
         key: The configuration key of the training, for messages.
+
+    Examples:
+        >>> from robust_diffusion import MLP, GraphDataModule, NodeClassification
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> datamodule = GraphDataModule.from_data(data)
+        >>> module = NodeClassification(MLP(8, 8, 7), num_classes=7)
+        >>> module(datamodule.view("test")).shape
+        torch.Size([100, 7])
     """
 
     def __init__(
@@ -79,10 +89,12 @@ class NodeClassification(pl.LightningModule):
         )
 
     def on_fit_start(self) -> None:
-        """Prepare the features of both views, which are the same in every epoch."""
+        """Hand on the scale of the features, and prepare those of both views, once."""
         datamodule = getattr(self.trainer, "datamodule", None)
-        on_cpu = self.trainer.strategy.root_device.type == "cpu"
-        if isinstance(datamodule, GraphDataModule) and on_cpu:
+        if not isinstance(datamodule, GraphDataModule):
+            return
+        follow_scale(self.model, datamodule.feature_scale)
+        if self.trainer.strategy.root_device.type == "cpu":
             views = [datamodule.view("train").x, datamodule.view("val").x]
             self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
 

@@ -309,5 +309,19 @@ def test_custom_trains_and_is_attacked(
     outcome = cli("dataset=custom", f"dataset.source.path={path}", "flow=heat", *kept)
     assert outcome.status == 0, outcome.err
     (record,) = outcome.records
-    assert (record["dataset"], record["difficulty"], record["epochs"]) == ("custom", "full", 3)
+    assert (record["dataset"], record["difficulty"], record["epochs"]) == (path.stem, "full", 3)
     assert set(record["budget"]["spent"]) == {"speit", "tdgia"}
+
+
+def test_several_graphs_are_one_sweep(
+    cli: Callable[..., Any], tmp_path: Path, tiny_clean: list[str]
+) -> None:
+    paths = [tmp_path / "first.npz", tmp_path / "second graph(1).npz"]
+    for seed, path in enumerate(paths):
+        write(tmp_path, plain(features=plain()["features"] + seed)).rename(path)
+    given = ",".join(f"'{path}'" for path in paths)
+    kept = [option for option in tiny_clean if not option.startswith("dataset.")]
+    outcome = cli("-m", "dataset=custom", f"dataset.source.path={given}", "flow=heat", *kept)
+    assert outcome.status == 0, outcome.err
+    assert [row["dataset"] for row in outcome.table] == ["first", "second graph_1_"]
+    assert len({record["cell"] for record in outcome.records}) == 2

@@ -36,6 +36,15 @@ class AGIA(EdgeAttack):
 
     Deviation: The authors' code lets the weights leave [0, 1] and adds an L1 penalty to the loss
     where this projects; it begins the features anew after each round, and caps no loss.
+
+    Examples:
+        >>> from robust_diffusion import AGIA, GCN, Budget, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> quick = AGIA(num_steps=1, num_rounds=1, num_edge_steps=1)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), quick)
+        >>> graph.to_data().num_nodes
+        102
     """
 
     name = "agia"

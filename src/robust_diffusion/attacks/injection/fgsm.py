@@ -17,6 +17,14 @@ class FGSM(SignAttack):
         num_steps: Gradient steps on the features, at least 0.
         homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
         loss: Raised by the steps; see `attacks.losses`. GRB 0.1.0 takes `own_logit`.
+
+    Examples:
+        >>> from robust_diffusion import FGSM, GCN, Budget, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), FGSM(num_steps=2))
+        >>> graph.to_data().num_nodes
+        102
     """
 
     name = "fgsm"

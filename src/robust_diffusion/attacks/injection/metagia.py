@@ -33,6 +33,14 @@ class MetaGIA(EdgeAttack):
     Deviation: The authors' code flips edges one by one and evens out the total afterwards, so
     that a node may end with more edges than it is allowed; exchanges keep every node's number. It
     begins the features anew in each round, looks at no loss before it flips, and caps none.
+
+    Examples:
+        >>> from robust_diffusion import GCN, Budget, MetaGIA, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), MetaGIA(num_steps=1, num_rounds=1))
+        >>> graph.to_data().num_nodes
+        102
     """
 
     name = "metagia"

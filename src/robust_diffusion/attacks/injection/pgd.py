@@ -22,6 +22,14 @@ class PGD(SignAttack):
 
     Deviation: GRB takes a tenth of the upper limit, which is the same where the limits are
     symmetric.
+
+    Examples:
+        >>> from robust_diffusion import GCN, PGD, Budget, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), PGD(num_steps=2))
+        >>> graph.to_data().num_nodes
+        102
     """
 
     name = "pgd"

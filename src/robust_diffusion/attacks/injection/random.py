@@ -23,6 +23,14 @@ class RandomInjection(InjectionAttack):
 
     Deviation: GRB's standard deviation is the upper limit, which is the same where the limits are
     symmetric, and none at all where no feature may be positive.
+
+    Examples:
+        >>> from robust_diffusion import GCN, Budget, RandomInjection, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), RandomInjection())
+        >>> graph.to_data().num_nodes
+        102
     """
 
     name = "random"

@@ -36,6 +36,14 @@ class DICE(ModificationAttack):
 
     Deviation: GRB lists as pairs to connect only that of the i-th target and node i, and leaves
     unspent what it cannot delete.
+
+    Examples:
+        >>> from robust_diffusion import DICE, GCN, Budget, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(0, 0), DICE())
+        >>> bool(graph.to_data().injected_mask.any())
+        False
     """
 
     name = "dice"

@@ -129,6 +129,14 @@ class LRBCD(PRBCD):
 
     Raises:
         ConfigError: A number out of range or an unknown loss.
+
+    Examples:
+        >>> from robust_diffusion import GCN, LRBCD, Budget, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(0, 0), LRBCD(num_steps=2))
+        >>> bool(graph.to_data().injected_mask.any())
+        False
     """
 
     name = "lrbcd"
@@ -171,6 +179,14 @@ class LGRBCD(GRBCD):
 
     Raises:
         ConfigError: A number out of range or an unknown loss.
+
+    Examples:
+        >>> from robust_diffusion import GCN, LGRBCD, Budget, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(0, 0), LGRBCD(num_steps=2))
+        >>> bool(graph.to_data().injected_mask.any())
+        False
     """
 
     name = "lgrbcd"

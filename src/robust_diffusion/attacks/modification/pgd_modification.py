@@ -45,6 +45,14 @@ class PGDModification(ModificationAttack):
 
     Raises:
         ConfigError: A number out of range or an unknown variant.
+
+    Examples:
+        >>> from robust_diffusion import GCN, Budget, PGDModification, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(0, 0), PGDModification(num_steps=2))
+        >>> bool(graph.to_data().injected_mask.any())
+        False
     """
 
     name = "pgd_modification"

@@ -141,6 +141,14 @@ class PRBCD(BlockCoordinateAttack):
         learning_rate: Scaled by flips per node, positive; the authors take 100, PyG 1000.
         loss: What the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
             last the cross-entropy of those targets that are still right.
+
+    Examples:
+        >>> from robust_diffusion import GCN, PRBCD, Budget, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(0, 0), PRBCD(num_steps=2))
+        >>> bool(graph.to_data().injected_mask.any())
+        False
     """
 
     name = "prbcd"
@@ -189,6 +197,14 @@ class GRBCD(BlockCoordinateAttack):
         num_steps: Steps, at least 1; no more are taken than there are flips.
         loss: What the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
             last the cross-entropy of those targets that are still right.
+
+    Examples:
+        >>> from robust_diffusion import GCN, GRBCD, Budget, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(0, 0), GRBCD(num_steps=2))
+        >>> bool(graph.to_data().injected_mask.any())
+        False
     """
 
     name = "grbcd"

@@ -92,7 +92,7 @@ class Board:
 
     @property
     def mlp(self) -> float | None:
-        """What the MLP keeps, in %; `None` without one."""
+        """Worst accuracy of the MLP, in %; `None` without one."""
         return next((row.worst for row in self.rows if row.state == "control"), None)
 
 

@@ -1,4 +1,4 @@
-"""What a report folder claims: read as data, and nothing of it believed."""
+"""Claims of a report folder: read as data, and none of them believed."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What the board itself measures of a model: chance, other models' worst graphs, flags."""
+"""Measurements that the board itself makes of a model: chance, others' worst graphs, flags."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict

@@ -1,0 +1,64 @@
+"""Features in their raw unit, for a model that reads words and not normalised numbers."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from robust_diffusion.data.normalize import FeatureScale
+
+LARGEST = 1 - 1e-6
+"""Images of raw values are cut to [-LARGEST, LARGEST], as 1 is the image of none."""
+
+
+class RawFeatures(nn.Module):
+    """The inverse of the normalisation that a model is trained behind: mean + std tan(pi x / 2).
+
+    A part of a model, such as a filter that counts the words that two nodes share. An attacker's
+    features are normalised like all others, so they are mapped alike, and gradients pass through.
+    The map is the identity until a training on a `GraphDataModule` hands it the scale of that
+    graph, and where that normalises nothing. Mean and deviation are buffers, so a checkpoint
+    holds them.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import RawFeatures
+        >>> from robust_diffusion.data.normalize import feature_scale
+        >>> words = torch.tensor([[0.0, 2.0], [1.0, 0.0]])
+        >>> scale = feature_scale(words)
+        >>> raw = RawFeatures()
+        >>> raw.follow(scale)
+        >>> torch.allclose(raw(scale.normalize(words)), words, atol=1e-6)
+        True
+    """
+
+    normalized: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("normalized", torch.tensor(data=False))
+        self.register_buffer("mean", torch.tensor(0.0))
+        self.register_buffer("std", torch.tensor(1.0))
+
+    def follow(self, scale: FeatureScale | None) -> None:
+        """Invert this normalisation from now on; `None` for features that are raw already."""
+        self.normalized.fill_(scale is not None)
+        if scale is not None:
+            self.mean.fill_(scale.mean)
+            self.std.fill_(scale.std)
+
+    def forward(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
+        """Raw features."""
+        angle = x.double().clamp(-LARGEST, LARGEST) * (math.pi / 2)
+        raw = (self.mean + self.std * angle.tan()).to(x.dtype)
+        return torch.where(self.normalized, raw, x)
+
+
+def follow_scale(model: nn.Module, scale: FeatureScale | None) -> None:
+    """Tell each `RawFeatures` of a model the scale of the graph that it is trained on."""
+    for module in model.modules():
+        if isinstance(module, RawFeatures):
+            module.follow(scale)
