@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, get_args
 
 import pytorch_lightning as pl
@@ -13,6 +14,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from robust_diffusion.checks import check_choice, check_name
+from robust_diffusion.data.batching import Batching, FullBatch
 from robust_diffusion.data.normalize import FeatureScale, feature_scale
 from robust_diffusion.data.sources.pyg import checked_graph, has_split, split_of
 from robust_diffusion.data.split import degree_split, split_hash
@@ -39,6 +41,8 @@ class GraphDataModule(pl.LightningDataModule):
         edge_values: Values of the adjacency matrix: `ones`; or `ids`, numbers of edges, as in the
             authors' code on graphs from DGL; see `models.edge_values`.
         normalize: GRB's map of the features to (-1, 1), `arctan`; `None` leaves them as they are.
+        batching: Batches of the training; `None` for the whole train view at once. Validation and
+            tests always take the whole graph.
 
     Raises:
         ConfigError: A name that is none, an unknown difficulty, values or normalisation.
@@ -61,6 +65,7 @@ class GraphDataModule(pl.LightningDataModule):
         degree_leak: bool = False,
         edge_values: EdgeValues = "ones",
         normalize: Normalization | None = "arctan",
+        batching: Batching | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(name, str) or not name.strip():
@@ -75,9 +80,16 @@ class GraphDataModule(pl.LightningDataModule):
         self.degree_leak = degree_leak
         self.edge_values = edge_values
         self.normalize = normalize
+        self.batching = batching or FullBatch()
+        if edge_values == "ids" and self.batching.fingerprint:
+            raise ConfigError(
+                "batching=clusters, data.edge_values=ids: numbers of edges are those of the whole "
+                "graph; use batching=full or fidelity.edge_values=ones"
+            )
         self._source = source
         self._graph: Data | None = None
         self._scale: FeatureScale | None = None
+        self._training: DataLoader[Data] | None = None
         self._attacked: dict[str, Data] = {}
 
     @classmethod
@@ -89,6 +101,7 @@ class GraphDataModule(pl.LightningDataModule):
         difficulty: Difficulty | None = None,
         normalize: Normalization | None = None,
         split_seed: int = 0,
+        batching: Batching | None = None,
     ) -> "GraphDataModule":
         """Serve a PyG `Data` of one's own; it is checked at once, and left as it is.
 
@@ -101,6 +114,7 @@ class GraphDataModule(pl.LightningDataModule):
             normalize: As of the class, but `None` by default, so that the model is trained on the
                 features that `evaluate(model, data)` shows it.
             split_seed: Seed of the split by degree.
+            batching: As of the class.
 
         Raises:
             DataError: No such graph can be, or it has no split; see `checked_graph`.
@@ -113,7 +127,13 @@ class GraphDataModule(pl.LightningDataModule):
             degrees = degree(graph.edge_index[0], graph.num_nodes, dtype=torch.long)
             for part, index in degree_split(degrees.numpy(), split_seed, where="data").items():
                 graph[f"index_{part}"] = torch.from_numpy(index)
-        return cls(lambda: graph, name=name, difficulty=difficulty or "full", normalize=normalize)
+        return cls(
+            partial(_itself, graph),
+            name=name,
+            difficulty=difficulty or "full",
+            normalize=normalize,
+            batching=batching,
+        )
 
     def setup(self, stage: str | None = None) -> None:
         """Load, normalise and cut the graph, once."""
@@ -190,6 +210,8 @@ class GraphDataModule(pl.LightningDataModule):
         read = ["leak" if self.degree_leak else "strict"]
         if self.edge_values != "ones":
             read.append(self.edge_values)
+        if self.batching.fingerprint:
+            read.append(self.batching.fingerprint)
         return "-".join([parts[:32], self.split_hash, *read])
 
     @property
@@ -220,22 +242,24 @@ class GraphDataModule(pl.LightningDataModule):
         return self.view("test") if name == "clean" else self._attacked[name]
 
     def train_dataloader(self) -> DataLoader[Data]:
-        """The subgraph of the train nodes, all scored."""
-        return _loader(self.view("train"))
+        """The subgraph of the train nodes, all scored, in one batch or in several."""
+        if self._training is None:  # cutting a large graph takes long, and surrogates train, too
+            self._training = self.batching.loader(self.view("train"))
+        return self._training
 
     def val_dataloader(self) -> DataLoader[Data]:
         """The subgraph of the train and val nodes, the latter scored."""
-        return _loader(self.view("val"))
+        return FullBatch().loader(self.view("val"))
 
     def test_dataloader(self) -> list[DataLoader[Data]]:
         """The clean graph and every attacked one, the target nodes scored."""
-        return [_loader(self.test_graph(name)) for name in self.test_names]
+        return [FullBatch().loader(self.test_graph(name)) for name in self.test_names]
 
     def predict_dataloader(self) -> DataLoader[Data]:
         """The clean graph, whole."""
-        return _loader(self.view("test"))
+        return FullBatch().loader(self.view("test"))
 
 
-def _loader(graph: Data) -> DataLoader[Data]:
-    # batch_size=None: the graph is the batch; nothing to collate.
-    return DataLoader([graph], batch_size=None)  # type: ignore[arg-type]
+def _itself(graph: Data) -> Data:
+    # Not a lambda, since training on several devices pickles it.
+    return graph

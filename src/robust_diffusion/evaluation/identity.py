@@ -36,10 +36,17 @@ SOLVERS = (
 )
 """Paths of the solver and of its copies in what is trained."""
 
+TRAINERS = ("trainer", "training.trainer", "threat.fit.trainer")
+"""Paths of the trainer and of its copies."""
+
 DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
     "callbacks": ({}, None),
     "threads": (1,),
     "timing": ({}, None),
+    **{
+        path: ({"_target_": "robust_diffusion.data.FullBatch"},)
+        for path in ("batching", "data.batching")
+    },
     "model.variant": ("original",),
     "model.negative_degree": ("zero",),
     "threat.surrogates.gcn_svd.negative_degree": ("zero",),
@@ -52,6 +59,7 @@ DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
     "data.source.split_seed": (None,),
     "dataset.source.split_seed": (None,),
     **{f"{path}.step_size": (None,) for path in SOLVERS},
+    **{f"{path}.strategy": ("auto",) for path in TRAINERS},
 }
 """Values of keys that older records lack: with one of these, a key is left out of the hash."""
 

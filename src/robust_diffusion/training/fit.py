@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import nn
 from robust_diffusion.checks import check_choice, check_number, check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.training.devices import Outcome, on_one, on_several
 from robust_diffusion.training.interrupt import ctrl_c_passes
 from robust_diffusion.training.module import NodeClassification
 from robust_diffusion.training.progress import EpochProgressBar
@@ -173,12 +175,15 @@ class Fit:
         # Lightning's own bar counts batches, of which an epoch has one.
         bar = [EpochProgressBar(description)] if self.progress_bar else []
         with quiet_lightning(), ctrl_c_passes():
-            trainer = self._build_trainer(
+            outcome = Outcome(directory / "outcome.json")
+            build = partial(
+                self._build_trainer,
                 max_epochs=self.max_epochs,
                 logger=logger,
-                callbacks=[checkpoint, stopping, *bar, *callbacks],
+                callbacks=[checkpoint, stopping, outcome, *bar, *callbacks],
                 enable_progress_bar=bool(bar),
             )
+            trainer = on_several(build, build(), datamodule)
             start = time.perf_counter()
             trainer.fit(module, datamodule)
             seconds = time.perf_counter() - start
@@ -190,18 +195,22 @@ class Fit:
         path = Path(checkpoint.best_model_path)
         best = torch.load(path, map_location="cpu", weights_only=True)
         module.load_state_dict(best["state_dict"])
-        assert checkpoint.best_model_score is not None
-        score, epochs = checkpoint.best_model_score.item(), trainer.current_epoch
+        epochs, score = outcome.read()
         message = "%s: %d epochs in %.1f s, best validation accuracy %.2f %%"
         log.info(message, description, epochs, seconds, 100 * score)
         return FitResult(module.eval(), epochs, seconds, score, path)
 
     def trainer(self, logger: Logger | bool = False) -> pl.Trainer:
-        """A trainer to test with, on the device where this fit trains."""
+        """A trainer to test with, on the device where this fit trains, or the first of several."""
         with quiet_lightning():
-            return self._build_trainer(
-                logger=logger, callbacks=[], enable_progress_bar=False, enable_checkpointing=False
+            build = partial(
+                self._build_trainer,
+                logger=logger,
+                callbacks=[],
+                enable_progress_bar=False,
+                enable_checkpointing=False,
             )
+            return on_one(build, build())
 
     def test(self, model: nn.Module, datamodule: GraphDataModule, trainer: pl.Trainer) -> Tested:
         """A trained model's accuracy on every test graph, with a trainer from `trainer`."""
@@ -228,11 +237,6 @@ class Fit:
             shown = [f"trainer.{k}={v}" for k, v in given.items() if k not in UNREPORTED]
             reason = " ".join(str(error).split()).rstrip(".!")
             raise ConfigError(f"{', '.join(shown)}: {reason}; trainer=cpu runs anywhere") from error
-        if trainer.world_size > 1:
-            raise ConfigError(
-                f"trainer.devices={given.get('devices')}: a graph is trained as one batch, so on "
-                "one device; use trainer.devices=1"
-            )
         if not trainer.limit_train_batches or not trainer.limit_val_batches:
             raise ConfigError(
                 "trainer.limit_train_batches, trainer.limit_val_batches: every epoch trains and "

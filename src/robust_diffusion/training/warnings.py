@@ -13,16 +13,24 @@ NOT_FOR_ONE_GRAPH = (
 )
 
 
+def hide_advice() -> None:
+    """Hide the advice above and banners on devices and tips, from now on; warnings stay."""
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logger = logging.getLogger(name)
+        logger.setLevel(max(logger.level, logging.WARNING))
+    for message in NOT_FOR_ONE_GRAPH:
+        warnings.filterwarnings("ignore", message=f".*{message}")
+
+
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Hide the advice above and banners on devices and tips in a `with` block; warnings stay."""
-    banners = logging.getLogger("pytorch_lightning")
-    level = banners.level
-    banners.setLevel(max(level, logging.WARNING))
+    """Hide them in a `with` block."""
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
+    levels = [logger.level for logger in loggers]
     try:
         with warnings.catch_warnings():
-            for message in NOT_FOR_ONE_GRAPH:
-                warnings.filterwarnings("ignore", message=f".*{message}")
+            hide_advice()
             yield
     finally:
-        banners.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

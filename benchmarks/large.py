@@ -1,0 +1,128 @@
+"""A large drawn graph, end to end: cut, train by clusters, attack, evaluate; one line of JSON.
+
+    python benchmarks/large.py --nodes=2000000 --edges=10000000
+    python benchmarks/large.py --dataset=coauthor --epochs=100
+
+Seconds of each part, accuracies, and the peak memory of the whole process, on all cores. A GCN is
+trained as the surrogate of SPEIT, and Beltrami, or GRAND, is its victim. With a dataset the same
+model is trained on the full batch as well, for what clusters cost in accuracy.
+"""
+
+import argparse
+import json
+import os
+import resource
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from networks import ONE_STEP, load
+from torch import nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import SPEIT, Budget
+from robust_diffusion.data import Clusters, GraphDataModule
+from robust_diffusion.data.sources import citation_like_graph
+from robust_diffusion.models import GCN, GraphPDE
+from robust_diffusion.training import Fit
+
+EDGES_PER_NODE = 20
+"""Of each injected node."""
+
+
+def main() -> None:
+    """Measure, and print what it took."""
+    parser = argparse.ArgumentParser(description="Train, attack and evaluate one large graph.")
+    parser.add_argument("--dataset", help="this dataset= option")
+    parser.add_argument("--nodes", type=int, default=2_000_000, help="else of a drawn graph")
+    parser.add_argument("--edges", type=int, default=10_000_000, help="its undirected edges")
+    parser.add_argument("--features", type=int, default=64, help="its features")
+    parser.add_argument("--flow", default="beltrami", help="of the victim")
+    parser.add_argument("--parts", type=int, default=200, help="that METIS cuts")
+    parser.add_argument("--joined", type=int, default=10, help="parts per batch")
+    parser.add_argument("--epochs", type=int, default=3, help="of each training")
+    parser.add_argument("--steps", type=int, default=10, help="of SPEIT")
+    given = parser.parse_args()
+    torch.set_num_threads(os.cpu_count() or 1)
+    batching = Clusters(given.parts, given.joined)
+    if given.dataset:
+        datamodule = load(given.dataset)
+        datamodule.batching = batching
+    else:
+        source = partial(citation_like_graph, given.nodes, given.edges, given.features)
+        datamodule = GraphDataModule(source, name="generated", batching=batching)
+    print(json.dumps(_measured(datamodule, given)))
+
+
+def _measured(datamodule: GraphDataModule, given: argparse.Namespace) -> dict[str, Any]:
+    clock = _Clock()
+    datamodule.setup()
+    clock("load")
+    datamodule.train_dataloader()
+    clock("cut")
+    surrogate = _trained(GCN, datamodule, given.epochs)
+    clock("train GCN")
+    victim = partial(GraphPDE, flow=given.flow, solver=ONE_STEP, num_layers=3)
+    model = _trained(victim, datamodule, given.epochs)
+    clock(f"train {given.flow}")
+    graph, targets = datamodule.graph, datamodule.target_nodes
+    budget = Budget(max(50, targets.numel() // 200), EDGES_PER_NODE).resolve(graph.x)
+    known = Data(x=graph.x, edge_index=graph.edge_index)
+    generator = torch.Generator().manual_seed(0)
+    attacked = SPEIT(num_steps=given.steps)(surrogate, known, targets, budget, generator)
+    clock(f"SPEIT, {given.steps} steps")
+    accuracy = {"clean": _accuracy(model, graph, graph.x, graph.edge_index, targets)}
+    accuracy["SPEIT"] = _accuracy(model, graph, attacked.x, attacked.edge_index, targets)
+    clock("evaluate")
+    found = {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges // 2,
+        "epochs": given.epochs,
+        "seconds": clock.seconds,
+        "accuracy": accuracy,
+        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+    if given.dataset:
+        whole = load(given.dataset)
+        model = _trained(victim, whole, given.epochs)
+        clock(f"train {given.flow}, full batch")
+        accuracy["clean, full batch"] = _accuracy(model, graph, graph.x, graph.edge_index, targets)
+    return found
+
+
+class _Clock:
+    """Seconds of each part, told as they pass."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._start = time.perf_counter()
+
+    def __call__(self, part: str) -> None:
+        self.seconds[part] = time.perf_counter() - self._start
+        self._start += self.seconds[part]
+        print(f"{part}: {self.seconds[part]:.1f} s", flush=True)
+
+
+def _trained(build: Any, datamodule: GraphDataModule, epochs: int) -> nn.Module:
+    pl.seed_everything(0, verbose=False)
+    model = build(datamodule.num_features, 64, datamodule.num_classes)
+    trainer = partial(pl.Trainer, accelerator="cpu", devices=1, enable_model_summary=False)
+    fit = Fit(trainer, max_epochs=epochs, patience=epochs)
+    with tempfile.TemporaryDirectory() as folder:
+        return fit(model, datamodule, directory=Path(folder)).module.model
+
+
+def _accuracy(
+    model: nn.Module, graph: Data, x: torch.Tensor, edge_index: torch.Tensor, targets: torch.Tensor
+) -> float:
+    with torch.no_grad():
+        predicted = model(x, edge_index)[targets].argmax(1)
+    return float((predicted == graph.y[targets]).double().mean())
+
+
+if __name__ == "__main__":
+    main()
