@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from robust_diffusion.checks import check_choice, check_name
+from robust_diffusion.data.columns import tell_of_columns
 from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.sources.pyg import checked_graph, has_split, split_of
 from robust_diffusion.data.split import degree_split, split_hash
@@ -113,9 +114,13 @@ class GraphDataModule(pl.LightningDataModule):
         graph = copy.copy(self._source())  # the source may hand out one graph twice
         if self.normalize is not None:
             try:
-                graph.x = arctan_normalize(graph.x)
+                normalized = arctan_normalize(graph.x)
             except DataError as error:
                 raise DataError(f"dataset={self.name}: {error}") from error
+            # Float64 where the raw features need it; models are of single precision.
+            normalized = normalized.float()
+            tell_of_columns(self.name, graph.x, normalized)
+            graph.x = normalized
         every_node = torch.arange(graph.num_nodes)
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
         scored = {
