@@ -29,7 +29,7 @@ setup: $(STAMP) ## Create .venv and install the pinned dependencies
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,launchers,sweepers]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,launchers,sweepers,slurm,ray]'
 	@touch $@
 
 demo: $(STAMP) ## Train three flows on the built-in graph, attack them, print the table
@@ -48,7 +48,7 @@ RUN := $(BIN)/python -m robust_diffusion.run
 RUN_TABLES := $(addprefix table-,1 2 3 5 6 7 8 9 10 11 12 13 14 15)
 SCALE ?= full
 OPTIONS = scale=$(SCALE) $(if $(SEEDS),'seed=range($(SEEDS))') $(if $(FIDELITY),fidelity=$(FIDELITY)) \
-	$(if $(JOBS),hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS)) $(ARGS)
+	$(if $(JOBS),hydra/launcher=cores hydra.launcher.n_jobs=$(JOBS)) $(ARGS)
 VIEW = --scale $(SCALE) $(if $(FIDELITY),--fidelity $(FIDELITY))
 
 # Cells side by side would take each other's time.

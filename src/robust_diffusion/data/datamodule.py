@@ -119,7 +119,7 @@ class GraphDataModule(pl.LightningDataModule):
                 raise DataError(f"dataset={self.name}: {error}") from error
             # Float64 where the raw features need it; models are of single precision.
             normalized = normalized.float()
-            tell_of_columns(self.name, graph.x, normalized)
+            tell_of_columns(str(self.name), graph.x, normalized)
             graph.x = normalized
         every_node = torch.arange(graph.num_nodes)
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values

@@ -46,7 +46,8 @@ class SweepProgress(Callback):
             file.write(b".")
         done = (directory / DONE).stat().st_size
         seconds = (time.time() - plan["start"]) / done * (plan["cells"] - done)
-        left = f", about {duration(seconds)} left" if done < plan["cells"] else ""
+        # None are left, or the clock was put back.
+        left = f", about {duration(seconds)} left" if seconds > 0 else ""
         log.info("%d of %d cells done%s", done, plan["cells"], left)
 
 
