@@ -551,8 +551,8 @@ def test_expected_errors_are_found_behind_what_wraps_them() -> None:
         (OmegaConfBaseException("no such\nthing"), "no such thing"),
         (ZeroDivisionError("by\nzero"), "ZeroDivisionError: by zero"),
         (
-            MissingConfigException("", "hydra/launcher/joblib", ["basic"]),
-            "hydra/launcher=joblib: not installed; pip install 'robust-diffusion[launchers]'",
+            MissingConfigException("", "hydra/launcher/submitit_local", ["basic"]),
+            "hydra/launcher=submitit_local: not installed; pip install 'robust-diffusion[slurm]'",
         ),
     ],
 )

@@ -96,7 +96,8 @@ def unpickled(common: bytes) -> Job:
     """The job of `Job.pickled`, in a process that is to run its cells."""
     setup_globals()
     job: Job
-    job, state = pickle.loads(common)  # noqa: S301 - from the sweep that started this process
+    # From the sweep that started this process.
+    job, state = pickle.loads(common)  # noqa: S301 # nosec B301
     Singleton.set_state(state)
     return job
 
