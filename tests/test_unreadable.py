@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from robust_diffusion.errors import DataError
-from robust_diffusion.unreadable import KnownUnreadableError, read_once
+from robust_diffusion.unreadable import KnownUnreadableError, read_anew, read_once
 
 pytestmark = pytest.mark.faults
 
@@ -34,6 +34,14 @@ def test_of_cells_side_by_side_one_tells(tmp_path: Path) -> None:
 
     with pytest.raises(KnownUnreadableError):
         cell()
+
+
+def test_the_next_sweep_of_a_folder_tries_anew(tmp_path: Path) -> None:
+    with pytest.raises(DataError), read_once(tmp_path, {}):
+        raise DataError("not found")
+    read_anew(tmp_path)
+    with read_once(tmp_path, {}):
+        pass
 
 
 def test_outside_a_sweep_nothing_is_kept(tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 from robust_diffusion.errors import DataError
 from robust_diffusion.hashes import canonical_json
 
+NOTE = ".unreadable-"
+"""Beginning of the names of the files that say so, in the folder of the sweep."""
+
 
 class KnownUnreadableError(DataError):
     """Data of which an earlier cell of the sweep has told that they cannot be read."""
@@ -32,7 +35,7 @@ def read_once(sweep: Path | None, data: Mapping[str, Any]) -> Iterator[None]:
         yield
         return
     name = hashlib.sha256(canonical_json(dict(data), "data").encode()).hexdigest()[:16]
-    note = sweep / f".unreadable-{name}"
+    note = sweep / f"{NOTE}{name}"
     if note.is_file():
         raise KnownUnreadableError(note.read_text(encoding="utf-8"))
     try:
@@ -44,3 +47,9 @@ def read_once(sweep: Path | None, data: Mapping[str, Any]) -> Iterator[None]:
         except FileExistsError:  # a cell beside this one was first
             raise KnownUnreadableError(str(error)) from error
         raise
+
+
+def read_anew(sweep: Path) -> None:
+    """Forget, as a sweep begins, what an earlier one of the same folder could not read."""
+    for note in sweep.glob(f"{NOTE}*"):
+        note.unlink(missing_ok=True)
