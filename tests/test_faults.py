@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,6 +54,12 @@ LAUNCHERS = {
 }
 """Per launcher, the module that it needs."""
 
+EXAMPLES = {"joblib": "cores", "submitit_local": "slurm", "ray": "ray"}
+"""Per launcher, the one whose example on the page about clusters it runs, on this machine."""
+
+OF_A_CLUSTER = "hydra.launcher.partition"
+"""Option of an example that this machine has not."""
+
 OF_THE_RUN = ("time", "seconds", "directory")
 """Fields of a record that differ from run to run."""
 
@@ -73,6 +80,17 @@ def start(folder: Path, arguments: list[str]) -> "subprocess.Popen[str]":
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{source}{os.pathsep}{folder}"},
     )
+
+
+def example(launcher: str) -> list[str]:
+    """The options that the page about clusters gives a launcher."""
+    page = Path(__file__).parents[1] / "docs" / "tutorials" / "cluster.md"
+    text = page.read_text().replace("\\\n", " ")
+    found = re.findall(r"python -m robust_diffusion\.run -m ([^\n`]*)", text)
+    given = next(c.split() for c in found if f"hydra/launcher={EXAMPLES[launcher]} " in c)
+    own = [option for option in given if option.startswith("hydra.launcher.")]
+    assert own
+    return [option for option in own if not option.startswith(OF_A_CLUSTER)]
 
 
 def needs(launcher: str) -> None:
@@ -98,7 +116,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Done]:
         folder = tmp_path_factory.mktemp(launcher)
         if launcher == "basic":
             (folder / "killed").touch()  # its cells run in the sweep's own process
-        own = ["attack=none", "seed=0,1,2", f"hydra/launcher={launcher}"]
+        own = ["attack=none", "seed=0,1,2", "time_limit=10000", f"hydra/launcher={launcher}"]
+        own += example(launcher) if launcher in EXAMPLES else []
         process = start(folder, [*TINY_DATA, *TINY_TRAINING, *own])
         said, _ = process.communicate(timeout=600)
         lines = (folder / "outputs" / "records.jsonl").read_text().splitlines()

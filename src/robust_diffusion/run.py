@@ -68,8 +68,8 @@ ALONE = frozenset(
 
 ELSEWHERE = "name another folder by paths.outputs"
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a disk without room, or of a user's share of it."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk without room, of a user's share of it, or of a limit of file sizes."""
 
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of a folder that must not be written to."""
