@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
 from hydra_plugins.robust_diffusion_launcher import ProcessLauncher, Worker
+from hydra_plugins.robust_diffusion_submitit_launcher import LocalLauncher
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.launch import card_places
 from robust_diffusion.run import LAUNCHERS, _as_override
@@ -152,3 +154,71 @@ def test_a_process_sees_its_own_card_alone(monkeypatch: pytest.MonkeyPatch) -> N
             Worker.start(b"", card).connection.close()
     assert seen == ["1", None]
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+class KillingExecutor:
+    """Executor of submitit whose jobs are all killed."""
+
+    def __init__(self) -> None:
+        self.submitted: list[list[int]] = []
+
+    def map_array(self, cell: object, numbers: list[int], overrides: list[list[str]]) -> list[Any]:
+        self.submitted.append(numbers)
+
+        def result() -> None:
+            from submitit.core.utils import UncompletedJobError
+
+            raise UncompletedJobError("no output")
+
+        return [SimpleNamespace(job_id="1_0", result=result) for _ in numbers]
+
+
+@pytest.mark.faults
+def test_a_job_that_is_killed_each_time_is_recorded_as_failed(
+    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit")
+    executor = KillingExecutor()
+    monkeypatch.setattr(LocalLauncher, "_executor", lambda _: executor)
+    outcome = cli("-m", "flow=heat", "seed=0,1", *tiny_clean, "hydra/launcher=local")
+    assert outcome.status == 1
+    assert executor.submitted == [[0, 1]] * 3
+    assert outcome.err.count("cell 1: its job 1_0 was killed; again") == 2
+    assert [record["error_kind"] for record in outcome.records] == ["WorkerError"] * 2
+    assert outcome.records[1]["error"].startswith("its job was killed 3 times; ")
+
+
+@pytest.mark.faults
+def test_a_task_that_dies_each_time_is_recorded_as_failed(
+    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    class Died(Exception):  # noqa: N818
+        pass
+
+    def get(_: object) -> None:
+        raise Died("the worker died\nmore lines")
+
+    def remote(**options: Any) -> Any:
+        given.update(options)
+        return lambda _: SimpleNamespace(remote=lambda *_: None)
+
+    ray = SimpleNamespace(
+        init=lambda *_, **__: None,
+        shutdown=lambda: None,
+        put=lambda _: None,
+        get=get,
+        remote=remote,
+        cluster_resources=lambda: {"CPU": 4.0, "GPU": 2.0},
+        exceptions=SimpleNamespace(RayTaskError=ZeroDivisionError, RayError=Died),
+    )
+    monkeypatch.setattr("hydra_plugins.robust_diffusion_ray_launcher._ray", lambda: ray)
+    own = ["hydra/launcher=ray", "hydra.launcher.gpus_per_cell=0.5", "threads=3", "trainer=auto"]
+    others = [option for option in tiny_clean if option != "trainer=cpu"]
+    outcome = cli("-m", "flow=heat", *others, *own)
+    assert outcome.status == 1
+    (record,) = outcome.records
+    assert record["error_kind"] == "WorkerError"
+    assert record["error"] == "its process died 3 times (the worker died)"
+    assert given == {"num_cpus": 3, "num_gpus": 0.5, "max_retries": 2}
