@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import JobReturn
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
+from hydra_plugins import robust_diffusion_ray_launcher
 from hydra_plugins.robust_diffusion_launcher import ProcessLauncher, Worker
 from hydra_plugins.robust_diffusion_submitit_launcher import LocalLauncher
 from robust_diffusion.config import CONFIG_DIR
@@ -156,53 +158,68 @@ def test_a_process_sees_its_own_card_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
-class KillingExecutor:
-    """Executor of submitit whose jobs are all killed."""
+class LostCells:
+    """A sweep's job that takes note of the cells that are lost."""
+
+    on_cpu = False
 
     def __init__(self) -> None:
-        self.submitted: list[list[int]] = []
+        self.messages: dict[int, str] = {}
 
-    def map_array(self, cell: object, numbers: list[int], overrides: list[list[str]]) -> list[Any]:
-        self.submitted.append(numbers)
+    def begin(self) -> None:
+        pass
 
-        def result() -> None:
-            from submitit.core.utils import UncompletedJobError
+    def pickled(self) -> bytes:
+        return b""
 
-            raise UncompletedJobError("no output")
-
-        return [SimpleNamespace(job_id="1_0", result=result) for _ in numbers]
+    def lost(self, number: int, overrides: list[str], message: str) -> JobReturn:
+        self.messages[number] = message
+        return JobReturn(overrides=overrides)
 
 
 @pytest.mark.faults
 def test_a_job_that_is_killed_each_time_is_recorded_as_failed(
-    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("submitit")
-    executor = KillingExecutor()
-    monkeypatch.setattr(LocalLauncher, "_executor", lambda _: executor)
-    outcome = cli("-m", "flow=heat", "seed=0,1", *tiny_clean, "hydra/launcher=local")
-    assert outcome.status == 1
-    assert executor.submitted == [[0, 1]] * 3
-    assert outcome.err.count("cell 1: its job 1_0 was killed; again") == 2
-    assert [record["error_kind"] for record in outcome.records] == ["WorkerError"] * 2
-    assert outcome.records[1]["error"].startswith("its job was killed 3 times; ")
+    from submitit.core.utils import UncompletedJobError
+
+    submitted: list[list[int]] = []
+
+    def killed() -> None:
+        raise UncompletedJobError("no output")
+
+    def map_array(cell: object, numbers: list[int], overrides: list[list[str]]) -> list[Any]:
+        submitted.append(numbers)
+        jobs = {number: SimpleNamespace(job_id="1_0", result=killed) for number in numbers}
+        if 4 in jobs:
+            jobs[4].result = JobReturn
+        return list(jobs.values())
+
+    own = LocalLauncher(submitit_folder="jobs")
+    own.job = job = LostCells()  # type: ignore[assignment]
+    monkeypatch.setattr(own, "_executor", lambda: SimpleNamespace(map_array=map_array))
+    returned = own.launch([["seed=0"], ["seed=1"]], 3)
+    assert submitted == [[3, 4], [3], [3]]
+    assert job.messages == {3: "its job was killed 3 times; jobs may say why"}
+    assert [of.overrides for of in returned] == [["seed=0"], None]
 
 
 @pytest.mark.faults
-def test_a_task_that_dies_each_time_is_recorded_as_failed(
-    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_dies_each_time_is_recorded_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
 
-    class Died(Exception):  # noqa: N818
+    class DiedError(Exception):
         pass
 
-    def get(_: object) -> None:
-        raise Died("the worker died\nmore lines")
+    def get(number: int) -> JobReturn:
+        if number == 0:
+            raise DiedError("the worker died\nmore lines")
+        return JobReturn()
 
     def remote(**options: Any) -> Any:
         given.update(options)
-        return lambda _: SimpleNamespace(remote=lambda *_: None)
+        return lambda _: SimpleNamespace(remote=lambda common, folder, number, overrides: number)
 
     ray = SimpleNamespace(
         init=lambda *_, **__: None,
@@ -211,14 +228,12 @@ def test_a_task_that_dies_each_time_is_recorded_as_failed(
         get=get,
         remote=remote,
         cluster_resources=lambda: {"CPU": 4.0, "GPU": 2.0},
-        exceptions=SimpleNamespace(RayTaskError=ZeroDivisionError, RayError=Died),
+        exceptions=SimpleNamespace(RayTaskError=ZeroDivisionError, RayError=DiedError),
     )
-    monkeypatch.setattr("hydra_plugins.robust_diffusion_ray_launcher._ray", lambda: ray)
-    own = ["hydra/launcher=ray", "hydra.launcher.gpus_per_cell=0.5", "threads=3", "trainer=auto"]
-    others = [option for option in tiny_clean if option != "trainer=cpu"]
-    outcome = cli("-m", "flow=heat", *others, *own)
-    assert outcome.status == 1
-    (record,) = outcome.records
-    assert record["error_kind"] == "WorkerError"
-    assert record["error"] == "its process died 3 times (the worker died)"
+    monkeypatch.setattr(robust_diffusion_ray_launcher, "_ray", lambda: ray)
+    own = robust_diffusion_ray_launcher.RayLauncher(cpus_per_cell=3, gpus_per_cell=0.5)
+    own.job = job = LostCells()  # type: ignore[assignment]
+    returned = own.launch([["seed=0"], ["seed=1"]], 0)
+    assert job.messages == {0: "its process died 3 times (the worker died)"}
+    assert [of.overrides for of in returned] == [["seed=0"], None]
     assert given == {"num_cpus": 3, "num_gpus": 0.5, "max_retries": 2}
