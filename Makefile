@@ -29,7 +29,7 @@ setup: $(STAMP) ## Create .venv and install the pinned dependencies
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,launchers,sweepers,clusters]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,launchers,sweepers,clusters,slurm,ray]'
 	@touch $@
 
 demo: $(STAMP) ## Train three flows on the built-in graph, attack them, print the table
@@ -48,7 +48,7 @@ RUN := $(BIN)/python -m robust_diffusion.run
 RUN_TABLES := $(addprefix table-,1 2 3 5 6 7 8 9 10 11 12 13 14 15)
 SCALE ?= full
 OPTIONS = scale=$(SCALE) $(if $(SEEDS),'seed=range($(SEEDS))') $(if $(FIDELITY),fidelity=$(FIDELITY)) \
-	$(if $(JOBS),hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS)) $(ARGS)
+	$(if $(JOBS),hydra/launcher=cores hydra.launcher.n_jobs=$(JOBS)) $(ARGS)
 VIEW = --scale $(SCALE) $(if $(FIDELITY),--fidelity $(FIDELITY))
 
 # Cells side by side would take each other's time.
@@ -126,11 +126,17 @@ test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, w
 test-all: $(STAMP) ## Run every test that this machine can run
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-check: $(STAMP) ## Format, lint, types and import order
+check: $(STAMP) ## Format, lint, types, import order and insecure code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
+
+# Apart from `check`: it asks a server for the known vulnerabilities, and so needs a network, and can fail
+# though nothing here has changed.
+audit: $(STAMP) ## Known vulnerabilities of the pinned dependencies
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
 
 docs: $(STAMP) ## Build the documentation into build/site, links checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -145,4 +151,4 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 
 .PHONY: help setup demo data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
 	figure-lipschitz claims report publish reproduce zoo-check leaderboard dashboard wandb-fill wandb-sync grb-parity bench bench-check \
-	test test-all check docs format clean
+	test test-all check audit docs format clean

@@ -224,7 +224,8 @@ def cli(
     from robust_diffusion.run import main
 
     root = logging.getLogger()
-    handlers, level, on_ctrl_c = root.handlers[:], root.level, signal.getsignal(signal.SIGINT)
+    handlers, level = root.handlers[:], root.level
+    on_signal = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
 
     def run(*arguments: str) -> Outcome:
         GlobalHydra.instance().clear()
@@ -244,7 +245,8 @@ def cli(
         handler.close()
     root.handlers[:] = handlers
     root.setLevel(level)
-    signal.signal(signal.SIGINT, on_ctrl_c)
+    for number, handler in on_signal.items():
+        signal.signal(number, handler)
     GlobalHydra.instance().clear()
 
 

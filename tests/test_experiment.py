@@ -158,6 +158,6 @@ def test_a_time_is_not_taken_again_on_the_same_machine_but_on_another(
 def test_times_taken_side_by_side_are_warned_of(
     compose: Compose, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cfg = compose("flow=heat", "hydra/launcher=joblib", *TINY_TIMING)
+    cfg = compose("flow=heat", "hydra/launcher=cores", *TINY_TIMING)
     run_and_record(cfg)
     assert "disturb each other's times" in caplog.text

@@ -42,6 +42,7 @@ def finished(records: list[dict[str, Any]]) -> collections.Counter[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 def test_a_killed_sweep_is_taken_up_where_it_was(
     sweep: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +316,86 @@ def test_a_full_disk_is_one_line(
     )
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EROFS, "Read-only file system", "a.ckpt"), "a.ckpt: Read-only file system"),
+        (PermissionError(errno.EACCES, "Permission denied", "a.ckpt"), "a.ckpt: Permission denied"),
+        (MemoryError(), "out of memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 TB"), "8 TB"),
+    ],
+    ids=["read-only", "denied", "memory", "tensor"],
+)
+def test_a_fault_of_the_machine_is_one_line_and_one_failure(
+    cli: Cli,
+    tiny_clean: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    words: str,
+) -> None:
+    evaluate = experiment.evaluate_cell
+
+    def faulty(**parts: Any) -> Any:
+        if parts["seed"] == 0:
+            raise error
+        return evaluate(**parts)
+
+    monkeypatch.setattr(experiment, "evaluate_cell", faulty)
+    outcome = cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
+    assert outcome.status == 1
+    assert "Traceback" not in outcome.err
+    (line,) = [line for line in outcome.err.splitlines() if "failed" in line]
+    assert line.startswith("cell 0 failed: ")
+    assert words in line
+    assert [record.get("error") for record in outcome.records] == [
+        line.removeprefix("cell 0 failed: "),
+        None,
+    ]
+
+
+@pytest.mark.faults
+def test_data_that_cannot_be_read_fail_a_sweep_once(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    swept = ["seed=0,1,2", "dataset=cora", "paths.data_dir=empty", "download=false"]
+    outcome = cli("-m", *swept, "trainer=cpu", "attack=none")
+    assert outcome.status == 1
+    (line,) = [line for line in outcome.err.splitlines() if "not found" in line]
+    assert line.startswith("cell 0 failed: empty/grb-cora/adj.npz: not found")
+    assert outcome.err.count("further cells of these data fail without another try") == 1
+    assert [(record["error"], record["error_kind"]) for record in outcome.records] == [
+        (line.removeprefix("cell 0 failed: "), "DataError")
+    ] * 3
+    # Another sweep tries anew.
+    assert "cell 0 failed" in cli("-m", *swept, "trainer=cpu", "attack=none").err
+
+
+@pytest.mark.faults
+def test_a_cell_ends_at_its_time_limit(
+    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(*_: Any, **__: Any) -> None:
+        with suppress(Exception):
+            time.sleep(60)
+
+    monkeypatch.setattr(NodeClassification, "training_step", hang)
+    outcome = cli("-m", "flow=heat", "time_limit=1", *tiny_clean)
+    assert outcome.status == 1
+    assert "cell 0 failed: time_limit=1: the cell was not done" in outcome.err
+    assert "Traceback" not in outcome.err
+    (record,) = outcome.records
+    assert record["error_kind"] == "TrainingError"
+    assert signal.getitimer(signal.ITIMER_REAL)[0] != 0  # the tests' own limit is back
+
+
+@pytest.mark.faults
+def test_a_custom_graph_is_not_passed_over_by_a_smoke_run(cli: Cli, tiny_clean: list[str]) -> None:
+    given = ["dataset=custom", "dataset.source.path=mine.npz", "scale=smoke"]
+    outcome = cli(*given, *without(tiny_clean, "dataset.", "training.", "model."))
+    assert outcome.status == 1
+    assert "dataset.source.path=mine.npz: scale=smoke draws a small graph" in outcome.error
+
+
 def test_missing_data_files_are_named(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     outcome = cli("dataset=cora", "paths.data_dir=empty", "trainer=cpu")
@@ -470,8 +551,8 @@ def test_expected_errors_are_found_behind_what_wraps_them() -> None:
         (OmegaConfBaseException("no such\nthing"), "no such thing"),
         (ZeroDivisionError("by\nzero"), "ZeroDivisionError: by zero"),
         (
-            MissingConfigException("", "hydra/launcher/joblib", ["basic"]),
-            "hydra/launcher=joblib: not installed; pip install 'robust-diffusion[launchers]'",
+            MissingConfigException("", "hydra/launcher/submitit_local", ["basic"]),
+            "hydra/launcher=submitit_local: not installed; pip install 'robust-diffusion[slurm]'",
         ),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from pytorch_lightning.loggers import WandbLogger
@@ -29,9 +30,11 @@ from robust_diffusion.evaluation.records import (
     reference_to,
 )
 from robust_diffusion.files import locked
+from robust_diffusion.interrupts import time_limit
 from robust_diffusion.operators import Backend, set_backend
 from robust_diffusion.results.loggers import is_wandb, log_finished, log_record
 from robust_diffusion.store import ArtifactStore
+from robust_diffusion.unreadable import read_once
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +66,10 @@ def run_and_record(cfg: DictConfig) -> Record:
     records, cell = Path(cfg.paths.records), record["cell"]
     lock = records.with_name(f".{records.name}.{cell}.lock")
     with locked(lock, waits_for=f"cell {cell}"):
-        return _recorded_before(cfg, record) or _compute(cfg, record)
+        if found := _recorded_before(cfg, record):
+            return found
+        with time_limit(cfg.time_limit):
+            return _compute(cfg, record)
 
 
 def _recorded_before(cfg: DictConfig, record: Record) -> Record | None:
@@ -91,7 +97,10 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
     store = ArtifactStore(cfg.paths.store, refresh=cfg.force)
     measure = _timing(cfg, record) if cfg.timing else _evaluation(cfg, record, store)
     record["backend"] = set_backend(cfg.backend)  # may compile, which a mistake need not wait for
-    datamodule.setup()
+    hydra = HydraConfig.get()
+    sweep = Path(hydra.sweep.dir) if hydra.mode == RunMode.MULTIRUN else None
+    with read_once(sweep, record["config"]["data"]):
+        datamodule.setup()
     logger = _logger(cfg, record=record)
     if logger:
         logger.log_hyperparams(record["config"])

@@ -27,7 +27,8 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from robust_diffusion import __version__
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.errors import ConfigError, RobustDiffusionError
+from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
+from robust_diffusion.interrupts import Terminated, end_on_sigterm
 from robust_diffusion.lacking_keys import as_sweeps
 from robust_diffusion.usage import usage
 
@@ -50,11 +51,13 @@ COMMANDS = {
 """First words that are no override, and what they run; imported only then. See also `usage`."""
 
 PLUGINS = {
-    "hydra/launcher=joblib": "launchers",
     "hydra/launcher=submitit_local": "slurm",
     "hydra/launcher=submitit_slurm": "slurm",
 }
 """Options of Hydra's plugins, and the extra that brings each."""
+
+LAUNCHERS = {"joblib": "cores", "submitit_local": "local", "submitit_slurm": "slurm"}
+"""Names of Hydra's launchers, and the project's that takes the place of each."""
 
 NO_NAME = re.compile(r"[-+\d.]+(e[-+]?\d+)?|true|false|null", re.IGNORECASE)
 """Text that Hydra reads as a number, a truth value or nothing, so no name of an option."""
@@ -66,8 +69,14 @@ ALONE = frozenset(
 
 ELSEWHERE = "name another folder by paths.outputs"
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a disk without room, or of a user's share of it."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk without room, of a user's share of it, or of a limit of file sizes."""
+
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""Errors of a folder that must not be written to."""
+
+NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+"""Words of torch's errors where memory does not suffice, which have no class of their own."""
 
 
 @hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="config")
@@ -80,9 +89,13 @@ def cell(cfg: DictConfig) -> float | None:
     """
     # Imported late, so that a mistyped option is answered at once.
     from robust_diffusion.experiment import record_failure, run_and_record
+    from robust_diffusion.unreadable import KnownUnreadableError
 
     try:
         accuracy: float | None = run_and_record(cfg).get("val_accuracy")
+    except KnownUnreadableError as known:
+        record_failure(cfg, describe(known), DataError.__name__)
+        return None
     except Exception as error:
         cause = expected_cause(error)
         message = describe(cause or error)
@@ -95,6 +108,8 @@ def cell(cfg: DictConfig) -> float | None:
         if multirun:
             number = HydraConfig.get().job.num
             log.error("cell %s failed: %s", number, message, exc_info=with_traceback)  # noqa: TRY400
+            if isinstance(cause, DataError):
+                log.error("further cells of these data fail without another try")  # noqa: TRY400
         elif with_traceback:
             raise
         else:
@@ -119,11 +134,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Set to nothing is as good as not set; as a folder it would be the current one.
     if os.environ.get("ROBUST_DIFFUSION_DATA") == "":
         del os.environ["ROBUST_DIFFUSION_DATA"]
+    end_on_sigterm()
     try:
         _answer(given)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted: finished cells are recorded, this one is not\n")
-        sys.exit(130)  # as shells have it
+    except KeyboardInterrupt as stop:
+        ended, status = (
+            ("terminated", 143) if isinstance(stop, Terminated) else ("interrupted", 130)
+        )
+        sys.stderr.write(f"{ended}: finished cells are recorded, this one is not\n")
+        sys.exit(status)  # as shells have it
     except BrokenPipeError:
         # A reader such as `head` has seen enough; nothing is left to be flushed to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -194,7 +213,14 @@ def expected_cause(error: BaseException) -> BaseException | None:
     for kind in (RobustDiffusionError, HydraException, OmegaConfBaseException):
         if found := next((link for link in chain if isinstance(link, kind)), None):
             return found
-    return next((of for of in chain if isinstance(of, OSError) and of.errno in FULL), None)
+    return next((link for link in chain if _is_of_the_machine(link)), None)
+
+
+def _is_of_the_machine(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (*FULL, *READ_ONLY, errno.ENOMEM)
+    out_of_memory = isinstance(error, RuntimeError) and NO_MEMORY.search(str(error))
+    return isinstance(error, MemoryError) or bool(out_of_memory)
 
 
 def describe(error: BaseException) -> str:
@@ -234,6 +260,11 @@ def describe(error: BaseException) -> str:
 
 
 def _unforeseen(error: BaseException) -> str:
+    if not isinstance(error, OSError) and _is_of_the_machine(error):
+        said = " ".join(str(error).split())[:200]
+        return f"out of memory{f' ({said})' if said else ''}; take a smaller graph or model"
+    if isinstance(error, OSError) and error.errno in READ_ONLY:
+        return f"{error.filename or 'results'}: {error.strerror}; {ELSEWHERE}"
     if isinstance(error, OSError) and error.errno in FULL:
         return f"{error.filename or 'results'}: {error.strerror}; make room, or {ELSEWHERE}"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -243,6 +274,10 @@ def _as_override(argument: str) -> str:
     # The config groups are `attack` and `surrogate`; a list of several reads better in the plural.
     if argument == "--force":
         return "force=true"
+    # Hydra's own launchers give up a sweep when one of its cells is killed.
+    key, _, launcher = argument.partition("=")
+    if key == "hydra/launcher":
+        return f"{key}={LAUNCHERS.get(launcher, launcher)}"
     for group in ("attack", "surrogate"):
         if argument.startswith(f"{group}s="):
             return argument.replace("s=", "=", 1)

@@ -1,8 +1,6 @@
 """Numerical integration of a flow: which method, how many steps, which derivative."""
 
-import logging
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,14 +20,13 @@ from robust_diffusion.integrators import (
     METHODS,
     RightHandSide,
     StepUnderflowError,
+    Watch,
     checked,
     cut_off,
     solve_adaptive,
     solve_fixed_step,
 )
 from robust_diffusion.operators import Graph
-
-log = logging.getLogger(__name__)
 
 Engine = Literal["auto", "own", "torchdiffeq"]
 
@@ -44,9 +41,6 @@ RUNGE_KUTTA_STEPS = 2
 
 STABLE_STEPS = 20
 """Most steps for which explicit_adams keeps dz/dt = -z to a percent (100 steps: no digit right)."""
-
-UNSETTLED = "Functional iteration did not converge"
-"""Start of torchdiffeq's warning that implicit_adams stepped before its corrector settled."""
 
 
 class Solver:
@@ -68,6 +62,8 @@ class Solver:
             number of steps, instead of through the steps; `scipy_solver`, outside torch, only so.
         engine: `own` loops or `torchdiffeq`; `auto` takes the own one where there is one. The
             adjoint is torchdiffeq's.
+        max_nfe: Most evaluations of one solve, those of its backward pass included, at least 1;
+            `None` for no limit.
         checkpoint: Differentiate through the steps, but keep only the states between them and
             evaluate each step anew in the backward pass: a step costs the memory of one state
             instead of all that it computes. For the own loops.
@@ -93,6 +89,7 @@ class Solver:
         adjoint: bool = False,
         engine: Engine = "auto",
         checkpoint: bool = False,
+        max_nfe: int | None = None,
     ) -> None:
         check_choice("solver.method", method, FIXED_STEP_METHODS | ADAPTIVE_METHODS)
         steps = {"solver.num_steps": num_steps, "solver.step_size": step_size}
@@ -122,8 +119,10 @@ class Solver:
         self.adjoint = bool(adjoint)
         self.engine = engine
         self.checkpoint = bool(checkpoint)
-        self._steps = given
-        self._told: set[str] = set()
+        if max_nfe is not None:
+            check_whole("solver.max_nfe", max_nfe, at_least=1)
+        self.max_nfe = max_nfe
+        self._watch = Watch(method, steps=given, rtol=rtol, max_nfe=max_nfe)
         described = f"{method}{' and the adjoint' if adjoint else ''}"
         if engine == "own" and not self.own_loop:
             raise ConfigError(
@@ -191,10 +190,12 @@ class Solver:
             The state at `t_end`.
 
         Raises:
-            TrainingError: An adaptive method's step shrank to nothing, or its state was not finite.
+            TrainingError: An adaptive method's step shrank to nothing, or its state was not finite;
+                or there were more evaluations than `max_nfe`.
         """
         if t_end == 0:
             return z
+        rhs = self._watch.over(rhs, t_end, z.dtype)
         if self.own_loop:
             return self._integrate(rhs, z, t_end)
         options: dict[str, object] = {}
@@ -210,7 +211,7 @@ class Solver:
         times = torch.tensor([0.0, t_end], dtype=z.dtype, device=z.device)
         arguments = {"method": self.method, "options": options, **tolerances}
         try:
-            with self._unsettled_in_one_line(z.dtype):
+            with self._watch.over_corrector(z.dtype):
                 if self.adjoint:
                     wanted = tuple(p for p in parameters if p.requires_grad)
                     solution = odeint_adjoint(
@@ -243,29 +244,6 @@ class Solver:
         except StepUnderflowError as error:
             raise self._stuck() from error
 
-    @contextmanager
-    def _unsettled_in_one_line(self, dtype: torch.dtype) -> Iterator[None]:
-        """Tell once, not at each step of an epoch, that a corrector did not settle.
-
-        It is to settle to 1e-7, which single precision cannot, so that there it says nothing.
-        """
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.filterwarnings("always", message=UNSETTLED)
-            yield
-        others = [w for w in caught if not str(w.message).startswith(UNSETTLED)]
-        for other in others:
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
-        if len(others) < len(caught) and dtype == torch.float64:
-            self._tell_once(
-                f"the corrector of {self.method} had not settled to 1e-7 after the 4 iterations "
-                "that torchdiffeq gives it; more steps, or rk4, are more accurate"
-            )
-
-    def _tell_once(self, warning: str) -> None:
-        if warning not in self._told:
-            self._told.add(warning)
-            log.warning("%s: %s", self._steps, warning)
-
     def _stuck(self) -> TrainingError:
         return TrainingError(
             f"solver={self.method}: the step shrank below rounding or the state is not finite at "
@@ -274,7 +252,7 @@ class Solver:
 
     def _grid(self, num_steps: int, rhs: RightHandSide, z: Tensor, times: Tensor) -> Tensor:
         if self.method == "explicit_adams" and num_steps > STABLE_STEPS:
-            self._tell_once(
+            self._watch.tell_of_steps(
                 "torchdiffeq raises the order of explicit_adams to 12, which loses all accuracy "
                 f"well above {STABLE_STEPS} steps; prefer implicit_adams or rk4"
             )

@@ -49,6 +49,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("paths.outputs", "elsewhere"),
         ("download", True),
         ("force", True),
+        ("time_limit", 60),
+        ("solver.max_nfe", 100),
         ("logger", {"_target_": "x"}),
         ("table", {"number": 3}),
         ("model._partial_", True),
@@ -109,6 +111,17 @@ def test_without_attacks_threat_and_budget_are_unread() -> None:
     clean = CONFIG | {"attacks": {}}
     other = clean | {"threat": {"name": "white_box"}, "budget": {"max_injected_nodes": 9}}
     assert cell_id(other) == cell_id(clean) != cell_id(CONFIG)
+
+
+@pytest.mark.faults
+def test_limits_of_a_run_make_no_other_cell() -> None:
+    # They end a cell as a failure, or change nothing.
+    def limited(**limit: int | None) -> str:
+        solver = {"method": "euler"} | limit
+        surrogate = {"appnp": {"solver": solver}}
+        return cell_id(changed("model.solver", solver) | {"threat": {"surrogates": surrogate}})
+
+    assert limited() == limited(max_nfe=None) == limited(max_nfe=5) != limited(num_steps=5)
 
 
 def test_timing_reads_no_training() -> None:

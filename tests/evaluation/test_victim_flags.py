@@ -44,6 +44,23 @@ def pde(attacked, flow: type, t_end: float) -> nn.Module:  # type: ignore[no-unt
     )
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize(("growth", "diverged"), [(1.0, False), (1e4, True), (None, True)])
+def test_a_state_that_grows_is_flagged(  # type: ignore[no-untyped-def]
+    attacked, growth: float | None, *, diverged: bool
+) -> None:
+    found = with_victim_flags(
+        {},
+        pde(attacked, Heat, 0.01).eval(),
+        clean=attacked.view("test"),
+        graphs={},
+        not_finite={},
+        norm_growth=growth,
+        seed=0,
+    )
+    assert [flag.code for flag in found.get("victim", [])] == ["diverged"] * diverged
+
+
 def test_flags_of_the_attack_stay(attacked) -> None:  # type: ignore[no-untyped-def]
     assert flags_of(pde(attacked, Heat, 0.01), attacked) == {"speit": ["no_effect"]}
 

@@ -15,6 +15,7 @@ from torch_geometric.utils import degree
 
 from robust_diffusion.checks import check_choice, check_name
 from robust_diffusion.data.batching import Batching, FullBatch
+from robust_diffusion.data.columns import tell_of_columns
 from robust_diffusion.data.normalize import FeatureScale, feature_scale
 from robust_diffusion.data.sources.pyg import checked_graph, has_split, split_of
 from robust_diffusion.data.split import degree_split, split_hash
@@ -145,7 +146,10 @@ class GraphDataModule(pl.LightningDataModule):
                 self._scale = feature_scale(graph.x)
             except DataError as error:
                 raise DataError(f"dataset={self.name}: {error}") from error
-            graph.x = self._scale.normalize(graph.x)
+            # Float64 where the raw features need it; models are of single precision.
+            normalized = self._scale.normalize(graph.x).float()
+            tell_of_columns(str(self.name), graph.x, normalized)
+            graph.x = normalized
         every_node = torch.arange(graph.num_nodes)
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
         scored = {

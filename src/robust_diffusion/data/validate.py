@@ -15,6 +15,9 @@ from robust_diffusion.errors import DataError
 
 log = logging.getLogger(__name__)
 
+FEWEST_STEPS = 1000
+"""Steps of float32 over the range of a feature below which it is kept in float64."""
+
 SPLITS = ("train", "val", "test", "test_easy", "test_medium", "test_hard")
 
 
@@ -26,6 +29,7 @@ def build_graph(
     *,
     where: str | Path,
     every_class: bool = True,
+    doubles: bool = False,
 ) -> Data:
     """Check raw arrays and assemble an undirected graph without self-loops or duplicate edges.
 
@@ -40,10 +44,12 @@ def build_graph(
             `test_medium`, `test_hard`; train, val and the tests are disjoint.
         where: File or folder that error messages name.
         every_class: Refuse labels that leave one of 0..C-1 out.
+        doubles: Keep the features in float64 if float32 would leave a column that varies with
+            fewer than 1000 steps over its range, as it does time stamps.
 
     Returns:
-        `Data` with x (float32), y, edge_index (both directions, sorted), num_classes and one
-        `index_<split>` per split.
+        `Data` with x (float32, but see `doubles`), y, edge_index (both directions, sorted),
+        num_classes and one `index_<split>` per split.
 
     Raises:
         DataError: An array of the wrong shape, or a value that no graph can have.
@@ -51,6 +57,8 @@ def build_graph(
     edge_index = _edges(adjacency, where)
     n = adjacency.shape[0]
     x = _features(features, n, where)
+    if doubles and _is_coarse(features, x.numpy()):
+        x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float64))
     y = _labels(labels, n, where, every_class=every_class)
     data = Data(x=x, y=y, edge_index=edge_index)
     data.num_classes = int(y.max()) + 1
@@ -161,6 +169,15 @@ def _features(features: NDArray[np.generic], n: int, where: str | Path) -> torch
             f"({features[node, column]}) at node {node}, column {column}; replace them"
         )
     return torch.from_numpy(x)
+
+
+def _is_coarse(features: NDArray[np.generic], single: NDArray[np.float32]) -> bool:
+    """True if a column that varies has few steps of float32 over its range."""
+    if features.dtype == np.bool_ or features.dtype.itemsize < 4 or features.dtype == np.float32:
+        return False  # float32 holds all of these
+    low, high = (of(0).astype(np.float64) for of in (features.min, features.max))
+    steps = np.spacing(np.abs(single).max(0)).astype(np.float64)
+    return bool(((high > low) & (high - low < FEWEST_STEPS * steps)).any())
 
 
 def _labels(

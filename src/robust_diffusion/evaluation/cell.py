@@ -22,6 +22,7 @@ from robust_diffusion.evaluation.curvature import curvature_of
 from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.perturbed import Attacker
 from robust_diffusion.evaluation.provenance import processor
+from robust_diffusion.evaluation.solves import solves_of, tell_of_steps
 from robust_diffusion.evaluation.threat import ThreatModel
 from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
 from robust_diffusion.evaluation.victim_flags import with_victim_flags
@@ -48,6 +49,7 @@ class CellResult:
     val_accuracy: float  # best validation accuracy, in 0..1
     epochs: int  # epochs trained
     nfe: int  # right-hand-side evaluations in one forward pass on the clean test graph
+    solves: dict[str, float | None]  # growth and stability; see `evaluation.solves`
     curvature: dict[str, Any]  # what its curvature term does; see `evaluation.curvature`
     seconds: dict[str, float]  # wall time of each phase, whenever it ran
     split: str  # hash of the split
@@ -114,7 +116,9 @@ def evaluate_cell(
         # Before hours of training, not after.
         budget.check_targets(targets.numel(), attack.kind)
     train = ModelTraining(datamodule, store, seed, directory)
-    threat.check(train.untrained(model))
+    untrained = train.untrained(model).eval()
+    threat.check(untrained)
+    tell_of_steps(untrained, datamodule.view("val"))
     # A callback may change the training, by averaging weights, say.
     further = {"callbacks": cache_key["callbacks"]} if cache_key.get("callbacks") else {}
     victim = train(
@@ -131,6 +135,8 @@ def evaluate_cell(
     attacks_made = _attack(threat, attacks, cache_key, victim, train, budget, device)
     clean = copy.copy(datamodule.view("test")).to(device)
     nfe = _evaluations(victim, clean)
+    with seeded(seed):
+        solves = solves_of(victim.model, clean)
     curvature = curvature_of(victim.model.to(device), clean)
     start = time.perf_counter()
     with seeded(seed):  # a model may sample at test time
@@ -145,6 +151,7 @@ def evaluate_cell(
             for name, of in attacks_made.graphs.items()
         },
         not_finite=tested.not_finite,
+        norm_growth=solves.get("norm_growth", 0.0),
         seed=seed,
     )
     exact = {name: _exact(value, targets.numel()) for name, value in tested.accuracy.items()}
@@ -159,6 +166,7 @@ def evaluate_cell(
         val_accuracy=_exact(victim.val_accuracy, int(datamodule.view("val").mask.sum())),
         epochs=victim.epochs,
         nfe=nfe,
+        solves=solves,
         curvature=curvature,
         seconds={"train": victim.seconds} | attacks_made.seconds | seconds,
         split=datamodule.split_hash,

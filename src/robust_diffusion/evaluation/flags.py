@@ -30,6 +30,7 @@ Code = Literal[
     "budget_overspent",
     "degree_leak",
     "logits_not_finite",
+    "diverged",
 ]
 CODES: tuple[Code, ...] = get_args(Code)
 

@@ -12,7 +12,10 @@ from robust_diffusion.evaluation.content import by_content
 from robust_diffusion.hashes import canonical_json
 
 PRESENTATION_KEYS = frozenset(
-    ["backend", "download", "experiment", "force", "logger", "paths", "scale", "table"]
+    [
+        *("backend", "download", "experiment", "force", "logger", "paths", "scale", "table"),
+        "time_limit",
+    ]
 )
 """Top-level keys that say what is shown, where, or how fast, and change no result."""
 
@@ -65,6 +68,7 @@ DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
 
 IGNORED_KEYS = re.compile(
     r"(.*\.)?_partial_|dataset\.(edge_values|printed)|(training|threat\.fit)\.progress_bar"
+    r"|(.*\.)?solver\.max_nfe"
     r"|threat\.fit\.key|data(set)?\.source\.folder\.(.*\.)?(download|root|urls)"
 )
 """Paths of further keys that change no result; a flow's own `key` or `root` does."""

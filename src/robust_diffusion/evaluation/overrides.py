@@ -64,6 +64,14 @@ def check_overrides(cfg: DictConfig, record: Record) -> None:
 def _unused(key: str, value: str, record: Record) -> str | None:
     """The reason why nothing reads an override, if nothing does."""
     part = key.split(".")[0]
+    config = record["config"]
+    if (
+        key.startswith("dataset.source.")
+        and config["data"]["source"] != config["dataset"]["source"]
+    ):
+        return (
+            f"{key}={value}: scale={record['scale']} draws a small graph instead; drop one of them"
+        )
     if part in UNREAD_BY_TIMING and is_timing(record):
         return f"{key}={value}: timing trains and attacks nothing; drop it"
     if part in ("surrogate", "surrogates") and record["threat"] != "black_box":

@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import seeded
 from robust_diffusion.evaluation.flags import Flag, solvers_disagree, stochastic
+from robust_diffusion.evaluation.solves import LARGEST_GROWTH
 from robust_diffusion.models.variants import with_solver
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ def with_victim_flags(
     clean: Data,
     graphs: Mapping[str, Mapping[str, Data]],
     not_finite: Mapping[str, int],
+    norm_growth: float | None = 0.0,
     seed: int,
 ) -> dict[str, list[Flag]]:
     """The attacks' flags, and those of the victim: logits, solver, and draws at test time.
@@ -34,6 +36,8 @@ def with_victim_flags(
         clean: The clean graph.
         graphs: Per attack, its test graphs by name, each with the `mask` of the target nodes.
         not_finite: Per test graph, the target nodes whose logits are not finite.
+        norm_growth: Of the victim's state through a solve on the clean graph, the largest of its
+            layers; `None` if it is not finite.
         seed: Of a model that samples, in the comparison of solvers.
 
     Returns:
@@ -59,6 +63,10 @@ def with_victim_flags(
     device = _device(victim, clean.x)
     if flag := stochastic(victim, clean.x.to(device), clean.edge_index.to(device)):
         flags["victim"] = [flag]
+    if norm_growth is None or norm_growth > LARGEST_GROWTH:
+        factor = "without bound" if norm_growth is None else f"{norm_growth:.3g}-fold"
+        text = f"the state's norm grows {factor} through a solve; more or shorter steps may hold it"
+        flags.setdefault("victim", []).append(Flag("diverged", text))
     for name, own in flags.items():
         for flag in own[len(found.get(name, [])) :]:
             log.warning("%s: %s", name, flag)

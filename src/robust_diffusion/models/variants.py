@@ -58,6 +58,7 @@ def with_derivative(solver: Solver, *, adjoint: bool) -> Solver:
         # The adjoint is torchdiffeq's, and has no steps to keep.
         engine="auto" if adjoint else solver.engine,
         checkpoint=solver.checkpoint and not adjoint,
+        max_nfe=solver.max_nfe,
     )
 
 

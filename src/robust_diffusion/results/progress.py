@@ -12,6 +12,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from robust_diffusion.sweeper import planned_cells
+from robust_diffusion.unreadable import read_anew
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class SweepProgress(Callback):
         """Count the cells to come."""
         directory = Path(config.hydra.sweep.dir)
         directory.mkdir(parents=True, exist_ok=True)
+        read_anew(directory)
         # A sweeper that searches has a number of trials and no plan.
         cells = config.hydra.sweeper.get("n_trials") or len(planned_cells(config))
         plan = {"cells": cells, "start": time.time()}
@@ -46,7 +48,8 @@ class SweepProgress(Callback):
             file.write(b".")
         done = (directory / DONE).stat().st_size
         seconds = (time.time() - plan["start"]) / done * (plan["cells"] - done)
-        left = f", about {duration(seconds)} left" if done < plan["cells"] else ""
+        # None are left, or the clock was put back.
+        left = f", about {duration(seconds)} left" if seconds > 0 else ""
         log.info("%d of %d cells done%s", done, plan["cells"], left)
 
 

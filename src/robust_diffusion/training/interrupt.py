@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of Lightning's work."""
+"""Ctrl-C, or SIGTERM, in the middle of Lightning's work."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,5 +11,5 @@ def ctrl_c_passes() -> Iterator[None]:
         yield
     except SystemExit as stop:
         if isinstance(stop.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from stop
+            raise type(stop.__context__) from stop
         raise

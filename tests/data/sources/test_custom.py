@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from hypothesis.strategies import SearchStrategy
+from numpy.typing import NDArray
 from torch_geometric.data import Data
 
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.sources import load_custom
 from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import SPLITS, build_graph
@@ -210,6 +214,46 @@ def test_no_path_says_what_to_give() -> None:
 def test_another_kind_of_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("1,2")
     assert "a .npz or a .pt file" in refusal(load_custom, tmp_path / name)
+
+
+def stamped(signal: NDArray[np.generic], offset: float = 1.7e9) -> dict[str, Any]:
+    """The plain graph with features of one column: a time stamp."""
+    return plain() | {"features": offset + signal.reshape(-1, 1)}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("suffix", [".npz", ".pt"])
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_time_stamps_survive_their_normalisation(
+    tmp_path: Path, suffix: str, dtype: type[np.generic]
+) -> None:
+    seconds = np.arange(20)
+    path = write(tmp_path, stamped(seconds.astype(dtype)), suffix)
+    datamodule = GraphDataModule(partial(load_custom, path), name="mine", difficulty="full")
+    x = datamodule.graph.x
+    assert x.dtype == torch.float32
+    centred = torch.from_numpy(seconds - seconds.mean())[:, None]
+    assert torch.allclose(x, arctan_normalize(centred).float(), atol=1e-6)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_other_features_are_of_single_precision_as_ever(
+    tmp_path: Path, dtype: type[np.generic], offset: float
+) -> None:
+    arrays = stamped(np.arange(20) / 7, offset)
+    arrays["features"] = arrays["features"].astype(dtype)
+    x = load_custom(write(tmp_path, arrays)).x
+    assert x.dtype == torch.float32
+    assert torch.equal(x, torch.from_numpy(arrays["features"].astype(np.float32)))
+
+
+@pytest.mark.faults
+def test_a_folder_keeps_doubles_where_it_must(tmp_path: Path) -> None:
+    folder = write_grb(tmp_path)
+    np.savez(folder / "features.npz", data=1.7e9 + np.arange(20.0)[:, None])
+    assert load_custom(folder).x.dtype == torch.float64
 
 
 @pytest.mark.faults

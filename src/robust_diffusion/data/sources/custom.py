@@ -50,7 +50,7 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
         )
     path = Path(str(path))  # a file may be named 3
     if path.is_dir():
-        return load_grb(LocalFolder(path))
+        return load_grb(LocalFolder(path), doubles=True)
     readers = {".npz": read_npz, ".pt": _read_tensors}
     if path.suffix not in readers:
         raise DataError(f"{path}: not a folder in GRB's layout, a .npz or a .pt file")
@@ -63,7 +63,7 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     if not splits:
         degree = np.diff(symmetrized(adjacency, where=path).indptr)
         splits = {**degree_split(degree, split_seed, where=path)}
-    return build_graph(adjacency, features, labels, splits, where=path)
+    return build_graph(adjacency, features, labels, splits, where=path, doubles=True)
 
 
 def _read_tensors(path: Path) -> Arrays:

@@ -18,7 +18,9 @@ from robust_diffusion.files import write_whole
 FILES = ("adj.npz", "features.npz", "labels.npz", "index.npz")
 
 
-def load_grb(folder: DatasetFolder | LocalFolder, *, split_seed: int | None = None) -> Data:
+def load_grb(
+    folder: DatasetFolder | LocalFolder, *, split_seed: int | None = None, doubles: bool = False
+) -> Data:
     """Read `adj.npz`, `features.npz`, `labels.npz` and `index.npz`.
 
     Reference: Zheng et al. 2021, Graph Robustness Benchmark, arXiv:2111.04314.
@@ -26,6 +28,7 @@ def load_grb(folder: DatasetFolder | LocalFolder, *, split_seed: int | None = No
     Args:
         folder: Where the files are.
         split_seed: Draws a split of GRB's kind; `None` for GRB's own. See `degree_split`.
+        doubles: As of `build_graph`; for graphs that nothing has been published of.
 
     Returns:
         The checked graph with its split, features raw; see `build_graph`.
@@ -47,7 +50,7 @@ def load_grb(folder: DatasetFolder | LocalFolder, *, split_seed: int | None = No
     else:
         degree = np.diff(symmetrized(adjacency, where=paths["adj.npz"]).indptr)
         splits = degree_split(degree, split_seed, where=folder.folder)
-    graph = build_graph(adjacency, features, labels, splits, where=folder.folder)
+    graph = build_graph(adjacency, features, labels, splits, where=folder.folder, doubles=doubles)
     folder.keep_hashes()
     return graph
 

@@ -1,0 +1,64 @@
+"""Ends of a cell from outside: a time limit, and SIGTERM, which ends a run as Ctrl-C does."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from robust_diffusion.checks import check_number
+from robust_diffusion.errors import ConfigError, TrainingError
+
+REPEAT = 10.0
+"""Seconds after which the end of a time limit is called out again, if nobody has heard it."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, in the middle of whatever ran; passes wherever Ctrl-C does."""
+
+
+class _OutOfTime(BaseException):
+    """Raised in the middle of whatever runs; no `except Exception` on the way may hold it up."""
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM raise `Terminated`, so that a run cleans up as after Ctrl-C."""
+
+    def end(_: int, __: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough; cleaning up takes a while
+        raise Terminated
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """End the `with` block, by a `TrainingError`, after so many seconds; `None` for no limit.
+
+    Raises:
+        ConfigError: No number above 0, or no clock that can interrupt, as outside the main thread.
+    """
+    if seconds is None:
+        yield
+        return
+    check_number("time_limit", seconds, above=0)
+    if threading.current_thread() is not threading.main_thread() or os.name != "posix":
+        raise ConfigError(f"time_limit={seconds}: needs the main thread of a POSIX system; drop it")
+
+    def end(_: int, __: FrameType | None) -> None:
+        raise _OutOfTime
+
+    before = signal.signal(signal.SIGALRM, end)
+    outer = signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT)
+    try:
+        yield
+    except _OutOfTime:
+        raise TrainingError(
+            f"time_limit={seconds:g}: the cell was not done after as many seconds; raise it, or "
+            "make the cell smaller"
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *outer)
+        signal.signal(signal.SIGALRM, before)
