@@ -92,18 +92,18 @@ def dense(edges: torch.Tensor, nodes: int, weights: torch.Tensor | None = None) 
 
 
 def test_edges_are_deleted_and_added_as_often_as_they_should() -> None:
-    scheme, draws = SparseSmoothing(p_plus=0.1, p_minus=0.4), 4000
+    scheme, draws = SparseSmoothing(p_plus=0.1, p_minus=0.4), 1500
     edges, weights = scheme.sample(PATH, 4, Noise(0, "votes"), range(draws))
     assert weights is None
     adjacency = torch.zeros(draws, 4, 4, dtype=torch.float64)
-    copy = edges[0] // 4
+    copy, one = edges[0] // 4, torch.ones((), dtype=torch.float64)
     assert torch.equal(copy, edges[1] // 4)
-    adjacency.index_put_((copy, edges[0] % 4, edges[1] % 4), torch.ones(()).double(), True)
+    adjacency.index_put_((copy, edges[0] % 4, edges[1] % 4), one, accumulate=True)
     assert torch.equal(adjacency, adjacency.transpose(1, 2))
     assert adjacency.max() == 1
     clean = dense(PATH, 4)
     expected = 0.6 * clean + 0.1 * (1 - clean - torch.eye(4))
-    torch.testing.assert_close(adjacency.mean(0), expected, atol=0.03, rtol=0)
+    torch.testing.assert_close(adjacency.mean(0), expected, atol=0.05, rtol=0)
 
 
 def test_weights_0_and_1_are_no_edge_and_an_edge() -> None:

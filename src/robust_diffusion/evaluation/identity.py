@@ -38,6 +38,7 @@ SOLVERS = (
 
 DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
     "callbacks": ({}, None),
+    "certificate": ({}, None),
     "threads": (1,),
     "timing": ({}, None),
     "model.variant": ("original",),
