@@ -43,7 +43,7 @@ class Smoothing(ABC):
     samples: int = 1000
     selection_samples: int = 100
     alpha: float = 0.01
-    budgets: Sequence[int] = (1, 2, 4)
+    budgets: Sequence[int] = (1, 2, 3)
 
     def __post_init__(self) -> None:
         """Check the numbers."""

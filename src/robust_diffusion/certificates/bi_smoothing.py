@@ -53,6 +53,7 @@ class BiSmoothing(Smoothing):
 
     p_e: float = 0.8
     p_n: float = 0.9
+    budgets: Sequence[int] = (1, 2, 3, 4, 6)
     max_nodes: int = 8
     edges: Sequence[int] = (4, 1, 50)
 

@@ -27,12 +27,10 @@ from robust_diffusion.evaluation.cell import check_seed
 from robust_diffusion.evaluation.object_key import object_key
 from robust_diffusion.evaluation.subject import Subject, attacks_of, subject_of
 from robust_diffusion.hashes import state_hash, tensor_hash
+from robust_diffusion.models.adaptive import DRAWS
 from robust_diffusion.store import ArtifactStore
 
 SCHEMES: Mapping[str, type[Smoothing]] = {of.name: of for of in (SparseSmoothing, BiSmoothing)}
-
-DRAWS = 32
-"""Draws of the smoothed classifier that attacks differentiate."""
 
 
 def certify(

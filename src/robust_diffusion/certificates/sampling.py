@@ -86,7 +86,7 @@ def graphs_per_pass(
     if change(torch.stack(single), both) > TOLERANCE:
         log.info("%s: one noisy graph at a time", type(model).__name__)
         return 1
-    return max(1, FEATURES_PER_PASS // max(1, x.numel()))
+    return min(PART, max(1, FEATURES_PER_PASS // max(1, x.numel())))
 
 
 @dataclass(frozen=True, eq=False)

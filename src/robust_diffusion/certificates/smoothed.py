@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.certificates.sampling import noisy_logits
+from robust_diffusion.models.adaptive import DRAWS
 
 
 class SmoothedModel(nn.Module):
@@ -31,7 +32,7 @@ class SmoothedModel(nn.Module):
         model: nn.Module,
         scheme: Smoothing,
         *,
-        draws: int = 32,
+        draws: int = DRAWS,
         seed: int = 0,
         per_pass: int = 1,
     ) -> None:

@@ -46,7 +46,7 @@ class SparseSmoothing(Smoothing):
     unit: ClassVar[str] = "flipped edges"
 
     p_plus: float = 0.001
-    p_minus: float = 0.4
+    p_minus: float = 0.8
     max_additions: int = 4
     max_deletions: int = 8
 

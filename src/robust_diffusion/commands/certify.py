@@ -15,12 +15,14 @@ from torch import nn
 
 from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
+from robust_diffusion.certificates.table import certificate_tables, read_certificates
 from robust_diffusion.checks import check_whole
 from robust_diffusion.commands.evaluate import built_model, load_weights, sorted_arguments
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation.identity import hashed_config
 from robust_diffusion.evaluation.trained import ModelTraining
+from robust_diffusion.results.markdown import print_table
 from robust_diffusion.store import ArtifactStore
 
 READ = frozenset(
@@ -59,7 +61,17 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         "--clean-training", action="store_true", help="train on the clean graph, without noise"
     )
     parser.add_argument("--save", metavar="FOLDER", help="write certificate.json there")
+    parser.add_argument(
+        "--show",
+        metavar="FOLDER",
+        action="append",
+        help="certify nothing, and print the saved reports in this folder as one table per scheme",
+    )
     chosen = parser.parse_intermixed_args(arguments)
+    if chosen.show:
+        for title, frame in certificate_tables(read_certificates(chosen.show)).items():
+            print_table(title, frame, ["model"])
+        return
     path, target, options, overrides = sorted_arguments(chosen.given, READ, "certify")
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         cfg = compose("config", ["certificate=sparse", "attack=none", *overrides])
