@@ -2,12 +2,15 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
+from hydra.utils import instantiate
 from safetensors.torch import save_file
 
+from robust_diffusion.certificates.certify import scheme_of
 from robust_diffusion.commands.certify import run_certify_command
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models import GCN
@@ -25,6 +28,11 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str
         return capsys.readouterr().out
 
     return call
+
+
+@pytest.mark.parametrize("name", ["sparse", "bi_smoothing"])
+def test_options_have_the_defaults_of_the_scheme(compose: Callable[..., Any], name: str) -> None:
+    assert instantiate(compose(f"certificate={name}").certificate) == scheme_of(name)
 
 
 def models(tmp_path: Path) -> set[str]:

@@ -14,6 +14,8 @@ from torch import Tensor
 from robust_diffusion import __version__
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bounds import ClassBounds
+from robust_diffusion.checks import check_whole
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.report import RobustnessReport
 from robust_diffusion.files import write_whole
 
@@ -87,11 +89,22 @@ class CertificateReport:
         return float(self.bounds.abstained.mean())
 
     def certified(self, **budget: int) -> Bool[NDArray[np.bool_], " t"]:
-        """Targets whose class no perturbation within this budget changes, right or wrong.
+        """Targets whose class no perturbation of up to this budget changes, right or wrong.
 
         Args:
-            budget: additions and deletions, or nodes and edges_per_node.
+            budget: additions and deletions, or nodes and edges_per_node, each at least 0.
+
+        Raises:
+            ConfigError: Other names, or a number out of range.
         """
+        needed = next(iter(self.scheme.grid())).keys()
+        if budget.keys() != needed:
+            raise ConfigError(
+                f"budget: is of {', '.join(budget)}; certificate={self.scheme.name} needs "
+                f"{' and '.join(needed)}"
+            )
+        for key, count in budget.items():
+            check_whole(f"budget.{key}", count, at_least=0)
         return self.scheme.certified(self.bounds, budget)
 
     def certified_accuracy(self, total: int) -> float:
