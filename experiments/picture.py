@@ -190,8 +190,8 @@ def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
         found: Reports by `<model>-<certificate>`.
     """
     schemes = sorted({str(record["certificate"]) for record in found.values()}, reverse=True)
-    options: dict[str, Any] = {"sharey": True, "squeeze": False, "layout": "constrained"}
-    figure, panels = plt.subplots(1, len(schemes), figsize=(8, 4.2), **options)
+    figure = plt.figure(figsize=(8, 4.2), layout="constrained")
+    panels = figure.subplots(1, len(schemes), sharey=True, squeeze=False)
     for axes, scheme in zip(panels[0], schemes, strict=True):
         of_panel = {n: r for n, r in found.items() if r["certificate"] == scheme}
         for name, record in of_panel.items():

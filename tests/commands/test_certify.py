@@ -10,7 +10,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
 from safetensors.torch import save_file
 
-from robust_diffusion.certificates.certify import scheme_of
+from robust_diffusion.certificates.certify_model import scheme_of
 from robust_diffusion.commands.certify import run_certify_command
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models import GCN

@@ -115,10 +115,10 @@ class CertificateReport:
         """One row per budget of the grid, with the certified share and accuracy, in 0..1."""
         import pandas as pd
 
-        rows = []
+        rows: list[dict[str, Any]] = []
         for budget in self.scheme.grid():
             certified = self.certified(**budget)
-            shares = {
+            shares: dict[str, Any] = {
                 "certified": float(certified.mean()),
                 "certified_accuracy": self._right(certified),
             }
@@ -130,11 +130,11 @@ class CertificateReport:
         import pandas as pd
 
         found = {of.total: of for of in self.attacked}
-        clean = {"budget": 0, "certified": self.certified_accuracy(0)}
+        clean: dict[str, Any] = {"budget": 0, "certified": self.certified_accuracy(0)}
         unharmed = {"attacked": self.clean_accuracy, "attack": "", "broken": 0}
-        rows: list[dict[str, Any]] = [clean | unharmed]
+        rows = [clean | unharmed]
         for total in (total for total in self.scheme.budgets if total):
-            row = {"budget": total, "certified": self.certified_accuracy(total)}
+            row: dict[str, Any] = {"budget": total, "certified": self.certified_accuracy(total)}
             if (of := found.get(total)) is not None:
                 row |= {"attacked": of.accuracy, "attack": of.attack, "broken": of.broken}
             rows.append(row)
