@@ -61,7 +61,7 @@ def class_bounds(
     of each other class from above, C bounds at alpha / C (Bonferroni). What is left by the named
     class bounds the others as well.
 
-    Reference: section 4 and appendix of Bojchevski et al. 2020, arXiv:2008.12952.
+    Reference: Bojchevski, Gasteiger and Günnemann 2020, arXiv:2008.12952.
 
     Args:
         selection: Votes by class of draws that are used for nothing else.

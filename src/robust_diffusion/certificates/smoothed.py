@@ -1,5 +1,7 @@
 """A smoothed classifier as a module to attack, and a classifier that is trained on its noise."""
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -58,7 +60,7 @@ class SmoothedModel(nn.Module):
             )
         logits = torch.cat(parts)
         classes = logits.size(2)
-        soft = (torch.logsumexp(logits.log_softmax(2), 0)) - torch.tensor(self.draws).log()
+        soft = torch.logsumexp(logits.log_softmax(2), 0) - math.log(self.draws)
         votes = nn.functional.one_hot(logits.detach().argmax(2), classes).sum(0)
         hard = ((votes + 1).to(logits.dtype) / (self.draws + classes)).log()
         return soft + (hard - soft).detach()
@@ -70,7 +72,7 @@ class NoisyModel(nn.Module):
     In training every pass has a noise of its own, by PyTorch's global generator; in evaluation all
     have the same, so that validation compares epochs by one graph.
 
-    Reference: training of section 6, arXiv:2008.12952.
+    Reference: arXiv:2008.12952, whose models are trained on the noise of their certificate.
 
     Args:
         model: The classifier.

@@ -119,7 +119,8 @@ class SparseSmoothing(Smoothing):
     def certified_at(self, bounds: ClassBounds, total: int) -> Bool[NDArray[np.bool_], " t"]:
         """Nodes certified against every mix of so many additions and deletions."""
         mixes = [{"additions": added, "deletions": total - added} for added in range(total + 1)]
-        return np.all([self.certified(bounds, mix) for mix in mixes], axis=0)  # type: ignore[no-any-return]
+        found: NDArray[np.bool_] = np.all([self.certified(bounds, mix) for mix in mixes], axis=0)
+        return found
 
 
 @cache
@@ -135,7 +136,7 @@ def flip_regions(
 
     so r_a + r_d + 1 regions are all. Each probability is that of a sum of two binomial counts.
 
-    Reference: proposition 1 and section 4.1 of arXiv:2008.12952.
+    Reference: arXiv:2008.12952.
 
     Args:
         p_plus: Probability that the noise joins a pair.
