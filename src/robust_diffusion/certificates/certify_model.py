@@ -114,7 +114,7 @@ def certify(
             )
             seconds["attacks"] = time.perf_counter() - start
         start = time.perf_counter()
-        attacked = worst_of(reports, count, subject, bounds)
+        attacked = worst_of(reports, count, subject, bounds, votes)
         seconds["attacked votes"] = time.perf_counter() - start
         plain = subject.accuracy(subject.logits(subject.graph, seed))
     assert isinstance(subject.graph.y, Tensor)

@@ -33,7 +33,7 @@ class Attacked:
     Args:
         total: Of `Smoothing.budgets`.
         accuracy: Of the majority of fresh draws, the lowest of all attacks, in 0..1.
-        attack: The attack that reached it.
+        attack: The attack that reached it; "" if none was worse than the clean graph.
         broken: Most certified nodes that one attack turned over, expected at most alpha of them.
     """
 
