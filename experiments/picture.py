@@ -1,7 +1,8 @@
 """The pictures of accuracy on Cora, from the published records, in `docs/figures/`.
 
 `python experiments/picture.py attack` draws that of the README, clean and under transferred
-attacks; `... budget` the worst case against budget.
+attacks; `... budget` the worst case against budget; `... certificates` what smoothing certifies
+beside what attacks on the smoothed models reach, from the reports in `experiments/certificates/`.
 """
 
 import argparse
@@ -18,12 +19,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.optimize import isotonic_regression
 
+from robust_diffusion.certificates.table import read_certificates
+from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation import latest_by_cell, read_records
 from robust_diffusion.results.budget_curve import budget_curve
 from robust_diffusion.results.cells import RecordSet
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "experiments" / "results" / "records.jsonl.gz"
+CERTIFICATES = ROOT / "experiments" / "certificates"
 PICTURES = ROOT / "docs" / "figures"
 
 MODELS = {
@@ -171,6 +175,45 @@ def _draw_panel(axes: Axes, found: Mapping[Any, pd.DataFrame]) -> None:
     _label_ends(axes, ends)
 
 
+def certificates() -> dict[str, dict[str, Any]]:
+    """Reports of `certify` by the name of their folder."""
+    try:
+        return read_certificates([CERTIFICATES])
+    except DataError as error:
+        raise SystemExit(str(error)) from error
+
+
+def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """A panel per scheme; per model a line that is certified and marks that attacks reached.
+
+    Args:
+        found: Reports by `<model>-<certificate>`.
+    """
+    schemes = sorted({str(record["certificate"]) for record in found.values()}, reverse=True)
+    figure = plt.figure(figsize=(8, 4.2), layout="constrained")
+    panels = figure.subplots(1, len(schemes), sharey=True, squeeze=False)
+    for axes, scheme in zip(panels[0], schemes, strict=True):
+        of_panel = {n: r for n, r in found.items() if r["certificate"] == scheme}
+        for name, record in of_panel.items():
+            model = name.removesuffix(f"-{scheme}")
+            label, marker, color = CURVES.get(model, (model.upper(), "x", "#1b1b1b"))
+            curve = pd.DataFrame(record["curve"])
+            budgets, certified = curve["budget"], 100 * curve["certified"]
+            axes.step(budgets, certified, color=color, where="post", label=label)
+            if "attacked" in curve:
+                axes.plot(budgets, 100 * curve["attacked"], marker, color=color, ls=":", ms=5)
+        axes.set(xlabel=next(iter(of_panel.values()))["unit"], ylim=(0, 100), xlim=(0, None))
+        axes.set_title(scheme.replace("_", "-"), fontsize=10)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(color="#eeeeee", zorder=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0][0].set_ylabel("accuracy in %")
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", frameon=False, ncols=4)
+    figure.suptitle("Cora: certified (lines) and reached by attacks (marks), smoothed", fontsize=11)
+    return figure
+
+
 def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
     """Name curves to the right of a panel, each as near to its end as there is room.
 
@@ -201,6 +244,10 @@ def main() -> None:
         "budget": (
             "accuracy_against_budget.svg",
             lambda: draw_budgets(curves(read_records(RECORDS))),
+        ),
+        "certificates": (
+            "certified_accuracy.svg",
+            lambda: draw_certificates(certificates()),
         ),
     }
     parser = argparse.ArgumentParser(description="Draw a picture from the published records.")

@@ -90,6 +90,29 @@ def test_accuracy_against_budget_is_drawn_alike_each_time(
     assert "hollow marks are no bounds" in drawn[0]
 
 
+@pytest.mark.slow
+def test_certified_beside_attacked_accuracy_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = script("picture")
+    monkeypatch.setattr(module, "PICTURES", tmp_path)
+    monkeypatch.setattr(module, "CERTIFICATES", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["picture.py", "certificates"])
+    with pytest.raises(SystemExit, match=r"holds no certificate\.json"):
+        module.main()
+    curve = [{"budget": n, "certified": 0.8 - n / 10, "attacked": 0.9} for n in range(3)]
+    shares = {"plain_accuracy": 0.9, "clean_accuracy": 0.9, "abstained": 0.1, "curve": curve}
+    for scheme, unit in (("sparse", "flipped edges"), ("bi_smoothing", "injected nodes")):
+        for model in ("beltrami", "mlp"):
+            report = {"certificate": scheme, "unit": unit, **shares}
+            (folder := tmp_path / f"{model}-{scheme}").mkdir()
+            (folder / "certificate.json").write_text(json.dumps(report))
+    module.main()
+    drawn = (tmp_path / "certified_accuracy.svg").read_text(encoding="utf-8")
+    for text in ("Beltrami", "MLP", "flipped edges", "injected nodes"):
+        assert f"<!-- {text} -->" in drawn
+
+
 def test_a_picture_without_all_of_its_records_is_one_line(
     budgets: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:

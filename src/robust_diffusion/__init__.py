@@ -35,6 +35,14 @@ if TYPE_CHECKING:
         attack_names as attack_names,
         build_attack as build_attack,
     )
+    from robust_diffusion.certificates import (
+        BiSmoothing as BiSmoothing,
+        CertificateReport as CertificateReport,
+        SmoothedModel as SmoothedModel,
+        SparseSmoothing as SparseSmoothing,
+        certify as certify,
+        heat_bound as heat_bound,
+    )
     from robust_diffusion.data import GraphDataModule as GraphDataModule
     from robust_diffusion.data.inventory import open_dataset as open_dataset
     from robust_diffusion.evaluation.evaluate_model import attack as attack, evaluate as evaluate
@@ -93,6 +101,9 @@ _MODULES = {
         "RandomFlip RandomInjection SpentBudget"
     ),
     "attacks.named": "attack_names build_attack",
+    "certificates": (
+        "BiSmoothing CertificateReport SmoothedModel SparseSmoothing certify heat_bound"
+    ),
     "data": "GraphDataModule",
     "data.inventory": "open_dataset",
     "evaluation.evaluate_model": "attack evaluate",

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 COMMANDS = {
     "audit": "robust_diffusion.commands.audit:run_audit_command",
+    "certify": "robust_diffusion.commands.certify:run_certify_command",
     "claims": "robust_diffusion.paper.commands.claims:run_claims_command",
     "dashboard": "robust_diffusion.paper.commands.dashboard:run_dashboard_command",
     "compare": "robust_diffusion.commands.compare:run_compare_command",

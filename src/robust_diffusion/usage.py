@@ -6,6 +6,7 @@ from robust_diffusion.config import CONFIG_DIR
 
 COMMANDS = {
     "audit": "check perturbed graphs against the clean graph and a budget",
+    "certify": "certify a model against edge flips or injected nodes by smoothing",
     "claims": "judge the paper's sentences on the records",
     "compare": "show what each option of a sweep changes, seed by seed",
     "dashboard": "create or update W&B views of the runs of each table",
@@ -31,6 +32,7 @@ GROUPS = {
     "fidelity": "equations of the paper, or what the authors' code computes",
     "experiment": "study of several cells: a table of the paper, or a question of its own",
     "scale": "full length, or a check that everything runs",
+    "certificate": "noise and budgets of the command certify",
     "timing": "measure the time of a step instead of an accuracy",
     "trainer": "device that trains",
     "logger": "place of the training curves",

@@ -67,6 +67,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("trainer.devices", 2),
         # Missing in older records.
         ("callbacks", {}),
+        ("certificate", {}),
         ("timing", {}),
         ("data.edge_values", "ones"),
         ("model.variant", "original"),

@@ -34,6 +34,7 @@ GUARDED = "model=beltrami_guard"  # has a Beltrami flow of its own
         ([GUARDED], "flow.t_end=3", "set model.flow.t_end"),
         ([GUARDED, "flow=beltrami"], "flow.heads=2", "set model.flow.heads"),
         (["threat=white_box"], "surrogate=[gat]", "drop it"),
+        ([], "certificate=sparse", "write certify first"),
         (["timing=step"], "attack=[speit]", "drop it"),
         (["timing=step"], "threat=white_box", "drop it"),
         (["timing=step"], "training.max_epochs=3", "drop it"),

@@ -4,7 +4,7 @@ import argparse
 import pickle
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,9 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--save", metavar="FOLDER", help="write report.json and the graphs there")
     chosen = parser.parse_intermixed_args(arguments)
-    path, target, options, overrides = _sorted(chosen.given)
+    path, target, options, overrides = sorted_arguments(chosen.given, READ, "evaluate")
+    if not path:
+        raise ConfigError("checkpoint: missing; name the file of the model's weights")
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         cfg = compose("config", ["attack=auto", "threat=white_box", *overrides])
     threat = OmegaConf.select(cfg, "threat.name")
@@ -66,8 +68,8 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
             "surrogates of evaluate in Python"
         )
     datamodule: GraphDataModule = instantiate(cfg.data)
-    model = _build(target, options, datamodule) if target else _option(cfg.model, datamodule)
-    _load(model, Path(path))
+    model = built_model(cfg.model, target, options, datamodule)
+    load_weights(model, Path(path))
     report = evaluate(
         model,
         datamodule,
@@ -83,12 +85,21 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         report.save(chosen.save)
 
 
-def _sorted(given: Sequence[str]) -> tuple[str, str, dict[str, Any], list[str]]:
-    """The checkpoint, the class or "", its arguments, and Hydra's overrides."""
+def sorted_arguments(
+    given: Sequence[str], read: Collection[str], command: str
+) -> tuple[str, str, dict[str, Any], list[str]]:
+    """The checkpoint or "", the class or "", its arguments, and Hydra's overrides.
+
+    Args:
+        given: Words of the command line.
+        read: First parts of the options that the command reads.
+        command: Its name, for messages.
+
+    Raises:
+        ConfigError: An option that it does not read.
+    """
     values = dict(item.partition("=")[::2] for item in given)
     path, name = values.pop("checkpoint", ""), values.get("model", "")
-    if not path:
-        raise ConfigError("checkpoint: missing; name the file of the model's weights")
     target = values.pop("model") if "." in name else ""
     own = [f"{k}={v}" for k, v in values.items() if target and k.lstrip("+").startswith("model.")]
     rest = [
@@ -99,17 +110,25 @@ def _sorted(given: Sequence[str]) -> tuple[str, str, dict[str, Any], list[str]]:
     for override in OverridesParser.create().parse_overrides(rest):
         key = override.get_key_element().lstrip("+~")
         first, *rest_of_key = re.split(r"[./]", key)
-        if first not in READ or (first == "threat" and rest_of_key not in ([], ["labels"])):
+        if first not in read or (first == "threat" and rest_of_key not in ([], ["labels"])):
             raise ConfigError(
-                f"{override.input_line}: evaluate does not read it; use checkpoint, "
-                f"{', '.join(sorted(READ))}"
+                f"{override.input_line}: {command} does not read it; use checkpoint, "
+                f"{', '.join(sorted(read))}"
             )
     options = OmegaConf.from_dotlist([item.lstrip("+").removeprefix("model.") for item in own])
     return path, target, dict(OmegaConf.to_container(options)), rest  # type: ignore[arg-type]
 
 
-def _option(cfg: Any, datamodule: GraphDataModule) -> nn.Module:
-    """A model of `conf/model/`."""
+def built_model(
+    cfg: Any, target: str, options: Mapping[str, Any], datamodule: GraphDataModule
+) -> nn.Module:
+    """An untrained model of anybody's class, or of `conf/model/` if none is named.
+
+    Raises:
+        ConfigError: It cannot be built so.
+    """
+    if target:
+        return _build(target, options, datamodule)
     model: nn.Module = instantiate(cfg)(
         in_channels=datamodule.num_features, out_channels=datamodule.num_classes
     )
@@ -132,8 +151,13 @@ def _build(target: str, options: Mapping[str, Any], datamodule: GraphDataModule)
     return model
 
 
-def _load(model: nn.Module, path: Path) -> None:
-    """Load weights; those of a Lightning checkpoint are named `model.*`."""
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Load weights; those of a Lightning checkpoint are named `model.*`.
+
+    Raises:
+        DataError: A file that cannot be read, or not without running code.
+        ConfigError: Weights that are not the model's.
+    """
     try:
         if path.suffix == ".safetensors":
             state: Any = load_file(path)

@@ -44,6 +44,7 @@ TRAINERS = ("trainer", "training.trainer", "threat.fit.trainer")
 
 DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
     "callbacks": ({}, None),
+    "certificate": ({}, None),
     "threads": (1,),
     "timing": ({}, None),
     **{

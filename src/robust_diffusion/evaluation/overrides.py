@@ -74,6 +74,8 @@ def _unused(key: str, value: str, record: Record) -> str | None:
         )
     if part in UNREAD_BY_TIMING and is_timing(record):
         return f"{key}={value}: timing trains and attacks nothing; drop it"
+    if part == "certificate" and value != "none":
+        return f"{key}={value}: no cell reads it; write certify first"
     if part in ("surrogate", "surrogates") and record["threat"] != "black_box":
         return f"{key}={value}: threat={record['threat']} attacks the victim itself; drop it"
     if part not in ("flow", "solver"):

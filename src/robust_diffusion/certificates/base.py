@@ -1,0 +1,109 @@
+"""Base of smoothing schemes: noise on the graph, and what it certifies."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from robust_diffusion.attacks.base import Kind
+from robust_diffusion.certificates.bounds import ClassBounds
+from robust_diffusion.certificates.noise import Noise
+from robust_diffusion.checks import check_number, check_whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smoothing(ABC):
+    """Randomised smoothing of a node classifier: the class that most noisy graphs are given.
+
+    g(G)_v = argmax_c P(f(phi(G))_v = c) for a classifier f and noise phi on the graph. A bound on
+    that probability, and on how far an attack can shift the distribution of phi(G), certifies g.
+
+    Args:
+        samples: Draws that bound the probabilities, at least 1.
+        selection_samples: Further draws that name the class, at least 1.
+        alpha: Probability that the certificate of a node is wrong, in (0, 1).
+        budgets: Totals of flips or of injected nodes at which accuracy is listed and attacks run.
+
+    Attributes:
+        name: Of the configuration and of messages.
+        kind: Attacks that it certifies against.
+        unit: Unit of `budgets`.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[Kind]
+    unit: ClassVar[str]
+
+    samples: int = 1000
+    selection_samples: int = 100
+    alpha: float = 0.01
+    budgets: Sequence[int] = (1, 2, 3)
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check_whole("certificate.samples", self.samples, at_least=1)
+        check_whole("certificate.selection_samples", self.selection_samples, at_least=1)
+        check_number("certificate.alpha", self.alpha, above=0, below=1)
+        for budget in self.budgets:
+            check_whole("certificate.budgets", budget, at_least=0)
+        object.__setattr__(self, "budgets", tuple(sorted(self.budgets)))
+
+    @property
+    @abstractmethod
+    def probabilities(self) -> Mapping[str, float]:
+        """Options of the noise, by name."""
+
+    @abstractmethod
+    def sample(
+        self,
+        edge_index: Int[Tensor, "2 e"],
+        num_nodes: int,
+        noise: Noise,
+        draws: Sequence[int],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> tuple[Int[Tensor, "2 s"], Float[Tensor, " s"] | None]:
+        """Noisy graphs side by side: node v of the i-th is node v + i n.
+
+        Args:
+            edge_index: Edges, both directions, without self-loops or duplicates.
+            num_nodes: Number of nodes n.
+            noise: Source of the draws.
+            draws: Their numbers.
+            edge_weight: How far each edge is there, 0 being no edge; gradients flow to it.
+
+        Returns:
+            Edges, and their weights if any were given.
+        """
+
+    @abstractmethod
+    def grid(self) -> Iterator[Mapping[str, int]]:
+        """Budgets that the certificate lists, from the smallest."""
+
+    @abstractmethod
+    def certified(
+        self, bounds: ClassBounds, budget: Mapping[str, int]
+    ) -> Bool[NDArray[np.bool_], " t"]:
+        """Nodes whose class no perturbation within a budget of `grid` changes."""
+
+    @abstractmethod
+    def certified_at(self, bounds: ClassBounds, total: int) -> Bool[NDArray[np.bool_], " t"]:
+        """The same of one of `budgets`, which an attack may spend as it likes."""
+
+
+def copied(
+    edge_index: Int[Tensor, "2 e"],
+    kept: Bool[NDArray[np.bool_], "b e"],
+    num_nodes: int,
+    edge_weight: Float[Tensor, " e"] | None,
+) -> tuple[Int[Tensor, "2 s"], Float[Tensor, " s"] | None]:
+    """The kept edges of each copy of a graph, copies side by side, and their weights."""
+    device = edge_index.device
+    copy, edge = (torch.from_numpy(of).to(device) for of in kept.nonzero())
+    weights = None if edge_weight is None else edge_weight[edge]
+    return edge_index[:, edge] + copy * num_nodes, weights

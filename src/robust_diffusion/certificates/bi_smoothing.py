@@ -1,0 +1,110 @@
+"""Node-aware bi-smoothing, against injected nodes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from robust_diffusion.attacks.base import Kind
+from robust_diffusion.certificates.base import Smoothing, copied
+from robust_diffusion.certificates.bounds import SLACK, ClassBounds
+from robust_diffusion.certificates.noise import Noise, pair_numbers
+from robust_diffusion.checks import check_number, check_whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiSmoothing(Smoothing):
+    """Each edge is deleted with p_e, and all edges of a node at once with p_n.
+
+    A node without edges changes no other node's prediction. Of k injected nodes with at most m
+    edges each, all lose all of their edges with probability at least
+
+    s = (p_n + (1 - p_n) p_e^m)^k,
+
+    whatever the noise does to the clean graph: edges to deleted nodes are gone as well, and losing
+    one edge makes no other loss less probable (Harris' inequality), so injected nodes may also be
+    joined with each other. There the noisy graph is that of the clean graph, so
+
+    p'_A >= s p_A and p'_B <= s p_B + 1 - s,
+
+    and a node is certified when s (p_A - p_B + 1) > 1.
+
+    Reference: evasion certificate of Lai, Zhu, Pan and Zhou 2023, arXiv:2312.03979.
+
+    Args:
+        p_e: In [0, 1).
+        p_n: In [0, 1).
+        max_nodes: Most injected nodes k that are listed, at least 0.
+        edges: Edges m of each injected node that are listed, each at least 0. Attacks and
+            `budgets` have the first.
+
+    Raises:
+        ConfigError: A number out of range.
+    """
+
+    name: ClassVar[str] = "bi_smoothing"
+    kind: ClassVar[Kind] = "injection"
+    unit: ClassVar[str] = "injected nodes"
+
+    p_e: float = 0.8
+    p_n: float = 0.9
+    budgets: Sequence[int] = (1, 2, 3, 4, 6)
+    max_nodes: int = 8
+    edges: Sequence[int] = (4, 1, 50)
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        super().__post_init__()
+        check_number("certificate.p_e", self.p_e, at_least=0, below=1)
+        check_number("certificate.p_n", self.p_n, at_least=0, below=1)
+        check_whole("certificate.max_nodes", self.max_nodes, at_least=0)
+        for count in self.edges:
+            check_whole("certificate.edges", count, at_least=0)
+        check_whole("certificate.edges: their number", len(self.edges), at_least=1)
+        object.__setattr__(self, "edges", tuple(self.edges))
+
+    @property
+    def probabilities(self) -> Mapping[str, float]:
+        """p_e and p_n."""
+        return {"p_e": self.p_e, "p_n": self.p_n}
+
+    def sample(
+        self,
+        edge_index: Int[Tensor, "2 e"],
+        num_nodes: int,
+        noise: Noise,
+        draws: Sequence[int],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> tuple[Int[Tensor, "2 s"], Float[Tensor, " s"] | None]:
+        """Noisy graphs; see `Smoothing`. A deleted node stays, without edges."""
+        which = np.array(draws)
+        there = noise.uniform("node", which, np.arange(num_nodes)) >= self.p_n
+        spared = noise.uniform("edge", which, pair_numbers(edge_index)) >= self.p_e
+        src, dst = edge_index.detach().cpu().numpy()
+        return copied(edge_index, spared & there[:, src] & there[:, dst], num_nodes, edge_weight)
+
+    def grid(self) -> Iterator[Mapping[str, int]]:
+        """Every number of injected nodes, with each number of edges."""
+        for edges, nodes in product(self.edges, range(self.max_nodes + 1)):
+            yield {"edges_per_node": edges, "nodes": nodes}
+
+    def certified(
+        self, bounds: ClassBounds, budget: Mapping[str, int]
+    ) -> Bool[NDArray[np.bool_], " t"]:
+        """Nodes certified against so many injected nodes; see `Smoothing`."""
+        s = isolation(self.p_e, self.p_n, budget["nodes"], budget["edges_per_node"])
+        return s * (bounds.lower - bounds.upper + 1) > 1 + SLACK
+
+    def certified_at(self, bounds: ClassBounds, total: int) -> Bool[NDArray[np.bool_], " t"]:
+        """Nodes certified against so many injected nodes of the first number of edges."""
+        return self.certified(bounds, {"edges_per_node": self.edges[0], "nodes": total})
+
+
+def isolation(p_e: float, p_n: float, nodes: int, edges_per_node: int) -> float:
+    """Least probability s that all injected nodes lose all of their edges; see `BiSmoothing`."""
+    return float((p_n + (1 - p_n) * p_e**edges_per_node) ** nodes)

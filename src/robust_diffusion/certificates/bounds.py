@@ -1,0 +1,119 @@
+"""Bounds of class probabilities from counts of votes, and of what an attacker makes of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from scipy.stats import beta
+from torch import Tensor
+
+SLACK = 1e-9
+"""Difference of two probabilities that counts as none, well above the rounding of their sums."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassBounds:
+    """Bounds of the smoothed class probabilities of each node, true at once with 1 - alpha.
+
+    Args:
+        predicted: The class that the selection draws name.
+        lower: Least probability of that class.
+        upper: Largest probability of any other class.
+    """
+
+    predicted: Int[NDArray[np.int64], " t"]
+    lower: Float[NDArray[np.float64], " t"]
+    upper: Float[NDArray[np.float64], " t"]
+
+    @property
+    def abstained(self) -> Bool[NDArray[np.bool_], " t"]:
+        """Nodes at which the draws do not tell the most probable class."""
+        return ~(self.lower > self.upper + SLACK)
+
+
+def clopper_pearson(
+    counts: Int[NDArray[np.int64], "..."], samples: int, alpha: float
+) -> tuple[Float[NDArray[np.float64], "..."], Float[NDArray[np.float64], "..."]]:
+    """Exact one-sided bounds of a binomial probability, each true with 1 - alpha.
+
+    lower = B(alpha; k, N - k + 1), upper = B(1 - alpha; k + 1, N - k), quantiles of the beta
+    distribution; 0 where no draw counts, 1 where each does.
+
+    Reference: Clopper and Pearson 1934, Biometrika 26(4).
+
+    Args:
+        counts: Draws k that count.
+        samples: Draws N, at least 1.
+        alpha: Probability that a bound is wrong, in (0, 1).
+    """
+    lower = np.where(counts > 0, beta.ppf(alpha, counts, samples - counts + 1), 0.0)
+    upper = np.where(counts < samples, beta.ppf(1 - alpha, counts + 1, samples - counts), 1.0)
+    return lower, upper
+
+
+def class_bounds(
+    selection: Int[Tensor, "t c"], votes: Int[Tensor, "t c"], alpha: float
+) -> ClassBounds:
+    """Bounds from two independent sets of votes.
+
+    The first set names the class; the second bounds the probability of that class from below and
+    of each other class from above, C bounds at alpha / C (Bonferroni). What is left by the named
+    class bounds the others as well.
+
+    Reference: Bojchevski, Gasteiger and Günnemann 2020, arXiv:2008.12952.
+
+    Args:
+        selection: Votes by class of draws that are used for nothing else.
+        votes: Votes by class of the other draws, the same number at each node.
+        alpha: Probability that any bound of a node is wrong, in (0, 1).
+    """
+    counts = votes.numpy().astype(np.int64)
+    samples, classes = int(counts[0].sum()), counts.shape[1]
+    predicted = selection.argmax(1).numpy()
+    lower, upper = clopper_pearson(counts, samples, alpha / classes)
+    nodes = np.arange(len(counts))
+    of_predicted = lower[nodes, predicted]
+    upper[nodes, predicted] = 0.0
+    return ClassBounds(predicted, of_predicted, np.minimum(upper.max(1), 1 - of_predicted))
+
+
+def worst_case(
+    clean: Float[NDArray[np.float64], " r"],
+    attacked: Float[NDArray[np.float64], " r"],
+    lower: Float[NDArray[np.float64], " t"],
+    upper: Float[NDArray[np.float64], " t"],
+) -> tuple[Float[NDArray[np.float64], " t"], Float[NDArray[np.float64], " t"]]:
+    """Least and largest probability of an event under another distribution (Neyman-Pearson).
+
+    The least that an event of probability p can become is reached by the event that fills regions
+    in falling order of the likelihood ratio clean / attacked, the largest by rising order. Regions
+    that the first distribution never meets are added to the largest, and never to the least.
+
+    Args:
+        clean: Probability of each region of constant likelihood ratio, without the attack.
+        attacked: The same under the attack.
+        lower: Least probability p of an event without the attack, in 0..1.
+        upper: Largest probability p of another event.
+
+    Returns:
+        The least that `lower` and the largest that `upper` can become.
+    """
+    free = float(attacked[clean == 0].sum())
+    met = clean > 0
+    p, q = clean[met], attacked[met]
+    falling = np.argsort(q / p)  # of clean / attacked
+    return (
+        _filled(p[falling], q[falling], lower),
+        np.minimum(1, free + _filled(p[falling[::-1]], q[falling[::-1]], upper)),
+    )
+
+
+def _filled(
+    p: NDArray[np.float64], q: NDArray[np.float64], given: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Mass of `q` in the first regions that hold the given mass of `p`."""
+    found: NDArray[np.float64] = np.interp(
+        given, np.concatenate([[0.0], p.cumsum()]), np.concatenate([[0.0], q.cumsum()])
+    )
+    return found

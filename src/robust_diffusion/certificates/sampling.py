@@ -1,0 +1,163 @@
+"""Votes of a classifier on noisy graphs, counted in parts that the store keeps."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from robust_diffusion.attacks.randomness import seeded
+from robust_diffusion.certificates.base import Smoothing
+from robust_diffusion.certificates.noise import Noise, Purpose
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.content import by_content
+from robust_diffusion.evaluation.trained import computed_by
+from robust_diffusion.hashes import source_hash, tensor_hash
+from robust_diffusion.store import Artifact, ArtifactStore
+
+log = logging.getLogger(__name__)
+
+PART = 100
+"""Draws of one entry of the store: what a killed run loses at most."""
+
+FEATURES_PER_PASS = 2**24
+"""Features of all graphs of one pass, 64 MiB in single precision."""
+
+TOLERANCE = 1e-4
+"""Largest change of a logit that is taken for rounding, per unit of the largest logit."""
+
+OWN_CODE = ("base.py", "bi_smoothing.py", "noise.py", "sampling.py", "sparse.py")
+"""Files of this package that votes depend on."""
+
+
+def noisy_logits(
+    model: Callable[..., Tensor],
+    x: Float[Tensor, "n f"],
+    edge_index: Int[Tensor, "2 e"],
+    scheme: Smoothing,
+    noise: Noise,
+    draws: Sequence[int],
+    edge_weight: Float[Tensor, " e"] | None = None,
+) -> Float[Tensor, "b n c"]:
+    """Logits on several noisy graphs, in one pass over all of them side by side."""
+    n = x.size(0)
+    edges, weights = scheme.sample(edge_index, n, noise, draws, edge_weight)
+    given = () if weights is None else (weights,)
+    logits = model(x.repeat(len(draws), 1) if len(draws) > 1 else x, edges, *given)
+    return logits.view(len(draws), n, -1)
+
+
+def graphs_per_pass(
+    model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], scheme: Smoothing
+) -> int:
+    """Noisy graphs that one pass can take.
+
+    As many as there is memory for, if the logits are those of one graph at a time; 1 of a model
+    that looks at all edges at once, such as GCN-SVD, or that samples.
+
+    Raises:
+        ConfigError: Injection is to be certified, and nodes without edges change what the model
+            predicts for others.
+    """
+    if any(getattr(module, "samples", False) for module in model.modules()):
+        return 1
+    noise = Noise(0, "training")
+
+    def change(first: Tensor, second: Tensor) -> float:
+        return float((first - second).abs().max() / first.abs().max().clamp_min(1))
+
+    with torch.no_grad():
+        single = [noisy_logits(model, x, edge_index, scheme, noise, [i])[0] for i in range(2)]
+        if scheme.kind == "injection":
+            edges, _ = scheme.sample(edge_index, x.size(0), noise, [0])
+            alone = model(torch.cat([x, 3 * x[:2]]), edges)[: x.size(0)]
+            if change(single[0], alone) > TOLERANCE:
+                raise ConfigError(
+                    f"certificate={scheme.name}: {type(model).__name__} predicts otherwise where "
+                    "nodes without edges are added, so that nothing can be certified against "
+                    "injection; certify another model"
+                )
+        both = noisy_logits(model, x, edge_index, scheme, noise, [0, 1])
+    if change(torch.stack(single), both) > TOLERANCE:
+        log.info("%s: one noisy graph at a time", type(model).__name__)
+        return 1
+    return min(PART, max(1, FEATURES_PER_PASS // max(1, x.numel())))
+
+
+@dataclass(frozen=True, eq=False)
+class VoteCounter:
+    """Counts the classes that a model gives some nodes on noisy graphs.
+
+    Args:
+        model: In eval mode.
+        scheme: Draws the noisy graphs.
+        targets: Nodes whose classes are counted.
+        seed: Of all draws.
+        store: Keeps the counts of each hundred draws.
+        key: Whatever else tells the model from others.
+        per_pass: Graphs of one pass; see `graphs_per_pass`.
+        progress: Show a bar on a terminal.
+    """
+
+    model: nn.Module
+    scheme: Smoothing
+    targets: Int[Tensor, " t"]
+    seed: int
+    store: ArtifactStore
+    key: Mapping[str, Any]
+    per_pass: int = 1
+    progress: bool = False
+
+    def __call__(
+        self,
+        purpose: Purpose,
+        samples: int,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+    ) -> Int[Tensor, "t c"]:
+        """Votes by class of draws 0..samples - 1 of a graph, those of the store reused."""
+        graph = tensor_hash(x, edge_index, self.targets)
+        starts = range(0, samples, PART)
+        bar = tqdm(
+            starts, f"draws ({purpose})", leave=False, disable=None if self.progress else True
+        )
+        total: Tensor | int = 0
+        for start in bar:
+            draws = range(start, min(start + PART, samples))
+            key = {
+                "graph": graph,
+                "noise": [self.scheme.name, dict(self.scheme.probabilities), purpose],
+                "draws": [draws.start, draws.stop],
+                "seed": self.seed,
+                "certificates": _own_code(),
+                **computed_by(),
+                **by_content(self.key),
+            }
+
+            def count(draws: range = draws) -> Artifact:
+                return Artifact({"votes": self._count(purpose, draws, x, edge_index)})
+
+            total = total + self.store.get_or_compute("votes", key, count)[0].tensors["votes"]
+        assert isinstance(total, Tensor)
+        return total
+
+    def _count(self, purpose: Purpose, draws: range, x: Tensor, edge_index: Tensor) -> Tensor:
+        noise, found = Noise(self.seed, purpose), []
+        for first in range(draws.start, draws.stop, self.per_pass):
+            some = range(first, min(first + self.per_pass, draws.stop))
+            with torch.no_grad(), seeded(self.seed + first):  # a model may sample
+                logits = noisy_logits(self.model, x, edge_index, self.scheme, noise, some)
+            classes = logits.size(2)
+            found.append(logits[:, self.targets].argmax(2).cpu())
+        given = torch.cat(found)
+        return torch.stack([(given == c).sum(0) for c in range(classes)], 1)
+
+
+def _own_code() -> str:
+    here = Path(__file__).parent
+    return "".join(source_hash(here / name)[:8] for name in OWN_CODE)

@@ -1,0 +1,162 @@
+"""Sparsity-aware smoothing, against flips of edges."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from scipy.stats import binom
+from torch import Tensor
+from torch_geometric.utils import coalesce
+
+from robust_diffusion.attacks.base import Kind
+from robust_diffusion.certificates.base import Smoothing, copied
+from robust_diffusion.certificates.bounds import SLACK, ClassBounds, worst_case
+from robust_diffusion.certificates.noise import Noise, pair_numbers, pairs
+from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseSmoothing(Smoothing):
+    """Each edge is deleted with p_minus, and each other pair of nodes is joined with p_plus.
+
+    Certifies a node against r_a added and r_d deleted edges anywhere in the graph, when the least
+    probability of its class is above the largest of any other over `flip_regions`.
+
+    Reference: Bojchevski, Gasteiger and Günnemann 2020, arXiv:2008.12952.
+
+    Args:
+        p_plus: In 0..1, with p_minus below 1 in all.
+        p_minus: In 0..1.
+        max_additions: Most added edges r_a that are listed, at least 0.
+        max_deletions: Most deleted edges r_d that are listed, at least 0.
+
+    Raises:
+        ConfigError: A number out of range.
+    """
+
+    name: ClassVar[str] = "sparse"
+    kind: ClassVar[Kind] = "modification"
+    unit: ClassVar[str] = "flipped edges"
+
+    p_plus: float = 0.001
+    p_minus: float = 0.8
+    max_additions: int = 4
+    max_deletions: int = 8
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        super().__post_init__()
+        check_number("certificate.p_plus", self.p_plus, at_least=0, below=1)
+        check_number("certificate.p_minus", self.p_minus, at_least=0, below=1)
+        if not self.p_plus + self.p_minus < 1:
+            raise ConfigError(
+                f"certificate.p_plus={self.p_plus}, p_minus={self.p_minus}: must be below 1 in all"
+            )
+        check_whole("certificate.max_additions", self.max_additions, at_least=0)
+        check_whole("certificate.max_deletions", self.max_deletions, at_least=0)
+
+    @property
+    def probabilities(self) -> Mapping[str, float]:
+        """p_plus and p_minus."""
+        return {"p_plus": self.p_plus, "p_minus": self.p_minus}
+
+    def sample(
+        self,
+        edge_index: Int[Tensor, "2 e"],
+        num_nodes: int,
+        noise: Noise,
+        draws: Sequence[int],
+        edge_weight: Float[Tensor, " e"] | None = None,
+    ) -> tuple[Int[Tensor, "2 s"], Float[Tensor, " s"] | None]:
+        """Noisy graphs; see `Smoothing`.
+
+        A pair of weight w keeps w of its edge where the noise spares it, and gains 1 - w where the
+        noise joins the pair, so that weights 0 and 1 are what they stand for.
+        """
+        numbers = pair_numbers(edge_index)
+        spared = noise.uniform("edge", np.array(draws), numbers) >= self.p_minus
+        edges, weights = copied(edge_index, spared, num_nodes, edge_weight)
+        joined = [noise.chosen_pairs(self.p_plus, draw, num_nodes) for draw in draws]
+        new = _side_by_side([of[~np.isin(of, numbers)] for of in joined], num_nodes)
+        added = new.to(edges.device)
+        if edge_weight is None or weights is None:
+            return torch.cat([edges, added], 1), None
+        again, missing = copied(
+            edge_index,
+            np.stack([np.isin(numbers, of) for of in joined]),
+            num_nodes,
+            1 - edge_weight,
+        )
+        assert missing is not None
+        return coalesce(  # type: ignore[no-any-return]
+            torch.cat([edges, again, added], 1),
+            torch.cat([weights, missing, weights.new_ones(added.size(1))]),
+            num_nodes=len(draws) * num_nodes,
+        )
+
+    def grid(self) -> Iterator[Mapping[str, int]]:
+        """Every number of additions with every number of deletions."""
+        for added, deleted in product(range(self.max_additions + 1), range(self.max_deletions + 1)):
+            yield {"additions": added, "deletions": deleted}
+
+    def certified(
+        self, bounds: ClassBounds, budget: Mapping[str, int]
+    ) -> Bool[NDArray[np.bool_], " t"]:
+        """Nodes certified against so many additions and deletions; see `Smoothing`."""
+        clean, attacked = flip_regions(
+            self.p_plus, self.p_minus, budget["additions"], budget["deletions"]
+        )
+        least, largest = worst_case(clean, attacked, bounds.lower, bounds.upper)
+        return least > largest + SLACK
+
+    def certified_at(self, bounds: ClassBounds, total: int) -> Bool[NDArray[np.bool_], " t"]:
+        """Nodes certified against every mix of so many additions and deletions."""
+        mixes = [{"additions": added, "deletions": total - added} for added in range(total + 1)]
+        found: NDArray[np.bool_] = np.all([self.certified(bounds, mix) for mix in mixes], axis=0)
+        return found
+
+
+@cache
+def flip_regions(
+    p_plus: float, p_minus: float, additions: int, deletions: int
+) -> tuple[Float[NDArray[np.float64], " r"], Float[NDArray[np.float64], " r"]]:
+    """Probabilities of the regions of constant likelihood ratio, without and with the attack.
+
+    Region q holds the noisy graphs that differ from the clean one in q of the r_a + r_d attacked
+    pairs. Its ratio clean / attacked is
+
+    (p_plus / (1 - p_minus))^(q - r_d) (p_minus / (1 - p_plus))^(q - r_a),
+
+    so r_a + r_d + 1 regions are all. Each probability is that of a sum of two binomial counts.
+
+    Reference: arXiv:2008.12952.
+
+    Args:
+        p_plus: Probability that the noise joins a pair.
+        p_minus: Probability that the noise deletes an edge.
+        additions: Edges r_a that the attack adds.
+        deletions: Edges r_d that the attack deletes.
+    """
+
+    def of_sum(p_added: float, p_deleted: float) -> NDArray[np.float64]:
+        of_added = binom.pmf(np.arange(additions + 1), additions, p_added)
+        of_deleted = binom.pmf(np.arange(deletions + 1), deletions, p_deleted)
+        found: NDArray[np.float64] = np.convolve(of_added, of_deleted)
+        return found
+
+    # An attacked pair differs from the clean graph where the noise did not undo the attack.
+    return of_sum(p_plus, p_minus), of_sum(1 - p_minus, 1 - p_plus)
+
+
+def _side_by_side(numbers: Sequence[NDArray[np.int64]], num_nodes: int) -> Int[Tensor, "2 s"]:
+    """Edges, both directions, of the numbered pairs of each graph."""
+    ends = [pairs(of) + i * num_nodes for i, of in enumerate(numbers)]
+    edges = torch.from_numpy(np.concatenate(ends, axis=1))
+    return torch.cat([edges, edges.flip(0)], 1)

@@ -1,0 +1,129 @@
+"""`robust-diffusion certify`: what no attack within a budget can change."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from robust_diffusion.arithmetic import set_up_arithmetic
+from robust_diffusion.certificates import NoisyModel, Smoothing, certify
+from robust_diffusion.certificates.table import certificate_tables, read_certificates
+from robust_diffusion.checks import check_whole
+from robust_diffusion.commands.evaluate import built_model, load_weights, sorted_arguments
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.evaluation.identity import hashed_config
+from robust_diffusion.evaluation.trained import ModelTraining
+from robust_diffusion.results.markdown import print_table
+from robust_diffusion.store import ArtifactStore
+
+READ = frozenset(
+    [
+        *("attack", "attacks", "budget", "certificate", "data", "dataset", "difficulty"),
+        *("download", "fidelity", "flow", "model", "paths", "scale", "seed", "solver"),
+        *("threads", "trainer", "training"),
+    ]
+)
+"""First parts of the options that the command reads."""
+
+
+def run_certify_command(arguments: Sequence[str]) -> None:
+    """Certify the smoothed form of a model, print the table, and save the report if asked.
+
+    Raises:
+        ConfigError: A model that cannot be built or certified, or weights that are not its own.
+        DataError: A file that cannot be read, or not without running code.
+        TrainingError: The loss is not finite.
+        HydraException: An override that means nothing.
+    """
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion certify",
+        description="Certify the smoothed form of a model at the target nodes, and attack that "
+        "form if attacks are named. Without a checkpoint the model is trained on noisy graphs "
+        "first, once. model is an option of conf/model/ or a class, as of evaluate.",
+    )
+    parser.add_argument(
+        "given",
+        nargs="*",
+        metavar="key=value",
+        help="certificate=sparse (default) or bi_smoothing, certificate.samples=10000, model=..., "
+        "dataset=..., attack=[auto] or [prbcd,grbcd], checkpoint=weights.safetensors, training...",
+    )
+    parser.add_argument(
+        "--clean-training", action="store_true", help="train on the clean graph, without noise"
+    )
+    parser.add_argument("--save", metavar="FOLDER", help="write certificate.json there")
+    parser.add_argument(
+        "--show",
+        metavar="FOLDER",
+        action="append",
+        help="certify nothing, and print the saved reports in this folder as one table per scheme",
+    )
+    chosen = parser.parse_intermixed_args(arguments)
+    if chosen.show:
+        for title, frame in certificate_tables(read_certificates(chosen.show)).items():
+            print_table(title, frame, ["model"])
+        return
+    path, target, options, overrides = sorted_arguments(chosen.given, READ, "certify")
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        cfg = compose("config", ["certificate=sparse", "attack=none", *overrides])
+    torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
+    set_up_arithmetic()
+    scheme: Smoothing = instantiate(cfg.certificate)
+    attacks = {name: instantiate(own) for name, own in cfg.attacks.items()}
+    limits = instantiate(cfg.budget).feature_limits
+    datamodule: GraphDataModule = instantiate(cfg.data)
+    datamodule.setup()
+    if path:
+        model = built_model(cfg.model, target, options, datamodule)
+        load_weights(model, Path(path))
+    else:
+        noise = None if chosen.clean_training else scheme
+        model = _trained(cfg, target, options, datamodule, noise)
+    report = certify(
+        model,
+        datamodule,
+        certificate=scheme,
+        attacks=attacks,
+        feature_limits=limits,
+        seed=cfg.seed,
+        store=cfg.paths.store,
+    )
+    sys.stdout.write(f"{report}\n")
+    if chosen.save:
+        report.save(chosen.save)
+
+
+def _trained(
+    cfg: DictConfig,
+    target: str,
+    options: Mapping[str, Any],
+    datamodule: GraphDataModule,
+    scheme: Smoothing | None,
+) -> nn.Module:
+    """The model, trained as a cell would train it, but on noisy graphs if a scheme is given."""
+
+    def build(in_channels: int, out_channels: int) -> nn.Module:
+        model = built_model(cfg.model, target, options, datamodule)
+        return model if scheme is None else NoisyModel(model, scheme, seed=cfg.seed)
+
+    config = {key: OmegaConf.to_container(cfg[key], resolve=True) for key in ("model", "training")}
+    hashed = hashed_config(config)
+    key = {"model": hashed["model"], "fit": hashed["training"]}
+    if target:
+        key["model"] = {"_target_": target, **options}
+    if scheme is not None:
+        key["noise"] = {"scheme": scheme.name, **scheme.probabilities}
+    with TemporaryDirectory() as folder:
+        train = ModelTraining(datamodule, ArtifactStore(cfg.paths.store), cfg.seed, Path(folder))
+        description = f"{datamodule.name} {target or cfg.model._target_.rpartition('.')[2]}"
+        found = train("victim", build, instantiate(cfg.training), key, description=description)
+    return found.model.model if isinstance(found.model, NoisyModel) else found.model

@@ -1,0 +1,168 @@
+import doctest
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import models as pyg
+
+from robust_diffusion import certify
+from robust_diffusion.attacks import FGSM, PRBCD, Budget, RandomInjection
+from robust_diffusion.attacks.modification.base import edges_at
+from robust_diffusion.certificates import BiSmoothing, SmoothedModel, SparseSmoothing
+from robust_diffusion.certificates.report import CertificateReport
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.models import MLP
+from robust_diffusion.training.fit_model import fit
+from tests.attacks.contract import graph, make, model, names
+from tests.drawn import CLASSES, FEATURES, drawn_data
+
+SPARSE = SparseSmoothing(
+    p_plus=0.002, p_minus=0.8, samples=400, selection_samples=50, budgets=(1, 2), alpha=0.01
+)
+INJECTION = BiSmoothing(
+    p_e=0.4, p_n=0.7, samples=400, selection_samples=50, budgets=(1, 2), edges=(3, 1)
+)
+SCHEMES = [SPARSE, INJECTION]
+
+
+def call(scheme: Any, of: nn.Module | None = None, **options: Any) -> CertificateReport:
+    data = Data(x=graph().x, edge_index=graph().edge_index, y=graph().y)
+    given = {"nodes": graph().index_test, "progress": False} | options
+    return certify(of or model(), data, certificate=scheme, **given)
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, CertificateReport]:
+    return {scheme.name: call(scheme) for scheme in SCHEMES}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_more_budget_is_certified_at_fewer_nodes(
+    scheme: Any, reports: dict[str, CertificateReport]
+) -> None:
+    report = reports[scheme.name]
+    curve, grid = report.curve(), report.to_frame()
+    assert curve["certified"].is_monotonic_decreasing
+    assert report.clean_accuracy >= curve["certified"][0] > curve["certified"].iloc[-1]
+    assert curve["certified"].iloc[1] > 0.1
+    assert report.abstained == pytest.approx(1 - grid["certified"].max())
+    assert (grid["certified_accuracy"] <= grid["certified"]).all()
+    right = report.bounds.predicted == graph().y[graph().index_test].numpy()
+    assert grid["certified_accuracy"].max() == (right & ~report.bounds.abstained).mean()
+    budget = grid.drop(columns=["certified", "certified_accuracy"]).iloc[-1].to_dict()
+    assert report.certified(**budget).mean() == grid["certified"].iloc[-1]
+    with pytest.raises(ConfigError, match="budget: is of flips; certificate="):
+        report.certified(flips=1)
+
+
+WEAK = BiSmoothing(p_e=0.0, p_n=0.55, samples=400, selection_samples=50, edges=(12,))
+"""Noise that leaves an attack a chance."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "total"), [(SPARSE, 2), (WEAK, 1)], ids=["sparse", "injection"])
+def test_no_attack_of_the_package_breaks_a_certificate(scheme: Any, total: int) -> None:
+    bounds = call(scheme).bounds
+    margin = bounds.lower - bounds.upper
+    nodes = margin.argsort()[[*range(6), *range(-6, 0)]].copy()  # the least and the most sure
+    sure = torch.from_numpy(scheme.certified_at(bounds, total)[nodes])
+    targets, named = graph().index_test[nodes], torch.from_numpy(bounds.predicted[nodes])
+    assert sure.tolist() == [False] * 6 + [True] * 6
+    smoothed = SmoothedModel(model(), scheme, draws=4, per_pass=4).eval()
+    judge = SmoothedModel(model(), scheme, draws=200, per_pass=50, seed=1).eval()
+    data = Data(x=graph().x, edge_index=graph().edge_index)
+    edges = edges_at(targets, graph().edge_index, graph().num_nodes).size(1)
+    budget = Budget(total, 12, (-0.94, 0.94), node_ratio=0, edge_ratio=(total + 0.5) / edges)
+    with torch.no_grad():
+        clean = judge(data.x, data.edge_index)[targets]
+    fall = 0.0
+    for name in names(scheme.kind):
+        attacked = make(name)(smoothed, data, targets, budget, torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            logits = judge(attacked.x, attacked.edge_index)[targets]
+        assert not (sure & (logits.argmax(1) != named)).any(), name
+        shares = (clean.exp() - logits.exp()).gather(1, named[:, None])
+        fall = max(fall, float(shares.max()))
+    assert fall > 0.05  # or the attacks would have done nothing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scheme", "attack"),
+    [(SPARSE, PRBCD(num_steps=3, block_size=500)), (INJECTION, FGSM())],
+    ids=["sparse", "bi_smoothing"],
+)
+def test_attacked_accuracy_is_above_the_certified_one(
+    scheme: Any, attack: Any, tmp_path: Path
+) -> None:
+    scheme = replace(scheme, samples=100)
+    report = call(scheme, attacks=attack, attack_draws=2, store=tmp_path)
+    curve = report.curve()
+    assert (curve["attacked"] >= curve["certified"]).all()
+    assert curve["attacked"].is_monotonic_decreasing
+    assert curve["broken"].sum() == 0
+    assert [of.total for of in report.attacked] == [1, 2]
+    for total, of in zip((1, 2), report.attacks, strict=True):
+        spent = of[attack.name].spent
+        assert spent.changed_nodes == 0
+        used = spent.added_edges + spent.removed_edges + spent.injected_nodes
+        assert used == total
+    record = json.loads((report.save(tmp_path / "report") / "certificate.json").read_text())
+    assert record["curve"][2]["attacked"] == curve["attacked"][2]
+    assert record["options"]["samples"] == 100
+    assert f"{100 * curve['certified'][1]:.2f}" in str(report)
+
+
+def test_a_model_without_edges_is_certified_wherever_it_is_sure() -> None:
+    torch.manual_seed(0)
+    report = call(replace(INJECTION, max_nodes=2), MLP(16, 8, 7))
+    assert report.abstained == 0
+    assert report.plain_accuracy == report.clean_accuracy == report.certified_accuracy(2)
+
+
+def test_a_model_of_pyg_is_certified_on_a_graph_of_pyg() -> None:
+    torch.manual_seed(0)
+    data, gcn = drawn_data(), pyg.GCN(FEATURES, 8, 2, CLASSES)
+    fit(gcn, data, max_epochs=20, accelerator="cpu")
+    gcn.train()
+    report = certify(gcn, data, certificate=replace(SPARSE, samples=50), progress=False)
+    assert gcn.training
+    assert len(report.labels) == 40
+    assert 0 < report.certified_accuracy(0) <= report.clean_accuracy <= 1
+
+
+def test_the_same_call_has_the_same_result_and_another_seed_another() -> None:
+    scheme = replace(SPARSE, samples=60)
+    first, again, other = call(scheme), call(scheme), call(scheme, seed=1)
+    np.testing.assert_array_equal(first.votes, again.votes)
+    assert not torch.equal(first.votes, other.votes)
+
+
+def test_what_cannot_be_is_told() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"scheme": "dense"}, "certificate=dense: unknown; use one of bi_smoothing, sparse"),
+        ({"scheme": SPARSE, "attacks": RandomInjection()}, "random is of kind injection"),
+        ({"scheme": SPARSE, "seed": -1}, "seed=-1"),
+        ({"scheme": SPARSE, "attack_draws": 0}, "attack_draws=0"),
+        (
+            {"scheme": replace(SPARSE, budgets=(10**6,)), "attacks": PRBCD()},
+            "certificate.budgets=1000000: the target nodes have",
+        ),
+    ]
+    for given, message in wrong:
+        with pytest.raises(ConfigError, match=message):
+            call(given.pop("scheme"), **given)
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    tests = doctest.DocTestFinder().find(certify, globs={})
+    runner = doctest.DocTestRunner()
+    results = [runner.run(test) for test in tests]
+    assert sum(result.attempted for result in results) > 5
+    assert not any(result.failed for result in results)

@@ -1,0 +1,133 @@
+from collections.abc import Iterator
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+import torch
+
+from robust_diffusion.certificates import ClassBounds, SparseSmoothing
+from robust_diffusion.certificates.bounds import worst_case
+from robust_diffusion.certificates.noise import Noise
+from robust_diffusion.certificates.sparse import flip_regions
+from robust_diffusion.errors import ConfigError
+from tests.certificates.enumerated import Edges, by_flips, random_classifier, smoothed
+
+PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+
+
+@pytest.mark.parametrize(("additions", "deletions"), [(0, 1), (2, 0), (1, 3), (3, 2)])
+@pytest.mark.parametrize(("p_plus", "p_minus"), [(0.01, 0.6), (0.2, 0.3), (0.0, 0.5)])
+def test_regions_are_those_of_every_noisy_graph(
+    additions: int, deletions: int, p_plus: float, p_minus: float
+) -> None:
+    by_ratio: dict[float, list[float]] = {}
+    for differs in product([False, True], repeat=additions + deletions):
+        p = q = 1.0
+        for i, other in enumerate(differs):
+            flip, back = (p_plus, 1 - p_minus) if i < additions else (p_minus, 1 - p_plus)
+            p *= flip if other else 1 - flip
+            q *= back if other else 1 - back
+        if p == q == 0:
+            continue
+        ratio = round(np.log(p / q), 9) if p and q else np.inf * np.sign(p - q)
+        found = by_ratio.setdefault(float(ratio), [0.0, 0.0])
+        found[0] += p
+        found[1] += q
+    exact = np.array(list(by_ratio.values())).T
+    regions = np.array(flip_regions(p_plus, p_minus, additions, deletions))
+    given = (np.array([0.7, 0.95, 1.0]), np.array([0.0, 0.05, 0.3]))
+    for ours, theirs in zip(worst_case(*regions, *given), worst_case(*exact, *given), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
+    if p_plus:
+        regions, exact = (of[:, np.lexsort(of)] for of in (regions, exact))
+        np.testing.assert_allclose(regions, exact, atol=1e-12)
+
+
+def perturbed(edges: Edges, nodes: int, additions: int, deletions: int) -> Iterator[Edges]:
+    absent = [pair for pair in combinations(range(nodes), 2) if pair not in edges]
+    for added in combinations(absent, additions):
+        for deleted in combinations(sorted(edges), deletions):
+            yield (edges | frozenset(added)) - frozenset(deleted)
+
+
+def test_no_flips_of_a_tiny_graph_break_the_bound() -> None:
+    edges, budgets = frozenset({(0, 1), (1, 2), (2, 3)}), [(0, 1), (1, 0), (1, 1), (0, 2)]
+    scheme, certified = SparseSmoothing(p_plus=0.1, p_minus=0.4), 0
+    for seed in range(12):
+        classify = random_classifier(seed)
+        exact = smoothed(classify, by_flips(edges, 4, 0.1, 0.4))
+        named = int(exact.argmax())
+        other = float(np.delete(exact, named).max())
+        bounds = ClassBounds(np.array([named]), exact[[named]], np.array([other]))
+        for added, deleted in budgets:
+            budget = {"additions": added, "deletions": deleted}
+            sure = scheme.certified(bounds, budget)[0]
+            certified += sure
+            least, largest = worst_case(
+                *flip_regions(0.1, 0.4, added, deleted), bounds.lower, bounds.upper
+            )
+            for graph in perturbed(edges, 4, added, deleted):
+                after = smoothed(classify, by_flips(graph, 4, 0.1, 0.4))
+                assert after[named] >= least[0] - 1e-12
+                assert np.delete(after, named).max() <= largest[0] + 1e-12
+                assert not sure or after.argmax() == named
+    assert 0 < certified < 48
+
+
+def test_a_total_of_flips_is_certified_if_every_mix_is() -> None:
+    scheme = SparseSmoothing(p_plus=0.1, p_minus=0.4)
+    lower = np.linspace(0.5, 1, 200)
+    bounds = ClassBounds(np.zeros(200, dtype=np.int64), lower, 1 - lower)
+    mixes = [scheme.certified(bounds, {"additions": a, "deletions": 2 - a}).sum() for a in range(3)]
+    assert 0 < scheme.certified_at(bounds, 2).sum() == min(mixes) < max(mixes)
+    totals = [scheme.certified_at(bounds, total).sum() for total in range(4)]
+    assert totals == sorted(totals, reverse=True)
+    assert totals[0] == (~bounds.abstained).sum()
+
+
+def dense(edges: torch.Tensor, nodes: int, weights: torch.Tensor | None = None) -> torch.Tensor:
+    found = torch.zeros(nodes, nodes, dtype=torch.float64)
+    values = torch.ones(edges.size(1)).double() if weights is None else weights
+    return found.index_put((edges[0], edges[1]), values, accumulate=True)
+
+
+def test_edges_are_deleted_and_added_as_often_as_they_should() -> None:
+    scheme, draws = SparseSmoothing(p_plus=0.1, p_minus=0.4), 1500
+    edges, weights = scheme.sample(PATH, 4, Noise(0, "votes"), range(draws))
+    assert weights is None
+    adjacency = torch.zeros(draws, 4, 4, dtype=torch.float64)
+    copy, one = edges[0] // 4, torch.ones((), dtype=torch.float64)
+    assert torch.equal(copy, edges[1] // 4)
+    adjacency.index_put_((copy, edges[0] % 4, edges[1] % 4), one, accumulate=True)
+    assert torch.equal(adjacency, adjacency.transpose(1, 2))
+    assert adjacency.max() == 1
+    clean = dense(PATH, 4)
+    expected = 0.6 * clean + 0.1 * (1 - clean - torch.eye(4))
+    torch.testing.assert_close(adjacency.mean(0), expected, atol=0.05, rtol=0)
+
+
+def test_weights_0_and_1_are_no_edge_and_an_edge() -> None:
+    scheme, noise = SparseSmoothing(p_plus=0.3, p_minus=0.4), Noise(0, "votes")
+    more = torch.cat([PATH, torch.tensor([[0, 3, 1, 3], [3, 0, 3, 1]])], 1)
+    weight = torch.tensor([1.0] * 6 + [0.0] * 4, dtype=torch.float64, requires_grad=True)
+    for given in ([0], [5, 2, 9]):
+        plain, _ = scheme.sample(PATH, 4, noise, given)
+        weighted, weights = scheme.sample(more, 4, noise, given, weight)
+        nodes = 4 * len(given)
+        assert torch.equal(dense(plain, nodes), dense(weighted, nodes, weights).detach())
+    (gradient,) = torch.autograd.grad(weights.sum(), weight)
+    assert (gradient != 0).any()
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    for wrong in (
+        {"p_plus": -0.1},
+        {"p_minus": 1},
+        {"p_plus": 0.5, "p_minus": 0.5},
+        {"max_additions": -1},
+        {"samples": 0},
+        {"alpha": 0},
+        {"budgets": (-1,)},
+    ):
+        with pytest.raises(ConfigError, match=f"certificate.{next(iter(wrong))}="):
+            SparseSmoothing(**wrong)

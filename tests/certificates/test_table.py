@@ -1,0 +1,49 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from robust_diffusion.certificates.table import certificate_tables, read_certificates
+from robust_diffusion.errors import DataError
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    curve = [
+        {"budget": 0, "certified": 0.8, "attacked": 0.9, "broken": 0},
+        {"budget": 2, "certified": 0.25, "attacked": 0.5, "broken": 0},
+    ]
+    own = {"certificate": "sparse", "unit": "flipped edges", "curve": curve}
+    return own | {"plain_accuracy": 0.95, "clean_accuracy": 0.9, "abstained": 0.1} | changes
+
+
+def test_reports_are_rows_by_scheme(tmp_path: Path) -> None:
+    broken = [{"budget": 1, "certified": 0.8, "attacked": 0.7, "broken": 3}]
+    of = {
+        "gcn": record(),
+        "mlp": record(curve=[{"budget": 0, "certified": 1.0}]),
+        "other": record(certificate="bi_smoothing", unit="injected nodes", curve=broken),
+    }
+    for name, report in of.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "certificate.json").write_text(json.dumps(report))
+    assert read_certificates([tmp_path]) == of
+    assert read_certificates([tmp_path / "gcn"]) == {"gcn": of["gcn"]}
+    tables = certificate_tables(read_certificates([tmp_path]))
+    sparse, nodes = (tables[title] for title in sorted(tables, reverse=True))
+    assert sparse.set_index("model").loc["gcn", ["smoothed", "0", "2"]].tolist() == [
+        "90.00",
+        "80.00 / 90.00",
+        "25.00 / 50.00",
+    ]
+    assert sparse.set_index("model").loc["mlp", ["0", "2"]].tolist() == ["100.00", ""]
+    assert nodes["1"].tolist() == ["80.00 / 70.00!"]
+
+
+def test_what_is_no_report_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"holds no certificate\.json"):
+        read_certificates([tmp_path])
+    for text, message in (("{", "cannot be read"), ("[1]", "is no report of certify")):
+        (tmp_path / "certificate.json").write_text(text)
+        with pytest.raises(DataError, match=message):
+            read_certificates([tmp_path])
