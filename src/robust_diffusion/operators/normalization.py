@@ -1,0 +1,20 @@
+"""Edge weights over the degrees at both ends."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
+
+
+def symmetric_weights(
+    graph: Graph, degree: Float[Tensor, " n"] | None = None, *, order: float = -0.5
+) -> Float[Tensor, " e"]:
+    """Edge weights of D^order (A + I) D^order; `graph` has the edges of A + I.
+
+    D is `degree`, or the sum of the weights that arrive at a node.
+    """
+    if degree is None:
+        degree = segment_sum(graph.weight, graph)
+    scale = degree.clamp_min(1e-38).pow(order)
+    return gather_src(scale, graph) * graph.weight * gather_dst(scale, graph)
