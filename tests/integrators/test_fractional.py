@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def test_decay_converges_to_the_mittag_leffler_function(order: float) -> None:
         for steps in (50, 100, 200)
     ]
     assert errors[-1] < 2e-3
-    for coarse, fine in zip(errors, errors[1:], strict=False):
+    for coarse, fine in pairwise(errors):
         assert 1.8 < coarse / fine < 2.3
 
 

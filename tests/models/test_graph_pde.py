@@ -176,5 +176,5 @@ def test_defaults_are_beltrami() -> None:
 
 
 def test_an_unknown_flow_is_refused() -> None:
-    with pytest.raises(ConfigError, match="flow=beltrmi: unknown; use one of beltrami, grand"):
+    with pytest.raises(ConfigError, match="flow=beltrmi: unknown; use one of acmp, beltrami"):
         GraphPDE(5, 8, 3, flow="beltrmi")
