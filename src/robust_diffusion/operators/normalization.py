@@ -1,5 +1,6 @@
 """Edge weights over the degrees at both ends."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -12,9 +13,11 @@ def symmetric_weights(
 ) -> Float[Tensor, " e"]:
     """Edge weights of D^order (A + I) D^order; `graph` has the edges of A + I.
 
-    D is `degree`, or the sum of the weights that arrive at a node.
+    D is `degree`, or the sum of the weights that arrive at a node; an edge from a node that none
+    reaches, which has no self-loop then, weighs 0.
     """
     if degree is None:
         degree = segment_sum(graph.weight, graph)
+        degree = torch.where(degree > 0, degree, torch.inf)
     scale = degree.clamp_min(1e-38).pow(order)
     return gather_src(scale, graph) * graph.weight * gather_dst(scale, graph)
