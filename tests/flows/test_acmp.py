@@ -1,10 +1,12 @@
 import torch
 
 from robust_diffusion.flows import ACMP
+from robust_diffusion.solver import Solver
 from tests import oracles
 from tests.graphs import CHANNELS, NODES, build_flow, random_graph, random_signal
 
 TIME = torch.tensor(0.0)
+DEEP = {"well": 0.1}
 
 
 def test_equals_the_forces_node_by_node() -> None:
@@ -27,3 +29,11 @@ def test_nodes_repel_each_other_where_repulsion_exceeds_the_attention() -> None:
     signs = [build_flow(ACMP, repulsion=b).edge_weights(z, graph).sign() for b in (0.0, 2.0)]
     assert (signs[0] > 0).all()
     assert (signs[1] < 0).all()
+
+
+def test_the_cubic_force_at_its_start_is_stable_in_the_default_steps() -> None:
+    """At a depth of 0.1 two steps throw such a state out of range."""
+    z, graph, solver = 10 * random_signal(), random_graph(), Solver("implicit_adams", num_steps=2)
+    ends = [solver.solve(build_flow(ACMP, **well), z, graph).abs().max() for well in ({}, DEEP)]
+    assert ends[0] < 2 * z.abs().max()
+    assert not ends[1] < 1e3

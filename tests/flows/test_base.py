@@ -69,7 +69,7 @@ REACTIONS = ["bspm", "fisher", "allen_cahn", "zeldovich"]
 OPTIONS: list[tuple[type[Flow], dict[str, str]]] = [
     *[(cls, {}) for cls in SUCCESSORS],
     *[(GREAD, {"reaction": reaction}) for reaction in REACTIONS[1:]],
-    *[(cls, {"scale": "node"}) for cls in (Hang, HangQuad)],
+    *[(cls, {"scale": "graph"}) for cls in (Hang, HangQuad)],
 ]
 """Of the flows that followed, which neither keep a constant signal nor stay within extremes."""
 

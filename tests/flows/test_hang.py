@@ -10,7 +10,7 @@ TIME = torch.tensor(0.0)
 
 
 def test_equals_the_gradient_written_out_on_dense_matrices() -> None:
-    flow, graph = build_flow(Hang), random_graph()
+    flow, graph = build_flow(Hang, scale="graph"), random_graph()
     state = random_state(flow)
     dense = oracles.adjacency(graph.edge_index, graph.weight, NODES)
     expected = oracles.hang(*state.chunk(2, 1), dense, flow.inner, flow.outer)
@@ -18,7 +18,7 @@ def test_equals_the_gradient_written_out_on_dense_matrices() -> None:
 
 
 def test_the_energy_by_nodes_takes_the_same_path_at_another_speed() -> None:
-    whole, graph, z = build_flow(Hang), random_graph(), random_signal()
+    whole, graph, z = build_flow(Hang, scale="graph"), random_graph(), random_signal()
     speed = whole.energy(z, z, graph).item()
     by_node = build_flow(Hang, scale="node", t_end=1 / speed)
     solver = Solver("rk4", num_steps=50)

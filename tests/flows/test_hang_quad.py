@@ -6,7 +6,7 @@ from tests.graphs import NODES, build_flow, random_graph, random_state
 
 
 def test_equals_hamiltons_equations_of_the_dense_energy() -> None:
-    flow, graph = build_flow(HangQuad), random_graph()
+    flow, graph = build_flow(HangQuad, scale="graph"), random_graph()
     state = random_state(flow).requires_grad_()
     dense = oracles.adjacency(graph.edge_index, graph.weight, NODES)
     energy = oracles.quadratic_energy(*state.chunk(2, 1), dense, flow.linear, flow.ends)

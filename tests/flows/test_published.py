@@ -43,7 +43,7 @@ Z, P = wave(4, 2), wave(4, 2, at=2)
 CASES: list[tuple[type[Flow], dict[str, Any], dict[str, Tensor], Tensor, list[list[float]]]] = [
     (
         Hang,
-        {},
+        {"scale": "graph"},
         {
             "inner.weight": wave(2, 4),
             "inner.bias": wave(2, at=1),
@@ -60,7 +60,7 @@ CASES: list[tuple[type[Flow], dict[str, Any], dict[str, Tensor], Tensor, list[li
     ),
     (
         HangQuad,
-        {},
+        {"scale": "graph"},
         {"linear.weight": wave(2, 2), "linear.bias": wave(2, at=1), "ends": wave(2, 2, at=2)},
         torch.cat([Z, P], 1),
         [

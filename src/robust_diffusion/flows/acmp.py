@@ -24,7 +24,8 @@ class ACMP(AttentionFlow):
     Args:
         channels: Width d of the node features; `t_end` to `attention` are those of `AttentionFlow`.
         repulsion: beta, at least 0.
-        well: delta before training, in (0, 1).
+        well: delta before training, in (0, 1): the sigmoid of -10 in the authors' code. The force
+            grows with the cube of the state, so that more of it needs more steps.
 
     Raises:
         ConfigError: A value out of range.
@@ -43,7 +44,7 @@ class ACMP(AttentionFlow):
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
         repulsion: float = 0.05,
-        well: float = 0.1,
+        well: float = 4.5e-5,
     ) -> None:
         super().__init__(
             channels,

@@ -31,13 +31,13 @@ class HamiltonianFlow(Flow):
     Args:
         channels: Width d of the node features.
         t_end: End of the integration period [0, t_end].
-        scale: `graph` for an energy of the whole graph, as published; `node` for a sum over nodes.
+        scale: `node` for a sum over nodes, `graph` for an energy of the whole graph, as published.
 
     Raises:
         ConfigError: An unknown scale.
     """
 
-    def __init__(self, channels: int, *, t_end: float = 1.0, scale: Scale = "graph") -> None:
+    def __init__(self, channels: int, *, t_end: float = 1.0, scale: Scale = "node") -> None:
         super().__init__(channels, t_end=t_end)
         self.scale = check_choice("flow.scale", scale, get_args(Scale))
 

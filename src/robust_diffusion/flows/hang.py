@@ -21,11 +21,12 @@ class Hang(HamiltonianFlow):
     Reference: H_net of HANG, arXiv:2310.06396. Arguments as `HamiltonianFlow`.
 
     Deviation:
+        `scale=node` is the default: on Cora the published energy hardly moves a node.
         In the authors' experiments p is handed on, and a learned share of the initial state is
         added to q' (`add_source`). The text hands on q, as here.
     """
 
-    def __init__(self, channels: int, *, t_end: float = 1.0, scale: Scale = "graph") -> None:
+    def __init__(self, channels: int, *, t_end: float = 1.0, scale: Scale = "node") -> None:
         super().__init__(channels, t_end=t_end, scale=scale)
         self.inner = nn.Linear(2 * channels, channels)
         self.outer = nn.Linear(channels, 1)

@@ -35,7 +35,7 @@ class HangQuad(HamiltonianFlow):
         not conserved. Here both flows are those of Hamilton's equations.
     """
 
-    def __init__(self, channels: int, *, t_end: float = 1.0, scale: Scale = "graph") -> None:
+    def __init__(self, channels: int, *, t_end: float = 1.0, scale: Scale = "node") -> None:
         super().__init__(channels, t_end=t_end, scale=scale)
         self.linear = nn.Linear(channels, channels)
         nn.init.xavier_uniform_(self.linear.weight)
