@@ -8,20 +8,30 @@ import torch
 from torch import Tensor, nn
 
 from robust_diffusion.flows import (
+    ACMP,
+    GREAD,
     Beltrami,
     Flow,
+    Frond,
     Grand,
+    GrandPP,
+    GraphCON,
+    Hang,
+    HangQuad,
     Heat,
     HeatPlus,
     MeanCurvature,
     PLaplacian,
     UniformModulation,
 )
+from robust_diffusion.flows.base import AttentionFlow
 from robust_diffusion.operators import Graph, spmm
 
 MODULATED_FLOWS = [MeanCurvature, Beltrami, PLaplacian]
 ATTENTION_FLOWS = [Grand, UniformModulation, *MODULATED_FLOWS]
-ALL_FLOWS = [Heat, HeatPlus, *ATTENTION_FLOWS]
+SUCCESSORS = [ACMP, GREAD, GrandPP, GraphCON, Hang, HangQuad]
+ALL_FLOWS = [Heat, HeatPlus, *ATTENTION_FLOWS, *SUCCESSORS]
+FRACTIONAL_FLOWS = [Frond]
 
 NODES = 7
 CHANNELS = 5
@@ -96,9 +106,15 @@ class SourceFlow(Flow):
 def build_flow(cls: type[Flow], **options: object) -> Flow:
     """A small flow in float64 and eval mode, the same one for the same options."""
     torch.manual_seed(0)
-    if issubclass(cls, tuple(ATTENTION_FLOWS)):
+    if issubclass(cls, AttentionFlow):
         options = {"heads": 2, "attention_channels": 6, **options}
     return cls(CHANNELS, **options).double().eval()
+
+
+def random_state(flow: Flow, seed: int = 0) -> Tensor:
+    """A state of a flow in float64, of the width that it has."""
+    width = flow.initial_state(random_signal()).size(1)
+    return random_signal(seed, width)
 
 
 @contextmanager

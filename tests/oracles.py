@@ -215,3 +215,69 @@ def truncated(matrix: Tensor, rank: int) -> Tensor:
     """Best approximation of that rank, from the full singular value decomposition."""
     u, s, vt = np.linalg.svd(matrix.detach().numpy())
     return torch.from_numpy((u[:, :rank] * s[:rank]) @ vt[:rank])
+
+
+def normalized(weight: Tensor) -> Tensor:
+    """D^{-1/2} W D^{-1/2} of a matrix that has its self-loops already."""
+    scale = weight.sum(1).rsqrt()
+    return scale[:, None] * weight * scale[None, :]
+
+
+def graphcon(
+    x: Tensor, y: Tensor, weight: Tensor, matrix: Tensor, frequency: float, damping: float
+) -> tuple[Tensor, Tensor]:
+    """GraphCON of first order: velocity and acceleration."""
+    force = (normalized(weight) @ x @ matrix.T).clamp_min(0)
+    return y, force - frequency * x - damping * y
+
+
+def hang(
+    q: Tensor, p: Tensor, weight: Tensor, inner: torch.nn.Linear, outer: torch.nn.Linear
+) -> tuple[Tensor, Tensor]:
+    """HANG, its energy's gradient written out: (dH/dp, -dH/dq)."""
+    adjacent = normalized(weight)
+    hidden = torch.tanh(adjacent @ torch.cat([q, p], 1) @ inner.weight.T + inner.bias)
+    out = adjacent @ hidden @ outer.weight.T + outer.bias
+    back = adjacent.T @ (out / out.norm()) @ outer.weight * (1 - hidden**2)
+    by_q, by_p = (adjacent.T @ back @ inner.weight).chunk(2, 1)
+    return by_p, -by_q
+
+
+def quadratic_energy(
+    q: Tensor, p: Tensor, weight: Tensor, linear: torch.nn.Linear, ends: Tensor
+) -> Tensor:
+    """Energy of HANG-quad: tr(p^T A A p) / n + |GAT(q)|."""
+    squared = normalized(weight) @ normalized(weight)
+    projected = q @ linear.weight.T
+    scores = (projected @ ends[0])[:, None] + (projected @ ends[1])[None, :]
+    attended = softmax(torch.where(scores > 0, scores, 0.2 * scores), weight)
+    return torch.trace(p.T @ squared @ p) / len(p) + (attended @ projected + linear.bias).norm()
+
+
+def gread(z: Tensor, attended: Tensor, alpha: Tensor, beta: Tensor, reaction: str) -> Tensor:
+    """alpha (A - I) Z + beta r(Z), the reaction written as a polynomial."""
+    eye = torch.eye(z.size(0), dtype=z.dtype)
+    reacted = {
+        "bspm": (attended - attended @ attended) @ z,
+        "fisher": z - z**2,
+        "allen_cahn": z - z**3,
+        "zeldovich": z**2 - z**3,
+    }
+    return (attended - eye) @ z * alpha + reacted[reaction] * beta
+
+
+def acmp(
+    z: Tensor, weight: Tensor, attended: Tensor, alpha: Tensor, delta: Tensor, repulsion: float
+) -> Tensor:
+    """Node by node: alpha sum_v (a_uv - beta)(z_v - z_u) + delta z (1 - z^2)."""
+    out = torch.zeros_like(z)
+    for u in range(len(z)):
+        for v in range(len(z)):
+            out[u] += (attended[u, v] - repulsion * weight[u, v]) * (z[v] - z[u])
+    return alpha * out + delta * z * (1 - z**2)
+
+
+def grand_pp(z: Tensor, initial: Tensor, attended: Tensor, source: float) -> Tensor:
+    """(A - I) Z + s (Z(0) - mean)."""
+    centred = torch.eye(len(z), dtype=z.dtype) - 1 / len(z)
+    return grand(z, attended) + source * centred @ initial

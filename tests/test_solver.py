@@ -18,6 +18,7 @@ from tests.graphs import (
     build_flow,
     random_graph,
     random_signal,
+    random_state,
     with_weight,
     without_type_checks,
 )
@@ -164,7 +165,9 @@ def test_state_at_time_zero_is_returned_untouched(adjoint: bool) -> None:
 def test_adams_methods_are_runge_kutta_in_their_first_two_steps(
     cls: type[Flow], num_steps: int
 ) -> None:
-    flow, graph, z = build_flow(cls), random_graph(), random_signal()
+    flow = build_flow(cls)
+    z = random_state(flow)
+    graph = flow.prepare(random_signal(), random_graph())
     ends = [
         Solver(method, num_steps=num_steps).integrate(lambda t, x: flow(t, x, graph), z, 1.0)
         for method in ("rk4", *ADAMS)

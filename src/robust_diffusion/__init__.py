@@ -57,9 +57,16 @@ if TYPE_CHECKING:
     from robust_diffusion.evaluation.threat import BlackBox as BlackBox, WhiteBox as WhiteBox
     from robust_diffusion.evaluation.zoo import load_model as load_model
     from robust_diffusion.flows import (
+        ACMP as ACMP,
+        GREAD as GREAD,
         Beltrami as Beltrami,
         Flow as Flow,
+        Frond as Frond,
         Grand as Grand,
+        GrandPP as GrandPP,
+        GraphCON as GraphCON,
+        Hang as Hang,
+        HangQuad as HangQuad,
         Heat as Heat,
         HeatPlus as HeatPlus,
         MeanCurvature as MeanCurvature,
@@ -111,7 +118,10 @@ _MODULES = {
     "evaluation.report": "AttackReport RobustnessReport",
     "evaluation.threat": "BlackBox WhiteBox",
     "evaluation.zoo": "load_model",
-    "flows": "Beltrami Flow Grand Heat HeatPlus MeanCurvature PLaplacian UniformModulation",
+    "flows": (
+        "ACMP GREAD Beltrami Flow Frond Grand GrandPP GraphCON Hang HangQuad Heat HeatPlus "
+        "MeanCurvature PLaplacian UniformModulation"
+    ),
     "models": (
         "APPNP GAT GCN GCNSVD GIN MLP BeltramiGuard GNNGuard GraphPDE GraphSAGE GRBModel Guard "
         "RawFeatures Rewiring RobustGCN"

@@ -1,5 +1,6 @@
 """Numerical integration of a flow: which method, how many steps, which derivative."""
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from robust_diffusion.integrators import (
     cut_off,
     solve_adaptive,
     solve_fixed_step,
+    solve_fractional,
 )
 from robust_diffusion.operators import Graph
 
@@ -152,16 +154,23 @@ class Solver:
         return max(1, math.ceil(t_end / self.step_size * (1 - 1e-12)))
 
     def solve(self, flow: Flow, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
-        """State of a flow at the end of its integration period, from `z` at its beginning.
+        """Features at the end of a flow's integration period, from `z` at its beginning.
 
         Gradients reach `z`, the edge weights, whatever `flow.prepare` made of them, and the flow's
         parameters, by the direct derivative and by the adjoint alike.
 
         Raises:
             TrainingError: As `integrate` does.
-            ConfigError: In the backward pass of the adjoint, if the flow depends on other tensors.
+            ConfigError: In the backward pass of the adjoint, if the flow depends on other tensors;
+                a flow of fractional order, and a method that picks its steps, or the adjoint.
         """
         graph = flow.prepare(z, graph)
+        state = flow.initial_state(z)
+        return flow.features(self._end(flow, state, graph))
+
+    def _end(self, flow: Flow, z: Tensor, graph: Graph) -> Tensor:
+        if flow.order != 1:
+            return self._fractional(flow, z, graph)
         if not (self.adjoint and torch.is_grad_enabled()):
             return self.integrate(partial(flow, graph=graph), z, flow.t_end)
         parameters = [p for p in flow.parameters() if p.requires_grad]
@@ -229,6 +238,22 @@ class Solver:
             raise self._stuck()
         state: Tensor = solution[-1]
         return state
+
+    def _fractional(self, flow: Flow, z: Tensor, graph: Graph) -> Tensor:
+        num_steps = self.steps_on(flow.t_end)
+        if self.adjoint or num_steps is None:
+            raise ConfigError(
+                f"flow.order={flow.order}: a derivative of fractional order is solved in equal "
+                f"steps and differentiated through them; use a solver of fixed steps instead of "
+                f"{self.method}, and solver.adjoint=false"
+            )
+        told = f"the fractional predictor takes the steps of {self.method}"
+        self._watch.tell_of_steps(f"flow.order={flow.order}: {told}", level=logging.INFO)
+        if flow.t_end == 0:
+            return z
+        recompute = recompute_contexts if self.checkpoint else None
+        rhs = self._watch.over(partial(flow, graph=graph), flow.t_end, z.dtype)
+        return solve_fractional(rhs, z, flow.t_end, flow.order, num_steps, recompute=recompute)
 
     def _integrate(self, rhs: RightHandSide, z: Tensor, t_end: float) -> Tensor:
         recompute = recompute_contexts if self.checkpoint else None

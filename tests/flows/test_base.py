@@ -1,6 +1,7 @@
 """What holds for every flow."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,16 @@ from torch.autograd import gradcheck
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import (
+    ACMP,
+    GREAD,
     Beltrami,
     Flow,
+    Frond,
     Grand,
+    GrandPP,
+    GraphCON,
+    Hang,
+    HangQuad,
     Heat,
     HeatPlus,
     MeanCurvature,
@@ -27,12 +35,15 @@ from tests.graphs import (
     ALL_FLOWS,
     ATTENTION_FLOWS,
     CHANNELS,
+    FRACTIONAL_FLOWS,
     MODULATED_FLOWS,
     NODES,
+    SUCCESSORS,
     SourceFlow,
     build_flow,
     random_graph,
     random_signal,
+    random_state,
     with_weight,
     without_type_checks,
 )
@@ -54,6 +65,13 @@ UNBOUNDED = [
     for modulation in P_LAPLACIANS[1:]
     for norm in ("edges", "residual")
 ]
+REACTIONS = ["bspm", "fisher", "allen_cahn", "zeldovich"]
+OPTIONS: list[tuple[type[Flow], dict[str, str]]] = [
+    *[(cls, {}) for cls in SUCCESSORS],
+    *[(GREAD, {"reaction": reaction}) for reaction in REACTIONS[1:]],
+    *[(cls, {"scale": "graph"}) for cls in (Hang, HangQuad)],
+]
+"""Of the flows that followed, which neither keep a constant signal nor stay within extremes."""
 
 
 def name(variant: tuple[type[Flow], dict[str, str]]) -> str:
@@ -66,7 +84,7 @@ def flow(request: pytest.FixtureRequest) -> Flow:
     return build_flow(cls, **options)
 
 
-@pytest.fixture(params=[*VARIANTS, *UNBOUNDED], ids=name)
+@pytest.fixture(params=[*VARIANTS, *UNBOUNDED, *OPTIONS], ids=name)
 def any_flow(request: pytest.FixtureRequest) -> Flow:
     cls, options = request.param
     return build_flow(cls, **options)
@@ -91,9 +109,9 @@ def test_solution_stays_within_the_initial_extremes(flow: Flow, solver: Solver) 
 
 
 def test_gradcheck_in_state_and_edge_weights(any_flow: Flow) -> None:
-    graph = random_graph()
-    z, weight = random_signal().requires_grad_(), graph.weight.clone().requires_grad_()
-    assert gradcheck(lambda x, w: any_flow(TIME, x, with_weight(graph, w)), (z, weight))
+    graph = any_flow.prepare(random_signal(), random_graph())
+    z, weight = random_state(any_flow).requires_grad_(), graph.weight.clone().requires_grad_()
+    assert gradcheck(lambda x, w: any_flow(TIME, x, replace(graph, weight=w)), (z, weight))
 
 
 def test_edge_weights_are_positive_and_sum_to_at_most_one(flow: Flow) -> None:
@@ -105,16 +123,16 @@ def test_edge_weights_are_positive_and_sum_to_at_most_one(flow: Flow) -> None:
 
 
 def test_time_itself_does_not_matter(any_flow: Flow) -> None:
-    z, graph = random_signal(), random_graph()
+    z, graph = random_state(any_flow), any_flow.prepare(random_signal(), random_graph())
     assert torch.equal(any_flow(TIME, z, graph), any_flow(TIME + 5, z, graph))
 
 
 def test_gradients_are_finite_on_a_constant_signal(any_flow: Flow) -> None:
-    graph = random_graph()
-    weight = graph.weight.clone().requires_grad_()
+    weight = random_graph().weight.clone().requires_grad_()
     z = torch.ones(NODES, CHANNELS, dtype=torch.float64, requires_grad=True)
-    out = any_flow(TIME, z, with_weight(graph, weight))
-    (out * random_signal(1)).sum().backward()
+    graph = any_flow.prepare(z, with_weight(random_graph(), weight))
+    out = any_flow(TIME, any_flow.initial_state(z), graph)
+    (out * random_state(any_flow, 1)).sum().backward()
     for tensor in (z, weight, *any_flow.parameters()):
         assert tensor.grad is not None
         assert tensor.grad.isfinite().all()
@@ -151,6 +169,13 @@ BAD_OPTIONS = [
         *[(Grand, "rate", rate) for rate in (0.0, -1.0, None)],
         *[(HeatPlus, "diffusivity", kappa) for kappa in (0.0, -1.0, float("nan"), None)],
         *[(cls, "weights", "frozen") for cls in (Heat, HeatPlus)],
+        *[(GraphCON, key, -0.1) for key in ("frequency", "damping")],
+        *[(cls, "scale", "edge") for cls in (Hang, HangQuad)],
+        (GREAD, "reaction", "turing"),
+        *[(GrandPP, "source", s) for s in (0.0, -1.0, None)],
+        *[(ACMP, "well", w) for w in (0.0, 1.0)],
+        (ACMP, "repulsion", -0.1),
+        *[(Frond, "order", o) for o in (0.0, 1.1, float("nan"))],
     ],
 )
 def test_bad_option_names_its_key(cls: type[Flow], key: str, value: object) -> None:
@@ -190,7 +215,8 @@ def test_the_gradient_norm_stays_within_its_bounds(cls: type[Flow], norm: str) -
 @pytest.mark.parametrize(
     ("cls", "options"),
     [
-        *[(cls, {}) for cls in ALL_FLOWS],
+        *[(cls, {}) for cls in (*ALL_FLOWS, *FRACTIONAL_FLOWS)],
+        *OPTIONS[len(SUCCESSORS) :],
         (PLaplacian, {"modulation": "power"}),
         (Heat, {"weights": "frozen_attention"}),
         (SourceFlow, {}),

@@ -12,8 +12,7 @@ from robust_diffusion.flows import Beltrami, Heat
 from robust_diffusion.models.gcn_svd import truncated_svd
 from robust_diffusion.models.graph_pde import PDELayer
 from robust_diffusion.models.hidden_step import HasHiddenStep
-from robust_diffusion.models.normalization import symmetric_weights
-from robust_diffusion.operators import Graph, segment_sum, spmm
+from robust_diffusion.operators import Graph, segment_sum, spmm, symmetric_weights
 from robust_diffusion.solver import Solver, count_evaluations
 from tests.graphs import NODES, random_signal
 from tests.models.small import HIDDEN, build_model, edges

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from robust_diffusion.models.normalization import graph_with_degree, mean_weights, symmetric_weights
+from robust_diffusion.models.normalization import graph_with_degree, mean_weights
+from robust_diffusion.operators import symmetric_weights
 from tests import oracles
 from tests.graphs import NODES, random_edges
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 
 from robust_diffusion.operators import (
     Graph,
@@ -168,3 +168,27 @@ def test_strided_inputs_and_expanded_gradients() -> None:
     difference = dense[graph.src] - dense[graph.dst]
     (difference.square().sum() + (dense[graph.src] * dense[graph.dst]).sum()).backward()
     torch.testing.assert_close(z.grad, dense.grad)
+
+
+def test_plain_softmax_equals_the_fast_one_and_can_be_differentiated_twice() -> None:
+    graph = random_graph()
+    scores = random_scores(graph).requires_grad_()
+    weight = graph.weight.clone()
+    weight[::4] = 0
+    weight.requires_grad_()
+
+    def plain(scores: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return edge_softmax(scores, with_weight(graph, weight), twice_differentiable=True)
+
+    fast = edge_softmax(scores, with_weight(graph, weight))
+    torch.testing.assert_close(plain(scores, weight), fast)
+    readout = random_scores(graph)
+    for found, expected in zip(
+        *[
+            torch.autograd.grad((p * readout).sum(), (scores, weight), retain_graph=True)
+            for p in (plain(scores, weight), fast)
+        ],
+        strict=True,
+    ):
+        torch.testing.assert_close(found, expected)
+    assert gradgradcheck(plain, (scores, weight))

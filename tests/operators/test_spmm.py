@@ -1,9 +1,11 @@
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robust_diffusion.operators import Graph, spmm
 from tests import oracles
+from tests.backends import BACKENDS, backend
 from tests.graphs import NODES, random_graph, random_signal
 from tests.operators.test_graph import edge_lists
 
@@ -56,3 +58,12 @@ def test_saves_no_tensor_of_edges_times_channels() -> None:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
         spmm(weight, z, graph)
     assert sorted(shapes) == sorted([weight.shape, z.shape])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_derivative_of_a_derivative(name: str) -> None:
+    graph = random_graph()
+    weight = torch.randn(graph.num_edges, dtype=torch.float64, requires_grad=True)
+    z = random_signal().requires_grad_()
+    with backend(name):
+        assert torch.autograd.gradgradcheck(lambda w, x: spmm(w, x, graph), (weight, z))

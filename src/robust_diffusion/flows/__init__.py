@@ -1,8 +1,15 @@
 """Right-hand sides dZ/dt = f(t, Z, graph) of the graph neural PDEs, one file each."""
 
+from robust_diffusion.flows.acmp import ACMP
 from robust_diffusion.flows.base import Flow
 from robust_diffusion.flows.beltrami import Beltrami
+from robust_diffusion.flows.frond import Frond
 from robust_diffusion.flows.grand import Grand
+from robust_diffusion.flows.grand_pp import GrandPP
+from robust_diffusion.flows.graphcon import GraphCON
+from robust_diffusion.flows.gread import GREAD
+from robust_diffusion.flows.hang import Hang
+from robust_diffusion.flows.hang_quad import HangQuad
 from robust_diffusion.flows.heat import Heat
 from robust_diffusion.flows.heat_plus import HeatPlus
 from robust_diffusion.flows.mean_curvature import MeanCurvature
@@ -10,8 +17,15 @@ from robust_diffusion.flows.p_laplacian import PLaplacian
 from robust_diffusion.flows.uniform_modulation import UniformModulation
 
 FLOWS: dict[str, type[Flow]] = {
+    "acmp": ACMP,
     "beltrami": Beltrami,
+    "frond": Frond,
     "grand": Grand,
+    "grand_pp": GrandPP,
+    "graphcon": GraphCON,
+    "gread": GREAD,
+    "hang": Hang,
+    "hang_quad": HangQuad,
     "heat": Heat,
     "heat_plus": HeatPlus,
     "mean_curvature": MeanCurvature,
@@ -21,10 +35,17 @@ FLOWS: dict[str, type[Flow]] = {
 """Flows by the name of their option in `conf/flow/`."""
 
 __all__ = [
+    "ACMP",
     "FLOWS",
+    "GREAD",
     "Beltrami",
     "Flow",
+    "Frond",
     "Grand",
+    "GrandPP",
+    "GraphCON",
+    "Hang",
+    "HangQuad",
     "Heat",
     "HeatPlus",
     "MeanCurvature",

@@ -27,6 +27,9 @@ from robust_diffusion.operators import (
 class Flow(nn.Module, ABC):
     """A right-hand side dZ/dt = f(t, Z, graph) on node features Z of fixed width.
 
+    The state may be wider than the features, such as positions and momenta: `initial_state` makes
+    it of them, and `features` is what the layer hands on. Edge weights are those of the features.
+
     To add a flow, write one such class in `flows/<name>.py` and one `conf/flow/<name>.yaml`.
 
     A flow of Z(0), such as one with a source, lets the graph carry it, here with a learned rate::
@@ -55,6 +58,9 @@ class Flow(nn.Module, ABC):
         (True, 2.0)
     """
 
+    order: float = 1.0
+    """Order of the derivative in time, in (0, 1]: below 1 it is Caputo's, which has a memory."""
+
     def __init__(self, channels: int, *, t_end: float = 1.0) -> None:
         super().__init__()
         self.channels = channels
@@ -76,20 +82,28 @@ class Flow(nn.Module, ABC):
 
     @abstractmethod
     def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
-        """Weight with which each edge carries features at state `z`; at least 0."""
+        """Weight with which each edge carries features `z`; below 0 where a flow repels."""
 
     @abstractmethod
     def forward(
         self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
     ) -> Float[Tensor, "n d"]:
-        """Time derivative of the node features at time `t` and state `z`."""
+        """Time derivative of the state at time `t` and state `z`."""
+
+    def initial_state(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n s"]:
+        """State at time 0 of the features `z`: the features themselves by default."""
+        return z
+
+    def features(self, state: Float[Tensor, "n s"]) -> Float[Tensor, "n d"]:
+        """Features within a state, as wide as `initial_state` was given them."""
+        return state
 
     def similarity(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
         """Edge scores by which training-time rewiring ranks edges: the weights by default."""
         return self.edge_weights(z, graph)
 
     def prepare(self, z: Float[Tensor, "n d"], graph: Graph) -> Graph:
-        """Graph that the flow runs on from the initial state `z`; the given one by default.
+        """Graph that the flow runs on from the initial features `z`; the given one by default.
 
         Called once per solve. What depends on `z`, on the edge weights or on parameters goes into
         the graph's weights or into `graph.carrying(name=tensor)`.

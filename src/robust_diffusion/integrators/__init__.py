@@ -1,8 +1,9 @@
-"""Loops of Runge-Kutta methods, lean where torchdiffeq's general machinery costs time."""
+"""Loops of own: lean where torchdiffeq's machinery costs time, and of fractional order."""
 
 from robust_diffusion.integrators.adaptive import StepUnderflowError, solve_adaptive
 from robust_diffusion.integrators.adjoint import checked, cut_off
 from robust_diffusion.integrators.fixed_step import METHODS, RightHandSide, solve_fixed_step
+from robust_diffusion.integrators.fractional import solve_fractional
 from robust_diffusion.integrators.watch import Watch
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "cut_off",
     "solve_adaptive",
     "solve_fixed_step",
+    "solve_fractional",
 ]

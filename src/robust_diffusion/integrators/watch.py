@@ -88,12 +88,12 @@ class Watch:
                 "that torchdiffeq gives it; more steps, or rk4, are more accurate"
             )
 
-    def tell_of_steps(self, warning: str) -> None:
-        """Warn, once, of steps that are too few or too many."""
-        self._tell("%s: " + warning, self.steps)
+    def tell_of_steps(self, message: str, *, level: int = logging.WARNING) -> None:
+        """Log, once, what is to be known about the steps, such as that they are too few."""
+        self._tell("%s: " + message, self.steps, level=level)
 
-    def _tell(self, message: str, *values: object) -> None:
-        """Warn once, not in each solve of an epoch."""
+    def _tell(self, message: str, *values: object, level: int = logging.WARNING) -> None:
+        """Log once, not in each solve of an epoch."""
         if message not in self._told:
             self._told.add(message)
-            log.warning(message, *values)
+            log.log(level, message, *values)

@@ -11,10 +11,10 @@ from torch import Tensor
 from robust_diffusion.checks import check_choice, check_number, check_whole
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.mlp import linear_layers
-from robust_diffusion.models.normalization import graph_with_degree, symmetric_weights
+from robust_diffusion.models.normalization import graph_with_degree
 from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
-from robust_diffusion.operators import Graph, spmm
+from robust_diffusion.operators import Graph, spmm, symmetric_weights
 
 Variant = Literal["original", "grb"]
 """`original`: the published model. `grb`: GRB's code, where the walk restarts at its own state,

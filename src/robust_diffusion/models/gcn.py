@@ -8,9 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.models.convs import GCNConv
-from robust_diffusion.models.normalization import graph_with_degree, symmetric_weights
+from robust_diffusion.models.normalization import graph_with_degree
 from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
+from robust_diffusion.operators import symmetric_weights
 
 
 class GCN(LayerStack):

@@ -165,7 +165,7 @@ class PDELayer(nn.Module):
     def enter(
         self, x: Float[Tensor, "n f"], graph: Graph
     ) -> tuple[Float[Tensor, "n d"], Graph, Graph]:
-        """The initial state, the edges that it is diffused over, and those for the next layer."""
+        """The initial features, the edges to diffuse them over, and those for the next layer."""
         x = self.norm(x)
         kept = graph
         if self.guard is not None:
@@ -178,5 +178,5 @@ class PDELayer(nn.Module):
         return z, graph, kept
 
     def diffuse(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
-        """The state at the end of the integration period, from `z` at its beginning."""
+        """Features at the end of the integration period, from `z` at its beginning."""
         return self.solver.solve(self.flow, z, graph)

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.checks import check_choice
-from robust_diffusion.models.normalization import graph_with_degree, mean_weights, symmetric_weights
-from robust_diffusion.operators import Graph
+from robust_diffusion.models.normalization import graph_with_degree, mean_weights
+from robust_diffusion.operators import Graph, symmetric_weights
 
 Normalization = Literal["symmetric", "mean", "both", "none"]
 """GRB's `adj_norm_func` of a model: `GCNAdjNorm`, `SAGEAdjNorm`, `RobustGCNAdjNorm` or none."""

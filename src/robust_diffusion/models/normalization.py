@@ -1,9 +1,9 @@
-"""Normalised adjacency matrices with self-loops."""
+"""The graph with self-loops and its degrees, and the mean over them."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.operators import Graph, gather_dst, gather_src, segment_sum
+from robust_diffusion.operators import Graph, gather_dst, segment_sum
 
 
 def graph_with_degree(
@@ -18,14 +18,6 @@ def graph_with_degree(
     """
     graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
     return graph, segment_sum(graph.weight, graph) if degree is None else degree
-
-
-def symmetric_weights(
-    graph: Graph, degree: Float[Tensor, " n"], *, order: float = -0.5
-) -> Float[Tensor, " e"]:
-    """Edge weights of D^order (A + I) D^order; `graph` has the edges of A + I, `degree` is D."""
-    scale = degree.clamp_min(1e-38).pow(order)
-    return gather_src(scale, graph) * graph.weight * gather_dst(scale, graph)
 
 
 def mean_weights(graph: Graph, degree: Float[Tensor, " n"]) -> Float[Tensor, " e"]:

@@ -26,6 +26,7 @@ from robust_diffusion.operators.kernels import (
     set_backend,
 )
 from robust_diffusion.operators.low_rank import LowRank, low_rank_product, truncated_svd
+from robust_diffusion.operators.normalization import symmetric_weights
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 from robust_diffusion.operators.selective import SelectiveTensor
 from robust_diffusion.operators.sparse_matrix import SparseMatrix
@@ -61,5 +62,6 @@ __all__ = [
     "segment_sum",
     "set_backend",
     "spmm",
+    "symmetric_weights",
     "truncated_svd",
 ]

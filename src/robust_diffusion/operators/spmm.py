@@ -5,12 +5,10 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from robust_diffusion.operators.edges import edge_dot
 from robust_diffusion.operators.graph import Graph
-from robust_diffusion.operators.kernels import kernels_for
 from robust_diffusion.operators.products import product_over
-from robust_diffusion.operators.segments import gather_dst, gather_src
 
 
 def spmm(
@@ -20,7 +18,7 @@ def spmm(
 
     Saves only its inputs for the backward pass, no tensor of e x d entries; the gradient with
     respect to `z` is the product with the transpose, over the edges sorted by source.
-    It is 0 at a node that no edge reaches.
+    It is 0 at a node that no edge reaches. It can be differentiated twice.
     """
     return _SpMM.apply(weight, z, graph)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -33,18 +31,36 @@ class _SpMM(torch.autograd.Function):
         return product_over(graph.rowptr, graph.src, weight, z.contiguous())
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         weight, z = ctx.saved_tensors
-        graph: Graph = ctx.graph
-        grad = grad.contiguous()
         grad_weight = grad_z = None
         if ctx.needs_input_grad[0]:
-            if kernels := kernels_for(grad, z):
-                grad_weight = kernels.dots(grad, z.contiguous(), graph)
-            else:
-                grad_weight = (gather_dst(grad, graph) * gather_src(z, graph)).sum(-1)
+            grad_weight = _dots(grad, z, ctx.graph)
         if ctx.needs_input_grad[1]:
-            by_source = weight.index_select(0, graph.order_by_source)
-            grad_z = product_over(graph.colptr, graph.dst_by_source, by_source, grad)
+            grad_z = _Transposed.apply(weight, grad, ctx.graph)  # type: ignore[no-untyped-call]
         return grad_weight, grad_z, None
+
+
+class _Transposed(torch.autograd.Function):
+    """Product with the transpose, over the outgoing edges."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        ctx.save_for_backward(weight, z)
+        ctx.graph = graph
+        by_source = weight.index_select(0, graph.order_by_source)
+        return product_over(graph.colptr, graph.dst_by_source, by_source, z.contiguous())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        weight, z = ctx.saved_tensors
+        grad_weight = grad_z = None
+        if ctx.needs_input_grad[0]:
+            grad_weight = _dots(z, grad, ctx.graph)
+        if ctx.needs_input_grad[1]:
+            grad_z = spmm(weight, grad, ctx.graph)
+        return grad_weight, grad_z, None
+
+
+def _dots(at_dst: Tensor, at_src: Tensor, graph: Graph) -> Tensor:
+    return edge_dot(at_dst[:, None], at_src[:, None], graph).squeeze(1)

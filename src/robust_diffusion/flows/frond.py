@@ -1,0 +1,47 @@
+"""FROND flow."""
+
+from robust_diffusion.checks import check_number
+from robust_diffusion.flows.attention import AttentionKind
+from robust_diffusion.flows.grand import Grand
+
+
+class Frond(Grand):
+    r"""GRAND of fractional order in time, whose derivative remembers all of its past: F-GRAND.
+
+    .. math:: D_t^\alpha Z = (A(Z) - I) Z, \quad 0 < \alpha \le 1
+
+    with the derivative of Caputo. `solver` sets the equal steps that the fractional predictor
+    takes; see `integrators.fractional`. At alpha = 1 it is GRAND.
+
+    Reference: arXiv:2404.17099.
+
+    Args:
+        channels: Width d of the node features; `t_end` to `rate` are those of `Grand`.
+        order: alpha, in (0, 1].
+
+    Raises:
+        ConfigError: `order` is out of range.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        t_end: float = 1.0,
+        heads: int = 4,
+        attention_channels: int = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        rate: float = 1.0,
+        order: float = 0.85,
+    ) -> None:
+        super().__init__(
+            channels,
+            t_end=t_end,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+            rate=rate,
+        )
+        self.order = check_number("flow.order", order, above=0, at_most=1)

@@ -1,0 +1,63 @@
+"""GraphCON flow."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from robust_diffusion.checks import check_number
+from robust_diffusion.flows.base import Flow
+from robust_diffusion.operators import Graph, spmm, symmetric_weights
+
+
+class GraphCON(Flow):
+    r"""Damped oscillators, one per feature of each node, coupled along the edges.
+
+    .. math:: X'' = \mathrm{relu}(\hat{A} X W) - \gamma X - \alpha X'
+
+    As a system of first order in the state (X, Y): X' = Y, Y' = relu(A X W) - gamma X - alpha Y,
+    with X(0) = Y(0) = Z. A is D^{-1/2} (A + I) D^{-1/2}, the coupling of GraphCON-GCN, and W is
+    learned. X is handed on.
+
+    Reference: arXiv:2202.02296.
+
+    Args:
+        channels: Width d of the node features.
+        t_end: End of the integration period [0, t_end].
+        frequency: gamma, the square of the natural frequency, at least 0.
+        damping: alpha, at least 0.
+
+    Raises:
+        ConfigError: A value out of range.
+
+    Deviation:
+        The authors' code takes steps of its own (symplectic Euler) and adds residual terms and
+        dropout between them; here `solver` takes the steps of the equation.
+    """
+
+    def __init__(
+        self, channels: int, *, t_end: float = 1.0, frequency: float = 1.0, damping: float = 1.0
+    ) -> None:
+        super().__init__(channels, t_end=t_end)
+        self.frequency = check_number("flow.frequency", frequency, at_least=0)
+        self.damping = check_number("flow.damping", damping, at_least=0)
+        self.linear = nn.Linear(channels, channels, bias=False)
+
+    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+        """Edge weight over the root of the degrees at both ends."""
+        return symmetric_weights(graph)
+
+    def initial_state(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n s"]:
+        """(X, Y) of the features, which are both."""
+        return torch.cat([z, z], 1)
+
+    def features(self, state: Float[Tensor, "n s"]) -> Float[Tensor, "n d"]:
+        """X, the first half."""
+        return state[:, : self.channels]
+
+    def forward(
+        self, t: Float[Tensor, ""], z: Float[Tensor, "n s"], graph: Graph
+    ) -> Float[Tensor, "n s"]:
+        """Velocity and acceleration."""
+        x, y = z.chunk(2, 1)
+        coupling = torch.relu(spmm(self.edge_weights(x, graph), self.linear(x), graph))
+        return torch.cat([y, coupling - self.frequency * x - self.damping * y], 1)

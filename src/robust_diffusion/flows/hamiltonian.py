@@ -1,0 +1,80 @@
+"""Flows that follow from an energy of positions and momenta, by Hamilton's equations."""
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from robust_diffusion.checks import check_choice
+from robust_diffusion.flows.base import Flow
+from robust_diffusion.operators import Graph
+
+Scale = Literal["graph", "node"]
+
+SMALLEST_SQUARE = 1e-12
+"""Keeps the derivatives of a norm finite where all is 0."""
+
+
+class HamiltonianFlow(Flow):
+    r"""Hamilton's equations of an energy H(q, p), of which a subclass writes `energy` alone.
+
+    .. math:: q' = \partial H / \partial p, \quad p' = -\partial H / \partial q
+
+    with q(0) = p(0) = Z. q is handed on. The energy is differentiated by autograd inside the
+    right-hand side, which itself can be differentiated, for training and for attacks; so `energy`
+    is made of what can be differentiated twice: torch's functions, `spmm`, and `edge_softmax` with
+    `twice_differentiable`.
+
+    Args:
+        channels: Width d of the node features.
+        t_end: End of the integration period [0, t_end].
+        scale: `node` for a sum over nodes, `graph` for an energy of the whole graph, as published.
+
+    Raises:
+        ConfigError: An unknown scale.
+    """
+
+    def __init__(self, channels: int, *, t_end: float = 1.0, scale: Scale = "node") -> None:
+        super().__init__(channels, t_end=t_end)
+        self.scale = check_choice("flow.scale", scale, get_args(Scale))
+
+    @abstractmethod
+    def energy(
+        self, q: Float[Tensor, "n d"], p: Float[Tensor, "n d"], graph: Graph
+    ) -> Float[Tensor, ""]:
+        """H of positions and momenta."""
+
+    def initial_state(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n s"]:
+        """(q, p) of the features, which are both."""
+        return torch.cat([z, z], 1)
+
+    def features(self, state: Float[Tensor, "n s"]) -> Float[Tensor, "n d"]:
+        """The positions q, the first half."""
+        return state[:, : self.channels]
+
+    def forward(
+        self, t: Float[Tensor, ""], z: Float[Tensor, "n s"], graph: Graph
+    ) -> Float[Tensor, "n s"]:
+        """Velocity and force: the energy's gradient, turned by a right angle."""
+        differentiable = torch.is_grad_enabled()
+        # A gradient is needed even where nobody asks for one of the result, as in validation.
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            if z.is_inference():
+                z = z.clone()
+            if graph.weight.is_inference():
+                graph = replace(graph, weight=graph.weight.clone())
+            # A new tensor, which the energy alone depends on.
+            at = z.view_as(z) if z.requires_grad and differentiable else z.detach().requires_grad_()
+            q, p = at.chunk(2, 1)
+            energy = self.energy(q, p, graph)
+            (gradient,) = torch.autograd.grad(energy, at, create_graph=differentiable)
+        by_q, by_p = gradient.chunk(2, 1)
+        return torch.cat([by_p, -by_q], 1)
+
+    def norm(self, values: Float[Tensor, "n c"]) -> Float[Tensor, ""]:
+        """Length of all values together; half its square, a sum over nodes, at `scale=node`."""
+        squared = values.square().sum()
+        return squared / 2 if self.scale == "node" else (squared + SMALLEST_SQUARE).sqrt()

@@ -1,0 +1,62 @@
+"""HANG-quad flow."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from robust_diffusion.flows.hamiltonian import HamiltonianFlow, Scale
+from robust_diffusion.operators import (
+    Graph,
+    edge_softmax,
+    gather_dst,
+    gather_src,
+    spmm,
+    symmetric_weights,
+)
+
+SLOPE = 0.2
+"""Of the leaky ReLU below 0, as in GAT."""
+
+
+class HangQuad(HamiltonianFlow):
+    r"""Hamiltonian flow of an energy that is quadratic in the momenta.
+
+    .. math:: H(q, p) = \tfrac{1}{n} \mathrm{tr}(p^\top \hat{A}^2 p) + \lVert A(q) q W + b \rVert
+
+    with the normalised adjacency, and A(q) the attention of one head of a GAT. At `scale=node`,
+    1 / n is 1 / 2 and the length half its square; see `Hang`.
+
+    Reference: H_quad of HANG-quad, arXiv:2310.06396; GAT, arXiv:1710.10903. Arguments as
+    `HamiltonianFlow`.
+
+    Deviation:
+        The authors' code takes q' from dH/dq and p' from dH/dp, signs changed, under which H is
+        not conserved. Here both flows are those of Hamilton's equations.
+    """
+
+    def __init__(self, channels: int, *, t_end: float = 1.0, scale: Scale = "node") -> None:
+        super().__init__(channels, t_end=t_end, scale=scale)
+        self.linear = nn.Linear(channels, channels)
+        nn.init.xavier_uniform_(self.linear.weight)
+        self.ends = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, channels)))
+
+    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+        """Attention A(q)."""
+        return self._attention(z @ self.linear.weight.T, graph)
+
+    def _attention(self, projected: Tensor, graph: Graph) -> Tensor:
+        at_dst, at_src = (projected @ self.ends.T).chunk(2, 1)
+        scores = F.leaky_relu(gather_dst(at_dst, graph) + gather_src(at_src, graph), SLOPE)
+        return edge_softmax(scores, graph, twice_differentiable=True).squeeze(1)
+
+    def energy(
+        self, q: Float[Tensor, "n d"], p: Float[Tensor, "n d"], graph: Graph
+    ) -> Float[Tensor, ""]:
+        """Kinetic energy of momenta, and the length of the attended positions."""
+        weights = symmetric_weights(graph)
+        kinetic = (p * spmm(weights, spmm(weights, p, graph), graph)).sum()
+        projected = q @ self.linear.weight.T
+        attended = spmm(self._attention(projected, graph), projected, graph) + self.linear.bias
+        share = 2 if self.scale == "node" else graph.num_nodes
+        return kinetic / share + self.norm(attended)
