@@ -123,8 +123,8 @@ bench-check: $(STAMP) ## Measure the ratios of an epoch and compare them with th
 test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, with two cases of each
 	$(BIN)/python -m pytest -n 2 --dist loadfile --fast
 
-test-all: $(STAMP) ## Run every test that this machine can run
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test-all: $(STAMP) ## Run every test that this machine can run (ARGS=--cases=4: at most 4 cases of each)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: $(STAMP) ## Format, lint, types, import order and insecure code
 	$(BIN)/ruff format --check .

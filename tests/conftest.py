@@ -7,7 +7,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -71,6 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help=f"at most {CASES} cases of each test, and none marked {', '.join(LEFT_OUT)}",
     )
+    parser.addoption("--cases", type=int, help="at most so many cases of each test, slow ones, too")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -87,25 +88,28 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["ROBUST_DIFFUSION_DATA"] = str(Path(data).resolve())
 
 
-def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
-    """All tests but those left out, each with a few of its cases, spread over all of them.
+def sampled(
+    items: list[pytest.Item], count: int = CASES, left_out: Sequence[str] = LEFT_OUT
+) -> list[pytest.Item]:
+    """All tests but those left out, each with `count` of its cases, spread over all of them.
 
     The first case depends on the test's name, so the tests of a contract together try every case.
     """
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if not any(map(item.get_closest_marker, LEFT_OUT)):
+        if not any(map(item.get_closest_marker, left_out)):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     kept = set()
     for test, of_test in cases.items():
-        first, count = crc32(test.encode()), len(of_test)
-        kept |= {of_test[(first + i * count // CASES) % count] for i in range(CASES)}
+        start, total = crc32(test.encode()), len(of_test)
+        kept |= {of_test[(start + i * total // count) % total] for i in range(count)}
     return [item for item in items if item in kept]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--fast"):
-        kept = sampled(items)
+    cases = config.getoption("--cases")
+    if config.getoption("--fast") or cases:
+        kept = sampled(items, cases, ()) if cases else sampled(items)
         config.hook.pytest_deselected(items=list(set(items) - set(kept)))
         items[:] = kept
     data = os.environ.get("ROBUST_DIFFUSION_DATA")

@@ -38,6 +38,12 @@ def test_a_long_list_of_cases_is_sampled() -> None:
     assert {b - a for a, b in pairwise(places)} == {30 // CASES}
 
 
+def test_more_cases_take_slow_tests_along() -> None:
+    items: list[Any] = [Item(f"a[{i}]", slow=i % 2 == 0) for i in range(12)]
+    assert len(sampled(items, 5, ())) == 5
+    assert sampled(items, 20, ()) == items
+
+
 def test_tests_of_one_list_try_all_cases() -> None:
     items = [Item(f"test_{test}[{case}]") for test in range(40) for case in range(12)]
     assert {name.partition("[")[2] for name in kept(*items)} == {f"{i}]" for i in range(12)}
