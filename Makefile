@@ -123,7 +123,7 @@ bench-check: $(STAMP) ## Measure the ratios of an epoch and compare them with th
 test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, with two cases of each
 	$(BIN)/python -m pytest -n 2 --dist loadfile --fast
 
-test-all: $(STAMP) ## Run every test that this machine can run (ARGS=--cases=4: at most 4 cases of each)
+test-all: $(STAMP) ## Run every test that this machine can run (ARGS=--cases=2: at most 2 cases of each)
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: $(STAMP) ## Format, lint, types, import order and insecure code

@@ -100,7 +100,7 @@ def test_a_key_that_is_swept_is_left_out_too(
 def test_a_sweep_of_all_options_of_a_group(
     overrides: Callable[..., list[dict[str, str]]],
 ) -> None:
-    assert len(overrides("flow=glob(h*)")) == 2
+    assert len(overrides("flow=glob(heat*)")) == 2
 
 
 @pytest.mark.parametrize(

@@ -182,5 +182,5 @@ def test_a_table_without_cells_ends_well(cli: Callable[..., Any]) -> None:
 def test_a_value_that_does_not_compose_stops_the_sweep_at_once(cli: Callable[..., Any]) -> None:
     outcome = cli("experiment=table-3", "flow=heat,nope", "seed=0", "dataset=synthetic")
     assert outcome.status == 1
-    assert outcome.error.startswith("error: flow=nope: unknown; use one of beltrami")
+    assert outcome.error.startswith("error: flow=nope: unknown; use one of acmp, beltrami")
     assert outcome.records == []

@@ -33,6 +33,7 @@ GROUPS = {
     "experiment": "study of several cells: a table of the paper, or a question of its own",
     "scale": "full length, or a check that everything runs",
     "certificate": "noise and budgets of the command certify",
+    "batching": "train on the whole graph at once, or on clusters of it",
     "timing": "measure the time of a step instead of an accuracy",
     "trainer": "device that trains",
     "logger": "place of the training curves",

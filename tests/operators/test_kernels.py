@@ -326,7 +326,6 @@ def test_a_second_derivative_is_refused_by_every_function(name: str) -> None:
         (lambda z: edge_attention(z, HeadWeights(matrix), graph), z),
         (lambda z: edge_dot(z[:, None], z[:, None], graph), z),
         (lambda z: edge_squared_distance(z, graph), z),
-        (lambda z: spmm(weight, z, graph), z),
         (lambda scores: edge_softmax(scores, graph), scores),
     ]
     if name != "reference":

@@ -160,7 +160,7 @@ class NodeClassification(pl.LightningModule):
 
     def _log(self, stage: str, loss: Tensor, accuracy: Tensor) -> None:
         values = {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy}
-        several = self.trainer.world_size > 1
+        several = self._trainer is not None and self._trainer.world_size > 1
         self.log_dict(values, on_step=False, on_epoch=True, batch_size=1, sync_dist=several)
 
 
