@@ -66,7 +66,7 @@ class Worker:
         self.process.join()
 
     def died(self) -> str:
-        """What became of it, in words."""
+        """Its end, in words."""
         self.process.join()
         code = self.process.exitcode or 0
         if code == -signal.SIGKILL:

@@ -34,7 +34,7 @@ CARDS = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class Job:
-    """What all cells of a sweep have in common."""
+    """Settings that all cells of a sweep have in common."""
 
     hydra_context: HydraContext
     config: DictConfig

@@ -2,15 +2,14 @@
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torchdiffeq import odeint, odeint_adjoint
 
 from robust_diffusion.checks import check_choice, check_number, check_whole
@@ -284,26 +283,3 @@ class Solver:
         # Given as a grid, not as a step size, since 1 / num_steps rounds and can add a step.
         start, end = times[0].item(), times[-1].item()
         return torch.linspace(start, end, num_steps + 1, dtype=times.dtype).to(times)
-
-
-class EvaluationCount:
-    """Number of right-hand-side evaluations since `count_evaluations` was entered."""
-
-    def __init__(self) -> None:
-        self.total = 0
-
-
-@contextmanager
-def count_evaluations(model: nn.Module) -> Iterator[EvaluationCount]:
-    """Count how often the flows inside `model` are evaluated (NFE) in a `with` block."""
-    count = EvaluationCount()
-
-    def add_one(*_: object) -> None:
-        count.total += 1
-
-    handles = [m.register_forward_hook(add_one) for m in model.modules() if isinstance(m, Flow)]
-    try:
-        yield count
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from robust_diffusion import models
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami, Heat
+from robust_diffusion.integrators import count_evaluations
 from robust_diffusion.models.gcn_svd import truncated_svd
 from robust_diffusion.models.graph_pde import PDELayer
 from robust_diffusion.models.hidden_step import HasHiddenStep
 from robust_diffusion.operators import Graph, segment_sum, spmm, symmetric_weights
-from robust_diffusion.solver import Solver, count_evaluations
+from robust_diffusion.solver import Solver
 from tests.graphs import NODES, random_signal
 from tests.models.small import HIDDEN, build_model, edges
 

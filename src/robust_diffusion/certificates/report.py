@@ -45,7 +45,7 @@ class Attacked:
 
 @dataclass(frozen=True, eq=False)
 class CertificateReport:
-    """What `certify` has found.
+    """Result of `certify`.
 
     Args:
         model: Class of the classifier that is smoothed.
@@ -80,7 +80,7 @@ class CertificateReport:
 
     @property
     def clean_accuracy(self) -> float:
-        """Of the smoothed classifier, the majority of the draws without abstention, in 0..1."""
+        """Accuracy of the majority of the draws, without abstention, in 0..1."""
         return float((self.votes.argmax(1).numpy() == self.labels).mean())
 
     @property

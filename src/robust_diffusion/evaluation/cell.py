@@ -26,8 +26,8 @@ from robust_diffusion.evaluation.solves import solves_of, tell_of_steps
 from robust_diffusion.evaluation.threat import ThreatModel
 from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
 from robust_diffusion.evaluation.victim_flags import with_victim_flags
+from robust_diffusion.integrators import count_evaluations
 from robust_diffusion.operators import current_backend
-from robust_diffusion.solver import count_evaluations
 from robust_diffusion.store import ArtifactStore
 from robust_diffusion.training import Fit
 

@@ -33,7 +33,7 @@ IV.2. explicit_adams: of order 4, and less above. implicit_adams: the step at wh
 iteration, of coefficient 3/8 at order 4, no longer contracts."""
 
 ITERATIONS = 10
-"""Of the power method, each one evaluation."""
+"""Steps of the power method, each one evaluation."""
 
 TINY = 1e-30
 """Norm by which growth from a state of zeros is measured."""

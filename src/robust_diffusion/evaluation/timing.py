@@ -17,9 +17,9 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.cell import check_seed
 from robust_diffusion.evaluation.code import code_hash
 from robust_diffusion.evaluation.provenance import cpu_name, gpu_name
+from robust_diffusion.integrators import count_evaluations
 from robust_diffusion.models.hidden_step import HasHiddenStep
 from robust_diffusion.operators import current_backend
-from robust_diffusion.solver import count_evaluations
 from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from robust_diffusion.operators import (
 )
 
 SLOPE = 0.2
-"""Of the leaky ReLU below 0, as in GAT."""
+"""Slope of the leaky ReLU below 0, as in GAT."""
 
 
 class HangQuad(HamiltonianFlow):
