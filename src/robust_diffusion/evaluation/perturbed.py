@@ -103,7 +103,9 @@ class Attacker:
         accuracy = self._accuracy(after)
         spent = spent_budget(self.graph, perturbed)
         flags = [*self._audit(attack, perturbed), *self._misled(attack, attacked, perturbed, after)]
-        if attack.kind == "injection" and (flag := budget_unspent(self.budget, spent)):
+        # A worst case has tried the whole budget as well as less.
+        is_one_try = attack.kind == "injection" and not attack.is_worst_case
+        if is_one_try and (flag := budget_unspent(self.budget, spent)):
             flags.append(flag)
         for flag in flags:
             log.warning("%s: %s", name, flag)

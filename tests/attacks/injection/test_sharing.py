@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 
+from robust_diffusion.attacks import Budget
 from robust_diffusion.attacks.injection.sharing import SHARINGS, deal
 from robust_diffusion.attacks.problem import Problem
 from tests.attacks.contract import clean, graph, trained
@@ -49,6 +50,13 @@ def test_classes_put_targets_of_one_class_together() -> None:
         return sum(labels[row].unique().numel() for row in rows) / len(rows)
 
     assert classes_of("classes") < 2.5 < classes_of("equal")
+
+
+def test_classes_cover_every_target_once_where_there_is_an_edge_for_each() -> None:
+    targets = graph().index_test
+    degrees = Budget(7, 60, max_injected_edges=targets.numel()).injected_degrees
+    rows = share("classes", degrees)
+    assert torch.cat(rows).sort().values.equal(targets.sort().values)
 
 
 def test_sequential_takes_the_targets_nearest_to_being_lost() -> None:

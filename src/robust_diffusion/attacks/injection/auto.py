@@ -17,7 +17,7 @@ from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.recipe import Recipe
 from robust_diffusion.attacks.injection.search import search
-from robust_diffusion.attacks.injection.sharing import SHARINGS, SharingName
+from robust_diffusion.attacks.injection.sharing import SHARINGS, Degrees, SharingName
 from robust_diffusion.attacks.injection.starts import STARTS, StartName
 from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.attacks.problem import Problem
@@ -31,10 +31,14 @@ ALL = [
     Recipe(edges=edges, start=start, loss=loss)
     for edges, start, loss in product(EDGES, STARTING, LOSSES)
 ]
-"""Parts on a model, and as many on its adaptive form if it has one."""
+"""Parts of one spending on a model, and as many on its adaptive form if it has one."""
+
+EDGES_PER_TARGET = 1
+"""Edges that are injected per target where the budget is not spent. More is not always worse: each
+edge slows a flow whose modulation divides by the degree."""
 
 RUNGS = ((1 / 8, 2 * len(ALL)), (1 / 8, 6), (1 / 4, 3), (1 / 2, 2))
-"""Per rung, its share of the steps and the number of parts that are left."""
+"""Per rung, its share of the steps and the number of parts of one spending that are left."""
 
 SEARCH_SHARE = 1 / 2
 """Forward passes of the search without gradients, per step of a part that is never given up."""
@@ -66,7 +70,8 @@ class AutoInjection(Ensemble):
     edges, start and loss, through the model and through its adaptive form, and a search that asks
     for no gradient and so catches a model that hides its own. After each rung of steps the less
     harmful parts are given up; the others go on from the best features that they have met. All
-    stop where no target is left.
+    stop where no target is left. All is done with an edge for each target and with every edge
+    that the budget allows: neither is always worse.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
     missing or not finite is given up with a warning in the log.
@@ -101,25 +106,37 @@ class AutoInjection(Ensemble):
 
     def run_parts(self, parts: Parts, budget: Budget) -> None:
         """The search, then rung by rung the ascents that are left."""
+        spendings = _spendings(budget, parts.problem.targets.numel())
+        brackets = [
+            self._bracket(parts, words, degrees, budget.limits)
+            for words, degrees in spendings.items()
+        ]
+        # The fewest edges first, which often leave no target for the others.
+        for ascents in reversed(brackets):
+            for share, count in RUNGS:
+                ascents = sorted(ascents, key=lambda ascent: ascent.found.right)[:count]
+                ascents = _rung(ascents, parts, budget.limits, round(share * self.num_steps))
+
+    def _bracket(
+        self, parts: Parts, words: str, degrees: Degrees, limits: tuple[float, float]
+    ) -> list[Climb]:
+        """Run the search with this number of edges, and list the ascents."""
         problem, generator = parts.problem, parts.generator
-        graph, degrees = (problem.x, problem.edge_index), budget.injected_degrees
+        graph = problem.x, problem.edge_index
         rows = {name: SHARINGS[name](problem, graph, degrees, generator) for name in EDGES}
         edges = {name: connect(graph[1], rows[name], graph[0].size(0)) for name in EDGES}
         starts = {
-            (name, start): STARTS[start](problem, rows[name], budget.limits, generator)
+            (name, start): STARTS[start](problem, rows[name], limits, generator)
             for name in EDGES
             for start in STARTING
         }
-        most = int(SEARCH_SHARE * self.num_steps)
+        most = int(SEARCH_SHARE * self.num_steps) // len(EDGES)
         for name in EDGES:
-            find = partial(
-                search,
-                *(parts.judge, edges[name], rows[name], budget.limits, most // 2, generator),
-            )
-            _run(parts, f"search: {name}", parts.judge, edges[name], find)
-        ascents = [
+            find = partial(search, parts.judge, edges[name], rows[name], limits, most, generator)
+            _run(parts, f"search: {name}{words}", parts.judge, edges[name], find)
+        return [
             Climb(
-                f"{form}: {recipe}",
+                f"{form}: {recipe}{words}",
                 own,
                 recipe,
                 edges[recipe.edges],
@@ -128,9 +145,16 @@ class AutoInjection(Ensemble):
             for form, own in parts.forms.items()
             for recipe in ALL
         ]
-        for share, count in RUNGS:
-            ascents = sorted(ascents, key=lambda ascent: ascent.found.right)[:count]
-            ascents = _rung(ascents, parts, budget.limits, round(share * self.num_steps))
+
+
+def _spendings(budget: Budget, num_targets: int) -> dict[str, Degrees]:
+    """Edges of each new node if all are spent, and if no more than the targets need."""
+    found: dict[str, Degrees] = {"": budget.injected_degrees}
+    needed = EDGES_PER_TARGET * num_targets
+    if needed < sum(budget.injected_degrees):
+        fewer = replace(budget, max_injected_edges=needed)
+        found[", an edge a target"] = fewer.injected_degrees
+    return found
 
 
 def _rung(

@@ -1,6 +1,7 @@
 """Ways of injected nodes to share out their edges among the targets."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -43,16 +44,17 @@ def equal(problem: Problem, graph: State, degrees: Degrees, generator: Generator
 def classes(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
     """Targets of one class together, so that one node's features can be wrong for all of them.
 
-    The targets stand in a ring, class by class and at random within each; the i-th of k nodes
-    takes those that follow the place i t / k.
+    The targets stand in a ring, class by class and at random within each; each node begins where
+    the edges of the nodes before it end, stretched over the whole ring.
     """
     targets, labels = problem.targets, problem.labels
     t = targets.numel()
     order = torch.randperm(t, generator=generator).to(targets.device)
     ring = targets[order[labels[order].argsort(stable=True)]]
-    places = torch.arange(t, device=targets.device)
+    places, total = torch.arange(t, device=targets.device), max(1, sum(degrees))
     return [
-        ring[(places[:count] + round(i * t / len(degrees))) % t] for i, count in enumerate(degrees)
+        ring[(places[:count] + round(before * t / total)) % t]
+        for before, count in zip(accumulate(degrees, initial=0), degrees, strict=False)
     ]
 
 
