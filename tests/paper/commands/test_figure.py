@@ -47,6 +47,23 @@ def test_flows_are_drawn_and_their_numbers_printed(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.slow
+def test_flows_are_followed_far_beyond_their_period(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["flow=heat,beltrami", "attack=[random]", "budget.max_injected_nodes=5"]
+    run_figure_command(["stability", *SMOKE, *options])
+    rows = table(capsys.readouterr().out)
+    assert [row["flow"] for row in rows] == ["Heat", "Beltrami"]
+    assert {row["t"] for row in rows} == {"1000"}
+    assert float(rows[0]["energy"]) < 1e-3
+    assert float(rows[0]["largest overshoot"]) < 1e-3
+    about = json.loads(Path("outputs/figures/stability-cora-paper-seed0-smoke.json").read_text())
+    assert [panel["attack"] for panel in about["panels"]] == ["random", "random"]
+    found = about["panels"][1]
+    assert found["rows"][0]["shift"] == 0
+    assert 0 <= found["detection"]["random"]["auc"] <= 1
+    assert all(row["shift"] > 0 for row in found["rows"][1:])
+
+
+@pytest.mark.slow
 def test_options_and_overrides_may_come_in_any_order(capsys: pytest.CaptureFixture[str]) -> None:
     run_figure_command(
         ["lipschitz", "seed=1", "--directory", "here", *SMOKE, "--weights", "carried", "flow=grand"]

@@ -1,4 +1,4 @@
-"""`robust-diffusion figure flows|lipschitz|layer`: the paper's figures."""
+"""`robust-diffusion figure flows|lipschitz|stability|layer`: the paper's figures, and one more."""
 
 import argparse
 import logging
@@ -34,6 +34,10 @@ STATISTICS = {
 """Columns of the printed statistics."""
 
 
+LARGEST = ("norm", "overshoot", "growth", "shift")
+"""Quantities of `figure stability` whose largest value over time is printed."""
+
+
 def run_figure_command(arguments: Sequence[str]) -> None:
     """Draw one of the figures, and print the numbers behind it."""
     chosen = _parser().parse_intermixed_args(arguments)
@@ -55,9 +59,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "name",
-        choices=["flows", "lipschitz", "layer"],
+        choices=["flows", "lipschitz", "stability", "layer"],
         help="flows: one panel per flow (flow=a,b,c); lipschitz: Beltrami without and with "
-        "spectral normalisation; layer: the diagram of a layer",
+        "spectral normalisation; stability: perturbations and energy of each flow up to t = 1000; "
+        "layer: the diagram of a layer",
     )
     parser.add_argument(
         "overrides", nargs="*", default=[], metavar="key=value", help="options of a run"
@@ -66,7 +71,9 @@ def _parser() -> argparse.ArgumentParser:
         "--directory", default=DEFAULT_DIRECTORY, help=f"(default: {DEFAULT_DIRECTORY})"
     )
     parser.add_argument(
-        "--layer", type=int, default=-2, help="which layer (default: -2, the last hidden one)"
+        "--layer",
+        type=int,
+        help="which layer (default: -2, the last hidden one; for stability 0, the first)",
     )
     parser.add_argument("--perplexity", type=float, default=30.0, help="of t-SNE (default: 30)")
     parser.add_argument(
@@ -92,12 +99,19 @@ def _draw(chosen: argparse.Namespace) -> None:
     # Imported late, since neither is needed for anything else.
     from robust_diffusion.paper.figures.build import Options, build_figure
     from robust_diffusion.paper.figures.files import write_figure
+    from robust_diffusion.paper.figures.observe import LAST_HIDDEN
     from robust_diffusion.paper.figures.spec import FIGURES
+    from robust_diffusion.paper.figures.stability import build_stability
 
-    options = Options(chosen.layer, chosen.perplexity, chosen.max_nodes, chosen.weights)
     # Lightning's banners on devices and tips; its warnings stay.
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    built = build_figure(FIGURES[chosen.name], chosen.overrides, options)
+    spec = FIGURES[chosen.name]
+    if chosen.name == "stability":
+        built = build_stability(spec, chosen.overrides, layer=chosen.layer or 0)
+    else:
+        layer = LAST_HIDDEN if chosen.layer is None else chosen.layer
+        options = Options(layer, chosen.perplexity, chosen.max_nodes, chosen.weights)
+        built = build_figure(spec, chosen.overrides, options)
     written = write_figure(built.figure, chosen.directory, built.stem, built.description)
     about = built.description
     title = (
@@ -106,7 +120,10 @@ def _draw(chosen: argparse.Namespace) -> None:
     )
     if about["scale"] == "smoke":
         title += "; SMOKE RUN, says nothing about the paper"
-    print_table(title, _statistics(about), ["panel", "weight"])
+    if chosen.name == "stability":
+        print_table(title, _ends(about), ["flow"])
+    else:
+        print_table(title, _statistics(about), ["panel", "weight"])
     sys.stdout.write("".join(f"{path}\n" for path in written))
 
 
@@ -116,6 +133,24 @@ def _statistics(description: Mapping[str, Any]) -> pd.DataFrame:
         | {name: _text(found[key]) for key, name in STATISTICS.items()}
         for panel in description["panels"]
         for kind, found in panel["statistics"].items()
+    )
+
+
+def _ends(description: Mapping[str, Any]) -> pd.DataFrame:
+    """The last state of each flow, the most that a quantity was, and what NFE tells."""
+    return pd.DataFrame(
+        {
+            "flow": panel["title"],
+            "t": f"{panel['rows'][-1]['t']:g}",
+            "energy": f"{panel['rows'][-1]['energy']:.2g}",
+            **{
+                f"largest {key}": f"{max(row[key] for row in panel['rows']):.3g}" for key in LARGEST
+            },
+            **{f"AUC {name}": f"{of['auc']:.2f}" for name, of in panel["detection"].items()},
+            "NFE clean": f"{list(panel['detection'].values())[-1]['clean']:.0f}",
+            "attacked": f"{list(panel['detection'].values())[-1]['attacked']:.0f}",
+        }
+        for panel in description["panels"]
     )
 
 

@@ -33,7 +33,7 @@ class FigureSpec:
     label: str  # in the paper's source
     caption: str
     panels: tuple[tuple[str, str], ...]  # title and override of each, from left to right
-    note: Note  # statistic below each panel
+    note: Note = "classes"  # statistic below each panel
 
 
 def _flow(name: str) -> tuple[str, str]:
@@ -60,6 +60,12 @@ FIGURES = {
             ("with spectral normalisation", "flow.spectral_norm=true"),
         ),
         note="evenness",
+    ),
+    "stability": FigureSpec(
+        name="stability",
+        label="lem:lyap_stable",
+        caption="State of a trained layer far beyond its integration period, relative to time 0.",
+        panels=tuple(map(_flow, ("heat", "grand", "mean_curvature", "beltrami", "p_laplacian"))),
     ),
 }
 
