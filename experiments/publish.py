@@ -53,6 +53,7 @@ SHOWN: Mapping[str, Callable[[list[Record]], ResultTable]] = {
     "worst-case-splits": show_worst_cases,
     "worst-case-graphs": show_worst_cases,
     "single-attacks": show_worst_cases,
+    "successors": show_worst_cases,
     "budget-curve": show_budgets,
 }
 """Experiments whose settings are listed: on validation nodes, on test graphs, by worst case."""
