@@ -13,7 +13,10 @@ from torchmetrics.functional.classification import multiclass_accuracy
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
 from robust_diffusion.models.raw_features import follow_scale
+from robust_diffusion.training.adversary import Adversary, Attacker
 from robust_diffusion.training.sparse_input import sparse_input
+
+STAGES = ("train", "val")
 
 
 class NodeClassification(pl.LightningModule):
@@ -28,6 +31,7 @@ class NodeClassification(pl.LightningModule):
         num_classes: Its number of logits.
         learning_rate: Adam's.
         weight_decay: Adam's.
+        adversary: Attacks the graph in training and validation; `None` for none.
         test_names: Of the test loaders, in their order; those of the datamodule if left out.
         key: The configuration key of the training, for messages.
 
@@ -48,6 +52,7 @@ class NodeClassification(pl.LightningModule):
         num_classes: int,
         learning_rate: float = 0.01,
         weight_decay: float = 0.0,
+        adversary: Adversary | None = None,
         test_names: Sequence[str] = (),
         key: str = "training",
     ) -> None:
@@ -71,6 +76,8 @@ class NodeClassification(pl.LightningModule):
         self.key = key
         self.not_finite: dict[str, int] = {}
         """Scored nodes of each test graph whose logits are not finite, where there are any."""
+        self._adversary = adversary
+        self._attackers: dict[str, Attacker] = {}
         self._prepared: dict[int, Tensor] = {}
 
     @classmethod
@@ -90,6 +97,8 @@ class NodeClassification(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         """Hand on the scale of the features, and prepare those of both views, once."""
+        if self._adversary is not None:
+            self._attackers = {stage: self._adversary.against(self.model) for stage in STAGES}
         datamodule = getattr(self.trainer, "datamodule", None)
         if not isinstance(datamodule, GraphDataModule):
             return
@@ -99,8 +108,8 @@ class NodeClassification(pl.LightningModule):
             self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
 
     def on_fit_end(self) -> None:
-        """Drop the prepared features."""
-        self._prepared = {}
+        """Drop the prepared features and the attackers."""
+        self._prepared, self._attackers = {}, {}
 
     def forward(self, data: Data) -> Tensor:
         """Logits of every node of a view, n x C."""
@@ -111,7 +120,7 @@ class NodeClassification(pl.LightningModule):
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Loss on the scored nodes of the train view."""
-        _, loss, accuracy = self._score(batch)
+        loss, accuracy = self._score_attacked(batch, "train")
         if not torch.isfinite(loss):
             raise TrainingError(
                 f"loss is {loss.item()} at epoch {self.current_epoch}: "
@@ -123,7 +132,7 @@ class NodeClassification(pl.LightningModule):
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         """Loss and accuracy on the validation nodes."""
-        _, loss, accuracy = self._score(batch)
+        loss, accuracy = self._score_attacked(batch, "val")
         self._log("val", loss, accuracy)
 
     def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
@@ -157,6 +166,18 @@ class NodeClassification(pl.LightningModule):
             logits.detach(), labels, num_classes=self.num_classes, average="micro"
         )
         return logits, loss, accuracy
+
+    def _score_attacked(self, data: Data, stage: str) -> tuple[Tensor, Tensor]:
+        """Loss and accuracy, mixed with those under attack if there is an adversary."""
+        _, loss, accuracy = self._score(data)
+        if self._adversary is None or not torch.isfinite(loss):
+            return loss, accuracy
+        with torch.enable_grad():  # which validation turns off
+            attacked = self._attackers[stage](data)
+        _, attacked_loss, attacked_accuracy = self._score(attacked)
+        share = self._adversary.attacked_share
+        mixed = loss + share * (attacked_loss - loss)
+        return mixed, accuracy + share * (attacked_accuracy - accuracy)
 
     def _log(self, stage: str, loss: Tensor, accuracy: Tensor) -> None:
         values = {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy}
