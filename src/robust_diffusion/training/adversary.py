@@ -7,18 +7,20 @@ from torch import nn
 from torch_geometric.data import Data
 
 Attacker = Callable[[Data], Data]
-"""Attacks one view of a graph, anew at each call; scored nodes come first and keep their order."""
+"""Attacks the train view, or a batch of it, anew at each call; the clean nodes come first."""
 
 
 @runtime_checkable
 class Adversary(Protocol):
     """Attacks the graph that a model is trained on, while it is trained.
 
-    Training and validation each have an attacker of their own, which is handed their own view and
-    nothing else, so that no test node, label or edge is ever seen. Both losses, and the accuracy by
-    which the best epoch is kept, are mixed: (1 - s) clean + s attacked, with s the
-    `attacked_share`. By clean validation nodes alone the best epoch would be one of before the
-    model is robust.
+    The loss of training is (1 - s) clean + s attacked, with s the `attacked_share`. The attacker is
+    handed the train view and nothing else, so that no validation or test node is ever seen.
+
+    Early stopping and the best epoch go by clean validation nodes. Going by validation nodes that
+    are attacked likewise keeps the epoch at which that attacker lags the most: of two trainings of
+    GRAND on Cora, 1.1 and 0.7 % of the validation nodes were left by `attack=auto`, an edge a
+    target, and 7.8 and 11.9 % at the epochs that were best on clean ones.
 
     Attributes:
         attacked_share: s, in (0, 1].

@@ -189,8 +189,6 @@ class Fit:
                 logger=logger,
                 callbacks=[checkpoint, stopping, outcome, *bar, *callbacks],
                 enable_progress_bar=bool(bar),
-                # Validation is attacked as well, by gradient.
-                **({"inference_mode": False} if self.adversary else {}),
             )
             trainer = on_several(build, build(), datamodule)
             start = time.perf_counter()

@@ -16,8 +16,6 @@ from robust_diffusion.models.raw_features import follow_scale
 from robust_diffusion.training.adversary import Adversary, Attacker
 from robust_diffusion.training.sparse_input import sparse_input
 
-STAGES = ("train", "val")
-
 
 class NodeClassification(pl.LightningModule):
     """Cross-entropy training of a node classifier, and its accuracy on each test graph.
@@ -31,7 +29,7 @@ class NodeClassification(pl.LightningModule):
         num_classes: Its number of logits.
         learning_rate: Adam's.
         weight_decay: Adam's.
-        adversary: Attacks the graph in training and validation; `None` for none.
+        adversary: Attacks the graph in training; `None` for none.
         test_names: Of the test loaders, in their order; those of the datamodule if left out.
         key: The configuration key of the training, for messages.
 
@@ -77,7 +75,7 @@ class NodeClassification(pl.LightningModule):
         self.not_finite: dict[str, int] = {}
         """Scored nodes of each test graph whose logits are not finite, where there are any."""
         self._adversary = adversary
-        self._attackers: dict[str, Attacker] = {}
+        self._attacker: Attacker | None = None
         self._prepared: dict[int, Tensor] = {}
 
     @classmethod
@@ -98,7 +96,7 @@ class NodeClassification(pl.LightningModule):
     def on_fit_start(self) -> None:
         """Hand on the scale of the features, and prepare those of both views, once."""
         if self._adversary is not None:
-            self._attackers = {stage: self._adversary.against(self.model) for stage in STAGES}
+            self._attacker = self._adversary.against(self.model)
         datamodule = getattr(self.trainer, "datamodule", None)
         if not isinstance(datamodule, GraphDataModule):
             return
@@ -108,8 +106,8 @@ class NodeClassification(pl.LightningModule):
             self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
 
     def on_fit_end(self) -> None:
-        """Drop the prepared features and the attackers."""
-        self._prepared, self._attackers = {}, {}
+        """Drop the prepared features and the attacker."""
+        self._prepared, self._attacker = {}, None
 
     def forward(self, data: Data) -> Tensor:
         """Logits of every node of a view, n x C."""
@@ -120,7 +118,7 @@ class NodeClassification(pl.LightningModule):
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Loss on the scored nodes of the train view."""
-        loss, accuracy = self._score_attacked(batch, "train")
+        _, loss, accuracy = self._score(batch)
         if not torch.isfinite(loss):
             raise TrainingError(
                 f"loss is {loss.item()} at epoch {self.current_epoch}: "
@@ -128,11 +126,11 @@ class NodeClassification(pl.LightningModule):
                 f"lower {self.key}.learning_rate={self.learning_rate} or check the features"
             )
         self._log("train", loss, accuracy)
-        return loss
+        return loss if self._adversary is None else self._mixed(loss, batch, self._adversary)
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         """Loss and accuracy on the validation nodes."""
-        loss, accuracy = self._score_attacked(batch, "val")
+        _, loss, accuracy = self._score(batch)
         self._log("val", loss, accuracy)
 
     def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
@@ -167,17 +165,12 @@ class NodeClassification(pl.LightningModule):
         )
         return logits, loss, accuracy
 
-    def _score_attacked(self, data: Data, stage: str) -> tuple[Tensor, Tensor]:
-        """Loss and accuracy, mixed with those under attack if there is an adversary."""
-        _, loss, accuracy = self._score(data)
-        if self._adversary is None or not torch.isfinite(loss):
-            return loss, accuracy
-        with torch.enable_grad():  # which validation turns off
-            attacked = self._attackers[stage](data)
-        _, attacked_loss, attacked_accuracy = self._score(attacked)
-        share = self._adversary.attacked_share
-        mixed = loss + share * (attacked_loss - loss)
-        return mixed, accuracy + share * (attacked_accuracy - accuracy)
+    def _mixed(self, loss: Tensor, data: Data, adversary: Adversary) -> Tensor:
+        """The clean loss, mixed with that under attack."""
+        assert self._attacker is not None
+        _, attacked_loss, attacked_accuracy = self._score(self._attacker(data))
+        self._log("attacked", attacked_loss, attacked_accuracy)
+        return loss + adversary.attacked_share * (attacked_loss - loss)
 
     def _log(self, stage: str, loss: Tensor, accuracy: Tensor) -> None:
         values = {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy}

@@ -23,12 +23,11 @@ KEY = "training.adversary"
 
 
 class InjectionAdversary:
-    """Injected nodes at the scored nodes of a view, moved by gradient in every epoch.
+    """Injected nodes at the nodes of the train view, moved by gradient in every epoch.
 
     Their edges and the features that they start from are drawn, and last for some epochs. In each
     of these, Adam goes on from where it was and takes a few steps against the model as it is by
-    then, so that a few steps per epoch do the work of many. Then all is drawn anew. The attacker of
-    the validation nodes keeps the edges of its first draw, so that epochs can be compared.
+    then, so that a few steps per epoch do the work of many. Then all is drawn anew.
 
     The steps go through the model in eval mode, by the gradient that it gives. Degrees of the whole
     graph, which `fidelity.degree_leak` hands to a training, are left out of attacked passes.
@@ -37,8 +36,8 @@ class InjectionAdversary:
     from epoch to epoch, Shafahi et al. 2019, arXiv:1904.12843.
 
     Args:
-        node_ratio: Injected nodes per scored node, above 0; at least one is injected.
-        edges_per_target: Edges injected at each scored node on average, at least 1.
+        node_ratio: Injected nodes per training node, above 0; at least one is injected.
+        edges_per_target: Edges injected at each training node on average, at least 1.
         num_steps: Gradient steps per epoch, at least 1.
         epochs_per_draw: Epochs after which edges and features are drawn anew, at least 1.
         attacked_share: Share of the attacked loss in the loss of training, in (0, 1].
@@ -72,11 +71,11 @@ class InjectionAdversary:
         *,
         node_ratio: float = 0.2,
         edges_per_target: int = 1,
-        num_steps: int = 3,
-        epochs_per_draw: int = 10,
+        num_steps: int = 2,
+        epochs_per_draw: int = 20,
         attacked_share: float = 0.5,
         loss: LossName = "tanh_margin",
-        edges: SharingName = "equal",
+        edges: SharingName = "classes",
         start: StartName = "real",
         step_size: float = 0.1,
         feature_limits: tuple[float, float] | None = None,
@@ -111,7 +110,7 @@ class InjectionAdversary:
 
 
 class InjectionAttacker:
-    """The nodes that an adversary has injected into one view.
+    """The nodes that an adversary has injected into a train view.
 
     Args:
         options: The adversary.
@@ -134,7 +133,7 @@ class InjectionAttacker:
         Raises:
             TrainingError: The model has no gradient in its features, or none that is finite.
         """
-        again = self._model.training and self._epochs == self._options.epochs_per_draw
+        again = self._epochs == self._options.epochs_per_draw
         with frozen(self._model):
             try:
                 if again or not self._knows(data):
