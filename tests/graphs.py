@@ -20,6 +20,7 @@ from robust_diffusion.flows import (
     HangQuad,
     Heat,
     HeatPlus,
+    Learned,
     MeanCurvature,
     PLaplacian,
     UniformModulation,
@@ -28,7 +29,7 @@ from robust_diffusion.flows.base import AttentionFlow
 from robust_diffusion.operators import Graph, spmm
 
 MODULATED_FLOWS = [MeanCurvature, Beltrami, PLaplacian]
-ATTENTION_FLOWS = [Grand, UniformModulation, *MODULATED_FLOWS]
+ATTENTION_FLOWS = [Grand, Learned, UniformModulation, *MODULATED_FLOWS]
 SUCCESSORS = [ACMP, GREAD, GrandPP, GraphCON, Hang, HangQuad]
 ALL_FLOWS = [Heat, HeatPlus, *ATTENTION_FLOWS, *SUCCESSORS]
 FRACTIONAL_FLOWS = [Frond]

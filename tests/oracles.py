@@ -266,6 +266,24 @@ def gread(z: Tensor, attended: Tensor, alpha: Tensor, beta: Tensor, reaction: st
     return (attended - eye) @ z * alpha + reacted[reaction] * beta
 
 
+def learned(
+    z: Tensor,
+    adjacent: Tensor,
+    attended: Tensor,
+    rate: Tensor,
+    hidden: torch.nn.Linear,
+    score: torch.nn.Linear,
+) -> Tensor:
+    """2 kappa (A m - its row sums) Z, the modulation m pair by pair."""
+    degree, flow = adjacent.sum(1), torch.zeros_like(z)
+    for u, v in attended.nonzero().tolist():
+        distance = (z[v] - z[u]).square().mean()
+        signs = (1 + torch.stack([degree[u], degree[v], distance])).log()
+        modulation = score(hidden(signs).tanh()).sigmoid()
+        flow[u] += 2 * rate * attended[u, v] * modulation * (z[v] - z[u])
+    return flow
+
+
 def acmp(
     z: Tensor, weight: Tensor, attended: Tensor, alpha: Tensor, delta: Tensor, repulsion: float
 ) -> Tensor:

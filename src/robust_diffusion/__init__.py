@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         AutoModification as AutoModification,
         Budget as Budget,
         GradientInjection as GradientInjection,
+        InjectionAdversary as InjectionAdversary,
         MetaGIA as MetaGIA,
         PerturbedGraph as PerturbedGraph,
         PGDModification as PGDModification,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
         HangQuad as HangQuad,
         Heat as Heat,
         HeatPlus as HeatPlus,
+        Learned as Learned,
         MeanCurvature as MeanCurvature,
         PLaplacian as PLaplacian,
         UniformModulation as UniformModulation,
@@ -104,8 +106,8 @@ __version__ = "0.2.0"
 _MODULES = {
     "attacks": (
         "AGIA DICE FGSM GRBCD LGRBCD LRBCD PGD PRBCD SPEIT TDGIA Attack AutoInjection "
-        "AutoModification Budget GradientInjection MetaGIA PerturbedGraph PGDModification "
-        "RandomFlip RandomInjection SpentBudget"
+        "AutoModification Budget GradientInjection InjectionAdversary MetaGIA PerturbedGraph "
+        "PGDModification RandomFlip RandomInjection SpentBudget"
     ),
     "attacks.named": "attack_names build_attack",
     "certificates": (
@@ -120,7 +122,7 @@ _MODULES = {
     "evaluation.zoo": "load_model",
     "flows": (
         "ACMP GREAD Beltrami Flow Frond Grand GrandPP GraphCON Hang HangQuad Heat HeatPlus "
-        "MeanCurvature PLaplacian UniformModulation"
+        "Learned MeanCurvature PLaplacian UniformModulation"
     ),
     "models": (
         "APPNP GAT GCN GCNSVD GIN MLP BeltramiGuard GNNGuard GraphPDE GraphSAGE GRBModel Guard "

@@ -34,6 +34,7 @@ GROUPS = {
     "scale": "full length, or a check that everything runs",
     "certificate": "noise and budgets of the command certify",
     "batching": "train on the whole graph at once, or on clusters of it",
+    "adversary": "injected nodes that the victim is trained against",
     "timing": "measure the time of a step instead of an accuracy",
     "trainer": "device that trains",
     "logger": "place of the training curves",

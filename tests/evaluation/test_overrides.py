@@ -39,6 +39,7 @@ GUARDED = "model=beltrami_guard"  # has a Beltrami flow of its own
         (["timing=step"], "threat=white_box", "drop it"),
         (["timing=step"], "training.max_epochs=3", "drop it"),
         (["timing=step"], "surrogate=[gat]", "drop it"),
+        (["timing=step"], "adversary=injection", "drop it"),
     ],
 )
 def test_unread_overrides_are_refused(

@@ -101,6 +101,16 @@ def test_model_with_a_flow_of_its_own_goes_by_its_name() -> None:
     assert list(found) == [("cora", "paper", "beltrami_guard", Budget(50, 50, (-1.0, 1.0)))]
 
 
+def test_a_model_trained_against_an_adversary_has_a_row_of_its_own() -> None:
+    own = record("graph_pde", "white_box", 0, "beltrami", auto=0.6)
+    own |= {"cell": "own", "config": {"training": {"adversary": {"num_steps": 1}}}}
+    plain = FLOW[1] | {"config": {"training": {"adversary": {}}}}
+    table = worst_case_table([plain, own, *MLP]).set_index("model")
+    assert table.loc["beltrami", "worst"] == pytest.approx(40)
+    assert table.loc["beltrami, adversary", "worst"] == pytest.approx(60)
+    assert table.loc["beltrami, adversary", "above_mlp"] == pytest.approx(0)
+
+
 def test_budgets_are_not_mixed() -> None:
     small = record("gcn", "white_box", budget=(5, 4), auto=0.5)
     line = record("mlp", "white_box", budget=(5, 4), clean=0.4, auto=0.4)

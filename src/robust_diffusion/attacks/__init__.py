@@ -8,6 +8,7 @@ from robust_diffusion.attacks.base import (
     spent_budget,
 )
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.injection.adversary import InjectionAdversary
 from robust_diffusion.attacks.injection.agia import AGIA
 from robust_diffusion.attacks.injection.auto import AutoInjection
 from robust_diffusion.attacks.injection.fgsm import FGSM
@@ -41,6 +42,7 @@ __all__ = [
     "AutoModification",
     "Budget",
     "GradientInjection",
+    "InjectionAdversary",
     "MetaGIA",
     "PGDModification",
     "PerturbedGraph",

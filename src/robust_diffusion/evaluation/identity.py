@@ -43,6 +43,7 @@ TRAINERS = ("trainer", "training.trainer", "threat.fit.trainer")
 """Paths of the trainer and of its copies."""
 
 DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
+    **{path: ({}, None) for path in ("adversary", "training.adversary")},
     "callbacks": ({}, None),
     "certificate": ({}, None),
     "threads": (1,),

@@ -19,7 +19,10 @@ from robust_diffusion.evaluation.records import Record, is_timing
 log = logging.getLogger(__name__)
 
 UNREAD_BY_TIMING = frozenset(
-    ["attack", "attacks", "budget", "callbacks", "surrogate", "surrogates", "threat", "training"]
+    [
+        *("adversary", "attack", "attacks", "budget", "callbacks", "surrogate", "surrogates"),
+        *("threat", "training"),
+    ]
 )
 
 

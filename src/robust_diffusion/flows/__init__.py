@@ -12,6 +12,7 @@ from robust_diffusion.flows.hang import Hang
 from robust_diffusion.flows.hang_quad import HangQuad
 from robust_diffusion.flows.heat import Heat
 from robust_diffusion.flows.heat_plus import HeatPlus
+from robust_diffusion.flows.learned import Learned
 from robust_diffusion.flows.mean_curvature import MeanCurvature
 from robust_diffusion.flows.p_laplacian import PLaplacian
 from robust_diffusion.flows.uniform_modulation import UniformModulation
@@ -28,6 +29,7 @@ FLOWS: dict[str, type[Flow]] = {
     "hang_quad": HangQuad,
     "heat": Heat,
     "heat_plus": HeatPlus,
+    "learned": Learned,
     "mean_curvature": MeanCurvature,
     "p_laplacian": PLaplacian,
     "uniform_modulation": UniformModulation,
@@ -48,6 +50,7 @@ __all__ = [
     "HangQuad",
     "Heat",
     "HeatPlus",
+    "Learned",
     "MeanCurvature",
     "PLaplacian",
     "UniformModulation",

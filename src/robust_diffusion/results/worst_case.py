@@ -84,10 +84,11 @@ def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]
 
 
 def model_name(record: Record) -> str:
-    """A model by its own name, or by that of its flow."""
+    """A model by its own name, or by that of its flow; `beltrami, adversary` if it had one."""
     # Any other model that has a flow brings its own.
     flow = record.get("flow") if record["model"] == "graph_pde" else None
-    return str(flow or record["model"])
+    trained_against = record.get("config", {}).get("training", {}).get("adversary")
+    return str(flow or record["model"]) + (", adversary" if trained_against else "")
 
 
 def _add(model: ModelOnSplit, record: Record) -> None:

@@ -19,6 +19,7 @@ from torch import nn
 from robust_diffusion.checks import check_choice, check_number, check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.training.adversary import Adversary
 from robust_diffusion.training.devices import Outcome, on_one, on_several
 from robust_diffusion.training.interrupt import ctrl_c_passes
 from robust_diffusion.training.module import NodeClassification
@@ -81,10 +82,11 @@ class Fit:
         learning_rate: Adam's, above 0, at most 1e37.
         weight_decay: Adam's, at least 0, at most 1e37.
         progress_bar: Show a bar on a terminal.
+        adversary: Attacks the graph in training; `None`, or an empty configuration, for none.
         key: The configuration key of this fit, for messages.
 
     Raises:
-        ConfigError: A number out of range.
+        ConfigError: A number out of range, or no adversary.
 
     Examples:
         >>> from functools import partial
@@ -114,6 +116,7 @@ class Fit:
         learning_rate: float = 0.01,
         weight_decay: float = 0.0,
         progress_bar: bool = True,
+        adversary: Adversary | Mapping[str, Any] | None = None,
         key: str = "training",
     ) -> None:
         check_whole(f"{key}.max_epochs", max_epochs, at_least=1)
@@ -128,6 +131,9 @@ class Fit:
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.progress_bar = progress_bar
+        if adversary and not isinstance(adversary, Adversary):
+            raise ConfigError(f"{key}.adversary={adversary}: is none; use adversary=injection")
+        self.adversary = adversary if isinstance(adversary, Adversary) else None
         self.key = key
 
     def __call__(
@@ -159,6 +165,7 @@ class Fit:
             num_classes=datamodule.num_classes,
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
+            adversary=self.adversary,
             key=self.key,
         )
         checkpoint = ModelCheckpoint(

@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import check_model, device_of
+from robust_diffusion.training.adversary import Adversary
 from robust_diffusion.training.fit import Fit, FitResult
 
 
@@ -25,6 +26,7 @@ def fit(
     learning_rate: float = 0.01,
     weight_decay: float = 0.0,
     accelerator: str = "auto",
+    adversary: Adversary | None = None,
     directory: str | Path | None = None,
     progress: bool = True,
 ) -> FitResult:
@@ -40,6 +42,7 @@ def fit(
         learning_rate: Adam's, above 0.
         weight_decay: Adam's, at least 0.
         accelerator: Lightning's: auto, cpu, gpu.
+        adversary: Attacks the graph in training, such as `InjectionAdversary`; `None` for none.
         directory: Where the best checkpoint goes; `None` to keep none.
         progress: Show a bar on a terminal.
 
@@ -82,6 +85,7 @@ def fit(
         learning_rate=learning_rate,
         weight_decay=weight_decay,
         progress_bar=progress,
+        adversary=adversary,
         key="fit",
     )
     with ExitStack() as stack:

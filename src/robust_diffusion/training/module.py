@@ -13,6 +13,7 @@ from torchmetrics.functional.classification import multiclass_accuracy
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
 from robust_diffusion.models.raw_features import follow_scale
+from robust_diffusion.training.adversary import Adversary, Attacker
 from robust_diffusion.training.sparse_input import sparse_input
 
 
@@ -28,6 +29,7 @@ class NodeClassification(pl.LightningModule):
         num_classes: Its number of logits.
         learning_rate: Adam's.
         weight_decay: Adam's.
+        adversary: Attacks the graph in training; `None` for none.
         test_names: Of the test loaders, in their order; those of the datamodule if left out.
         key: The configuration key of the training, for messages.
 
@@ -48,6 +50,7 @@ class NodeClassification(pl.LightningModule):
         num_classes: int,
         learning_rate: float = 0.01,
         weight_decay: float = 0.0,
+        adversary: Adversary | None = None,
         test_names: Sequence[str] = (),
         key: str = "training",
     ) -> None:
@@ -71,6 +74,8 @@ class NodeClassification(pl.LightningModule):
         self.key = key
         self.not_finite: dict[str, int] = {}
         """Scored nodes of each test graph whose logits are not finite, where there are any."""
+        self._adversary = adversary
+        self._attacker: Attacker | None = None
         self._prepared: dict[int, Tensor] = {}
 
     @classmethod
@@ -90,6 +95,8 @@ class NodeClassification(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         """Hand on the scale of the features, and prepare those of both views, once."""
+        if self._adversary is not None:
+            self._attacker = self._adversary.against(self.model)
         datamodule = getattr(self.trainer, "datamodule", None)
         if not isinstance(datamodule, GraphDataModule):
             return
@@ -99,8 +106,8 @@ class NodeClassification(pl.LightningModule):
             self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
 
     def on_fit_end(self) -> None:
-        """Drop the prepared features."""
-        self._prepared = {}
+        """Drop the prepared features and the attacker."""
+        self._prepared, self._attacker = {}, None
 
     def forward(self, data: Data) -> Tensor:
         """Logits of every node of a view, n x C."""
@@ -119,7 +126,7 @@ class NodeClassification(pl.LightningModule):
                 f"lower {self.key}.learning_rate={self.learning_rate} or check the features"
             )
         self._log("train", loss, accuracy)
-        return loss
+        return loss if self._adversary is None else self._mixed(loss, batch, self._adversary)
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         """Loss and accuracy on the validation nodes."""
@@ -157,6 +164,13 @@ class NodeClassification(pl.LightningModule):
             logits.detach(), labels, num_classes=self.num_classes, average="micro"
         )
         return logits, loss, accuracy
+
+    def _mixed(self, loss: Tensor, data: Data, adversary: Adversary) -> Tensor:
+        """The clean loss, mixed with that under attack."""
+        assert self._attacker is not None
+        _, attacked_loss, attacked_accuracy = self._score(self._attacker(data))
+        self._log("attacked", attacked_loss, attacked_accuracy)
+        return loss + adversary.attacked_share * (attacked_loss - loss)
 
     def _log(self, stage: str, loss: Tensor, accuracy: Tensor) -> None:
         values = {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy}

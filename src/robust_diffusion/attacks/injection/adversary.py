@@ -1,0 +1,190 @@
+"""Nodes injected on the fly, against which a model is trained."""
+
+from typing import get_args
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks.base import clean_graph, frozen
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.injection.base import connect
+from robust_diffusion.attacks.injection.recipe import Recipe
+from robust_diffusion.attacks.injection.sharing import SHARINGS, SharingName
+from robust_diffusion.attacks.injection.starts import STARTS, StartName
+from robust_diffusion.attacks.losses import LOSSES, LossName
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.attacks.rows import FixedRows
+from robust_diffusion.attacks.steps import RULES, Ascent
+from robust_diffusion.checks import check_choice, check_number, check_whole
+from robust_diffusion.errors import AttackError, TrainingError
+
+KEY = "training.adversary"
+
+
+class InjectionAdversary:
+    """Injected nodes at the nodes of the train view, moved by gradient in every epoch.
+
+    Their edges and the features that they start from are drawn, and last for some epochs. In each
+    of these, Adam goes on from where it was and takes a few steps against the model as it is by
+    then, so that a few steps per epoch do the work of many. Then all is drawn anew.
+
+    The steps go through the model in eval mode, by the gradient that it gives. Degrees of the whole
+    graph, which `fidelity.degree_leak` hands to a training, are left out of attacked passes.
+
+    Reference: adversarial training, Madry et al. 2018, arXiv:1706.06083, with steps that go on
+    from epoch to epoch, Shafahi et al. 2019, arXiv:1904.12843.
+
+    Args:
+        node_ratio: Injected nodes per training node, above 0; at least one is injected.
+        edges_per_target: Edges injected at each training node on average, at least 1.
+        num_steps: Gradient steps per epoch, at least 1.
+        epochs_per_draw: Epochs after which edges and features are drawn anew, at least 1.
+        attacked_share: Share of the attacked loss in the loss of training, in (0, 1].
+        loss: Raised by the steps; see `attacks.losses`.
+        edges: How the new nodes share out their edges; see `sharing`.
+        start: Features that they start from; see `starts`.
+        step_size: Adam's learning rate, above 0, in normalised units.
+        feature_limits: Smallest and largest injected feature; `None` for the range of the view.
+
+    Raises:
+        ConfigError: An unknown choice or a number out of range.
+
+    Examples:
+        >>> from robust_diffusion import GCN, InjectionAdversary, fit
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> result = fit(
+        ...     GCN(8, 8, 7),
+        ...     data,
+        ...     max_epochs=2,
+        ...     accelerator="cpu",
+        ...     progress=False,
+        ...     adversary=InjectionAdversary(num_steps=1),
+        ... )
+        >>> result.epochs
+        2
+    """
+
+    def __init__(
+        self,
+        *,
+        node_ratio: float = 0.2,
+        edges_per_target: int = 1,
+        num_steps: int = 2,
+        epochs_per_draw: int = 20,
+        attacked_share: float = 0.5,
+        loss: LossName = "tanh_margin",
+        edges: SharingName = "classes",
+        start: StartName = "real",
+        step_size: float = 0.1,
+        feature_limits: tuple[float, float] | None = None,
+    ) -> None:
+        check_choice(f"{KEY}.loss", loss, get_args(LossName))
+        check_choice(f"{KEY}.edges", edges, set(get_args(SharingName)) - {"gradient"})
+        check_choice(f"{KEY}.start", start, get_args(StartName))
+        check_number(f"{KEY}.step_size", step_size, above=0)
+        self.node_ratio = check_number(f"{KEY}.node_ratio", node_ratio, above=0)
+        self.edges_per_target = check_whole(f"{KEY}.edges_per_target", edges_per_target, at_least=1)
+        self.num_steps = check_whole(f"{KEY}.num_steps", num_steps, at_least=1)
+        self.epochs_per_draw = check_whole(f"{KEY}.epochs_per_draw", epochs_per_draw, at_least=1)
+        self.attacked_share = check_number(
+            f"{KEY}.attacked_share", attacked_share, above=0, at_most=1
+        )
+        self.recipe = Recipe(loss=loss, edges=edges, start=start, step_size=step_size)
+        self.feature_limits = feature_limits
+        self.budget(1, (0.0, 1.0))
+
+    def against(self, model: nn.Module) -> "InjectionAttacker":
+        """A new attacker of a model."""
+        return InjectionAttacker(self, model)
+
+    def budget(self, num_targets: int, feature_range: tuple[float, float]) -> Budget:
+        """Limits on a view of so many scored nodes, whose features are in this range."""
+        return Budget(
+            max(1, round(self.node_ratio * num_targets)),
+            num_targets,
+            feature_limits=self.feature_limits or feature_range,
+            max_injected_edges=self.edges_per_target * num_targets,
+        )
+
+
+class InjectionAttacker:
+    """The nodes that an adversary has injected into a train view.
+
+    Args:
+        options: The adversary.
+        model: Trained in the meantime.
+    """
+
+    def __init__(self, options: InjectionAdversary, model: nn.Module) -> None:
+        self._options = options
+        self._model = model
+        self._generator = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
+        self._clean: Data | None = None
+        self._epochs = 0  # since the last draw
+        self._edges: Tensor
+        self._rows: FixedRows
+        self._ascent: Ascent
+
+    def __call__(self, data: Data) -> Data:
+        """The attacked view, whose scored nodes are those of `data`.
+
+        Raises:
+            TrainingError: The model has no gradient in its features, or none that is finite.
+        """
+        again = self._epochs == self._options.epochs_per_draw
+        with frozen(self._model):
+            try:
+                if again or not self._knows(data):
+                    self._draw(data)
+                self._epochs += 1
+                self._rows = FixedRows(clean_graph(data)[0])  # of the weights as they are now
+                new = self._ascent.advance(self._options.num_steps)
+            except AttackError as error:
+                raise TrainingError(
+                    f"{KEY}: no injected node can be moved against {type(self._model).__name__}, "
+                    "which gives no finite gradient in its features; use adversary=none"
+                ) from error
+        return _with_nodes(data, new.clone(), self._edges)
+
+    def _knows(self, data: Data) -> bool:
+        """Whether this is the view of the last call, perhaps as another copy of it."""
+        if self._clean is None:
+            return False
+        known, given = clean_graph(self._clean)[1], clean_graph(data)[1]
+        return known is given or torch.equal(known, given)
+
+    def _draw(self, data: Data) -> None:
+        x, edge_index = clean_graph(data)
+        recipe, generator = self._options.recipe, self._generator
+        problem = Problem(KEY, self._model, data, data.mask.nonzero().squeeze(1))
+        budget = self._options.budget(problem.targets.numel(), (x.min().item(), x.max().item()))
+        low, high = budget.limits
+        rows = SHARINGS[recipe.edges](problem, (x, edge_index), budget.injected_degrees, generator)
+        self._edges = connect(edge_index, rows, x.size(0))
+        self._ascent = Ascent(
+            STARTS[recipe.start](problem, rows, budget.limits, generator).clamp(low, high),
+            lambda new: self._loss(problem, new),
+            lambda new: RULES[recipe.rule](new, recipe.step_size),
+            lambda new: new.clamp(low, high),
+            attack=KEY,
+        )
+        self._clean, self._epochs = data, 0
+
+    def _loss(self, problem: Problem, new: Tensor) -> Tensor:
+        logits = problem.logits(self._rows.followed_by(new), self._edges)
+        return LOSSES[self._options.recipe.loss](logits, problem.labels).mean()
+
+
+def _with_nodes(data: Data, new: Tensor, edge_index: Tensor) -> Data:
+    """The attacked view, whose new nodes are not scored."""
+    x, y, mask = clean_graph(data)[0], data.y, data.mask
+    assert isinstance(y, Tensor)
+    none = new.size(0)
+    return Data(
+        x=torch.cat([x, new]),
+        edge_index=edge_index,
+        y=torch.cat([y, y.new_zeros(none)]),
+        mask=torch.cat([mask, mask.new_zeros(none)]),
+    )

@@ -1,0 +1,161 @@
+import copy
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import InjectionAdversary
+from robust_diffusion.attacks.injection.adversary import InjectionAttacker
+from robust_diffusion.attacks.losses import margins
+from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.flows import Beltrami, Flow, Grand, Learned
+from robust_diffusion.models import GCN, MLP, GNNGuard, GraphPDE
+from robust_diffusion.solver import Solver
+from tests.attacks.graphs import small_graph, trained_gcn
+from tests.backends import BACKENDS, backend
+from tests.graphs import without_type_checks
+
+
+def view() -> Data:
+    """A graph of which the first 100 nodes are scored."""
+    graph = small_graph()
+    mask = torch.arange(200) < 100
+    return Data(x=graph.x, y=graph.y, edge_index=graph.edge_index, mask=mask)
+
+
+def attacker(model: nn.Module, **options: Any) -> InjectionAttacker:
+    torch.manual_seed(0)
+    return InjectionAdversary(**options).against(model)
+
+
+def harm(model: nn.Module, data: Data) -> float:
+    """Mean margin of the scored nodes, by which they are lost."""
+    with torch.no_grad():
+        logits = copy.deepcopy(model).eval()(data.x, data.edge_index)
+    return margins(logits[data.mask], data.y[data.mask]).mean().item()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *[("node_ratio", v) for v in (0.0, -1.0, float("nan"))],
+        *[
+            (key, v)
+            for key in ("edges_per_target", "num_steps", "epochs_per_draw")
+            for v in (0, 1.5)
+        ],
+        *[("attacked_share", v) for v in (0.0, 1.1)],
+        *[("loss", "hinge"), ("edges", "gradient"), ("start", "ones"), ("step_size", 0.0)],
+    ],
+)
+def test_an_option_out_of_range_is_refused(key: str, value: object) -> None:
+    given = re.escape(f"training.adversary.{key}={value}")
+    with without_type_checks(), pytest.raises(ConfigError, match=given):
+        InjectionAdversary(**{key: value})
+
+
+def test_feature_limits_must_be_in_order() -> None:
+    with pytest.raises(ConfigError, match="feature_limits"):
+        InjectionAdversary(feature_limits=(1.0, 0.0))
+
+
+@pytest.mark.parametrize(("ratio", "edges"), [(0.1, 1), (0.3, 2), (0.001, 1)])
+@pytest.mark.parametrize("limits", [None, (-0.2, 0.3)])
+def test_nodes_are_injected_at_scored_nodes_alone(
+    ratio: float, edges: int, limits: tuple[float, float] | None
+) -> None:
+    clean, model = view(), trained_gcn(small_graph())
+    before = copy.deepcopy(clean)
+    options = {"node_ratio": ratio, "edges_per_target": edges, "feature_limits": limits}
+    options["edges"] = "equal"
+    attacked = attacker(model, **options)(clean)
+    injected = max(1, round(100 * ratio))
+    assert attacked.x.shape == (200 + injected, 16)
+    assert torch.equal(attacked.x[:200], clean.x)
+    low, high = limits or (clean.x.min(), clean.x.max())
+    assert ((attacked.x[200:] >= low) & (attacked.x[200:] <= high)).all()
+    added = attacked.edge_index[:, clean.edge_index.size(1) :]
+    assert torch.equal(attacked.edge_index[:, : clean.edge_index.size(1)], clean.edge_index)
+    assert added.size(1) == 2 * edges * 100
+    assert added.min(0).values.max() < 100  # one end is scored,
+    assert added.max(0).values.min() >= 200  # and one is new
+    assert torch.equal(torch.bincount(added[0], minlength=200)[:100], torch.full((100,), edges))
+    assert attacked.mask.nonzero().squeeze(1).tolist() == list(range(100))
+    for key in ("x", "y", "edge_index", "mask"):
+        assert torch.equal(clean[key], before[key])
+
+
+def pde(flow: type[Flow]) -> Callable[..., nn.Module]:
+    return lambda i, h, o: GraphPDE(i, h, o, flow=flow, solver=Solver("rk4", num_steps=1))
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "gcn": GCN,
+    "gnn_guard": GNNGuard,
+    **{flow.__name__: pde(flow) for flow in (Grand, Beltrami, Learned)},
+}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("kind", MODELS)
+def test_steps_raise_the_loss_of_every_model(kind: str, name: str) -> None:
+    torch.manual_seed(0)
+    model, clean = MODELS[kind](16, 8, 7).train(), view()
+    with backend(name):
+        attack = attacker(model, num_steps=5, step_size=0.01, loss="logit")
+        first, later = attack(clean), [attack(clean) for _ in range(4)][-1]
+        assert torch.equal(first.edge_index, later.edge_index)
+        assert harm(model, later) > harm(model, first) + 1e-4
+
+
+def test_a_model_is_left_as_it_was() -> None:
+    model = trained_gcn(small_graph()).train()
+    before = copy.deepcopy(model.state_dict())
+    attacker(model)(view())
+    assert model.training
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_edges_are_drawn_anew_after_some_epochs() -> None:
+    model, clean = trained_gcn(small_graph()).train(), view()
+    attack = attacker(model, epochs_per_draw=2)
+    edges = [attack(clean).edge_index for _ in range(5)]
+    assert [torch.equal(a, b) for a, b in pairwise(edges)] == [True, False, True, False]
+
+
+def test_another_view_is_attacked_anew_and_a_copy_goes_on() -> None:
+    model, clean = trained_gcn(small_graph()), view()
+    attack = attacker(model, loss="logit", num_steps=1)
+    first = attack(clean)
+    assert harm(model, attack(copy.deepcopy(clean))) > harm(model, first)
+    other = view()
+    other.edge_index = other.edge_index[:, :-2]
+    assert attack(other).edge_index.size(1) == first.edge_index.size(1) - 2
+
+
+class Blind(nn.Module):
+    """Hides its gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 7)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.linear(x.detach())  # type: ignore[no-any-return]
+
+
+def test_a_model_without_a_gradient_says_so() -> None:
+    with pytest.raises(TrainingError, match=r"Blind, which gives no .* gradient.*adversary=none"):
+        attacker(Blind())(view())
+
+
+def test_an_mlp_is_not_hurt() -> None:
+    model, clean = MLP(16, 8, 7), view()
+    attacked = attacker(model)(clean)
+    assert harm(model, attacked) == pytest.approx(harm(model, clean))
