@@ -18,9 +18,7 @@ class Adversary(Protocol):
     handed the train view and nothing else, so that no validation or test node is ever seen.
 
     Early stopping and the best epoch go by clean validation nodes. Going by validation nodes that
-    are attacked likewise keeps the epoch at which that attacker lags the most: of two trainings of
-    GRAND on Cora, 1.1 and 0.7 % of the validation nodes were left by `attack=auto`, an edge a
-    target, and 7.8 and 11.9 % at the epochs that were best on clean ones.
+    are attacked likewise would keep the epoch at which that attacker lags the most.
 
     Attributes:
         attacked_share: s, in (0, 1].
