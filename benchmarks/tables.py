@@ -15,6 +15,9 @@ TARGETS = {
     "epoch, Cora, compiled": 3.0,
     "epoch, Amazon, torch": 8.0,
     "epoch, Amazon, compiled": 14.0,
+    "two threads / one, Amazon": 1.7,
+    "two threads / one, 3,000,000 edges": 1.7,
+    "step on communities, 3,000,000 edges, nodes ordered / as they come": 1.5,
     "dopri5, torch, own loop / torchdiffeq": 1.7,
     "dopri5, compiled, own loop / torchdiffeq": 1.7,
 }
@@ -67,6 +70,7 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
             f"epoch of GraphSAGE, {NAMES[dataset]}, pooled in parts / whole",
             programs["whole"]["median_ms"] / programs["parts"]["median_ms"],
         )
+    yield from _large(results)
     if "rows" in results:
         apart, together = (results["rows"][name]["median_ms"] for name in ("apart", "together"))
         yield "SPEIT, Coauthor, rows that stay apart / put together", together / apart
@@ -82,6 +86,23 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
                 f"dopri5, {backend}, own loop / straightforward",
                 loops["straightforward"]["median_ms"] / loops[f"{backend}, own"]["median_ms"],
             )
+
+
+def _large(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    for edges, steps in results.get("locality", {}).items():
+        yield (
+            f"step on communities, {int(edges):,} edges, nodes ordered / as they come",
+            steps["as they come"]["median_ms"] / steps["ordered"]["median_ms"],
+        )
+    for graph, runs in results.get("threads", {}).items():
+        name = NAMES.get(graph) or f"{int(graph):,} edges"
+        yield f"two threads / one, {name}", runs["1"]["median_ms"] / runs["2"]["median_ms"]
+    if "freed" in results:
+        given_back, kept = (results["freed"][of]["median_ms"] for of in ("given_back", "kept"))
+        yield (
+            "step on communities, 3,000,000 edges, freed memory kept / given back",
+            (given_back / kept),
+        )
 
 
 def as_markdown(results: dict[str, Any]) -> str:

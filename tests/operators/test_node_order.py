@@ -8,9 +8,8 @@ from torch import Tensor
 
 from robust_diffusion import GraphPDE, Solver
 from robust_diffusion.models import Guard, Rewiring
-from robust_diffusion.operators import Graph, node_order
+from robust_diffusion.operators import Graph, node_order, spmm
 from robust_diffusion.operators import node_order as function
-from robust_diffusion.operators import spmm
 from tests.graphs import ALL_FLOWS
 
 module = sys.modules[function.__module__]

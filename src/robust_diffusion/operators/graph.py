@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from robust_diffusion.errors import DataError
+from robust_diffusion.memory import KEPT_ABOVE, keep_freed_memory
 
 LOOK_AHEAD = 16
 """Entries past the last edge that may be read, by kernels that fetch what comes next."""
@@ -222,6 +223,9 @@ class _Layout:
         self.dst, self._order = torch.sort(dst, stable=True)
         self.src = src[self._order]
         self.indexes = EdgeIndexes(self.src, self.dst, num_nodes)
+        # The largest tensors of a diffusion: keys and queries 64 wide, scores of 4 heads.
+        if max(2 * 64 * num_nodes, 4 * self.src.numel()) * 4 > KEPT_ABOVE:
+            keep_freed_memory()
 
     def arrange(self, weight: Tensor) -> Tensor:
         """Weights in the order of the graph's edges, 1 on the self-loops that were added."""
