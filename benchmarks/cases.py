@@ -222,6 +222,11 @@ def freed(repeat: int) -> dict[str, Any]:
     return {of: measured(of, "3000000", rounds)["step"] for of in ("given_back", "kept")}
 
 
+def growth(repeat: int) -> dict[str, Any]:
+    """Time and memory of an epoch by the compiled kernels, from where the exponent is fitted."""
+    return in_own_process("scaling.py", "compiled")  # type: ignore[no-any-return]
+
+
 def loading(repeat: int) -> dict[str, Any]:
     """Loading, normalising and splitting a graph: median seconds and the peak of the process."""
     arguments = {name: [f"--dataset={name}"] for name in ("amazon_computer", "coauthor")}
@@ -257,6 +262,7 @@ _ALL = (
     locality,
     threads,
     freed,
+    growth,
     scaling,
 )
 CASES: dict[str, Callable[[int], Any]] = {case.__name__: case for case in _ALL}

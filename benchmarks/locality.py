@@ -16,11 +16,11 @@ from torch import Tensor
 
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.models import GraphPDE
-from robust_diffusion.operators import graph, node_order, set_backend
+from robust_diffusion.operators import graph, set_backend
+from robust_diffusion.operators import locality as orders
 from robust_diffusion.solver import Solver
 
 DEGREE, WIDTH, COMMUNITY, INSIDE = 10, 64, 300, 0.9
-ORDERS = sys.modules[node_order.__module__]
 Step = Callable[[], object]
 
 
@@ -42,11 +42,11 @@ def _order(edges: str) -> dict[str, Step]:
     plain, ordered = step_on(edge_index), step_on(edge_index.clone())
 
     def as_they_come() -> None:
-        found, ORDERS.NODES_FROM = ORDERS.NODES_FROM, 2**62
+        found, orders.NODES_FROM = orders.NODES_FROM, 2**62
         try:
             plain()
         finally:
-            ORDERS.NODES_FROM = found
+            orders.NODES_FROM = found
 
     return {"as they come": as_they_come, "ordered": ordered}
 

@@ -30,6 +30,7 @@ LIMITS = {
     "training": 40.0,
     "white-box SPEIT, 3 x 64, one step": 10.0,
     "attack=auto, Beltrami 4 x 128, Cora": 300.0,
+    "exponent of time, compiled": 1.1,
     "seeds, 5": 0.55,
     "loading, Amazon": 5.0,
     "loading, Coauthor": 5.0,
@@ -147,6 +148,7 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
             times["median_ms"] / 1e3,
             "s",
         )
+    yield from _growth(results)
     for count, sweep in results.get("seeds", {}).items():
         share = sweep["two processes"] / sweep["one after the other"]
         yield f"seeds, {count}: two processes / one after the other", share, ""
@@ -159,6 +161,13 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
         for backend in ("torch", "compiled"):
             share = programs[backend]["median_ms"] / programs["floor"]["median_ms"]
             yield f"epoch / floor, {NAMES[dataset]}: {backend}", share, ""
+
+
+def _growth(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+    if "growth" in results:
+        sizes = [f"{p['edges']:,} edges {p['seconds']:.3g} s" for p in results["growth"]["points"]]
+        exponent = results["growth"]["exponents"]["seconds"]
+        yield f"exponent of time, compiled: {', '.join(sizes)}", exponent, ""
 
 
 def _portable(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:

@@ -81,6 +81,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     limits = instantiate(cfg.budget).feature_limits
     datamodule: GraphDataModule = instantiate(cfg.data)
     datamodule.setup()
+    set_threads(cfg.threads, datamodule.graph.num_edges)  # which auto did not know before
     if path:
         model = built_model(cfg.model, target, options, datamodule)
         load_weights(model, Path(path))

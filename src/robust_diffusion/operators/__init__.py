@@ -25,8 +25,8 @@ from robust_diffusion.operators.kernels import (
     kernels_for,
     set_backend,
 )
+from robust_diffusion.operators.locality import NodeOrder, node_order
 from robust_diffusion.operators.low_rank import LowRank, low_rank_product, truncated_svd
-from robust_diffusion.operators.node_order import NodeOrder, node_order
 from robust_diffusion.operators.normalization import symmetric_weights
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 from robust_diffusion.operators.selective import SelectiveTensor

@@ -80,8 +80,8 @@ class EdgeIndexes:
             end = starts.new_tensor([copies * e])
             return torch.cat([shifted(starts[:-1], e), end])
 
-        def readable_beyond(entries: Tensor) -> Tensor:
-            return F.pad(entries.int(), (0, LOOK_AHEAD))[: entries.numel()]
+        def readable_beyond(nodes: Tensor) -> Tensor:
+            return F.pad(nodes.int(), (0, LOOK_AHEAD))[: nodes.numel()]
 
         return CompactIndexes(
             pointers(self.rowptr).int(),
@@ -89,7 +89,7 @@ class EdgeIndexes:
             shifted(self.dst, n).int(),
             pointers(colptr).int(),
             readable_beyond(shifted(dst_by_source, n)),
-            readable_beyond(shifted(order, e)),
+            shifted(order, e).int(),
         )
 
 

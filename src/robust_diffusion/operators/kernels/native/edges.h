@@ -74,8 +74,7 @@ inline void for_channels(int64_t channels, Body body) {
   if (first < channels) body(first, std::integral_constant<int, 1>{});
 }
 
-// Edges by which loops ask for features, and for values by source, ahead of their use: they are all
-// over memory.
+// Edges by which loops ask for features ahead of their use: rows of sources are all over memory.
 // The indexes can be read that far beyond the last edge.
 constexpr int64_t AHEAD = 8;
 

@@ -218,10 +218,8 @@ void modulated_backward(const Edges* edges, int64_t heads, const Projections* pr
     const Real highest = std::sqrt(m.ceiling);
     for (int64_t v = first; v < last; ++v) {
       Real by_right = 0;
-      for (int64_t j = g.colptr[v]; j < g.colptr[v + 1]; ++j) {
-        __builtin_prefetch(&d_modulation[g.order[j + AHEAD]]);
+      for (int64_t j = g.colptr[v]; j < g.colptr[v + 1]; ++j)
         by_right += d_modulation[g.order[j]] * left[g.target[j]];
-      }
       d_norm[v] += by_right * m.right * right[v] / norm[v];
       d_squared[v] = !m.residual && norm[v] == highest ? 0 : d_norm[v] / norm[v];
     }

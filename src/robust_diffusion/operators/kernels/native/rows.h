@@ -64,7 +64,6 @@ inline void multiply_rows(const Order& s, int64_t first, int64_t last, const Rea
       Vector<LANES> total[count] = {};
       for (int64_t j = s.pointers[u]; j < s.pointers[u + 1]; ++j) {
         fetch(x + s.columns[j + AHEAD] * stride + channel, count);
-        if (s.order) __builtin_prefetch(value + int64_t(s.order[j + AHEAD]) * heads);
         const int64_t e = s.order ? s.order[j] : j;
         const Vector<LANES> factor = spread<heads>(value + e * heads);
         const Real* x_v = x + s.columns[j] * stride + channel;
@@ -219,7 +218,6 @@ inline void pull_back_rows(const Edges& g, int64_t first, int64_t last, const Re
         const int64_t ahead = g.target[j + AHEAD] * channels + channel;
         fetch(d_out + ahead, count);
         fetch(z_or_d_residual + ahead, count);
-        __builtin_prefetch(pull + 2 * int64_t(g.order[j + AHEAD]));
         const int64_t at_u = g.target[j] * channels + channel;
         const Real* pulls = pull + 2 * int64_t(g.order[j]);
         for (int i = 0; i < count; ++i) {
