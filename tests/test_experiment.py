@@ -3,6 +3,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from omegaconf import DictConfig
 
 from robust_diffusion import experiment, threads
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation import append_record, read_records, timing
+from robust_diffusion.evaluation import append_record, evaluate_cell, read_records, timing
 from robust_diffusion.evaluation.header import record_header
 from robust_diffusion.experiment import record_failure, run_and_record
 from robust_diffusion.files import locked
@@ -70,13 +71,13 @@ def test_threads_are_set_by_the_size_of_the_graph(
     monkeypatch.setattr(threads, "LONG_EPOCH", epoch)
     monkeypatch.setattr(threads, "_cores", lambda: 2)
     before = torch.get_num_threads()
-    seen = []
-    evaluate = experiment.evaluate_cell
-    monkeypatch.setattr(
-        experiment,
-        "evaluate_cell",
-        lambda **given: (seen.append(torch.get_num_threads()), evaluate(**given))[1],
-    )
+    seen: list[int] = []
+
+    def evaluate(**given: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return evaluate_cell(**given)
+
+    monkeypatch.setattr(experiment, "evaluate_cell", evaluate)
     try:
         run_and_record(compose(f"model={model}", "threads=auto", *tiny_clean))
     finally:
