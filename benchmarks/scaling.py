@@ -1,4 +1,9 @@
-"""Time and memory of a training step against the number of edges, 10 thousand to 10 million."""
+"""Time and memory of a training step against the number of edges, 10 thousand to 10 million.
+
+python benchmarks/scaling.py                    # all
+python benchmarks/scaling.py compiled           # this backend, from where the exponent is fitted
+python benchmarks/scaling.py compiled 3000000   # one point
+"""
 
 import json
 import sys
@@ -28,8 +33,14 @@ PLOT = Path(__file__).with_name("results") / "scaling.svg"
 
 def main() -> None:
     """Measure each point in a process of its own, plot, and print one line of JSON."""
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 2:
         print(json.dumps(_measure(sys.argv[1], int(sys.argv[2]))))
+        return
+    if len(sys.argv) > 1:
+        large = [str(edges) for edges in EDGES if edges >= FIT_FROM]
+        found = [in_own_process("scaling.py", sys.argv[1], edges) for edges in large]
+        exponents = {key: _exponent(found, key) for key in ("seconds", "megabytes")}
+        print(json.dumps({"points": found, "exponents": exponents}))
         return
     points = {
         backend: [in_own_process("scaling.py", backend, str(edges)) for edges in EDGES]

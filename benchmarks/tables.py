@@ -15,6 +15,9 @@ TARGETS = {
     "epoch, Cora, compiled": 3.0,
     "epoch, Amazon, torch": 8.0,
     "epoch, Amazon, compiled": 14.0,
+    "two threads / one, Amazon": 1.7,
+    "two threads / one, 3,000,000 edges": 1.7,
+    "step on communities, 3,000,000 edges, nodes ordered / as they come": 1.5,
     "dopri5, torch, own loop / torchdiffeq": 1.7,
     "dopri5, compiled, own loop / torchdiffeq": 1.7,
 }
@@ -27,6 +30,7 @@ LIMITS = {
     "training": 40.0,
     "white-box SPEIT, 3 x 64, one step": 10.0,
     "attack=auto, Beltrami 4 x 128, Cora": 300.0,
+    "exponent of time, compiled": 1.1,
     "seeds, 5": 0.55,
     "loading, Amazon": 5.0,
     "loading, Coauthor": 5.0,
@@ -67,6 +71,7 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
             f"epoch of GraphSAGE, {NAMES[dataset]}, pooled in parts / whole",
             programs["whole"]["median_ms"] / programs["parts"]["median_ms"],
         )
+    yield from _large(results)
     if "rows" in results:
         apart, together = (results["rows"][name]["median_ms"] for name in ("apart", "together"))
         yield "SPEIT, Coauthor, rows that stay apart / put together", together / apart
@@ -82,6 +87,23 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
                 f"dopri5, {backend}, own loop / straightforward",
                 loops["straightforward"]["median_ms"] / loops[f"{backend}, own"]["median_ms"],
             )
+
+
+def _large(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    for edges, steps in results.get("locality", {}).items():
+        yield (
+            f"step on communities, {int(edges):,} edges, nodes ordered / as they come",
+            steps["as they come"]["median_ms"] / steps["ordered"]["median_ms"],
+        )
+    for graph, runs in results.get("threads", {}).items():
+        name = NAMES.get(graph) or f"{int(graph):,} edges"
+        yield f"two threads / one, {name}", runs["1"]["median_ms"] / runs["2"]["median_ms"]
+    if "freed" in results:
+        given_back, kept = (results["freed"][of]["median_ms"] for of in ("given_back", "kept"))
+        yield (
+            "step on communities, 3,000,000 edges, freed memory kept / given back",
+            (given_back / kept),
+        )
 
 
 def as_markdown(results: dict[str, Any]) -> str:
@@ -126,6 +148,7 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
             times["median_ms"] / 1e3,
             "s",
         )
+    yield from _growth(results)
     for count, sweep in results.get("seeds", {}).items():
         share = sweep["two processes"] / sweep["one after the other"]
         yield f"seeds, {count}: two processes / one after the other", share, ""
@@ -138,6 +161,13 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
         for backend in ("torch", "compiled"):
             share = programs[backend]["median_ms"] / programs["floor"]["median_ms"]
             yield f"epoch / floor, {NAMES[dataset]}: {backend}", share, ""
+
+
+def _growth(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+    if "growth" in results:
+        sizes = [f"{p['edges']:,} edges {p['seconds']:.3g} s" for p in results["growth"]["points"]]
+        exponent = results["growth"]["exponents"]["seconds"]
+        yield f"exponent of time, compiled: {', '.join(sizes)}", exponent, ""
 
 
 def _portable(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:

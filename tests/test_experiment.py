@@ -3,13 +3,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from omegaconf import DictConfig
 
-from robust_diffusion import experiment
+from robust_diffusion import experiment, threads
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation import append_record, read_records, timing
+from robust_diffusion.evaluation import append_record, evaluate_cell, read_records, timing
 from robust_diffusion.evaluation.header import record_header
 from robust_diffusion.experiment import record_failure, run_and_record
 from robust_diffusion.files import locked
@@ -54,6 +56,33 @@ def test_a_model_without_flow_and_solver_names_none(
     record = run_and_record(compose("model=gcn", *tiny_clean))
     assert (record["model"], record["flow"], record["solver"]) == ("gcn", None, None)
     assert record["nfe"] == 0
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(1e9, 1), (0.0, 2)])
+@pytest.mark.parametrize("model", ["gcn", "graph_pde"])
+def test_threads_are_set_by_the_size_of_the_graph(
+    model: str,
+    epoch: float,
+    expected: int,
+    compose: Compose,
+    tiny_clean: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "LONG_EPOCH", epoch)
+    monkeypatch.setattr(threads, "_cores", lambda: 2)
+    before = torch.get_num_threads()
+    seen: list[int] = []
+
+    def evaluate(**given: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return evaluate_cell(**given)
+
+    monkeypatch.setattr(experiment, "evaluate_cell", evaluate)
+    try:
+        run_and_record(compose(f"model={model}", "threads=auto", *tiny_clean))
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [expected]
 
 
 def test_a_failure_is_recorded_with_its_configuration(compose: Compose, tiny: list[str]) -> None:

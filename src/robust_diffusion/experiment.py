@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import instantiate
@@ -15,7 +14,7 @@ from omegaconf import DictConfig
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.arithmetic import set_up_arithmetic
-from robust_diffusion.checks import check_choice, check_flag, check_whole
+from robust_diffusion.checks import check_choice, check_flag
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation import append_record, evaluate_cell
 from robust_diffusion.evaluation.header import record_header
@@ -34,6 +33,7 @@ from robust_diffusion.interrupts import time_limit
 from robust_diffusion.operators import Backend, set_backend
 from robust_diffusion.results.loggers import is_wandb, log_finished, log_record
 from robust_diffusion.store import ArtifactStore
+from robust_diffusion.threads import set_threads
 from robust_diffusion.unreadable import read_once
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def run_and_record(cfg: DictConfig) -> Record:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
     """
     check_parts(cfg)
-    torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
+    set_threads(cfg.threads)
     set_up_arithmetic()
     check_choice("backend", cfg.backend, get_args(Backend))
     record = record_header(cfg)
@@ -101,6 +101,7 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
     sweep = Path(hydra.sweep.dir) if hydra.mode == RunMode.MULTIRUN else None
     with read_once(sweep, record["config"]["data"]):
         datamodule.setup()
+    _set_threads(cfg, datamodule)
     logger = _logger(cfg, record=record)
     if logger:
         logger.log_hyperparams(record["config"])
@@ -114,6 +115,13 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
         if isinstance(logger, WandbLogger):
             logger.experiment.finish()
     return record
+
+
+def _set_threads(cfg: DictConfig, datamodule: GraphDataModule) -> None:
+    """Set them again, now that `auto` can tell how large the graph is."""
+    widths, layers = (cfg.model.get(key) for key in ("hidden_channels", "num_layers"))
+    widths = widths if isinstance(widths, int) else list(widths or [64])
+    set_threads(cfg.threads, datamodule.graph.num_edges, widths, layers or 3)
 
 
 def _logger(cfg: DictConfig, *, record: Record, **options: Any) -> Any:

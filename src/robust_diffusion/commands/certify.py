@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -16,7 +15,6 @@ from torch import nn
 from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
 from robust_diffusion.certificates.table import certificate_tables, read_certificates
-from robust_diffusion.checks import check_whole
 from robust_diffusion.commands.evaluate import built_model, load_weights, sorted_arguments
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
@@ -24,6 +22,7 @@ from robust_diffusion.evaluation.identity import hashed_config
 from robust_diffusion.evaluation.trained import ModelTraining
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.store import ArtifactStore
+from robust_diffusion.threads import set_threads
 
 READ = frozenset(
     [
@@ -75,13 +74,14 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     path, target, options, overrides = sorted_arguments(chosen.given, READ, "certify")
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         cfg = compose("config", ["certificate=sparse", "attack=none", *overrides])
-    torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
+    set_threads(cfg.threads)
     set_up_arithmetic()
     scheme: Smoothing = instantiate(cfg.certificate)
     attacks = {name: instantiate(own) for name, own in cfg.attacks.items()}
     limits = instantiate(cfg.budget).feature_limits
     datamodule: GraphDataModule = instantiate(cfg.data)
     datamodule.setup()
+    set_threads(cfg.threads, datamodule.graph.num_edges)  # which auto did not know before
     if path:
         model = built_model(cfg.model, target, options, datamodule)
         load_weights(model, Path(path))

@@ -6,19 +6,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from robust_diffusion.arithmetic import set_up_arithmetic
-from robust_diffusion.checks import check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation.identity import cell_id, hashed_config
 from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
 from robust_diffusion.operators import set_backend
 from robust_diffusion.store import ArtifactStore
+from robust_diffusion.threads import set_threads
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def compose_cell(overrides: Sequence[str]) -> FigureCell:
 def train_cell(cell: FigureCell, description: str) -> tuple[TrainedModel, GraphDataModule]:
     """The victim of a cell, from the store if it was trained before, and its graph."""
     cfg = cell.cfg
-    torch.set_num_threads(check_whole("threads", cfg.threads, at_least=1))
+    set_threads(cfg.threads)
     set_up_arithmetic()
     set_backend(cfg.backend)
     datamodule = instantiate(cfg.data)
