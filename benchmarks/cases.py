@@ -203,21 +203,15 @@ def scaling(repeat: int) -> dict[str, Any]:
     return in_own_process("scaling.py")
 
 
-def locality(repeat: int) -> dict[str, Any]:
-    """A step on shuffled communities, nodes as they come and ordered; by directed edges."""
-    rounds = {"3000000": max(2, repeat // 4), "10000000": 1}
-    return {of: in_own_process("locality.py", "order", of, str(n)) for of, n in rounds.items()}
-
-
 def threads(repeat: int) -> dict[str, Any]:
     """An epoch on Amazon Computer, and a step on 3 million edges, on one and on two threads."""
     rounds = {"amazon_computer": max(3, repeat // 3), "3000000": max(2, repeat // 4)}
-    return {of: in_own_process("locality.py", "threads", of, str(n)) for of, n in rounds.items()}
+    return {of: in_own_process("steps.py", "threads", of, str(n)) for of, n in rounds.items()}
 
 
 def freed(repeat: int) -> dict[str, Any]:
     """A step on 3 million edges, in processes that keep or give back the memory that they free."""
-    measured = partial(in_own_process, "locality.py")
+    measured = partial(in_own_process, "steps.py")
     rounds = str(max(2, repeat // 4))
     return {of: measured(of, "3000000", rounds)["step"] for of in ("given_back", "kept")}
 
@@ -259,7 +253,6 @@ _ALL = (
     seeds,
     portable,
     loading,
-    locality,
     threads,
     freed,
     growth,

@@ -17,7 +17,6 @@ TARGETS = {
     "epoch, Amazon, compiled": 14.0,
     "two threads / one, Amazon": 1.7,
     "two threads / one, 3,000,000 edges": 1.7,
-    "step on communities, 3,000,000 edges, nodes ordered / as they come": 1.5,
     "dopri5, torch, own loop / torchdiffeq": 1.7,
     "dopri5, compiled, own loop / torchdiffeq": 1.7,
 }
@@ -90,11 +89,6 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _large(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    for edges, steps in results.get("locality", {}).items():
-        yield (
-            f"step on communities, {int(edges):,} edges, nodes ordered / as they come",
-            steps["as they come"]["median_ms"] / steps["ordered"]["median_ms"],
-        )
     for graph, runs in results.get("threads", {}).items():
         name = NAMES.get(graph) or f"{int(graph):,} edges"
         yield f"two threads / one, {name}", runs["1"]["median_ms"] / runs["2"]["median_ms"]

@@ -15,7 +15,7 @@ from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.rewiring import Rewiring
 from robust_diffusion.models.variants import with_derivative
 from robust_diffusion.models.widths import layer_widths
-from robust_diffusion.operators import Graph, node_order
+from robust_diffusion.operators import Graph
 from robust_diffusion.solver import Solver
 
 
@@ -159,13 +159,8 @@ class PDELayer(nn.Module):
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> tuple[Float[Tensor, "n d"], Graph]:
         """Diffused features, and the edges that the guard has kept for the next layer."""
-        # Of the edges before any rewiring, which is new in each pass.
-        order = node_order(graph)
         z, graph, kept = self.enter(x, graph)
-        if order is None:
-            return self.diffuse(z, graph), kept
-        z = self.diffuse(order.arrange(z), order.renumber(graph))
-        return order.restore(z), kept
+        return self.diffuse(z, graph), kept
 
     def enter(
         self, x: Float[Tensor, "n f"], graph: Graph

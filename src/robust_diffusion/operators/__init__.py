@@ -25,7 +25,6 @@ from robust_diffusion.operators.kernels import (
     kernels_for,
     set_backend,
 )
-from robust_diffusion.operators.locality import NodeOrder, node_order
 from robust_diffusion.operators.low_rank import LowRank, low_rank_product, truncated_svd
 from robust_diffusion.operators.normalization import symmetric_weights
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
@@ -41,7 +40,6 @@ __all__ = [
     "Kernels",
     "LowRank",
     "Modulation",
-    "NodeOrder",
     "SelectiveTensor",
     "SparseMatrix",
     "current_backend",
@@ -61,7 +59,6 @@ __all__ = [
     "kernels_for",
     "low_rank_product",
     "modulated_diffusion",
-    "node_order",
     "segment_sum",
     "set_backend",
     "spmm",

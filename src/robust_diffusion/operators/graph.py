@@ -43,22 +43,22 @@ class EdgeIndexes:
     """
 
     def __init__(self, src: Tensor, dst: Tensor, num_nodes: int) -> None:
-        self.src = src
-        self.dst = dst
+        self._src = src
+        self._dst = dst
         self._num_nodes = num_nodes
         self._compact: dict[int, CompactIndexes] = {}
 
     @cached_property
     def rowptr(self) -> Tensor:
         """First edge that arrives at each node, and the number of edges."""
-        return _pointers(self.dst, self._num_nodes)
+        return _pointers(self._dst, self._num_nodes)
 
     @cached_property
     def by_source(self) -> tuple[Tensor, Tensor, Tensor]:
         """Pointers, destinations and permutation of the edges sorted by source."""
         with torch.inference_mode(mode=False):
-            src, order = torch.sort(self.src, stable=True)
-            return _pointers(src, self._num_nodes), self.dst[order], order
+            src, order = torch.sort(self._src, stable=True)
+            return _pointers(src, self._num_nodes), self._dst[order], order
 
     def compact(self, copies: int = 1) -> CompactIndexes:
         """The edges as 32-bit integers, so many copies side by side, for one product per head."""
@@ -85,8 +85,8 @@ class EdgeIndexes:
 
         return CompactIndexes(
             pointers(self.rowptr).int(),
-            readable_beyond(shifted(self.src, n)),
-            shifted(self.dst, n).int(),
+            readable_beyond(shifted(self._src, n)),
+            shifted(self._dst, n).int(),
             pointers(colptr).int(),
             readable_beyond(shifted(dst_by_source, n)),
             shifted(order, e).int(),

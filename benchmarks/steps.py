@@ -1,6 +1,6 @@
-"""Large graphs: an order of the nodes, memory that is kept, threads, and growth with the edges.
+"""Steps on large graphs: memory that is kept or given back, and threads.
 
-python benchmarks/locality.py order 3000000   # one part; prints one line of JSON
+python benchmarks/steps.py kept 3000000   # one part; prints one line of JSON
 """
 
 import json
@@ -17,7 +17,6 @@ from torch import Tensor
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.models import GraphPDE
 from robust_diffusion.operators import graph, set_backend
-from robust_diffusion.operators import locality as orders
 from robust_diffusion.solver import Solver
 
 DEGREE, WIDTH, COMMUNITY, INSIDE = 10, 64, 300, 0.9
@@ -30,25 +29,13 @@ def main() -> None:
     repeat = int(sys.argv[3]) if len(sys.argv) > 3 else 5
     torch.set_num_threads(1)
     set_backend("compiled")
-    parts = {"order": _order, "threads": _threads, "given_back": partial(_kept, kept=False)}
-    parts["kept"] = partial(_kept, kept=True)
+    parts: dict[str, Callable[[str], dict[str, Step]]] = {
+        "threads": _threads,
+        "given_back": partial(_kept, kept=False),
+        "kept": partial(_kept, kept=True),
+    }
     seconds = by_turns(parts[part](size), repeat=repeat, warm_up=1)
     print(json.dumps({name: summary(of) for name, of in seconds.items()}))
-
-
-def _order(edges: str) -> dict[str, Step]:
-    """A step on shuffled communities, nodes as they come and in the order that is found."""
-    edge_index = communities(int(edges))
-    plain, ordered = step_on(edge_index), step_on(edge_index.clone())
-
-    def as_they_come() -> None:
-        found, orders.NODES_FROM = orders.NODES_FROM, 2**62
-        try:
-            plain()
-        finally:
-            orders.NODES_FROM = found
-
-    return {"as they come": as_they_come, "ordered": ordered}
 
 
 def _threads(on_graph: str) -> dict[str, Step]:
