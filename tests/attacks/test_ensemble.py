@@ -101,9 +101,9 @@ def test_a_part_that_was_given_up_is_given_up_again(caplog: pytest.LogCaptureFix
     for _ in range(2):
         with caplog.at_level(logging.WARNING):
             run(without_gradient, memory, AutoInjection(num_steps=8))
-        assert caplog.text.count("given up") == 12
+        assert caplog.text.count("given up") == 24
         caplog.clear()
-    assert len(memory.computed) == 14
+    assert len(memory.computed) == 28
 
 
 def test_nothing_to_spend_runs_no_part() -> None:

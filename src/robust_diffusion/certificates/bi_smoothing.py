@@ -45,6 +45,11 @@ class BiSmoothing(Smoothing):
 
     Raises:
         ConfigError: A number out of range.
+
+    Examples:
+        >>> from robust_diffusion import BiSmoothing
+        >>> BiSmoothing(p_n=0.95, max_nodes=2).unit
+        'injected nodes'
     """
 
     name: ClassVar[str] = "bi_smoothing"

@@ -52,7 +52,7 @@ def certify(
     Each target is certified by itself: no perturbation of the whole graph within the budget changes
     its class, with probability 1 - alpha over the draws. The model is left as it was.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from robust_diffusion import GCN, SparseSmoothing, certify, fit
         >>> from robust_diffusion.data.sources import citation_like_graph

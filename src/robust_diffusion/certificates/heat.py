@@ -64,6 +64,14 @@ def heat_bound(
 
     Raises:
         ConfigError: A negative or infinite time.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import heat_bound
+        >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> bound = heat_bound(path, path[:, :2], num_nodes=3)
+        >>> 0 < bound.spectral < 1
+        True
     """
     check_number("t_end", t_end, at_least=0)
     before, after = (_adjacency(edges, num_nodes) for edges in (edge_index, attacked))

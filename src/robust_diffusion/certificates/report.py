@@ -61,6 +61,15 @@ class CertificateReport:
         clean_graph: Hash of features, edges, classes and targets.
         weights: Hash of the model's weights.
         seconds: Wall time by step of this call.
+
+    Examples:
+        >>> from robust_diffusion import GCN, SparseSmoothing, certify
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> scheme = SparseSmoothing(samples=20, max_additions=1)
+        >>> report = certify(GCN(8, 8, 7), data, certificate=scheme, progress=False)
+        >>> report.certified(additions=1, deletions=0).shape == report.nodes.shape
+        True
     """
 
     model: str

@@ -25,6 +25,13 @@ class SmoothedModel(nn.Module):
         draws: Their number, at least 1.
         seed: Of the draws.
         per_pass: Graphs of one pass; see `sampling.graphs_per_pass`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GCN, SmoothedModel, SparseSmoothing
+        >>> model = SmoothedModel(GCN(5, 4, 3).eval(), SparseSmoothing(), draws=8)
+        >>> model(torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])).shape
+        torch.Size([3, 3])
     """
 
     normalizes_by_degree = False

@@ -39,6 +39,11 @@ class SparseSmoothing(Smoothing):
 
     Raises:
         ConfigError: A number out of range.
+
+    Examples:
+        >>> from robust_diffusion import SparseSmoothing
+        >>> SparseSmoothing(p_minus=0.6, samples=500).unit
+        'flipped edges'
     """
 
     name: ClassVar[str] = "sparse"

@@ -32,6 +32,13 @@ class ACMP(AttentionFlow):
 
     Deviation:
         The authors' code sums (a - beta) z_v - z_u, which is the equation for beta = 0 alone.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import ACMP, GraphPDE
+        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GraphPDE(5, 4, 2, flow=ACMP)(x, edge_index).shape
+        torch.Size([3, 2])
     """
 
     def __init__(

@@ -21,6 +21,13 @@ class Frond(Grand):
 
     Raises:
         ConfigError: `order` is out of range.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import Frond, GraphPDE
+        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GraphPDE(5, 4, 2, flow=lambda width: Frond(width, order=0.5))(x, edge_index).shape
+        torch.Size([3, 2])
     """
 
     def __init__(

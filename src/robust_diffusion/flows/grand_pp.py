@@ -29,6 +29,13 @@ class GrandPP(AttentionFlow):
     Deviation:
         In the paper the source acts at the labelled nodes. A model of this package is given no
         labels, so it acts at all nodes.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GrandPP, GraphPDE
+        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GraphPDE(5, 4, 2, flow=GrandPP)(x, edge_index).shape
+        torch.Size([3, 2])
     """
 
     def __init__(

@@ -32,6 +32,13 @@ class GraphCON(Flow):
     Deviation:
         The authors' code takes steps of its own (symplectic Euler) and adds residual terms and
         dropout between them; here `solver` takes the steps of the equation.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GraphCON, GraphPDE
+        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GraphPDE(5, 4, 2, flow=GraphCON)(x, edge_index).shape
+        torch.Size([3, 2])
     """
 
     def __init__(

@@ -40,6 +40,14 @@ class GREAD(AttentionFlow):
     Deviation:
         The authors attend once, to the initial state, or take the normalised adjacency; here A is
         the attention of the present state, as in the other flows.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import GREAD, GraphPDE
+        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> model = GraphPDE(5, 4, 2, flow=lambda width: GREAD(width, reaction="fisher"))
+        >>> model(x, edge_index).shape
+        torch.Size([3, 2])
     """
 
     def __init__(

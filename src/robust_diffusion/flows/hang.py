@@ -24,6 +24,13 @@ class Hang(HamiltonianFlow):
         `scale=node` is the default: on Cora the published energy hardly moves a node.
         In the authors' experiments p is handed on, and a learned share of the initial state is
         added to q' (`add_source`). The text hands on q, as here.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import Hang, GraphPDE
+        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GraphPDE(5, 4, 2, flow=Hang)(x, edge_index).shape
+        torch.Size([3, 2])
     """
 
     def __init__(self, channels: int, *, t_end: float = 1.0, scale: Scale = "node") -> None:

@@ -33,6 +33,13 @@ class HangQuad(HamiltonianFlow):
     Deviation:
         The authors' code takes q' from dH/dq and p' from dH/dp, signs changed, under which H is
         not conserved. Here both flows are those of Hamilton's equations.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import HangQuad, GraphPDE
+        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GraphPDE(5, 4, 2, flow=HangQuad)(x, edge_index).shape
+        torch.Size([3, 2])
     """
 
     def __init__(self, channels: int, *, t_end: float = 1.0, scale: Scale = "node") -> None:

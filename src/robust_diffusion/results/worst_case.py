@@ -11,6 +11,7 @@ import pandas as pd
 from robust_diffusion.attacks import Budget
 from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
+from robust_diffusion.results.cells import ABSENT, value_at
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
 
@@ -87,7 +88,8 @@ def model_name(record: Record) -> str:
     """A model by its own name, or by that of its flow; `beltrami, adversary` if it had one."""
     # Any other model that has a flow brings its own.
     flow = record.get("flow") if record["model"] == "graph_pde" else None
-    trained_against = record.get("config", {}).get("training", {}).get("adversary")
+    adversary = value_at(record, "config.training.adversary")
+    trained_against = adversary is not ABSENT and adversary
     return str(flow or record["model"]) + (", adversary" if trained_against else "")
 
 
