@@ -146,7 +146,8 @@ def draw_budgets(found: pd.DataFrame) -> Figure:
     panels[0].set_ylabel("lowest accuracy in %")
     figure.supxlabel("injected nodes (logarithmic)", fontsize=10)
     seeds = found["seeds"].min()
-    title = f"Cora: the worst that any attack does, mean of {seeds} seed{'s' if seeds > 1 else ''}"
+    drawn = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
+    title = f"Cora: the worst that any attack does, {drawn}"
     if not found["bound"].all():
         title += "; hollow marks are no bounds"
     figure.suptitle(title, fontsize=11)
