@@ -66,7 +66,7 @@ def test_a_trajectory_of_heat_is_the_matrix_exponential() -> None:
     minus_laplacian = weight - torch.eye(N, dtype=torch.float64)
     times = [0.0, 0.5, 3.0, 40.0]
     for t, z in zip(times, own.at(times), strict=True):
-        assert torch.allclose(z, torch.matrix_exp(t * minus_laplacian) @ own.state, atol=1e-5)
+        assert torch.allclose(z, torch.matrix_exp(t * minus_laplacian) @ own.state, atol=1e-3)
 
 
 def test_heat_stays_within_its_range_and_becomes_smooth() -> None:
@@ -74,8 +74,8 @@ def test_heat_stays_within_its_range_and_becomes_smooth() -> None:
     rows = follow(started(Heat(D)), times=times)
     assert tuple(row["t"] for row in rows) == times
     assert rows[0] == {"t": 0.0, "energy": 1.0, "norm": 1.0, "overshoot": 0.0, "growth": 1.0}
-    assert max(row["overshoot"] for row in rows) < 1e-6
-    assert rows[-1]["energy"] < 1e-6
+    assert max(row["overshoot"] for row in rows) < 1e-4
+    assert rows[-1]["energy"] < 1e-4
     energies = [round(row["energy"], 9) for row in rows]
     assert energies == sorted(energies, reverse=True)
 
@@ -84,8 +84,8 @@ def test_a_flow_that_grows_is_seen_to_grow(caplog: pytest.LogCaptureFixture) -> 
     rows = follow(started(Growing(D)), times=(0.0, 1.0, 2.0, 800.0))
     assert len(rows) == 3
     assert "the trajectory ends here" in caplog.text
-    assert rows[1]["growth"] == pytest.approx(math.e, rel=1e-4)
-    assert rows[2]["energy"] == pytest.approx(math.e**4, rel=1e-4)
+    assert rows[1]["growth"] == pytest.approx(math.e, rel=1e-3)
+    assert rows[2]["energy"] == pytest.approx(math.e**4, rel=1e-3)
     assert rows[2]["overshoot"] > 1
 
 
@@ -113,7 +113,7 @@ def test_injected_nodes_shift_the_state_from_where_it_was() -> None:
     assert rows[0]["shift"] == 0
     assert rows[2]["shift"] > 0.01
     untouched = follow(clean, motion(own, x, edges()), times=times)
-    assert max(row["shift"] for row in untouched) < 1e-6
+    assert max(row["shift"] for row in untouched) < 1e-4
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class Motion:
         Args:
             times: From 0 on, ascending.
         """
-        solver = Solver("dopri5", rtol=1e-6, atol=1e-9, max_nfe=MOST_EVALUATIONS)
+        solver = Solver("dopri5", rtol=1e-4, atol=1e-6, max_nfe=MOST_EVALUATIONS)
         states = [self.state]
         for start, end in pairwise(times):
             rhs = partial(_later, self.flow, self.graph, start)
