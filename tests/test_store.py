@@ -325,8 +325,8 @@ def test_a_failed_computation_leaves_nothing_and_passes_through(
     ("error", "kind", "words"),
     [
         (KeyboardInterrupt("now"), KeyboardInterrupt, "now"),
-        (OSError(errno.ENOSPC, "full"), ConfigError, r"No space left on device\); make room"),
-        (OSError(errno.EFBIG, "large"), ConfigError, r"File too large\); make room"),
+        (OSError(errno.ENOSPC, "full"), ConfigError, r"No space left on device\); free space"),
+        (OSError(errno.EFBIG, "large"), ConfigError, r"File too large\); free space"),
         (OSError(errno.EIO, "bad"), ConfigError, r"error\); make the folder accessible"),
     ],
 )

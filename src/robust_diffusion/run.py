@@ -267,7 +267,7 @@ def _unforeseen(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno in READ_ONLY:
         return f"{error.filename or 'results'}: {error.strerror}; {ELSEWHERE}"
     if isinstance(error, OSError) and error.errno in FULL:
-        return f"{error.filename or 'results'}: {error.strerror}; make room, or {ELSEWHERE}"
+        return f"{error.filename or 'results'}: {error.strerror}; free space, or {ELSEWHERE}"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 

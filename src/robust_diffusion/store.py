@@ -139,7 +139,7 @@ class ArtifactStore:
         number = error.errno if isinstance(error, OSError) else None
         reason = os.strerror(number) if number else str(error)
         full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        remedy = "make room" if full else "make the folder accessible"
+        remedy = "free space" if full else "make the folder accessible"
         return ConfigError(
             f"{self.option}={self.directory}: {path.name} cannot be {verb} ({reason}); {remedy}, "
             f"or point {self.option} elsewhere"

@@ -68,10 +68,9 @@ def _unused(key: str, value: str, record: Record) -> str | None:
     """The reason why nothing reads an override, if nothing does."""
     part = key.split(".")[0]
     config = record["config"]
-    if (
-        key.startswith("dataset.source.")
-        and config["data"]["source"] != config["dataset"]["source"]
-    ):
+    source = config["data"]["source"]
+    # One that is missing is told of by whoever needs it.
+    if key.startswith("dataset.source.") and source and source != config["dataset"]["source"]:
         return (
             f"{key}={value}: scale={record['scale']} draws a small graph instead; drop one of them"
         )

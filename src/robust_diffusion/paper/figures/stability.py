@@ -167,7 +167,8 @@ def _draw(axis: Axes, key: str, flows: Mapping[str, Sequence[Row]]) -> None:
             label=title,
         )
     axis.set(xscale="log", yscale="log", xlabel="t")
-    axis.set_ylim(bottom=SMALLEST)
+    highest = max((row[key] for rows in flows.values() for row in rows if key in row), default=1)
+    axis.set_ylim(SMALLEST, max(10.0, 2 * highest))
     axis.tick_params(labelsize=6.5, length=2)
     axis.axvline(1.0, color="#b0b0b0", linewidth=0.6, zorder=0)  # end of the trained period
     axis.spines[["top", "right"]].set_visible(False)
