@@ -312,7 +312,8 @@ def test_a_full_disk_is_one_line(
     assert outcome.status == 1
     assert outcome.err.splitlines() == [outcome.error]
     assert outcome.error == (
-        "error: a.ckpt: No space left on device; free space, or name another folder by paths.outputs"
+        "error: a.ckpt: No space left on device; free space, or name another folder by "
+        "paths.outputs"
     )
 
 
