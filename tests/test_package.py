@@ -153,6 +153,7 @@ def test_the_flow_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (option,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     (tmp_path / "my_flow.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_flow", raising=False)  # of a tutorial, in this process
     target = yaml.safe_load(option)["_target_"]
     flow = get_class(target)(channels=8).double()
     graph, z = random_graph(), torch.randn(NODES, 8, dtype=torch.float64)
