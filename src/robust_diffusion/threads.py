@@ -1,4 +1,4 @@
-"""How many threads a process computes on."""
+"""Number of threads that a process computes on."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ LONG_EPOCH = 0.2
 each other more than they compute."""
 
 SECONDS_PER_EDGE = 6e-9
-"""Of an epoch, per directed edge, layer and channel: Beltrami on Amazon Computer, one step."""
+"""Time of an epoch per directed edge, layer and channel: Beltrami on Amazon Computer, one step."""
 
 log = logging.getLogger(__name__)
 

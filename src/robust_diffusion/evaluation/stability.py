@@ -1,4 +1,4 @@
-"""How a trained diffusion carries perturbations in time: growth, bounds, smoothness, effort."""
+"""Stability of a trained diffusion in time: growth of perturbations, bounds, smoothness, effort."""
 
 import copy
 import logging
@@ -27,7 +27,7 @@ PUSH = 1e-3
 """Norm of the perturbation of the initial state, relative to the state's."""
 
 MOST_EVALUATIONS = 50_000
-"""Of one stretch of a trajectory; one that asks for more ends there."""
+"""Limit on the evaluations between two times; a trajectory that asks for more ends there."""
 
 Row = dict[str, float]
 
@@ -110,7 +110,7 @@ def motion(
 def follow(
     clean: Motion, attacked: Motion | None = None, *, times: Sequence[float] = TIMES, seed: int = 0
 ) -> list[Row]:
-    """What becomes of a state, and of perturbations of it, up to times that training never saw.
+    """Follow a state, and perturbations of it, up to times that training never saw.
 
     Args:
         clean: On the clean graph.

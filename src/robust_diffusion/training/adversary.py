@@ -1,4 +1,4 @@
-"""What a training asks of its adversary."""
+"""Interface between a training and its adversary."""
 
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable

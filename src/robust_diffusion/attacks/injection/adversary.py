@@ -149,7 +149,7 @@ class InjectionAttacker:
         return _with_nodes(data, new.clone(), self._edges)
 
     def _knows(self, data: Data) -> bool:
-        """Whether this is the view of the last call, perhaps as another copy of it."""
+        """True if this is the view of the last call, perhaps as another copy of it."""
         if self._clean is None:
             return False
         known, given = clean_graph(self._clean)[1], clean_graph(data)[1]

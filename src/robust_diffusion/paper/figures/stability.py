@@ -115,7 +115,7 @@ def detection(
     edge_index: torch.Tensor,
     attacked: PerturbedGraph,
 ) -> dict[str, float]:
-    """Whether an adaptive solver's effort tells an attacked graph from a clean one.
+    """Detection of an attacked graph by an adaptive solver's effort.
 
     Returns:
         `clean` and `attacked`, mean NFE over random parts of each graph, and `auc`, of the

@@ -79,7 +79,7 @@ def flags_of(
 
 
 def _tries_less(name: str) -> bool:
-    """Whether an attack tries the whole budget as well as less, so that less is no flaw."""
+    """True of an attack that tries the whole budget as well as less, so that less is no flaw."""
     return name in attack_names() and build_attack(name).is_worst_case
 
 
