@@ -55,44 +55,75 @@ def build_figure(
     """Build a figure under the overrides of a run, as on its command line."""
     options = options or Options()
     # All composed first, so that a mistyped option of the last panel costs no training.
-    cells = _composed(spec, overrides)
+    cells = composed(spec, overrides)
     drawn = [_panel(spec, title, cell, options) for title, cell in cells.items()]
-    first = next(iter(cells.values()))
-    name, seed = first.cfg.dataset.name, first.cfg.seed
-    fidelity, scale = first.choices["fidelity"], first.choices.get("scale", "full")
+    about = about_run(spec, cells)
     figure = draw_panels(
         [panel for panel, _ in drawn],
         "attention" if options.weights == "attention" else "weight",
-        warning="smoke run: says nothing about the paper" if scale == "smoke" else "",
+        warning=warning_of(about),
     )
     description = {
+        **about,
+        "weights": options.weights,
+        "perplexity": options.perplexity,
+        "panels": [panel for _, panel in drawn],
+    }
+    return BuiltFigure(figure, stem_of(spec, overrides, about, (options, Options())), description)
+
+
+def about_run(spec: FigureSpec, cells: Mapping[str, FigureCell]) -> dict[str, Any]:
+    """The description of a figure, as far as it does not depend on what was measured."""
+    first = next(iter(cells.values()))
+    return {
         "figure": spec.name,
         "label": spec.label,
         "caption": spec.caption,
-        "dataset": name,
-        "fidelity": fidelity,
-        "seed": seed,
-        "scale": scale,
-        "weights": options.weights,
-        "perplexity": options.perplexity,
+        "dataset": first.cfg.dataset.name,
+        "fidelity": first.choices["fidelity"],
+        "seed": first.cfg.seed,
+        "scale": first.choices.get("scale", "full"),
         "code": code_hash(),
         "revision": revision(),
         "versions": versions(),
-        "panels": [about for _, about in drawn],
     }
-    stem = f"{spec.name}-{name}-{fidelity}-seed{seed}{'-smoke' if scale == 'smoke' else ''}"
+
+
+def warning_of(about: Mapping[str, Any]) -> str:
+    """Text in the corner of a smoke run's figure; empty for any other's."""
+    return "smoke run: says nothing about the paper" if about["scale"] == "smoke" else ""
+
+
+def stem_of(
+    spec: FigureSpec,
+    overrides: Sequence[str],
+    about: Mapping[str, Any],
+    options: tuple[object, object],
+) -> str:
+    """Name of a figure's files, with a hash where anything but what it names was chosen.
+
+    Args:
+        spec: The figure.
+        overrides: Those of the user.
+        about: Of `about_run`.
+        options: Of drawing, those chosen and the defaults.
+    """
+    stem = "{figure}-{dataset}-{fidelity}-seed{seed}".format(**about)
+    stem += "-smoke" if about["scale"] == "smoke" else ""
     named = [given for given in overrides if given.split("=")[0] in IN_NAME]
-    identity, by_default = _identity(cells, options), _identity(_composed(spec, named), Options())
+    chosen, defaults = options
+    identity = _identity(composed(spec, overrides), chosen)
     # Else a figure of other panels or options would take its place.
-    stem += f"-{sha256(identity.encode()).hexdigest()[:8]}" if identity != by_default else ""
-    return BuiltFigure(figure, stem, description)
+    is_other = identity != _identity(composed(spec, named), defaults)
+    return f"{stem}-{sha256(identity.encode()).hexdigest()[:8]}" if is_other else stem
 
 
-def _composed(spec: FigureSpec, overrides: Sequence[str]) -> dict[str, FigureCell]:
+def composed(spec: FigureSpec, overrides: Sequence[str]) -> dict[str, FigureCell]:
+    """The cell of each panel, by its title."""
     return {title: compose_cell(own) for title, own in panel_overrides(spec, overrides).items()}
 
 
-def _identity(cells: Mapping[str, FigureCell], options: Options) -> str:
+def _identity(cells: Mapping[str, FigureCell], options: object) -> str:
     """Settings of the panels and of drawing."""
     return repr(([settings_of({"config": c.config}, CLEAN) for c in cells.values()], options))
 

@@ -11,9 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from robust_diffusion.attacks import PerturbedGraph
-from robust_diffusion.evaluation.code import code_hash
 from robust_diffusion.evaluation.evaluate_model import attack
-from robust_diffusion.evaluation.provenance import revision, versions
 from robust_diffusion.evaluation.stability import (
     Row,
     area_under_curve,
@@ -22,14 +20,23 @@ from robust_diffusion.evaluation.stability import (
     motion,
     thinned,
 )
-from robust_diffusion.paper.figures.build import BuiltFigure
+from robust_diffusion.paper.figures.build import (
+    BuiltFigure,
+    about_run,
+    composed,
+    stem_of,
+    warning_of,
+)
 from robust_diffusion.paper.figures.draw import COLOURS, STYLE
-from robust_diffusion.paper.figures.spec import FigureSpec, panel_overrides
-from robust_diffusion.paper.figures.victims import FigureCell, compose_cell, train_cell
+from robust_diffusion.paper.figures.spec import FigureSpec
+from robust_diffusion.paper.figures.victims import FigureCell, train_cell
 from robust_diffusion.solver import Solver
 
 GRAPHS = 20
 """Random parts of the clean and of the attacked graph, by which an NFE detector is judged."""
+
+ATTACKS = "attack=[random,gradient_injection]"
+"""Attacks of a call that names none."""
 
 SHOWN = {
     "energy": "Dirichlet energy",
@@ -51,33 +58,16 @@ def build_stability(spec: FigureSpec, overrides: Sequence[str], *, layer: int = 
     Raises:
         ConfigError: An override that means nothing, or a layer that is not there.
     """
-    if not any(override.split("=")[0] in ("attack", "attacks") for override in overrides):
-        overrides = [*overrides, "attack=[random,gradient_injection]"]
+    attacks = [given for given in overrides if given.split("=")[0] in ("attack", "attacks")]
     # All composed first, so that a mistyped option of the last flow costs no training.
-    cells = {title: compose_cell(own) for title, own in panel_overrides(spec, overrides).items()}
+    cells = composed(spec, overrides if attacks else [*overrides, ATTACKS])
     panels = [_measured(title, cell, layer) for title, cell in cells.items()]
-    first = next(iter(cells.values()))
-    fidelity, scale = first.choices["fidelity"], first.choices.get("scale", "full")
-    name, seed = first.cfg.dataset.name, first.cfg.seed
-    description = {
-        "figure": spec.name,
-        "label": spec.label,
-        "caption": spec.caption,
-        "dataset": name,
-        "fidelity": fidelity,
-        "seed": seed,
-        "scale": scale,
-        "layer": layer,
-        "graphs": GRAPHS,
-        "code": code_hash(),
-        "revision": revision(),
-        "versions": versions(),
-        "panels": panels,
-    }
-    smoke = scale == "smoke"
-    stem = f"{spec.name}-{name}-{fidelity}-seed{seed}{'-smoke' if smoke else ''}"
-    warning = "smoke run: says nothing about the paper" if smoke else ""
-    figure = draw_stability({panel["title"]: panel["rows"] for panel in panels}, warning=warning)
+    about = about_run(spec, cells)
+    description = {**about, "layer": layer, "graphs": GRAPHS, "panels": panels}
+    figure = draw_stability(
+        {panel["title"]: panel["rows"] for panel in panels}, warning=warning_of(about)
+    )
+    stem = stem_of(spec, overrides, about, ((layer, attacks), (0, [])))
     return BuiltFigure(figure, stem, description)
 
 
