@@ -145,7 +145,7 @@ def test_a_loss_that_is_not_finite_is_told_as_ever(
 
 
 def test_batches_of_a_graph_are_attacked(make_datamodule: Make) -> None:
-    pytest.importorskip("torch_sparse")
+    pytest.importorskip("pymetis")
     from robust_diffusion.data import Clusters
 
     datamodule = make_datamodule(batching=Clusters(num_parts=4, parts_per_batch=2))
