@@ -3,9 +3,10 @@
     python benchmarks/large.py --nodes=2000000 --edges=10000000
     python benchmarks/large.py --dataset=coauthor --epochs=100
 
-Seconds of each part, accuracies, and the peak memory of the whole process, on all cores. A GCN is
-trained as the surrogate of SPEIT, and Beltrami, or GRAND, is its victim. With a dataset the same
-model is trained on the full batch as well, for what clusters cost in accuracy.
+Seconds of each part, accuracies, and the peak memory of the whole process, on all cores, also
+written to `results/large.json`. A GCN is trained as the surrogate of SPEIT, and Beltrami, or
+GRAND, is its victim. With a dataset the same model is trained on the full batch as well, for what
+clusters cost in accuracy.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from measure import machine
 from networks import ONE_STEP, load
 from torch import nn
 from torch_geometric.data import Data
@@ -29,6 +31,8 @@ from robust_diffusion.data import Clusters, GraphDataModule
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.models import GCN, GraphPDE
 from robust_diffusion.training import Fit
+
+RESULTS = Path(__file__).with_name("results") / "large.json"
 
 EDGES_PER_NODE = 20
 """Of each injected node."""
@@ -55,7 +59,12 @@ def main() -> None:
     else:
         source = partial(citation_like_graph, given.nodes, given.edges, given.features)
         datamodule = GraphDataModule(source, name="generated", batching=batching)
-    print(json.dumps(_measured(datamodule, given)))
+    found = _measured(datamodule, given)
+    print(json.dumps(found))
+    on = given.dataset or f"{given.nodes} nodes, {given.edges} edges"
+    recorded = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    recorded[f"{on}, {given.flow}"] = found | {"options": vars(given), "machine": machine()}
+    RESULTS.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
 
 def _measured(datamodule: GraphDataModule, given: argparse.Namespace) -> dict[str, Any]:
@@ -84,7 +93,7 @@ def _measured(datamodule: GraphDataModule, given: argparse.Namespace) -> dict[st
         "epochs": given.epochs,
         "seconds": clock.seconds,
         "accuracy": accuracy,
-        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "peak_gib": _peak_gib(),
     }
     if given.dataset:
         whole = load(given.dataset)
@@ -104,7 +113,11 @@ class _Clock:
     def __call__(self, part: str) -> None:
         self.seconds[part] = time.perf_counter() - self._start
         self._start += self.seconds[part]
-        print(f"{part}: {self.seconds[part]:.1f} s", flush=True)
+        print(f"{part}: {self.seconds[part]:.1f} s, {_peak_gib():.1f} GiB", flush=True)
+
+
+def _peak_gib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def _trained(build: Any, datamodule: GraphDataModule, epochs: int) -> nn.Module:

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from robust_diffusion import memory
 from robust_diffusion.memory import keep_freed_memory
 
 COUNT = """
@@ -23,6 +24,27 @@ if keep_freed_memory():
     print(given_back, faults())
 """
 
+GIVE_BACK = """
+import os
+from pathlib import Path
+import torch
+from robust_diffusion import memory
+
+def taken():
+    return memory._share_taken() * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+before = taken()
+if memory.keep_freed_memory():
+    blocks = [torch.empty(2**22).fill_(1) for _ in range(16)]  # of 16 MB
+    above = torch.empty(2**10)  # in use, so that the heap cannot shrink by itself
+    del blocks
+    kept = taken() - before
+    memory.KEPT_BELOW = 0.0
+    assert not memory.keep_freed_memory()
+    given_back = taken() - before
+    print(kept, given_back)
+"""
+
 
 def test_kept_memory_needs_no_new_pages() -> None:
     found = subprocess.run(
@@ -34,8 +56,25 @@ def test_kept_memory_needs_no_new_pages() -> None:
     assert given_back > 50 * max(kept, 1)
 
 
-def test_elsewhere_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctypes.CDLL", lambda _: object())
-    keep_freed_memory.cache_clear()
+def test_near_the_limit_memory_is_given_back() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", GIVE_BACK], capture_output=True, text=True, check=True
+    )
+    if not found.stdout:
+        pytest.skip("not the GNU C library")
+    kept, given_back = map(float, found.stdout.split())
+    assert kept > 0.9 * 2**28  # 256 MB are still there
+    assert given_back < 0.2 * 2**28
+
+
+@pytest.mark.parametrize("library", [object(), None], ids=["another one", "none"])
+def test_elsewhere_nothing_is_done(monkeypatch: pytest.MonkeyPatch, library: object) -> None:
+    def load(_: None) -> object:
+        if library is None:
+            raise OSError
+        return library
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    memory._gnu_library.cache_clear()
     assert not keep_freed_memory()
-    keep_freed_memory.cache_clear()
+    memory._gnu_library.cache_clear()

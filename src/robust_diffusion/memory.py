@@ -1,35 +1,69 @@
-"""Memory that is freed, and kept for what comes next."""
+"""Memory that is freed: kept for what comes next, or given back."""
 
 import ctypes
 import logging
+import os
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 KEPT_ABOVE = 2**25
 """Bytes of a tensor above which the GNU C library gives its memory back as soon as it is freed."""
 
+KEPT_BELOW = 1 / 3
+"""Share of the machine's memory that a process may take and still keep what it frees."""
+
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 """Options of that library's `mallopt`."""
+
+ITS_OWN = {TRIM_THRESHOLD: KEPT_ABOVE, MMAP_MAX: 65536}
+"""Values of these, as the library has them once large blocks were freed."""
 
 log = logging.getLogger(__name__)
 
 
-@cache
 def keep_freed_memory() -> bool:
-    """Let this process keep the memory that it frees, from now on.
+    """Let this process keep the memory that it frees, as long as the machine has enough.
 
     Given back, each large tensor of each epoch would cost a page fault per 4 kB, and the system
-    fills each page with zeros. Memory grows to its peak, which may be higher since blocks of
-    unlike sizes share one heap, and stays there. Results do not change.
+    fills each page with zeros. Kept, memory grows to its peak and stays there, and blocks of
+    unlike sizes leave gaps in it, up to half as much again. Results do not change.
 
     Returns:
-        Whether it is set: elsewhere than with the GNU C library, nothing is done.
+        Whether it is kept. Elsewhere than with the GNU C library on Linux, nothing is done.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
+    library = _gnu_library()
+    if library is None:
         return False
-    # The first without limit, the second none: all memory comes from the heap.
-    kept = bool(mallopt(TRIM_THRESHOLD, -1)) and bool(mallopt(MMAP_MAX, 0))
-    if kept:
-        log.info("a large graph: this process keeps the memory that it frees")
-    return kept
+    if _share_taken() < KEPT_BELOW:
+        # The first without limit, the second none: all memory comes from the heap.
+        kept = bool(library.mallopt(TRIM_THRESHOLD, -1)) and bool(library.mallopt(MMAP_MAX, 0))
+        _tell_once("keeps the memory that it frees")
+        return kept
+    for option, value in ITS_OWN.items():
+        library.mallopt(option, value)
+    library.malloc_trim(0)
+    _tell_once("gives back what it frees, as it takes a third of the machine's memory")
+    return False
+
+
+@cache
+def _gnu_library() -> Any:
+    """The C library, if it is GNU's and the system tells what a process takes."""
+    try:
+        library = ctypes.CDLL(None)
+        _ = library.mallopt, library.malloc_trim, _share_taken()
+    except (AttributeError, OSError, TypeError, ValueError):
+        return None
+    return library
+
+
+def _share_taken() -> float:
+    """Memory of this process, as a share of the machine's."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages / os.sysconf("SC_PHYS_PAGES")
+
+
+@cache
+def _tell_once(what: str) -> None:
+    log.info("a large graph: this process %s", what)

@@ -67,3 +67,17 @@ def test_the_derivative_of_a_derivative(name: str) -> None:
     z = random_signal().requires_grad_()
     with backend(name):
         assert torch.autograd.gradgradcheck(lambda w, x: spmm(w, x, graph), (weight, z))
+
+
+def test_saves_no_features_for_weights_without_a_gradient() -> None:
+    graph = random_graph()
+    shapes: list[torch.Size] = []
+
+    def note(saved: torch.Tensor) -> torch.Tensor:
+        shapes.append(saved.shape)
+        return saved
+
+    z = random_signal(0, 50).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
+        spmm(graph.weight, z, graph)
+    assert shapes == [graph.weight.shape]

@@ -16,8 +16,9 @@ def spmm(
 ) -> Float[Tensor, "n d"]:
     """Weighted sum over incoming edges: out_u = sum over edges (v -> u) of weight_uv z_v.
 
-    Saves only its inputs for the backward pass, no tensor of e x d entries; the gradient with
-    respect to `z` is the product with the transpose, over the edges sorted by source.
+    Saves for the backward pass each input that the other's gradient needs, and no tensor of e x d
+    entries; the gradient with respect to `z` is the product with the transpose, over the edges
+    sorted by source.
     It is 0 at a node that no edge reaches. It can be differentiated twice.
     """
     return _SpMM.apply(weight, z, graph)  # type: ignore[no-any-return, no-untyped-call]
@@ -26,7 +27,7 @@ def spmm(
 class _SpMM(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, z: Tensor, graph: Graph) -> Tensor:
-        ctx.save_for_backward(weight, z)
+        _save(ctx, weight, z)
         ctx.graph = graph
         return product_over(graph.rowptr, graph.src, weight, z.contiguous())
 
@@ -46,7 +47,7 @@ class _Transposed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, z: Tensor, graph: Graph) -> Tensor:
-        ctx.save_for_backward(weight, z)
+        _save(ctx, weight, z)
         ctx.graph = graph
         by_source = weight.index_select(0, graph.order_by_source)
         return product_over(graph.colptr, graph.dst_by_source, by_source, z.contiguous())
@@ -60,6 +61,12 @@ class _Transposed(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_z = spmm(weight, grad, ctx.graph)
         return grad_weight, grad_z, None
+
+
+def _save(ctx: Any, weight: Tensor, z: Tensor) -> None:
+    """Features of a large graph are not kept for the gradient of weights that ask for none."""
+    of_weight, of_z, _ = ctx.needs_input_grad
+    ctx.save_for_backward(weight if of_z else None, z if of_weight else None)
 
 
 def _dots(at_dst: Tensor, at_src: Tensor, graph: Graph) -> Tensor:
