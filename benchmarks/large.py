@@ -3,10 +3,10 @@
     python benchmarks/large.py --nodes=2000000 --edges=10000000
     python benchmarks/large.py --dataset=coauthor --epochs=100
 
-Seconds of each part, accuracies, and the peak memory of the whole process, on all cores, also
-written to `results/large.json`. A GCN is trained as the surrogate of SPEIT, and Beltrami, or
-GRAND, is its victim. With a dataset the same model is trained on the full batch as well, for what
-clusters cost in accuracy.
+Seconds of each part, accuracies, and the peak memory of the whole process, also written to
+`results/large.json`. A GCN is trained as the surrogate of SPEIT, and Beltrami, or GRAND, is its
+victim. With a dataset the same model is trained on the full batch as well, for what clusters cost
+in accuracy.
 """
 
 import argparse
@@ -50,8 +50,10 @@ def main() -> None:
     parser.add_argument("--joined", type=int, default=10, help="parts per batch")
     parser.add_argument("--epochs", type=int, default=3, help="of each training")
     parser.add_argument("--steps", type=int, default=10, help="of SPEIT")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seed", type=int, default=0, help="of the weights")
     given = parser.parse_args()
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(given.threads)
     batching = Clusters(given.parts, given.joined)
     if given.dataset:
         datamodule = load(given.dataset)
@@ -63,7 +65,10 @@ def main() -> None:
     print(json.dumps(found))
     on = given.dataset or f"{given.nodes} nodes, {given.edges} edges"
     recorded = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    recorded[f"{on}, {given.flow}"] = found | {"options": vars(given), "machine": machine()}
+    recorded[f"{on}, {given.flow}, seed {given.seed}"] = found | {
+        "options": vars(given),
+        "machine": machine(),
+    }
     RESULTS.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
 
@@ -73,10 +78,10 @@ def _measured(datamodule: GraphDataModule, given: argparse.Namespace) -> dict[st
     clock("load")
     datamodule.train_dataloader()
     clock("cut")
-    surrogate = _trained(GCN, datamodule, given.epochs)
+    surrogate = _trained(GCN, datamodule, given)
     clock("train GCN")
     victim = partial(GraphPDE, flow=given.flow, solver=ONE_STEP, num_layers=3)
-    model = _trained(victim, datamodule, given.epochs)
+    model = _trained(victim, datamodule, given)
     clock(f"train {given.flow}")
     graph, targets = datamodule.graph, datamodule.target_nodes
     budget = Budget(max(50, targets.numel() // 200), EDGES_PER_NODE).resolve(graph.x)
@@ -97,7 +102,7 @@ def _measured(datamodule: GraphDataModule, given: argparse.Namespace) -> dict[st
     }
     if given.dataset:
         whole = load(given.dataset)
-        model = _trained(victim, whole, given.epochs)
+        model = _trained(victim, whole, given)
         clock(f"train {given.flow}, full batch")
         accuracy["clean, full batch"] = _accuracy(model, graph, graph.x, graph.edge_index, targets)
     return found
@@ -120,11 +125,11 @@ def _peak_gib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def _trained(build: Any, datamodule: GraphDataModule, epochs: int) -> nn.Module:
-    pl.seed_everything(0, verbose=False)
+def _trained(build: Any, datamodule: GraphDataModule, given: argparse.Namespace) -> nn.Module:
+    pl.seed_everything(given.seed, verbose=False)
     model = build(datamodule.num_features, 64, datamodule.num_classes)
     trainer = partial(pl.Trainer, accelerator="cpu", devices=1, enable_model_summary=False)
-    fit = Fit(trainer, max_epochs=epochs, patience=epochs)
+    fit = Fit(trainer, max_epochs=given.epochs, patience=given.epochs)
     with tempfile.TemporaryDirectory() as folder:
         return fit(model, datamodule, directory=Path(folder)).module.model
 

@@ -10,7 +10,7 @@ from typing import Any
 KEPT_ABOVE = 2**25
 """Bytes of a tensor above which the GNU C library gives its memory back as soon as it is freed."""
 
-KEPT_BELOW = 1 / 3
+KEPT_BELOW = 1 / 4
 """Share of the machine's memory that a process may take and still keep what it frees."""
 
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
@@ -43,7 +43,7 @@ def keep_freed_memory() -> bool:
     for option, value in ITS_OWN.items():
         library.mallopt(option, value)
     library.malloc_trim(0)
-    _tell_once("gives back what it frees, as it takes a third of the machine's memory")
+    _tell_once("gives back what it frees, as it takes a quarter of the machine's memory")
     return False
 
 
