@@ -11,6 +11,7 @@ from robust_diffusion.flows import (
     ACMP,
     GREAD,
     Beltrami,
+    Blend,
     Flow,
     Frond,
     Grand,
@@ -30,7 +31,7 @@ from robust_diffusion.operators import Graph, spmm
 
 MODULATED_FLOWS = [MeanCurvature, Beltrami, PLaplacian]
 ATTENTION_FLOWS = [Grand, Learned, UniformModulation, *MODULATED_FLOWS]
-SUCCESSORS = [ACMP, GREAD, GrandPP, GraphCON, Hang, HangQuad]
+SUCCESSORS = [ACMP, GREAD, Blend, GrandPP, GraphCON, Hang, HangQuad]
 ALL_FLOWS = [Heat, HeatPlus, *ATTENTION_FLOWS, *SUCCESSORS]
 FRACTIONAL_FLOWS = [Frond]
 
@@ -114,7 +115,7 @@ def build_flow(cls: type[Flow], **options: object) -> Flow:
 
 def random_state(flow: Flow, seed: int = 0) -> Tensor:
     """A state of a flow in float64, of the width that it has."""
-    width = flow.initial_state(random_signal()).size(1)
+    width = flow.initial_state(random_signal(), random_graph()).size(1)
     return random_signal(seed, width)
 
 

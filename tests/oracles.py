@@ -295,6 +295,22 @@ def acmp(
     return alpha * out + delta * z * (1 - z**2)
 
 
+def return_probabilities(weight: Tensor, steps: int) -> Tensor:
+    """Diagonals of P, P^2, ... of the random walk over the edges but self-loops."""
+    weight = weight - torch.diag(weight.diagonal())
+    walk = torch.stack([row / row.sum() if row.sum() > 0 else row for row in weight])
+    powers = [torch.linalg.matrix_power(walk, i) for i in range(1, steps + 1)]
+    return torch.stack([power.diagonal() for power in powers], 1)
+
+
+def blend(
+    x: Tensor, u: Tensor, weight: Tensor, key: Tensor, query: Tensor, heads: int, rate: float
+) -> tuple[Tensor, Tensor]:
+    """BLEND: rate (A([X, U]) - I) times X, and times U."""
+    attended = attention(torch.cat([x, u], 1), weight, key, query, heads)
+    return grand(x, attended, rate), grand(u, attended, rate)
+
+
 def grand_pp(z: Tensor, initial: Tensor, attended: Tensor, source: float) -> Tensor:
     """(A - I) Z + s (Z(0) - mean)."""
     centred = torch.eye(len(z), dtype=z.dtype) - 1 / len(z)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         ACMP as ACMP,
         GREAD as GREAD,
         Beltrami as Beltrami,
+        Blend as Blend,
         Flow as Flow,
         Frond as Frond,
         Grand as Grand,
@@ -121,8 +122,8 @@ _MODULES = {
     "evaluation.threat": "BlackBox WhiteBox",
     "evaluation.zoo": "load_model",
     "flows": (
-        "ACMP GREAD Beltrami Flow Frond Grand GrandPP GraphCON Hang HangQuad Heat HeatPlus "
-        "Learned MeanCurvature PLaplacian UniformModulation"
+        "ACMP GREAD Beltrami Blend Flow Frond Grand GrandPP GraphCON Hang HangQuad Heat "
+        "HeatPlus Learned MeanCurvature PLaplacian UniformModulation"
     ),
     "models": (
         "APPNP GAT GCN GCNSVD GIN MLP BeltramiGuard GNNGuard GraphPDE GraphSAGE GRBModel Guard "

@@ -164,7 +164,7 @@ class Solver:
                 a flow of fractional order, and a method that picks its steps, or the adjoint.
         """
         graph = flow.prepare(z, graph)
-        state = flow.initial_state(z)
+        state = flow.initial_state(z, graph)
         return flow.features(self._end(flow, state, graph))
 
     def _end(self, flow: Flow, z: Tensor, graph: Graph) -> Tensor:

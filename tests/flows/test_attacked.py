@@ -9,7 +9,7 @@ from robust_diffusion import PRBCD, SPEIT, Budget, GraphPDE, Solver, attack
 from tests.attacks.graphs import small_graph
 from tests.backends import BACKENDS, backend
 
-FLOWS = ["graphcon", "hang", "hang_quad", "gread", "grand_pp", "acmp", "frond"]
+FLOWS = ["graphcon", "hang", "hang_quad", "gread", "grand_pp", "blend", "acmp", "frond"]
 FLIPS = Budget(0, 0, node_ratio=0, edge_ratio=0.3)
 
 

@@ -15,6 +15,7 @@ from robust_diffusion.flows import (
     ACMP,
     GREAD,
     Beltrami,
+    Blend,
     Flow,
     Frond,
     Grand,
@@ -132,7 +133,7 @@ def test_gradients_are_finite_on_a_constant_signal(any_flow: Flow) -> None:
     weight = random_graph().weight.clone().requires_grad_()
     z = torch.ones(NODES, CHANNELS, dtype=torch.float64, requires_grad=True)
     graph = any_flow.prepare(z, with_weight(random_graph(), weight))
-    out = any_flow(TIME, any_flow.initial_state(z), graph)
+    out = any_flow(TIME, any_flow.initial_state(z, graph), graph)
     (out * random_state(any_flow, 1)).sum().backward()
     for tensor in (z, weight, *any_flow.parameters()):
         assert tensor.grad is not None
@@ -177,6 +178,7 @@ BAD_OPTIONS = [
         *[(GrandPP, "source", s) for s in (0.0, -1.0, None)],
         *[(ACMP, "well", w) for w in (0.0, 1.0)],
         (ACMP, "repulsion", -0.1),
+        *[(Blend, "positions", k) for k in (0, -1, 1.5)],
         *[(Frond, "order", o) for o in (0.0, 1.1, float("nan"))],
     ],
 )

@@ -134,7 +134,7 @@ def test_right_hand_side(
 def test_acceleration_of_graphcon() -> None:
     flow = build(GraphCON, {"frequency": 0.7, "damping": 0.4}, {"linear.weight": wave(2, 2)})
     graph = Graph.from_edge_index(PATH, num_nodes=4, dtype=torch.float64)
-    found = flow(TIME, flow.initial_state(Z.abs()), graph)[:, 2:]
+    found = flow(TIME, flow.initial_state(Z.abs(), graph), graph)[:, 2:]
     published = [
         [0.402515537, -0.52056509],
         [-0.402605625, 0.449986363],

@@ -412,7 +412,7 @@ def test_a_flow_never_waits_for_the_device(case: Case, edge_index: Tensor) -> No
 
     def once() -> None:
         graph = flow.prepare(z, given)
-        flow(time, flow.initial_state(z), graph)
+        flow(time, flow.initial_state(z, graph), graph)
         flow.similarity(z, given)
 
     once()

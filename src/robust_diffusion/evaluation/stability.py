@@ -104,7 +104,8 @@ def motion(
         model(x.double(), edge_index)
         handle.remove()
         z, graph, _ = watched.enter(*entered[0])
-        return Motion(watched.flow, watched.flow.prepare(z, graph), watched.flow.initial_state(z))
+        graph = watched.flow.prepare(z, graph)
+        return Motion(watched.flow, graph, watched.flow.initial_state(z, graph))
 
 
 def follow(

@@ -3,6 +3,7 @@
 from robust_diffusion.flows.acmp import ACMP
 from robust_diffusion.flows.base import Flow
 from robust_diffusion.flows.beltrami import Beltrami
+from robust_diffusion.flows.blend import Blend
 from robust_diffusion.flows.frond import Frond
 from robust_diffusion.flows.grand import Grand
 from robust_diffusion.flows.grand_pp import GrandPP
@@ -20,6 +21,7 @@ from robust_diffusion.flows.uniform_modulation import UniformModulation
 FLOWS: dict[str, type[Flow]] = {
     "acmp": ACMP,
     "beltrami": Beltrami,
+    "blend": Blend,
     "frond": Frond,
     "grand": Grand,
     "grand_pp": GrandPP,
@@ -41,6 +43,7 @@ __all__ = [
     "FLOWS",
     "GREAD",
     "Beltrami",
+    "Blend",
     "Flow",
     "Frond",
     "Grand",

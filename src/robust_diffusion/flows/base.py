@@ -28,7 +28,8 @@ class Flow(nn.Module, ABC):
     """A right-hand side dZ/dt = f(t, Z, graph) on node features Z of fixed width.
 
     The state may be wider than the features, such as positions and momenta: `initial_state` makes
-    it of them, and `features` is what the layer hands on. Edge weights are those of the features.
+    it of them and of the graph, and `features` is what the layer hands on. Edge weights are those
+    of the features.
 
     To add a flow, write one such class in `flows/<name>.py` and one `conf/flow/<name>.yaml`.
 
@@ -90,8 +91,8 @@ class Flow(nn.Module, ABC):
     ) -> Float[Tensor, "n d"]:
         """Time derivative of the state at time `t` and state `z`."""
 
-    def initial_state(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n s"]:
-        """State at time 0 of the features `z`: the features themselves by default."""
+    def initial_state(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n s"]:
+        """State at time 0 of the features `z`, themselves by default; `prepare` gave the graph."""
         return z
 
     def features(self, state: Float[Tensor, "n s"]) -> Float[Tensor, "n d"]:

@@ -12,7 +12,7 @@ from robust_diffusion.operators import Graph, spmm
 class Grand(AttentionFlow):
     """Heat flow along attention weights: dZ/dt = rate (A(Z) - I) Z.
 
-    BLEND without positional encoding is the same flow, as the paper notes.
+    BLEND without positional encoding is the same flow, as the paper notes; `Blend` has one.
 
     Reference: def. (GRAND) and eq. (mtx_heat), arXiv:2209.07754; Chamberlain et al. 2021,
     arXiv:2106.10934.

@@ -53,7 +53,7 @@ class GraphCON(Flow):
         """Edge weight over the root of the degrees at both ends."""
         return symmetric_weights(graph)
 
-    def initial_state(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n s"]:
+    def initial_state(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n s"]:
         """(X, Y) of the features, which are both."""
         return torch.cat([z, z], 1)
 

@@ -47,7 +47,7 @@ class HamiltonianFlow(Flow):
     ) -> Float[Tensor, ""]:
         """H of positions and momenta."""
 
-    def initial_state(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n s"]:
+    def initial_state(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n s"]:
         """(q, p) of the features, which are both."""
         return torch.cat([z, z], 1)
 

@@ -27,6 +27,7 @@ from robust_diffusion.operators.kernels import (
 )
 from robust_diffusion.operators.low_rank import LowRank, low_rank_product, truncated_svd
 from robust_diffusion.operators.normalization import symmetric_weights
+from robust_diffusion.operators.random_walk import return_probabilities
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 from robust_diffusion.operators.selective import SelectiveTensor
 from robust_diffusion.operators.sparse_matrix import SparseMatrix
@@ -59,6 +60,7 @@ __all__ = [
     "kernels_for",
     "low_rank_product",
     "modulated_diffusion",
+    "return_probabilities",
     "segment_sum",
     "set_backend",
     "spmm",

@@ -1,0 +1,89 @@
+"""BLEND flow."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from robust_diffusion.checks import check_whole
+from robust_diffusion.flows.attention import AttentionKind
+from robust_diffusion.flows.grand import Grand
+from robust_diffusion.operators import Graph, return_probabilities
+
+
+class Blend(Grand):
+    r"""GRAND of features and positions side by side: BLEND.
+
+    .. math:: Z = [X, U], \quad \partial Z / \partial t = rate (A(Z) - I) Z
+
+    X(0) are the features, and X is handed on. U(0) are the return probabilities of random walks of
+    1 to k steps, under a learned linear map as in the authors' code: the probabilities fall with
+    the number of steps, so that each of them needs a scale of its own to count beside the features
+    under attention of bounded norm.
+
+    Reference: arXiv:2110.09443; the positions, Dwivedi et al. 2021, arXiv:2110.07875.
+
+    Args:
+        channels: Width d of the node features; `t_end` to `rate` are those of `Grand`.
+        positions: k, the longest walk and the number of channels of U, at least 1.
+
+    Raises:
+        ConfigError: `positions` is not a whole number of at least 1.
+
+    Deviation:
+        The authors make DeepWalk or hyperbolic embeddings before training, of which an injected
+        node has none. Return probabilities are a function of the attacked graph, differentiable
+        in its edge weights, so that an attacker can follow them. Their time is O(k n e) per edge
+        list; see `operators.return_probabilities`.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import Blend, GraphPDE
+        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
+        >>> GraphPDE(5, 4, 2, flow=lambda width: Blend(width, positions=4))(x, edge_index).shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        t_end: float = 1.0,
+        heads: int = 4,
+        attention_channels: int = 64,
+        spectral_norm: bool = True,
+        attention: AttentionKind = "trained",
+        rate: float = 1.0,
+        positions: int = 8,
+    ) -> None:
+        check_whole("flow.positions", positions, at_least=1)
+        super().__init__(
+            channels + positions,  # attention is of the whole state
+            t_end=t_end,
+            heads=heads,
+            attention_channels=attention_channels,
+            spectral_norm=spectral_norm,
+            attention=attention,
+            rate=rate,
+        )
+        self.channels = channels
+        self.positions = positions
+        self.encode = nn.Linear(positions, positions)
+
+    def initial_state(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n s"]:
+        """[X, U] of the features and of the graph."""
+        positions = self.encode(return_probabilities(graph, self.positions))
+        return torch.cat([z, positions], 1)
+
+    def features(self, state: Float[Tensor, "n s"]) -> Float[Tensor, "n d"]:
+        """X, the first columns."""
+        return state[:, : self.channels]
+
+    def edge_weights(self, z: Float[Tensor, "n s"], graph: Graph) -> Float[Tensor, " e"]:
+        """Attention A([X, U]) of a state; of features alone, with U(0)."""
+        if z.size(1) == self.channels:
+            z = self.initial_state(z, graph)
+        return self.attention(z, graph)  # type: ignore[no-any-return]
+
+    def similarity(self, z: Float[Tensor, "n s"], graph: Graph) -> Float[Tensor, " e"]:
+        """Attention, as `edge_weights`."""
+        return self.edge_weights(z, graph)
