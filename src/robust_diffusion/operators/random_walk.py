@@ -49,6 +49,8 @@ def return_probabilities(graph: Graph, steps: int) -> Float[Tensor, "n k"]:
     known = _KNOWN.setdefault(graph.indexes if graph.unweighted else weight, {})
     key = steps, weight.dtype, weight.device, version
     if key not in known:
+        if version:  # what was known of these weights before they changed
+            known.clear()
         # Normal tensors even when first asked for in inference mode: training may come next.
         with torch.inference_mode(mode=False), torch.no_grad():
             known[key] = _return_probabilities(graph, steps)
