@@ -13,6 +13,7 @@ from robust_diffusion.attacks.base import frozen
 from robust_diffusion.attacks.climb import Found, climb
 from robust_diffusion.attacks.injection.auto import ALL, EDGES, STARTING
 from robust_diffusion.attacks.injection.base import connect
+from robust_diffusion.attacks.injection.recipe import Recipe
 from robust_diffusion.attacks.injection.search import search
 from robust_diffusion.attacks.injection.sharing import SHARINGS
 from robust_diffusion.attacks.injection.starts import STARTS
@@ -21,7 +22,11 @@ from robust_diffusion.models import MLP, GNNGuard
 from tests.attacks.contract import clean, graph, run, same, trained
 from tests.attacks.graphs import mean_of_neighbours
 
-BUDGET = Budget(12, 12, (-0.94, 0.94))
+LIMITS = (-0.94, 0.94)
+BUDGET = Budget(12, 12, LIMITS)
+
+Ascent = tuple[Found, Recipe, str, Tensor]
+"""The best so far, the recipe, the spending in words, and the edges."""
 
 
 def problem(model: Callable[..., Tensor]) -> Problem:
@@ -46,14 +51,36 @@ def test_the_winner_is_the_part_of_the_lowest_accuracy() -> None:
     assert all(0 <= value <= 1 for value in parts.values())
 
 
+def brackets_by_hand(
+    tried: Problem, judge: Callable[[str, Found, Tensor], None]
+) -> list[list[Ascent]]:
+    """The ascents of both spendings, before their first step, and a search of each."""
+    clean_graph, generator = (tried.x, tried.edge_index), torch.Generator().manual_seed(0)
+    brackets: list[list[Ascent]] = []
+    for words, degrees in (("", [12] * 12), (", an edge a target", [5] * 12)):  # of 60 targets
+        rows = {name: SHARINGS[name](tried, clean_graph, degrees, generator) for name in EDGES}
+        edges = {name: connect(tried.edge_index, rows[name], 200) for name in EDGES}
+        starts = {
+            (name, start): STARTS[start](tried, rows[name], LIMITS, generator)
+            for name in EDGES
+            for start in STARTING
+        }
+        for name in EDGES:
+            found = search(tried, edges[name], rows[name], LIMITS, 4, generator)
+            judge(f"search: {name}{words}", found, edges[name])
+        brackets.append(
+            [(Found(starts[of.edges, of.start], 60, 0.0), of, words, edges[of.edges]) for of in ALL]
+        )
+    return brackets
+
+
 @pytest.mark.parametrize("labels", [False, True])
 def test_it_is_its_parts_one_after_the_other(labels: bool) -> None:
     """Bit for bit: published accuracies depend on the order of draws."""
     data = clean(graph())
     if labels:
         data.y = graph().y
-    tried, limits = Problem("any", trained(), data, graph().index_test), (-0.94, 0.94)
-    clean_graph, generator = (tried.x, tried.edge_index), torch.Generator().manual_seed(0)
+    tried = Problem("any", trained(), data, graph().index_test)
     reached: dict[str, int] = {}
     best: list[tuple[str, PerturbedGraph]] = []
 
@@ -64,33 +91,28 @@ def test_it_is_its_parts_one_after_the_other(labels: bool) -> None:
             best.append((name, PerturbedGraph(x, edge_index, 200)))
         reached[name] = min(right, reached.get(name, 60))
 
-    brackets = []
-    for words, degrees in (("", [12] * 12), (", an edge a target", [5] * 12)):  # of 60 targets
-        rows = {name: SHARINGS[name](tried, clean_graph, degrees, generator) for name in EDGES}
-        edges = {name: connect(tried.edge_index, rows[name], 200) for name in EDGES}
-        starts = {
-            (name, start): STARTS[start](tried, rows[name], limits, generator)
-            for name in EDGES
-            for start in STARTING
-        }
-        for name in EDGES:
-            found = search(tried, edges[name], rows[name], limits, 4, generator)
-            judge(f"search: {name}{words}", found, edges[name])
-        left = [(Found(starts[recipe.edges, recipe.start], 60, 0.0), recipe) for recipe in ALL]
-        brackets.append((words, edges, left))
+    brackets = brackets_by_hand(tried, judge)
+    last: list[Ascent] = []
+
+    def rung(left: list[Ascent], steps: int, count: int) -> list[Ascent]:
+        left = sorted(left, key=lambda ascent: ascent[0].right)[:count]
+        for i, (found, recipe, words, edge_index) in enumerate(left):
+            place, start = tried.fixed_rows.followed_by, found.features
+            found = climb(tried, place, edge_index, start, recipe, LIMITS, steps)
+            left[i] = found, recipe, words, edge_index
+            judge(f"white box: {recipe}{words}", found, edge_index)
+        return left
+
     with frozen(trained()):
-        for words, edges, left in reversed(brackets):
+        for left in reversed(brackets):
             for steps, count in ((2, 12), (2, 6), (4, 3), (8, 2)):
-                left = sorted(left, key=lambda ascent: ascent[0].right)[:count]
-                for i, (found, recipe) in enumerate(left):
-                    place, start, edge_index = (
-                        tried.fixed_rows.followed_by,
-                        found.features,
-                        edges[recipe.edges],
-                    )
-                    found = climb(tried, place, edge_index, start, recipe, limits, steps)
-                    left[i] = found, recipe
-                    judge(f"white box: {recipe}{words}", found, edge_index)
+                left = rung(left, steps, count)
+            last += left
+        for _ in range(8):
+            before = min(reached.values())
+            last = rung(last, 8, 2)
+            if min(reached.values()) == before:  # one of 60 is more than a hundredth
+                break
     perturbed = run(AutoInjection(num_steps=16), data=data, budget=BUDGET)
     assert perturbed.part_accuracy == {name: right / 60 for name, right in reached.items()}
     assert perturbed.part == best[-1][0]
@@ -121,6 +143,20 @@ def test_it_spends_less_where_more_does_less_harm() -> None:
 def test_it_is_stronger_than_a_single_attack() -> None:
     single = run(SPEIT(num_steps=100), budget=BUDGET)
     assert accuracy(trained(), plain()) <= accuracy(trained(), single)
+
+
+def test_it_goes_on_as_long_as_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three steps of 0.1 leave most targets of a model that is slow to move."""
+
+    def slow(x: Tensor, edge_index: Tensor) -> Tensor:
+        return x[:, :7] + 0.5 * mean_of_neighbours(x, edge_index)
+
+    reached = {}
+    for rounds in (0, 1, 8):
+        monkeypatch.setattr("robust_diffusion.attacks.injection.auto.MOST_ROUNDS", rounds)
+        perturbed = run(AutoInjection(num_steps=8), model=slow, budget=BUDGET)
+        reached[rounds] = accuracy(slow, perturbed)
+    assert reached[8] < reached[1] - 0.01 < reached[0] - 0.02
 
 
 def test_it_stops_where_no_target_is_left() -> None:
