@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import SPEIT, AutoInjection, Budget, PerturbedGraph
 from robust_diffusion.attacks.base import frozen
 from robust_diffusion.attacks.climb import Found, climb
-from robust_diffusion.attacks.injection.auto import ALL, EDGES, STARTING
+from robust_diffusion.attacks.injection.auto import ALL, EDGES, STARTING, _spendings
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.recipe import Recipe
 from robust_diffusion.attacks.injection.search import search
@@ -138,6 +138,17 @@ def test_it_spends_less_where_more_does_less_harm() -> None:
     assert perturbed.edge_index.size(1) - graph().edge_index.size(1) == 2 * 60
     small = Budget(5, 12, (-0.94, 0.94))
     assert len(run(AutoInjection(num_steps=0), model=slowed, budget=small).part_accuracy) == 14
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges"),
+    [(5, {"": 250}), (6, {"": 300, ", an edge a target": 268})]
+    + [(50, {"": 2500, ", an edge a target": 268, ", 4 edges a target": 1072})],
+)
+def test_fewer_edges_are_tried_where_the_budget_has_more(nodes: int, edges: dict[str, int]) -> None:
+    spendings = _spendings(Budget(nodes, 50).resolve(torch.zeros(1, 1)), 268)
+    assert {words: sum(degrees) for words, degrees in spendings.items()} == edges
+    assert all(len(degrees) == nodes for degrees in spendings.values())
 
 
 def test_it_is_stronger_than_a_single_attack() -> None:

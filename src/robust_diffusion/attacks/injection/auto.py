@@ -33,7 +33,7 @@ ALL = [
 ]
 """Parts of one spending on a model, and as many on its adaptive form if it has one."""
 
-EDGES_PER_TARGET = 1
+EDGES_PER_TARGET = (1, 4)
 """Edges that are injected per target where the budget is not spent. More is not always worse: each
 edge slows a flow whose modulation divides by the degree."""
 
@@ -76,9 +76,9 @@ class AutoInjection(Ensemble):
     edges, start and loss, through the model and through its adaptive form, and a search that asks
     for no gradient and so catches a model that hides its own. After each rung of steps the less
     harmful parts are given up; the others go on from the best features that they have met. All
-    stop where no target is left. All is done with an edge for each target and with every edge
-    that the budget allows: neither is always worse. The best two of all then go on as long as
-    that pays: a model that was trained against such attacks resists the first steps.
+    stop where no target is left. All is done with an edge for each target, with four, and with
+    every edge that the budget allows: none is always worse. The best two of all then go on as long
+    as that pays: a model that was trained against such attacks resists the first steps.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
     missing or not finite is given up with a warning in the log.
@@ -115,13 +115,14 @@ class AutoInjection(Ensemble):
     def run_parts(self, parts: Parts, budget: Budget) -> None:
         """The search, then rung by rung the ascents that are left."""
         spendings = _spendings(budget, parts.problem.targets.numel())
-        brackets = [
-            self._bracket(parts, words, degrees, budget.limits)
+        brackets = {
+            words: self._bracket(parts, words, degrees, budget.limits)
             for words, degrees in spendings.items()
-        ]
+        }
         left: list[Climb] = []
         # The fewest edges first, which often leave no target for the others.
-        for ascents in reversed(brackets):
+        for words in sorted(spendings, key=lambda words: sum(spendings[words])):
+            ascents = brackets[words]
             for share, count in RUNGS:
                 ascents = _rung(_best(ascents, count), parts, budget.limits, self._steps(share))
             left += ascents
@@ -165,12 +166,13 @@ class AutoInjection(Ensemble):
 
 
 def _spendings(budget: Budget, num_targets: int) -> dict[str, Degrees]:
-    """Edges of each new node if all are spent, and if no more than the targets need."""
+    """Edges of each new node if all are spent, and if so many per target are, in words."""
     found: dict[str, Degrees] = {"": budget.injected_degrees}
-    needed = EDGES_PER_TARGET * num_targets
-    if needed < sum(budget.injected_degrees):
-        fewer = replace(budget, max_injected_edges=needed)
-        found[", an edge a target"] = fewer.injected_degrees
+    for each in EDGES_PER_TARGET:
+        if each * num_targets < sum(budget.injected_degrees):
+            fewer = replace(budget, max_injected_edges=each * num_targets)
+            words = "an edge" if each == 1 else f"{each} edges"
+            found[f", {words} a target"] = fewer.injected_degrees
     return found
 
 
