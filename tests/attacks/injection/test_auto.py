@@ -142,11 +142,14 @@ def test_it_spends_less_where_more_does_less_harm() -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "edges"),
-    [(5, {"": 250}), (6, {"": 300, ", an edge a target": 268})]
-    + [(50, {"": 2500, ", an edge a target": 268, ", 4 edges a target": 1072})],
+    [
+        (5, {"": 250}),
+        (6, {"": 300, ", an edge a target": 268}),
+        (50, {"": 2500, ", an edge a target": 268, ", 4 edges a target": 1072}),
+    ],
 )
 def test_fewer_edges_are_tried_where_the_budget_has_more(nodes: int, edges: dict[str, int]) -> None:
-    spendings = _spendings(Budget(nodes, 50).resolve(torch.zeros(1, 1)), 268)
+    spendings = _spendings(Budget(nodes, 50, LIMITS), 268)
     assert {words: sum(degrees) for words, degrees in spendings.items()} == edges
     assert all(len(degrees) == nodes for degrees in spendings.values())
 
