@@ -54,11 +54,16 @@ SHOWN: Mapping[str, Callable[[list[Record]], ResultTable]] = {
     "worst-case-graphs": show_worst_cases,
     "single-attacks": show_worst_cases,
     "successors": show_worst_cases,
+    "adversarial": show_worst_cases,
     "budget-curve": show_budgets,
 }
 """Experiments whose settings are listed: on validation nodes, on test graphs, by worst case."""
 
-PAIRED = {"beltrami-uniform": ("worst-case", "beltrami", "uniform_modulation")}
+PAIRED = {
+    "beltrami-uniform": ("worst-case", "beltrami", "uniform_modulation"),
+    "adversarial-beltrami": ("adversarial", "beltrami, adversary", "beltrami"),
+    "adversarial-grand": ("adversarial", "grand, adversary", "grand"),
+}
 """Views of two models, seed by seed: the experiment, the model or flow, and its control."""
 
 COMPARED = {
