@@ -39,6 +39,18 @@ def test_network_of_several_cells_counts_once() -> None:
     assert curvature_table([*RECORDS, again]).equals(curvature_table(RECORDS))
 
 
+def test_network_that_was_trained_again_counts_once() -> None:
+    again = RECORDS[0] | {"cell": "another", "files": {"victim": "of other code"}}
+    assert curvature_table([*RECORDS, again]).equals(curvature_table(RECORDS))
+
+
+def test_networks_trained_against_an_adversary_have_rows_of_their_own() -> None:
+    trained = record("c", 0.2, 0.8) | {"config": {"training": {"adversary": {"num_steps": 2}}}}
+    frame = curvature_table([*RECORDS, trained])
+    assert set(frame["flow"]) == {"beltrami", "beltrami, adversary"}
+    assert curvature_table(RECORDS).equals(frame[frame["flow"] == "beltrami"])
+
+
 def test_records_without_a_curvature_term_are_left_out() -> None:
     plain = record("c", 0.1, 1.0) | {"curvature": {}}
     failed = {"cell": "d", "error": "x", "dataset": "cora"}

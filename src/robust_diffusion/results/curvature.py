@@ -1,5 +1,6 @@
 """Effect of recorded networks' curvature terms: the distance of their B from uniform."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import pandas as pd
 
 from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.worst_case import model_name
 
 KEYS = ["dataset", "variant", "flow", "layer"]
 LAST = "last"
@@ -27,7 +29,8 @@ def curvature_table(records: Sequence[Record]) -> pd.DataFrame:
     rows = []
     seen = set()
     for record in latest_by_cell(records).values():
-        network = record.get("files", {}).get("victim")
+        # What was measured tells networks apart: the same one, trained again, has other files.
+        network = json.dumps(record.get("curvature"), sort_keys=True)
         if not record.get("curvature") or network in seen:
             continue
         seen.add(network)
@@ -43,7 +46,7 @@ def curvature_table(records: Sequence[Record]) -> pd.DataFrame:
 
 def _rows(record: Record) -> list[dict[str, Any]]:
     key = {"dataset": record["dataset"], "variant": record["fidelity"]}
-    key["flow"] = record["flow"] if record["model"] == "graph_pde" else record["model"]
+    key["flow"] = model_name(record)
     measured = record["curvature"]
     same = 100 * measured["same_predictions"]
     last = len(measured["layers"]) - 1
