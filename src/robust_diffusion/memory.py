@@ -43,7 +43,7 @@ def keep_freed_memory() -> bool:
     for option, value in ITS_OWN.items():
         library.mallopt(option, value)
     library.malloc_trim(0)
-    _tell_once("gives back what it frees, as it takes a quarter of the machine's memory")
+    _tell_once(f"gives back what it frees: it takes {KEPT_BELOW:.0%} of the machine's memory")
     return False
 
 
