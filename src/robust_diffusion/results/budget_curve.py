@@ -10,6 +10,7 @@ import pandas as pd
 from robust_diffusion.evaluation.flags import budget_without_effect
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.results.captions import describe_cuts
+from robust_diffusion.results.model_names import told_apart
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
@@ -40,6 +41,7 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
         `stalled`: seeds and figures of `budget_without_effect`, the same on all of a curve, empty
         without that flag. `bound` is false on a curve that stalls.
     """
+    records = told_apart(records)
     frame = worst_case_table(records)
     if frame.empty:
         return frame

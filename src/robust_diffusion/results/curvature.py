@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.results.model_names import model_name
 from robust_diffusion.results.table import ResultTable
-from robust_diffusion.results.worst_case import model_name
 
 KEYS = ["dataset", "variant", "flow", "layer"]
 LAST = "last"

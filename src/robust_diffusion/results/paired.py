@@ -6,6 +6,7 @@ import pandas as pd
 
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.results.captions import describe_cuts
+from robust_diffusion.results.model_names import told_apart
 from robust_diffusion.results.numbers import p_value, signed, spread
 from robust_diffusion.results.significance import holm, mean_interval, one_sample_p
 from robust_diffusion.results.table import ResultTable
@@ -45,7 +46,7 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
         One row per dataset, variant and budget under which both were tried, and accuracy; none if
         there is no seed of both. A lowest accuracy that is no bound is marked.
     """
-    found = worst_cases(records)
+    found = worst_cases(told_apart(records))
     rows, changes, notes = [], [], []
     for key, own in found.items():
         if key.model != first:

@@ -11,7 +11,7 @@ import pandas as pd
 from robust_diffusion.attacks import Budget
 from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
-from robust_diffusion.results.cells import ABSENT, value_at
+from robust_diffusion.results.model_names import model_name, told_apart
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
 
@@ -82,15 +82,6 @@ def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]
         for model in drawn.values():
             _compare_evidence(model)
     return found
-
-
-def model_name(record: Record) -> str:
-    """A model by its own name, or by that of its flow; `beltrami, adversary` if it had one."""
-    # Any other model that has a flow brings its own.
-    flow = record.get("flow") if record["model"] == "graph_pde" else None
-    adversary = value_at(record, "config.training.adversary")
-    trained_against = adversary is not ABSENT and adversary
-    return str(flow or record["model"]) + (", adversary" if trained_against else "")
 
 
 def _add(model: ModelOnSplit, record: Record) -> None:
@@ -225,7 +216,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     Args:
         records: Of the run, failed cells included.
     """
-    frame = worst_case_table(records)
+    frame = worst_case_table(told_apart(records))
     if frame.empty:
         return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
     keys = [*differing(frame, ["dataset", "variant", "budget"]), "model"]

@@ -16,6 +16,7 @@ from robust_diffusion.evaluation.records import (
 )
 from robust_diffusion.results.cells import CLEAN
 from robust_diffusion.results.leaderboard.check import OWN, Checked, Unchecked
+from robust_diffusion.results.model_names import model_name
 from robust_diffusion.results.numbers import MINUS
 from robust_diffusion.results.worst_case import (
     CHANCE,
@@ -23,7 +24,6 @@ from robust_diffusion.results.worst_case import (
     KIND,
     SEEN,
     limits_in_words,
-    model_name,
     worst_case_table,
 )
 

@@ -1,0 +1,82 @@
+"""Names of recorded models in a sweep over their settings."""
+
+from typing import Any
+
+import pytest
+
+from robust_diffusion.results.model_names import model_name, told_apart
+from robust_diffusion.results.paired import compare_worst_cases
+from robust_diffusion.results.worst_case import show_worst_cases
+
+
+def record(cell: str, seed: int = 0, split: int | None = None, **config: Any) -> dict[str, Any]:
+    model = {"flow": {"rate": 1.0}, "num_layers": 2} | config.pop("model", {})
+    return {
+        "cell": cell,
+        "dataset": "cora",
+        "fidelity": "paper",
+        "model": "graph_pde",
+        "flow": "grand",
+        "threat": "white_box",
+        "seed": seed,
+        "split": str(split),
+        "budget": {"declared": {"max_injected_nodes": 5, "max_edges_per_injected_node": 4}},
+        "accuracy": {"clean": 0.8, "auto": config.pop("auto", 0.4)},
+        "config": {
+            "model": model,
+            "training": {"adversary": config.pop("adversary", {})},
+            "data": {"source": {"split_seed": split}, **config},
+        },
+    }
+
+
+def names(*records: dict[str, Any]) -> list[str]:
+    return [model_name(found) for found in told_apart(records)]
+
+
+def test_settings_that_all_share_are_not_named() -> None:
+    seeds = [record("a"), record("b", seed=1), record("c", split=3)]
+    attacked = record("d") | {"threat": "black_box"}
+    assert names(*seeds, attacked) == ["grand"] * 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "default", "named"),
+    [
+        ({"model": {"flow": {"rate": 0.5}}}, "flow.rate=1", "flow.rate=0.5"),
+        ({"model": {"num_layers": 4}}, "model.num_layers=2", "model.num_layers=4"),
+        ({"batching": {"num_parts": 9}}, "batching.num_parts=none", "batching.num_parts=9"),
+        ({"degree_leak": True}, "data.degree_leak=none", "data.degree_leak=True"),
+    ],
+)
+def test_what_differs_is_named_as_it_is_typed(
+    changed: dict[str, Any], default: str, named: str
+) -> None:
+    assert names(record("a"), record("b", **changed)) == [f"grand, {default}", f"grand, {named}"]
+
+
+def test_adversaries_are_told_apart_among_themselves() -> None:
+    trained = [record(str(steps), adversary={"num_steps": steps}) for steps in (1, 2)]
+    said = [f"grand, adversary, adversary.num_steps={steps}" for steps in (1, 2)]
+    assert names(record("plain"), *trained) == ["grand", *said]
+
+
+def test_of_a_cell_the_record_that_counts_and_failures_stay() -> None:
+    failed = {"cell": "b", "error": "no"}
+    reference = {"cell": "a", "reference": "here"}
+    assert told_apart([record("a", auto=0.1), record("a"), reference, failed]) == [
+        record("a") | {"settings": []},
+        failed,
+    ]
+
+
+def test_no_worst_case_is_taken_over_several_settings() -> None:
+    swept = [
+        record("a", auto=0.1),
+        record("b", auto=0.5, model={"flow": {"rate": 0.5}}),
+    ]
+    shown = show_worst_cases(swept)
+    worst = dict(zip(shown.cells["model"], shown.cells["worst"], strict=True))
+    assert worst == {"grand, flow.rate=0.5": "50.00", "grand, flow.rate=1": "10.00"}
+    paired = compare_worst_cases(swept, "grand, flow.rate=0.5", "grand, flow.rate=1")
+    assert list(paired.cells["seeds"]) == [1, 1]
