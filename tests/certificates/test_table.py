@@ -40,6 +40,13 @@ def test_reports_are_rows_by_scheme(tmp_path: Path) -> None:
     assert nodes["1"].tolist() == ["80.00 / 70.00!"]
 
 
+def test_budgets_are_in_order_whoever_has_them() -> None:
+    first, second = ([{"budget": n, "certified": 0.5} for n in of] for of in ((0, 6, 10), (0, 2)))
+    (table,) = certificate_tables({"a": record(curve=first), "b": record(curve=second)}).values()
+    assert list(table)[-4:] == ["0", "2", "6", "10"]
+    assert table["2"].tolist() == ["", "50.00"]
+
+
 def test_what_is_no_report_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds no certificate\.json"):
         read_certificates([tmp_path])

@@ -51,7 +51,14 @@ def certificate_tables(records: Mapping[str, Mapping[str, Any]]) -> dict[str, pd
             row[str(point["budget"])] = " / ".join(shown) + ("!" if point.get("broken") else "")
         title = f"{record['certificate']}: certified / attacked accuracy in % by {record['unit']}"
         rows.setdefault(title, []).append(row)
-    return {title: pd.DataFrame(of).fillna("") for title, of in rows.items()}
+    return {title: _in_order(pd.DataFrame(of).fillna("")) for title, of in rows.items()}
+
+
+def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    """Budgets last, the smallest first: reports may have been made of different ones."""
+    columns = [str(column) for column in frame]
+    budgets = sorted(filter(str.isdecimal, columns), key=int)
+    return frame[[*(column for column in columns if column not in budgets), *budgets]]
 
 
 def _percent(share: float) -> str:
