@@ -63,6 +63,7 @@ PAIRED = {
     "beltrami-uniform": ("worst-case", "beltrami", "uniform_modulation"),
     "adversarial-beltrami": ("adversarial", "beltrami, adversary", "beltrami"),
     "adversarial-grand": ("adversarial", "grand, adversary", "grand"),
+    "adversarial-learned": ("adversarial", "learned, adversary", "learned"),
 }
 """Views of two models, seed by seed: the experiment, the model or flow, and its control."""
 
