@@ -91,9 +91,14 @@ class RecordSet:
         """Finished cells of all experiments that tested one trained model, by that model."""
         found: dict[ModelKey, list[Record]] = {}
         for record in {record["cell"]: record for _, record in self.asked}.values():
-            if "error" not in record and not is_timing(record):
+            if is_tested(record):
                 found.setdefault(trained_model(record), []).append(record)
         return found
+
+
+def is_tested(record: Record) -> bool:
+    """True for a finished cell that tested a model; of the others, some timed one."""
+    return "error" not in record and not is_timing(record)
 
 
 def select(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from robust_diffusion.evaluation.identity import PRESENTATION_KEYS
-from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
+from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.results.cells import is_tested
 from robust_diffusion.results.numbers import p_value, signed, spread
 from robust_diffusion.results.significance import holm, one_sample_p
 
@@ -81,7 +82,7 @@ def _settings(records: Sequence[Record], experiment: str, scale: str, on: str) -
             continue
         # A line may be a reference to a cell that another experiment had run before.
         record = latest.get(line.get("cell", ""))
-        if record is not None and "error" not in record and not is_timing(record):
+        if record is not None and is_tested(record):
             # Cells of one setting can differ in what has changed in `conf/`; the last ones count.
             name = repr(sorted(_compared(line, record).items()))
             lines[name, record["seed"]] = line

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
-from robust_diffusion.results.cells import ABSENT, CLEAN, settings_of, value_at
+from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.results.cells import ABSENT, CLEAN, is_tested, settings_of, value_at
 
 APART = "settings"
 """Key of a record in which `told_apart` says what its model's name lacks."""
@@ -37,7 +37,7 @@ def told_apart(records: Sequence[Record]) -> list[Record]:
     found = list(latest_by_cell(records).values())
     alike: dict[tuple[Any, ...], dict[int, dict[str, str]]] = {}
     for place, record in enumerate(found):
-        if "error" not in record and not is_timing(record):
+        if is_tested(record):
             name = record["dataset"], record["fidelity"], model_name(record)
             alike.setdefault(name, {})[place] = _settings(record)
     for models in alike.values():

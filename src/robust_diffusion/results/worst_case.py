@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from robust_diffusion.attacks import Budget
-from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
+from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
+from robust_diffusion.results.cells import is_tested
 from robust_diffusion.results.model_names import model_name, told_apart
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
@@ -72,7 +73,7 @@ def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]
     """
     found: dict[Key, dict[Draw, ModelOnSplit]] = {}
     for record in latest_by_cell(records).values():
-        if "error" in record or is_timing(record):
+        if not is_tested(record):
             continue
         budget = Budget(**record["budget"]["declared"])
         key = Key(record["dataset"], record["fidelity"], model_name(record), budget)

@@ -11,10 +11,9 @@ from robust_diffusion.attacks import Budget
 from robust_diffusion.evaluation.records import (
     Record,
     experiments_asking,
-    is_timing,
     latest_by_cell,
 )
-from robust_diffusion.results.cells import CLEAN
+from robust_diffusion.results.cells import CLEAN, is_tested
 from robust_diffusion.results.leaderboard.check import OWN, Checked, Unchecked
 from robust_diffusion.results.model_names import model_name
 from robust_diffusion.results.numbers import MINUS
@@ -115,8 +114,7 @@ def published(
     found = [
         record
         for record in latest_by_cell(records).values()
-        if "error" not in record
-        and not is_timing(record)
+        if is_tested(record)
         and record.get("scale", "full") == "full"
         and set(asking.get(record["cell"], ())) & set(experiments)
     ]
