@@ -43,6 +43,8 @@ RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).with_name("README.md")
 RECORDS = RESULTS / "records.jsonl.gz"
 FIGURES = RESULTS / "figures"
+STABILITY = Path(__file__).with_name("stability")
+"""Records of `figure stability`."""
 
 SHOWN: Mapping[str, Callable[[list[Record]], ResultTable]] = {
     "tune": rank,
@@ -145,7 +147,7 @@ def publishable(records: list[Record]) -> Iterator[Record]:
 
 
 def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
-    """Every file that is made of the published records, with its text.
+    """Every file that is made of the published records, with its text, and records of figures.
 
     Args:
         records: The published ones.
@@ -160,6 +162,9 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     yield README, _with_front(README.read_text(encoding="utf-8"), front_table(rows, claims))
     agreement = render_agreement({name: list(of.values()) for name, of in variants.items()})
     yield RESULTS / "agreement.md", agreement
+    for path in sorted(STABILITY.glob("*.json")):
+        figure = _without_places(json.loads(path.read_text(encoding="utf-8")))
+        yield path, json.dumps(figure, indent=2, sort_keys=True, allow_nan=False) + "\n"
     figures = FIGURES if FIGURES.is_dir() else None
     for fidelity, tables in variants.items():
         for number, of_paper in tables.items():
