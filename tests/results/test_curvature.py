@@ -51,6 +51,16 @@ def test_networks_trained_against_an_adversary_have_rows_of_their_own() -> None:
     assert curvature_table(RECORDS).equals(frame[frame["flow"] == "beltrami"])
 
 
+def test_networks_of_a_sweep_have_rows_of_their_own() -> None:
+    swept = [
+        record(victim, t_end / 10, 0.8) | {"config": {"model": {"flow": {"t_end": t_end}}}}
+        for victim, t_end in [("c", 1.0), ("d", 2.0)]
+    ]
+    frame = curvature_table(swept)
+    assert set(frame["flow"]) == {"beltrami, flow.t_end=1", "beltrami, flow.t_end=2"}
+    assert set(frame["networks"]) == {1}
+
+
 def test_records_without_a_curvature_term_are_left_out() -> None:
     plain = record("c", 0.1, 1.0) | {"curvature": {}}
     failed = {"cell": "d", "error": "x", "dataset": "cora"}

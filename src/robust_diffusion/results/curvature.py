@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.evaluation.records import Record, latest_by_cell
-from robust_diffusion.results.model_names import model_name
+from robust_diffusion.results.model_names import model_name, told_apart
 from robust_diffusion.results.table import ResultTable
 
 KEYS = ["dataset", "variant", "flow", "layer"]
@@ -22,19 +22,20 @@ def curvature_table(records: Sequence[Record]) -> pd.DataFrame:
         records: Any; those whose network has a curvature term count, each network once.
 
     Returns:
-        One row per dataset, variant, flow and layer: `networks`, their number; one column per
-        quantile, such as `90%`; `largest 90%`, of any network; `same_predictions`, the share in %
-        of test predictions that B = 1 / deg at the same weights leaves as they are.
+        One row per dataset, variant, flow and layer; networks of a sweep are named with their
+        settings. `networks` is their number; one column per quantile, such as `90%`; `largest
+        90%`, of any network; `same_predictions`, the share in % of test predictions that
+        B = 1 / deg at the same weights leaves as they are.
     """
     rows = []
     seen = set()
-    for record in latest_by_cell(records).values():
+    latest = latest_by_cell(records).values()
+    for record in told_apart([record for record in latest if record.get("curvature")]):
         # What was measured tells networks apart: the same one, trained again, has other files.
-        network = json.dumps(record.get("curvature"), sort_keys=True)
-        if not record.get("curvature") or network in seen:
-            continue
-        seen.add(network)
-        rows += _rows(record)
+        network = json.dumps(record["curvature"], sort_keys=True)
+        if network not in seen:
+            seen.add(network)
+            rows += _rows(record)
     if not rows:
         return pd.DataFrame(columns=KEYS)
     groups = pd.DataFrame(rows).groupby(KEYS, sort=False)
