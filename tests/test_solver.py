@@ -182,6 +182,9 @@ FLOWS = [*[(cls, {}) for cls in (*ALL_FLOWS, SourceFlow)], (Heat, {"weights": "f
 def gradients(solver: Solver, cls: type[Flow], **flow_options: str) -> list[Tensor]:
     """Gradients in the state, the edge weights and the parameters."""
     flow, graph = build_flow(cls, **flow_options), random_graph()
+    for parameter in flow.parameters():
+        if not parameter.any():  # what begins at zero hides the gradients before it
+            torch.nn.init.normal_(parameter)
     z, weight = random_signal().requires_grad_(), graph.weight.clone().requires_grad_()
     # Not a leaf, as in a model, where the graph sorts the weights that the caller gave.
     graph = with_weight(graph, weight * 1.0)
@@ -192,24 +195,32 @@ def gradients(solver: Solver, cls: type[Flow], **flow_options: str) -> list[Tens
     return [tensor.grad for tensor in tensors if tensor.grad is not None]
 
 
+RK4 = {"method": "rk4", "num_steps": 20}
+PRECISE = {"rtol": 1e-8, "atol": 1e-9}
+DOPRI5 = {"method": "dopri5", **PRECISE}
+
+
+# SciPy's solver, which has no direct gradients, must agree with a precise one: at the kinks of
+# HANG-quad's attention, steps as coarse as rk4's here are off by a percent.
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"method": "rk4", "num_steps": 20},
-        {"method": "dopri5", "rtol": 1e-8, "atol": 1e-9},
-        {"method": "scipy_solver", "rtol": 1e-8, "atol": 1e-9},
-    ],
-    ids=lambda options: options["method"],
+    ("options", "direct"),
+    [(RK4, RK4), (DOPRI5, DOPRI5), ({"method": "scipy_solver", **PRECISE}, DOPRI5)],
+    ids=["rk4", "dopri5", "scipy_solver"],
 )
 @pytest.mark.parametrize(("cls", "flow_options"), FLOWS)
 def test_adjoint_gradients_equal_the_direct_ones(
-    cls: type[Flow], flow_options: dict[str, str], options: dict[str, object]
+    cls: type[Flow],
+    flow_options: dict[str, str],
+    options: dict[str, object],
+    direct: dict[str, object],
 ) -> None:
-    direct = gradients(Solver("rk4", num_steps=20), cls, **flow_options)
     indirect = gradients(Solver(**options, adjoint=True), cls, **flow_options)
-    for adjoint, expected in zip(indirect, direct, strict=True):
-        assert expected.abs().max() > 1e-7
-        torch.testing.assert_close(adjoint, expected, rtol=1e-3, atol=1e-7)
+    for adjoint, expected in zip(
+        indirect, gradients(Solver(**direct), cls, **flow_options), strict=True
+    ):
+        largest = expected.abs().max()
+        assert largest > 1e-7
+        torch.testing.assert_close(adjoint, expected, rtol=1e-3, atol=1e-5 * float(largest))
 
 
 @pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
