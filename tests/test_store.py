@@ -484,7 +484,7 @@ def test_a_killed_process_holds_nobody_up(
     ] == left
     start = time.monotonic()
     artifact, found = store.get_or_compute("graph", KEY, small)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
     assert not found
     assert same(artifact.tensors["x"], small().tensors["x"])
     # What the dead process left is gone as well.
