@@ -66,6 +66,7 @@ PAIRED = {
     "adversarial-beltrami": ("adversarial", "beltrami, adversary", "beltrami"),
     "adversarial-grand": ("adversarial", "grand, adversary", "grand"),
     "adversarial-learned": ("adversarial", "learned, adversary", "learned"),
+    "adversarial-learned-mlp": ("adversarial", "learned, adversary", "mlp"),
 }
 """Views of two models, seed by seed: the experiment, the model or flow, and its control."""
 
