@@ -117,6 +117,9 @@ def _command(record: Record, outputs: Path) -> list[str]:
     # A variant may take a graph's edge numbers today, and have taken ones then.
     values = record["config"].get("data", {}).get("edge_values", "ones")
     overrides.setdefault("fidelity.edge_values", values)
+    threat = record["config"].get("threat") or {}
+    if threat.get("surrogates"):  # trained with the victim's random state by default, before
+        overrides.setdefault("threat.seeding", threat.get("seeding", "cell"))
     # Its cell alone, whatever else its experiment sweeps.
     overrides |= {"hydra.mode": "RUN", "logger": "none", "paths.outputs": str(outputs)}
     overrides["threads"] = str(record["config"]["threads"])

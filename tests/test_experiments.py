@@ -359,6 +359,9 @@ def test_a_cell_is_run_again_with_the_edge_values_that_it_had(tmp_path: Path) ->
     ]
     del data["edge_values"]  # as records of before have none
     assert "fidelity.edge_values=ones" in command(record, tmp_path)
+    assert not any("seeding" in given for given in command(record, tmp_path))
+    record["config"]["threat"] = {"surrogates": {"gcn": {}}}
+    assert "threat.seeding=cell" in command(record, tmp_path)
 
 
 def test_a_cell_is_run_again_in_the_arithmetic_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:

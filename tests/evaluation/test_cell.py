@@ -218,6 +218,20 @@ def test_with_several_surrogates_the_worst_and_the_mean_are_kept(
     assert result.accuracy["clean"] == result.mean_accuracy["clean"]
 
 
+def test_no_surrogate_of_the_victims_architecture_is_the_victim(
+    run: Run, make_fit: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = {"attacks": {"speit": SPEIT(num_steps=3)}, "model": gcn}
+    key = {"model": {}, "training": {}, "attacks": {"speit": {}}}
+    key["threat"] = {"surrogates": {"gcn": {}}, "fit": {}}
+    result = run(**alone, cache_key=key)
+    assert result.same_weights == []
+    assert result.files["speit"] != run(**alone, cache_key=key, seed=1).files["speit"]
+    old = BlackBox({"gcn": gcn}, make_fit(), seeding="cell")
+    assert run(**alone, cache_key=key, threat=old).same_weights == ["gcn"]
+    assert "white box" in caplog.text
+
+
 def test_a_white_box_attack_needs_no_surrogate(run: Run) -> None:
     result = run(threat=WhiteBox(), attacks={"speit": SPEIT(num_steps=3)})
     assert set(result.attacked) == {"victim"}

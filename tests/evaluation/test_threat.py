@@ -36,8 +36,8 @@ def test_black_box_trains_every_surrogate_and_leaves_the_victim_alone(make_fit: 
     fit = make_fit()
     asked = []
 
-    def train(name: str, build: Callable[..., nn.Module], by: object) -> TrainedModel:
-        assert by is fit
+    def train(name: str, build: Callable[..., nn.Module], by: object, seeding: str) -> TrainedModel:
+        assert (by, seeding) == (fit, "name")
         asked.append(name)
         return trained(build(4, 3), state=name)
 

@@ -23,7 +23,7 @@ from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.perturbed import Attacker
 from robust_diffusion.evaluation.provenance import processor
 from robust_diffusion.evaluation.solves import solves_of, tell_of_steps
-from robust_diffusion.evaluation.threat import ThreatModel
+from robust_diffusion.evaluation.threat import Seeding, ThreatModel
 from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
 from robust_diffusion.evaluation.victim_flags import with_victim_flags
 from robust_diffusion.integrators import count_evaluations
@@ -58,6 +58,7 @@ class CellResult:
     unbounded: dict[str, dict[str, str]]  # limits that an attack does not keep -> why
     flags: dict[str, list[str]]  # per attack and of the `victim`, codes; see `evaluation.flags`
     warnings: dict[str, list[str]]  # the same in lines
+    same_weights: list[str]  # surrogates that are the victim, weight for weight: a white box
     reused: list[str]  # what was taken from the store instead of computed
     files: dict[str, str]  # entries of the store: the victim, and each perturbed graph
     backend: str  # of the operators, on the device where the cell ran
@@ -179,6 +180,7 @@ def evaluate_cell(
         },
         flags={name: [flag.code for flag in found] for name, found in flags.items()},
         warnings={name: [flag.detail for flag in found] for name, found in flags.items()},
+        same_weights=attacks_made.same_weights,
         reused=(["victim"] if victim.reused else []) + attacks_made.reused,
         files={"victim": victim.path.name} | attacks_made.files,
         backend=current_backend(device.type),
@@ -203,6 +205,7 @@ class _AttacksMade:
     seconds: dict[str, float] = field(default_factory=dict)
     spent: dict[str, dict[str, Any]] = field(default_factory=dict)
     flags: dict[str, list[Flag]] = field(default_factory=dict)
+    same_weights: list[str] = field(default_factory=list)
     reused: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
 
@@ -222,9 +225,13 @@ def _attack(
         return made
     shaped_threat = cache_key["threat"]
 
-    def train_surrogate(name: str, build: Callable[..., nn.Module], fit: Fit) -> TrainedModel:
+    def train_surrogate(
+        name: str, build: Callable[..., nn.Module], fit: Fit, seeding: Seeding
+    ) -> TrainedModel:
         shape = {"model": shaped_threat["surrogates"][name], "fit": shaped_threat["fit"]}
-        surrogate = train(f"surrogate-{name}", build, fit, shape, description=f"surrogate {name}")
+        kind = f"surrogate-{name}"
+        trained_by = train.named(kind) if seeding == "name" else train
+        surrogate = trained_by(kind, build, fit, shape, description=f"surrogate {name}")
         made.seconds[f"surrogate {name}"] = surrogate.seconds
         return surrogate
 
@@ -239,6 +246,9 @@ def _attack(
     )
     models = threat.attacked_models(victim, train_surrogate)
     for model_name, attacked in models.items():
+        if threat.name == "black_box" and attacked.state == victim.state:
+            made.same_weights.append(model_name)
+            log.warning("surrogate %s: has the victim's weights, a white box", model_name)
         own = made.attacked.setdefault(model_name, {"clean": attack_on.clean_accuracy(attacked)})
         shaped_model = shaped_threat.get("surrogates", {}).get(model_name, cache_key["model"])
         for name, attack in attacks.items():

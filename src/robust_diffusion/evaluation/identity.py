@@ -61,6 +61,7 @@ DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
     "attacks.fgsm.loss": ("cross_entropy",),
     "attacks.pgd.loss": ("cross_entropy",),
     "attacks.speit.loss": ("cross_entropy",),
+    "threat.seeding": ("cell",),
     "data.source.split_seed": (None,),
     "dataset.source.split_seed": (None,),
     **{f"{path}.step_size": (None,) for path in SOLVERS},

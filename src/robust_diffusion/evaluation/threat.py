@@ -16,7 +16,9 @@ from robust_diffusion.training import Fit
 
 Labels = Literal["predicted", "true"]
 
-TrainSurrogate = Callable[[str, Callable[..., nn.Module], Fit], TrainedModel]
+Seeding = Literal["name", "cell"]
+
+TrainSurrogate = Callable[[str, Callable[..., nn.Module], Fit, Seeding], TrainedModel]
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,12 @@ class BlackBox:
         fit: Trains them.
         labels: The targets' classes as the attacker takes them: its surrogate's predictions, or
             the true ones.
+        seeding: A surrogate's random state: `name`, derived from the cell's seed and the
+            surrogate's name; or `cell`, the victim's own, by which a surrogate of the victim's
+            architecture is the victim itself, weight for weight.
 
     Raises:
-        ConfigError: No surrogate, a name that is none, or unknown labels.
+        ConfigError: No surrogate, a name that is none, unknown labels or seeding.
 
     Examples:
         >>> from functools import partial
@@ -80,7 +85,9 @@ class BlackBox:
         fit: Fit,
         *,
         labels: Labels | Literal[True] = "predicted",
+        seeding: Seeding = "name",
     ) -> None:
+        check_choice("threat.seeding", seeding, get_args(Seeding))
         if not surrogates:
             raise ConfigError("surrogate=[]: threat=black_box needs one, such as gcn")
         for surrogate in surrogates:
@@ -88,6 +95,7 @@ class BlackBox:
         self.labels = _checked(labels)
         self._surrogates = surrogates
         self._fit = fit
+        self._seeding = seeding
 
     def check(self, model: nn.Module) -> None:
         """Any victim will do; the attacker does not see it."""
@@ -96,7 +104,10 @@ class BlackBox:
         self, victim: TrainedModel, train: TrainSurrogate
     ) -> dict[str, AttackedModel]:
         """Train the surrogates; the victim is not looked at."""
-        trained = {name: train(name, build, self._fit) for name, build in self._surrogates.items()}
+        trained = {
+            name: train(name, build, self._fit, self._seeding)
+            for name, build in self._surrogates.items()
+        }
         return {name: AttackedModel(of.model, of.state) for name, of in trained.items()}
 
 

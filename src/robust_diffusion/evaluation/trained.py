@@ -1,8 +1,9 @@
 """Trained models: each is trained once and kept in the store."""
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ class ModelTraining:
     store: ArtifactStore
     seed: int
     directory: Path  # of the checkpoints of what is trained now, a folder each
+
+    def named(self, name: str) -> "ModelTraining":
+        """The same with a random state of its own, derived from the seed and a name."""
+        digest = hashlib.sha256(f"{name} {self.seed}".encode()).digest()
+        return replace(self, seed=int.from_bytes(digest[:4], "big"))
 
     def untrained(self, build: Callable[..., nn.Module]) -> nn.Module:
         """A model as it is before its training, built for the graph's features and classes."""
