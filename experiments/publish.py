@@ -34,6 +34,7 @@ from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.curvature import show_curvature
+from robust_diffusion.results.effects import show_effects
 from robust_diffusion.results.markdown import markdown_table
 from robust_diffusion.results.paired import compare_worst_cases
 from robust_diffusion.results.table import ResultTable, rank, summarize
@@ -58,6 +59,7 @@ SHOWN: Mapping[str, Callable[[list[Record]], ResultTable]] = {
     "successors": show_worst_cases,
     "adversarial": show_worst_cases,
     "budget-curve": show_budgets,
+    "switches": show_effects,
 }
 """Experiments whose settings are listed: on validation nodes, on test graphs, by worst case."""
 
