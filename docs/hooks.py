@@ -1,4 +1,4 @@
-"""Brings experiments/ into the site, and mends the links between it and docs/."""
+"""Brings experiments/ into the site, its views into the menu, and mends the links to docs/."""
 
 import re
 from pathlib import Path
@@ -8,14 +8,36 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "experiments" / "results"
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List every published view that `nav` does not name."""
+    (chapter,) = (part["Results"] for part in config.nav or [] if "Results" in part)
+    named = {path for entry in chapter for path in entry.values()}
+    menus: dict[str, list[dict[str, str]]] = {"Tables of the paper": [], "Experiments": []}
+    for path in sorted(RESULTS.glob("*.md"), key=_place):
+        name = path.relative_to(ROOT).as_posix()
+        table = re.fullmatch(r"table-(\d+)-(\w+)", path.stem)
+        if table:
+            title = "Table {}, {}".format(*table.groups())
+            menus["Tables of the paper"].append({title: name})
+        elif name not in named:
+            menus["Experiments"].append({path.stem: name})
+    chapter += [{title: menu} for title, menu in menus.items()]
+    return config
+
+
+def _place(path: Path) -> tuple[int, str]:
+    number = re.search(r"\d+", path.stem)
+    return int(number[0]) if number else 0, path.stem
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the published tables and pages."""
-    for path in sorted((ROOT / "experiments").rglob("*")):
-        if path.suffix in (".md", ".html"):
-            name = path.relative_to(ROOT).as_posix()
-            files.append(File.generated(config, name, abs_src_path=str(path)))
+    """Add the published tables."""
+    for path in sorted((ROOT / "experiments").rglob("*.md")):
+        name = path.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, name, abs_src_path=str(path)))
     return files
 
 

@@ -5,7 +5,7 @@
 
 The published records are the latest finished record of each cell and the lines by which
 experiments asked for it, without keys that only tell where a cell ran. Every view (tables that
-hold a number, comparisons, claims, pages, the table of claims in the README) is written from them
+hold a number, comparisons, claims, the table of claims in the README) is written from them
 alone. With `--check` nothing is written; a view that is out of date is named, and that is an
 error.
 """
@@ -14,8 +14,7 @@ import argparse
 import gzip
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,66 +26,18 @@ from robust_diffusion.paper.agreement import render_agreement
 from robust_diffusion.paper.claims import load_claims, side_by_side
 from robust_diffusion.paper.claims.show import front_table, render_claims
 from robust_diffusion.paper.commands.options import FIDELITIES
-from robust_diffusion.paper.page import render_page
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render_markdown import render_markdown
-from robust_diffusion.results.budget_curve import show_budgets
+from robust_diffusion.paper.studies import studies
 from robust_diffusion.results.cells import RecordSet
-from robust_diffusion.results.comparison import compare, describe_comparison
-from robust_diffusion.results.curvature import show_curvature
-from robust_diffusion.results.effects import show_effects
 from robust_diffusion.results.markdown import markdown_table
-from robust_diffusion.results.paired import compare_worst_cases
-from robust_diffusion.results.table import ResultTable, rank, summarize
-from robust_diffusion.results.worst_case import show_worst_cases
+from robust_diffusion.results.table import ResultTable
 
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).with_name("README.md")
 RECORDS = RESULTS / "records.jsonl.gz"
-FIGURES = RESULTS / "figures"
 STABILITY = Path(__file__).with_name("stability")
 """Records of `figure stability`."""
-
-SHOWN: Mapping[str, Callable[[list[Record]], ResultTable]] = {
-    "tune": rank,
-    "mlp": summarize,
-    "grand-rate": rank,
-    "worst-case": show_worst_cases,
-    "worst-case-models": show_worst_cases,
-    "worst-case-splits": show_worst_cases,
-    "worst-case-graphs": show_worst_cases,
-    "single-attacks": show_worst_cases,
-    "successors": show_worst_cases,
-    "adversarial": show_worst_cases,
-    "budget-curve": show_budgets,
-    "switches": show_effects,
-}
-"""Experiments whose settings are listed: on validation nodes, on test graphs, by worst case."""
-
-PAIRED = {
-    "beltrami-uniform": ("worst-case", "beltrami", "uniform_modulation"),
-    "adversarial-beltrami": ("adversarial", "beltrami, adversary", "beltrami"),
-    "adversarial-grand": ("adversarial", "grand, adversary", "grand"),
-    "adversarial-learned": ("adversarial", "learned, adversary", "learned"),
-    "adversarial-learned-mlp": ("adversarial", "learned, adversary", "mlp"),
-}
-"""Views of two models, seed by seed: the experiment, the model or flow, and its control."""
-
-COMPARED = {
-    "readings": "test",
-    "t-end": "test",
-    "seeds": "test",
-    "pgd-steps": "test",
-    "gcn-svd": "test",
-    "graph-sage": "test",
-    "edge-ids": "test",
-    "splits": "test",
-    "degree-leak": "test",
-    "tdgia-limits": "test",
-    "guard-gradient": "test",
-    "tune-check": "validation",
-}
-"""Experiments whose settings are compared with each other, and the nodes they are compared on."""
 
 PLACES = frozenset(["download", "printed", "progress_bar", "root", "urls"])
 """Keys of a configuration that only tell where a cell ran, or what was shown."""
@@ -155,7 +106,7 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     Args:
         records: The published ones.
     """
-    for name, table in _studies(records):
+    for name, table in studies(records):
         yield RESULTS / f"{name}.md", _as_markdown(table)
     counted = {name: RecordSet.of(records, fidelity=name) for name in FIDELITIES}
     variants = {name: build_tables(of) for name, of in counted.items()}
@@ -168,13 +119,10 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     for path in sorted(STABILITY.glob("*.json")):
         figure = _without_places(json.loads(path.read_text(encoding="utf-8")))
         yield path, json.dumps(figure, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    figures = FIGURES if FIGURES.is_dir() else None
     for fidelity, tables in variants.items():
         for number, of_paper in tables.items():
             if any(entry.runs for _, _, entry in of_paper):
                 yield RESULTS / f"table-{number}-{fidelity}.md", render_markdown(of_paper)
-        page = render_page(records, fidelity=fidelity, figures=figures, tables=tables)
-        yield RESULTS / f"report-{fidelity}.html", page
 
 
 def outdated(made: Mapping[Path, str | bytes]) -> Iterator[str]:
@@ -186,51 +134,8 @@ def outdated(made: Mapping[Path, str | bytes]) -> Iterator[str]:
     for path, text in made.items():
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             yield f"{path}: not what the records say; run `make publish`"
-    for path in sorted({*RESULTS.glob("*.md"), *RESULTS.glob("*.html")} - made.keys()):
+    for path in sorted({*RESULTS.glob("*.md")} - made.keys()):
         yield f"{path}: made of no records; remove it"
-
-
-def _studies(records: list[Record]) -> Iterator[tuple[str, ResultTable]]:
-    """Name and table of all that is one table."""
-    for name, on in COMPARED.items():
-        frame = compare(records, name, on=on)
-        if not frame.empty:
-            title = f"**experiment={name}.** {describe_comparison(frame, on=on)}"
-            yield name, ResultTable(title, frame, ["setting"], [])
-    yield from listed(records)
-
-
-def listed(records: list[Record]) -> Iterator[tuple[str, ResultTable]]:
-    """Name and table of each view in `SHOWN` and `PAIRED` of which there are records.
-
-    Args:
-        records: The published ones.
-    """
-    for name, show in SHOWN.items():
-        if cells := _finished(records, name):
-            yield name, _titled(name, show(cells))
-    for name, (experiment, *models) in PAIRED.items():
-        of_pair = compare_worst_cases(_finished(records, experiment), *models)
-        if not of_pair.cells.empty:
-            yield name, _titled(experiment, of_pair)
-    of_curvature = show_curvature(records)
-    if not of_curvature.cells.empty:
-        yield "curvature", replace(of_curvature, title=f"{of_curvature.title}.")
-
-
-def _finished(records: list[Record], experiment: str) -> list[Record]:
-    """Records of an experiment's cells, with the overrides by which it asked for them."""
-    latest = latest_by_cell(records)
-    asked = [
-        r for r in records if (r["experiment"], r.get("scale", "full")) == (experiment, "full")
-    ]
-    # Another experiment may have run a cell first, with overrides of its own.
-    own = {line["cell"]: {"overrides": line.get("overrides", {})} for line in asked}
-    return [latest[cell] | overrides for cell, overrides in own.items()]
-
-
-def _titled(experiment: str, table: ResultTable) -> ResultTable:
-    return replace(table, title=f"**experiment={experiment}.** {table.title}.")
 
 
 def _as_markdown(table: ResultTable) -> str:

@@ -61,7 +61,7 @@ TINY_ATTACKS = [
 CASES = 2
 """Cases of a parametrised test that `--fast` keeps."""
 
-LEFT_OUT = ("slow", "gpu", "browser")
+LEFT_OUT = ("slow", "gpu")
 """Markers of the tests that `--fast` leaves out."""
 
 

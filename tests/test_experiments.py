@@ -194,7 +194,7 @@ def test_budgets_are_published_with_what_speaks_against_them() -> None:
         for model in ("gcn", "mlp")
         for nodes in (1, 50)
     ]
-    ((name, table),) = publish().listed(records)
+    ((name, table),) = publish().studies(records)
     assert name == "budget-curve"
     title, _, *rows, _, note = publish()._as_markdown(table).splitlines()
     assert title.startswith("**experiment=budget-curve.** cora: lowest accuracy in %")
@@ -217,7 +217,7 @@ def test_worst_cases_are_published_by_experiment() -> None:
     second = finished(attacks=(), experiment="grand-rate", flow="grand", cell="0.5")
     second["overrides"] = {"flow.rate": "0.5"}
     again = reference(first, "grand-rate") | {"overrides": {"flow.rate": "0.1"}}
-    made = dict(publish().listed([*records, first, again, second]))
+    made = dict(publish().studies([*records, first, again, second]))
     assert set(made) == {*asked, "grand-rate", "beltrami-uniform"}
     assert list(made["worst-case-graphs"].cells["by"]) == ["auto (white box)"] * 2
     assert list(made["beltrami-uniform"].cells["accuracy"]) == ["clean", "worst"]

@@ -4,7 +4,6 @@ import pytest
 
 from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.page.build import render_page
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render_csv import to_frame
 from robust_diffusion.paper.render_html import render_html
@@ -161,12 +160,3 @@ def test_every_form_of_a_table_shows_what_it_lacked() -> None:
     frame = to_frame(shown).query("state == 'measured'")
     assert set(frame["dataset"]) == {"my_graph"}
     assert set(frame["attack"]) == {"clean", "speit", "my_attack"}
-
-
-@pytest.mark.parametrize("number", [1, 3, 5, 9, 11, 13, 14])
-def test_the_page_shows_it(number: int) -> None:
-    """Its charts name datasets, attacks and models, too."""
-    record = finished(flow="my_flow", dataset="my_graph", attacks=("speit", "my_attack"))
-    page = render_page([record | {"experiment": f"table-{number}"}])
-    assert "my_graph" in page
-    assert "my_flow" in page

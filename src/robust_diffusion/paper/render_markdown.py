@@ -1,6 +1,7 @@
 """A paper's table in Markdown, aligned so that it also reads as plain text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import add
 
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.wording import Notes, compared, measured, reported, row_names
@@ -8,6 +9,7 @@ from robust_diffusion.results.entry import Entry
 from robust_diffusion.results.markdown import aligned
 from robust_diffusion.results.numbers import p_value
 
+MARKS = {1: "**{}**", 2: "_{}_"}
 LEGEND = "Best in **bold**, second best in _italics_."
 
 
@@ -22,33 +24,41 @@ def render_markdown(table: PaperTable) -> str:
     lines = [f"**{table.title}.** {table.layout.caption}", ""]
     lines += [f"- {line}" for line in [*table.lines, *legend]]
     for part in table.parts:
-        header = [*part.layout.headings, "", *(column.label for column in part.layout.columns)]
-        lines += [
-            "",
-            *aligned(header, list(_rows(part, notes)), left=len(part.layout.headings) + 1),
-        ]
+        header, rows = grid(part, notes, MARKS)
+        lines += ["", *aligned(header, rows, left=len(part.layout.headings) + 1)]
     if notes.texts:
         lines += ["", *(f"- [{i}] {text}" for i, text in enumerate(notes.texts, start=1))]
     return "\n".join(lines) + "\n"
 
 
-def _rows(table: PaperTable, notes: Notes) -> Iterator[list[str]]:
+def grid(
+    table: PaperTable, notes: Notes, marks: Mapping[int, str]
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of one grid, as every format for reading shows them.
+
+    Args:
+        table: Its own entries, without those of the grid below.
+        notes: Of the whole table.
+        marks: By rank, the format of the best entry and of the second best.
+    """
+    layout = table.layout
+    header = [*layout.headings, "", *(column.label for column in layout.columns)]
+    return header, list(_rows(table, notes, marks))
+
+
+def _rows(table: PaperTable, notes: Notes, marks: Mapping[int, str]) -> Iterator[list[str]]:
     layout, decimals = table.layout, table.decimals
     here, paper, comparison = row_names(table)
     above = nothing = ("",) * len(layout.headings)
     for row, entries in zip(layout.rows, table.entries, strict=True):
         labels = _unrepeated(row.labels, above) if layout.grouped else row.labels
         above = row.labels
-        yield [*labels, here, *(_measured(entry, decimals, notes) for entry in entries)]
+        numbers = [marks.get(e.rank or 0, "{}").format(measured(e, decimals)) for e in entries]
+        cited = ["".join(f" [{number}]" for number in notes.numbers(e)) for e in entries]
+        yield [*labels, here, *map(add, numbers, cited)]
         yield [*nothing, paper, *(reported(entry, decimals) for entry in entries)]
         if any(compared(entry, decimals) for entry in entries):
             yield [*nothing, comparison, *(_compared(entry, decimals) for entry in entries)]
-
-
-def _measured(entry: Entry, decimals: int, notes: Notes) -> str:
-    text = measured(entry, decimals)
-    text = {1: f"**{text}**", 2: f"_{text}_"}.get(entry.rank or 0, text)
-    return " ".join([text, *(f"[{number}]" for number in notes.numbers(entry))])
 
 
 def _compared(entry: Entry, decimals: int) -> str:

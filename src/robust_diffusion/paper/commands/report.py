@@ -1,4 +1,4 @@
-"""`robust-diffusion report`: every table, chart, claim and figure on one page."""
+"""`robust-diffusion report`: what the records say on one page."""
 
 import argparse
 import sys
@@ -8,13 +8,13 @@ from pathlib import Path
 from robust_diffusion.commands.records import add_records_option, add_scale_option, read_chosen
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.commands.options import add_fidelity_option
-from robust_diffusion.paper.page import render_page
+from robust_diffusion.paper.report import render_report
 
 
 def run_report_command(arguments: Sequence[str]) -> None:
     """Write the page; nothing is run."""
     chosen = _parser().parse_args(arguments)
-    page = render_page(
+    page = render_report(
         read_chosen(chosen.records),
         scale=chosen.scale,
         fidelity=chosen.fidelity,
@@ -26,8 +26,9 @@ def run_report_command(arguments: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="robust-diffusion report",
-        description="Write every table of the paper as the records have it, with charts, the "
-        "paper's claims and the figures, as one HTML file that loads nothing; nothing is run.",
+        description="Write the tables of the paper that the records fill, with charts, claims, "
+        "worst cases, comparisons and failed cells, as one HTML file that loads nothing; nothing "
+        "is run.",
     )
     add_records_option(parser)
     parser.add_argument(

@@ -1,1 +1,0 @@
-"""Charts of the page, drawn as SVG from the entries of tables."""

@@ -1,0 +1,141 @@
+"""The report: one page of what records say, which loads nothing and runs no script."""
+
+import json
+import logging
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import pandas as pd
+from markupsafe import Markup
+
+from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.paper.agreement import Outlier, agreement
+from robust_diffusion.paper.claims import load_claims, side_by_side, variants_of
+from robust_diffusion.paper.claims.show import describe_basis, in_short, legend
+from robust_diffusion.paper.paper_table import PaperTable, build_tables
+from robust_diffusion.paper.render_html import ENVIRONMENT, render_html
+from robust_diffusion.paper.studies import studies
+from robust_diffusion.results.cells import RecordSet
+from robust_diffusion.results.table import ResultTable
+
+log = logging.getLogger(__name__)
+
+FAILED = ["experiment", "scale", "fidelity", "dataset", "model", "flow", "seed", "error"]
+OUTLIER = [field.name for field in fields(Outlier)]
+DESCRIBED = ("caption", "dataset", "fidelity", "scale", "seed", "weights")
+"""Keys of the description of a drawn figure that the page repeats."""
+
+Sections = Iterator[tuple[str, ResultTable]]
+Pictures = Iterator[tuple[str, str, bytes]]  # name, caption and SVG
+
+
+def render_report(
+    records: Sequence[Record],
+    *,
+    scale: str = "full",
+    fidelity: str = "paper",
+    figures: Path = Path("outputs/figures"),
+) -> str:
+    """The report as the text of an HTML file; parts that nothing fills are left out.
+
+    Args:
+        records: In the order in which they were appended.
+        scale: Of the runs that count.
+        fidelity: The variant of the paper's tables and charts; the other parts have all variants.
+        figures: Folder of SVG files that `figure` has drawn.
+    """
+    counted = RecordSet.of(records, scale=scale, fidelity=fidelity)
+    tables = build_tables(counted)
+    measured = [table for table in tables.values() if any(e.runs for _, _, e in table)]
+    sections = [*_claims(records, fidelity), *_deviations(measured)] if scale == "full" else []
+    sections += [*studies(records, scale=scale, own=True), *_failed(records)]
+    # An image neither runs scripts nor loads anything, whoever drew it.
+    pictures = [
+        (name, caption, f"data:image/svg+xml;base64,{b64encode(svg).decode('ascii')}")
+        for name, caption, svg in [*_charts(tables, counted), *_drawn_before(figures)]
+    ]
+    return ENVIRONMENT.get_template("report.html.jinja").render(
+        smoke=scale == "smoke",
+        facts={"This page": f"--scale {scale} --fidelity {fidelity}", **_facts(records)},
+        pictures=pictures,
+        sections=sections,
+        tables=[Markup(render_html(table)) for table in measured],  # noqa: S704 - escaped there
+    )
+
+
+def _facts(records: Sequence[Record]) -> dict[str, str]:
+    """What was run, by what code and where, by name."""
+    latest = list(latest_by_cell(records).values())
+
+    def counts(*keys: str) -> str:
+        found = Counter(" ".join(str(r.get(key, "not recorded")) for key in keys) for r in latest)
+        return ", ".join(f"{name} ({count})" for name, count in sorted(found.items()))
+
+    versions = [v for r in latest for v in dict(r.get("versions") or {}).items()]
+    failed = sum("error" in record for record in latest)
+    return {
+        "Cells": f"{len(latest) - failed} finished, {failed} failed; {counts('scale', 'fidelity')}",
+        **{key.capitalize(): counts(key) for key in ("code", "revision", "processor")},
+        "Packages": ", ".join(
+            sorted({f"{name} {v}" for own in versions for name, v in own.items()})
+        ),
+        "Newest record": max((str(r["time"]) for r in latest if "time" in r), default="-"),
+    }
+
+
+def _claims(records: Sequence[Record], fidelity: str) -> Sections:
+    claims, variants = load_claims(), sorted({fidelity, *variants_of(records)})
+    rows = side_by_side(list(claims.claims.values()), claims, records, variants)
+    shown = [
+        {
+            "claim": row.claim.quote,
+            "rests on": describe_basis(row.claim, row.datasets),
+            **{name: "\n".join(in_short(judged)) for name, judged in row.columns.items()},
+        }
+        for row in rows
+        if row.recorded
+    ]
+    if shown:
+        yield "Claims", ResultTable(legend(claims.alpha, variants[0]), pd.DataFrame(shown), [], [])
+
+
+def _deviations(measured: Sequence[PaperTable]) -> Sections:
+    found = agreement(measured)
+    if compared := found.within + len(found.outside):
+        title = (
+            f"{found.within} of {compared} entries lie within two pooled standard deviations of "
+        )
+        title += "the published numbers. These do not; p is Holm-corrected over the table."
+        cells = pd.DataFrame(found.outside, columns=OUTLIER).round(1).drop(columns="place")
+        yield "Agreement with the paper", ResultTable(title, cells, [], [])
+
+
+def _failed(records: Sequence[Record]) -> Sections:
+    failed = [record for record in latest_by_cell(records).values() if "error" in record]
+    if failed:
+        cells = pd.DataFrame(failed).reindex(columns=FAILED).fillna("-")
+        yield "Failed cells", ResultTable("A sweep that asks again runs them again.", cells, [], [])
+
+
+def _charts(tables: Mapping[int, PaperTable], counted: RecordSet) -> Pictures:
+    try:
+        from robust_diffusion.paper.charts import draw_charts
+        from robust_diffusion.paper.figures.files import render
+    except ModuleNotFoundError as error:
+        log.warning("no charts without %s; pip install 'robust-diffusion[report]'", error.name)
+        return
+    for name, caption, figure in draw_charts(tables, counted):
+        yield name, caption, render(figure, "svg")
+
+
+def _drawn_before(folder: Path) -> Pictures:
+    for path in sorted(folder.glob("*.svg")):
+        try:
+            about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            said = [f"{key}: {about[key]}" for key in DESCRIBED if key in about]
+        except (OSError, ValueError, TypeError):  # the file may be missing, or hold other things
+            said = []
+        yield path.stem, "; ".join(said), path.read_bytes()

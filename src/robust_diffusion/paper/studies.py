@@ -1,0 +1,100 @@
+"""Experiments beside the paper's tables, each shown as one table: settings, worst cases, pairs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.results.budget_curve import show_budgets
+from robust_diffusion.results.comparison import compare, describe_comparison
+from robust_diffusion.results.curvature import show_curvature
+from robust_diffusion.results.effects import show_effects
+from robust_diffusion.results.paired import compare_worst_cases
+from robust_diffusion.results.table import ResultTable, rank, summarize
+from robust_diffusion.results.worst_case import show_worst_cases
+
+SHOWN: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
+    "tune": rank,
+    "mlp": summarize,
+    "grand-rate": rank,
+    "worst-case": show_worst_cases,
+    "worst-case-models": show_worst_cases,
+    "worst-case-splits": show_worst_cases,
+    "worst-case-graphs": show_worst_cases,
+    "single-attacks": show_worst_cases,
+    "successors": show_worst_cases,
+    "adversarial": show_worst_cases,
+    "budget-curve": show_budgets,
+    "switches": show_effects,
+}
+"""Experiments whose settings are listed: on validation nodes, on test graphs, by worst case."""
+
+PAIRED = {
+    "beltrami-uniform": ("worst-case", "beltrami", "uniform_modulation"),
+    "adversarial-beltrami": ("adversarial", "beltrami, adversary", "beltrami"),
+    "adversarial-grand": ("adversarial", "grand, adversary", "grand"),
+    "adversarial-learned": ("adversarial", "learned, adversary", "learned"),
+    "adversarial-learned-mlp": ("adversarial", "learned, adversary", "mlp"),
+}
+"""Views of two models, seed by seed: the experiment, the model or flow, and its control."""
+
+COMPARED = {
+    "readings": "test",
+    "t-end": "test",
+    "seeds": "test",
+    "pgd-steps": "test",
+    "gcn-svd": "test",
+    "graph-sage": "test",
+    "edge-ids": "test",
+    "splits": "test",
+    "degree-leak": "test",
+    "tdgia-limits": "test",
+    "guard-gradient": "test",
+    "tune-check": "validation",
+}
+"""Experiments whose settings are compared with each other, and the nodes they are compared on."""
+
+
+def studies(
+    records: Sequence[Record], *, scale: str = "full", own: bool = False
+) -> Iterator[tuple[str, ResultTable]]:
+    """Name and table of each of these experiments of which there are records.
+
+    Args:
+        records: Any.
+        scale: Of the runs that count.
+        own: Also the user's own experiments, by accuracy on the test graphs.
+    """
+    records = [record for record in records if record.get("scale", "full") == scale]
+    for name, on in COMPARED.items():
+        frame = compare(records, name, scale=scale, on=on)
+        if not frame.empty:
+            title = f"**experiment={name}.** {describe_comparison(frame, on=on)}"
+            yield name, ResultTable(title, frame, ["setting"], [])
+    asked = _asked(records)
+    shown = {name: show for name, show in SHOWN.items() if name in asked}
+    if own:
+        others = asked.keys() - SHOWN.keys() - COMPARED.keys()
+        shown |= {name: summarize for name in sorted(others) if not name.startswith("table-")}
+    for name, show in shown.items():
+        table = show(asked[name])
+        yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
+    for name, (experiment, *models) in PAIRED.items():
+        table = compare_worst_cases(asked.get(experiment, []), *models)
+        if not table.cells.empty:
+            yield name, replace(table, title=f"**experiment={experiment}.** {table.title}.")
+    table = show_curvature(records)
+    if not table.cells.empty:
+        yield "curvature", replace(table, title=f"{table.title}.")
+
+
+def _asked(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Records by experiment, with the overrides by which it asked for them."""
+    latest = latest_by_cell(records)
+    asked: dict[str, dict[str, Record]] = {}
+    for line in records:
+        cell = line.get("cell")
+        if cell in latest:
+            # Another experiment may have run a cell first, with overrides of its own.
+            own = {"overrides": line.get("overrides", {})}
+            asked.setdefault(line["experiment"], {})[cell] = latest[cell] | own
+    return {name: list(cells.values()) for name, cells in asked.items()}

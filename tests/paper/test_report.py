@@ -1,0 +1,176 @@
+import re
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from robust_diffusion.paper.charts import draw_charts
+from robust_diffusion.paper.paper_table import build_tables
+from robust_diffusion.paper.render_html import render_html
+from robust_diffusion.paper.render_markdown import render_markdown
+from robust_diffusion.paper.report import render_report
+from robust_diffusion.results.cells import RecordSet
+from tests.paper.records import Record, failed, finished, seeds, timed
+from tests.paper.tables import ODD, everything
+
+HOSTILE = '<script>alert("x")</script><img src="https://example.org/a.png"> \u2028 & \'"'
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+
+
+class Page(HTMLParser):
+    """Tags, attributes and cells of a page; balanced, or it fails."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.headings: list[str] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if "h2" in self.open:
+            self.headings.append(data)
+        if {"td", "th"} & {*self.open}:
+            self.rows[-1][-1] += data
+
+
+def worst_cases() -> Iterator[Record]:
+    for model, reached in (("mlp", 0.6), ("gcn", 0.1)):
+        common = {"experiment": "worst-case", "model": model, "flow": None, "split": "a"}
+        for seed in (0, 1):
+            yield finished(0.7, reached, seed=seed, attacks=("auto",), threat="white_box", **common)
+
+
+def study() -> list[Record]:
+    records = [*seeds([0.5, 0.6, 0.61]), *worst_cases()]
+    for flow in ("heat", "grand", "mean_curvature"):
+        records += seeds([0.3, 0.4, 0.41], flow=flow)
+    for steps in ("1", "2"):
+        overrides = {"fidelity.num_steps": steps} if steps == "2" else {}
+        options = {"experiment": "readings", "overrides": overrides, "attacks": ()}
+        records += [finished(0.7, seed=s, cell=f"{steps} {s}", **options) for s in (0, 1)]
+    return [
+        *records,
+        finished(experiment="mine", flow="my_flow", dataset="my_graph", model="my_model"),
+        failed(HOSTILE, flow="grand", dataset=HOSTILE, experiment="table-3", code="older<b>"),
+        failed("no such file", "DataError", experiment="mine", flow=HOSTILE),
+    ]
+
+
+def test_the_page_has_what_the_records_fill_and_loads_nothing(tmp_path: Path) -> None:
+    (tmp_path / "flows.svg").write_text(SVG)
+    (tmp_path / "flows.json").write_text('{"caption": "A <b> & t-SNE.", "scale": "smoke"}')
+    (tmp_path / "broken.svg").write_text(SVG)
+    (tmp_path / "broken.json").write_text("[1")
+    text = render_report(study(), figures=tmp_path)
+    page = Page(text)
+    expected = ["Claims", "Agreement with the paper", "readings", "worst-case", "mine"]
+    assert page.headings == [*expected, "Failed cells", "Tables of arXiv:2209.07754"]
+    images = [found for tag, found in page.tags if tag == "img"]
+    assert [image["alt"] for image in images] == ["models", "broken", "flows"]
+    assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in images)
+    assert "A <b> & t-SNE.; scale: smoke" in page.text
+    loading = {"script", "link", "iframe", "a", "object"}
+    assert not loading & {tag for tag, _ in page.tags}
+    assert [found for _, found in page.tags if {"href", "onerror", "onload"} & found.keys()] == []
+    assert "url(" not in text
+    assert {HOSTILE, "no such file"} <= {row[-1] for row in page.rows}
+    assert "older<b>" in page.text
+    assert ["gcn", "2"] in [row[:2] for row in page.rows]
+    assert "21 finished, 2 failed; full paper (23)" in page.text
+    assert "my_model" in page.text
+
+
+def test_without_records_or_of_a_smoke_run_nothing_is_said_of_the_paper() -> None:
+    assert Page(render_report([])).headings == []
+    records = [record | {"scale": "smoke"} for record in study()]
+    smoke = Page(render_report(records, scale="smoke"))
+    assert "Claims" not in smoke.headings
+    assert "Smoke run" in smoke.text
+    assert "Tables of arXiv:2209.07754" in smoke.headings
+
+
+def test_without_matplotlib_there_is_a_page_without_charts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "robust_diffusion.paper.charts", None)
+    page = render_report(seeds([0.5], fidelity="released"), fidelity="released")
+    assert "50.00" in page
+    assert "<img" not in page
+
+
+def charts(records: list[Record]) -> dict[str, Figure]:
+    counted = RecordSet.of(records, fidelity="paper")
+    return {name: figure for name, _, figure in draw_charts(build_tables(counted), counted)}
+
+
+def test_charts_show_the_means_of_their_tables() -> None:
+    records = [
+        *seeds([0.5, 0.7]),
+        *(
+            finished(0.8, 0.1 * t_end, experiment="t-end", settings={"flow": {"t_end": t_end}})
+            for t_end in (1.0, 0.5)
+        ),
+        finished(0.6, experiment="t-end", model="mlp", flow=None),
+        *(
+            finished(attacked=0.4, experiment="table-9", model="gat", budget=(nodes, nodes))
+            for nodes in (100, 50)
+        ),
+        finished(experiment="table-5", dataset="citeseer", nfe=24),
+        # A step can be timed in any experiment; there it is no result.
+        *(timed(experiment=name, dataset="cora") for name in ("t-end", "table-3", "table-5")),
+    ]
+    drawn = charts(records)
+    assert list(drawn) == ["models", "injections", "solvers", "t-end"]
+
+    def lines(name: str) -> list[tuple[list[float], list[float]]]:
+        found = (line for line in drawn[name].axes[0].lines if len(line.get_label()) > 0)
+        return [(list(line.get_xdata()), list(line.get_ydata())) for line in found]
+
+    assert lines("models")[0][0] == pytest.approx([60.0])
+    assert ([50.0, 100.0], pytest.approx([40.0, 40.0])) in lines("injections")
+    assert lines("solvers")[0] == ([24.0], pytest.approx([75.0]))
+    assert [place for place, _ in lines("t-end")] == [[60.0], pytest.approx([80.0, 80.0])]
+    assert lines("t-end")[1][1] == pytest.approx([5.0, 10.0])
+    assert charts([]) == {}
+
+
+def test_own_graphs_attacks_and_models_are_drawn() -> None:
+    record = finished(flow="my_flow", dataset="my_graph", attacks=("speit", "my_attack"), nfe=8)
+    drawn = charts([record | {"experiment": f"table-{n}"} for n in (1, 3, 5, 9, 11, 13, 14)])
+    assert list(drawn) == ["models", "injections", "solvers"]
+    for figure in drawn.values():
+        assert any("my_graph" in axes.get_title() for axes in figure.axes)
+
+
+def test_a_table_is_the_same_in_html_as_in_markdown() -> None:
+    table = everything()
+    page = Page(render_html(table))
+    markdown = [line for line in render_markdown(table).splitlines() if line.startswith("| ")]
+    cells = [re.split(r" *(?<!\\)\| *", line)[1:-1] for line in markdown]
+    plain = [
+        [re.sub(r"\*\*|(?<!\w)_|_(?!\w)", "", c).replace("\\|", "|") for c in r] for r in cells
+    ]
+    assert page.rows == [plain[0], *plain[2:]]
+    assert "strong" in {tag for tag, _ in page.tags}
+    assert f"failed: {ODD}" in page.text
