@@ -79,10 +79,10 @@ claims: $(STAMP) ## What the paper claims in words, judged on the records
 # In a fresh clone, where nothing has been run, the published records.
 SHOWN = $(or $(RECORDS),$(wildcard outputs/records.jsonl),experiments/results/records.jsonl.gz)
 
-report: $(STAMP) ## One HTML page: every table, chart, figure and claim
+report: $(STAMP) ## One HTML page of what RECORDS say: tables, charts, claims, failed cells
 	$(RUN) report $(VIEW) $(addprefix --records ,$(SHOWN))
 
-publish: $(STAMP) ## Add RECORDS to experiments/results/, and rebuild its tables and pages
+publish: $(STAMP) ## Add RECORDS to experiments/results/, and rebuild its tables
 	$(BIN)/python experiments/publish.py $(ARGS) $(RECORDS)
 
 reproduce: $(STAMP) ## Run published cells again and compare (ARGS="--cells 3", or ids of cells)

@@ -48,3 +48,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = re.sub(r"\[(\d+)\]", r"\\[\1\\]", markdown)
         return re.sub(r"\]\(((?:\.\./)+)docs/", r"](\1", markdown)
     return re.sub(r"\]\(((?:\.\./)*)\.\./experiments/", r"](\1experiments/", markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """In a table a bar has a backslash before it, which code would show."""
+    return re.sub(r"<td.*?</td>", lambda cell: cell[0].replace("\\|", "|"), html, flags=re.DOTALL)

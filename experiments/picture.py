@@ -2,7 +2,8 @@
 
 `python experiments/picture.py attack` draws that of the README, clean and under transferred
 attacks; `... budget` the worst case against budget; `... certificates` what smoothing certifies
-beside what attacks on the smoothed models reach, from the reports in `experiments/certificates/`.
+beside what attacks on the smoothed models reach, from the reports in `experiments/certificates/`;
+`... tables` the charts of the paper's tables.
 """
 
 import argparse
@@ -22,6 +23,9 @@ from scipy.optimize import isotonic_regression
 from robust_diffusion.certificates.table import read_certificates
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation import latest_by_cell, read_records
+from robust_diffusion.paper.charts import draw_charts
+from robust_diffusion.paper.figures.files import render
+from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.results.budget_curve import budget_curve
 from robust_diffusion.results.cells import RecordSet
 
@@ -239,7 +243,7 @@ def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
 
 
 def main() -> None:
-    """Write the picture that is named."""
+    """Write the picture that is named, or those of the tables."""
     pictures: Mapping[str, tuple[str, Callable[[], Figure]]] = {
         "attack": ("accuracy_under_attack.svg", lambda: draw_attacks(mean_accuracy())),
         "budget": (
@@ -251,9 +255,15 @@ def main() -> None:
             lambda: draw_certificates(certificates()),
         ),
     }
-    parser = argparse.ArgumentParser(description="Draw a picture from the published records.")
-    parser.add_argument("picture", choices=pictures, help="written to docs/figures/")
-    name, draw = pictures[parser.parse_args().picture]
+    parser = argparse.ArgumentParser(description="Draw pictures from the published records.")
+    parser.add_argument("picture", choices=[*pictures, "tables"], help="written to docs/figures/")
+    chosen = parser.parse_args().picture
+    if chosen == "tables":
+        counted = RecordSet.of(read_records(RECORDS), fidelity="paper")
+        for stem, _, figure in draw_charts(build_tables(counted), counted):
+            (PICTURES / f"{stem}.svg").write_bytes(render(figure, "svg"))
+        return
+    name, draw = pictures[chosen]
     # The same records are the same file.
     mpl.rcParams.update({"svg.hashsalt": "robust_diffusion", "font.size": 10})
     draw().savefig(PICTURES / name, metadata={"Date": None})
