@@ -12,6 +12,7 @@ from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render_html import render_html
 from robust_diffusion.paper.render_markdown import render_markdown
 from robust_diffusion.paper.report import render_report
+from robust_diffusion.paper.studies import COMPARED, SHOWN, studies
 from robust_diffusion.results.cells import RecordSet
 from tests.paper.records import Record, failed, finished, seeds, timed
 from tests.paper.tables import ODD, everything
@@ -71,7 +72,13 @@ def study() -> list[Record]:
         records += [finished(0.7, seed=s, cell=f"{steps} {s}", **options) for s in (0, 1)]
     return [
         *records,
-        finished(experiment="mine", flow="my_flow", dataset="my_graph", model="my_model"),
+        finished(
+            experiment="mine",
+            versions={"torch": "2.13"},
+            flow="my_flow",
+            dataset="my_graph",
+            model="my_model",
+        ),
         failed(HOSTILE, flow="grand", dataset=HOSTILE, experiment="table-3", code="older<b>"),
         failed("no such file", "DataError", experiment="mine", flow=HOSTILE),
     ]
@@ -98,7 +105,7 @@ def test_the_page_has_what_the_records_fill_and_loads_nothing(tmp_path: Path) ->
     assert "older<b>" in page.text
     assert ["gcn", "2"] in [row[:2] for row in page.rows]
     assert "21 finished, 2 failed; full paper (23)" in page.text
-    assert "my_model" in page.text
+    assert {"my_model", "torch 2.13"} <= {*re.findall(r"my_model|torch [\d.]+", page.text)}
 
 
 def test_without_records_or_of_a_smoke_run_nothing_is_said_of_the_paper() -> None:
@@ -117,6 +124,15 @@ def test_without_matplotlib_there_is_a_page_without_charts(
     page = render_report(seeds([0.5], fidelity="released"), fidelity="released")
     assert "50.00" in page
     assert "<img" not in page
+
+
+@pytest.mark.parametrize("name", sorted(SHOWN.keys() | COMPARED))
+def test_an_experiment_that_has_only_begun_is_shown_as_far_as_it_went(name: str) -> None:
+    options = {"experiment": name, "attacks": ("auto",), "threat": "white_box", "split": "a"}
+    broken, whole = failed(seed=1, **options), finished(**options)
+    for records in ([broken], [whole], [whole, broken], [finished(attacks=(), experiment=name)]):
+        for _, table in studies(records, own=True):
+            assert table.title
 
 
 def charts(records: list[Record]) -> dict[str, Figure]:

@@ -19,6 +19,7 @@ from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render_html import ENVIRONMENT, render_html
 from robust_diffusion.paper.studies import studies
 from robust_diffusion.results.cells import RecordSet
+from robust_diffusion.results.entry import BAND
 from robust_diffusion.results.table import ResultTable
 
 log = logging.getLogger(__name__)
@@ -79,9 +80,7 @@ def _facts(records: Sequence[Record]) -> dict[str, str]:
     return {
         "Cells": f"{len(latest) - failed} finished, {failed} failed; {counts('scale', 'fidelity')}",
         **{key.capitalize(): counts(key) for key in ("code", "revision", "processor")},
-        "Packages": ", ".join(
-            sorted({f"{name} {v}" for own in versions for name, v in own.items()})
-        ),
+        "Packages": ", ".join(sorted({f"{name} {version}" for name, version in versions})),
         "Newest record": max((str(r["time"]) for r in latest if "time" in r), default="-"),
     }
 
@@ -105,10 +104,8 @@ def _claims(records: Sequence[Record], fidelity: str) -> Sections:
 def _deviations(measured: Sequence[PaperTable]) -> Sections:
     found = agreement(measured)
     if compared := found.within + len(found.outside):
-        title = (
-            f"{found.within} of {compared} entries lie within two pooled standard deviations of "
-        )
-        title += "the published numbers. These do not; p is Holm-corrected over the table."
+        title = f"{found.within} of {compared} entries lie within {BAND:g} pooled standard "
+        title += "deviations of the published numbers. These do not; p is Holm-corrected per table."
         cells = pd.DataFrame(found.outside, columns=OUTLIER).round(1).drop(columns="place")
         yield "Agreement with the paper", ResultTable(title, cells, [], [])
 

@@ -7,9 +7,10 @@ import pandas as pd
 from scipy import stats
 
 from robust_diffusion.evaluation.records import Record
+from robust_diffusion.results.cells import is_tested
 from robust_diffusion.results.numbers import p_value, signed
 from robust_diffusion.results.significance import holm
-from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.table import ResultTable, summarize
 
 LEVEL = 0.95
 """Level of the confidence intervals."""
@@ -25,12 +26,16 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
     Reference: Box, Hunter and Hunter 2005, "Statistics for Experimenters", chapters 5 and 6.
 
     Args:
-        records: Finished cells of one experiment.
+        records: Cells of one experiment.
 
     Returns:
-        One row per option, with effect, 95 % interval and p-value per test graph.
+        One row per option, with effect, 95 % interval and p-value per test graph. While cells are
+        missing without which no effect can be told, the accuracy of each setting.
     """
-    settings = pd.DataFrame([r["overrides"] for r in records]).drop(columns="seed")
+    cells, records = records, [record for record in records if is_tested(record)]
+    if not records:
+        return summarize(cells)
+    settings = pd.DataFrame([r["overrides"] for r in records]).drop(columns="seed", errors="ignore")
     seeds = pd.Series([r["seed"] for r in records])
     drawn = settings.groupby(list(settings), dropna=False).ngroup()
     whole = seeds.groupby(seeds).transform("size") == drawn.nunique()
@@ -43,6 +48,9 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
             codes.setdefault(coded, []).append(str(key))
     blocks = pd.get_dummies(seeds).to_numpy(float)
     design = np.column_stack([*codes, blocks])
+    free = len(design) - design.shape[1]
+    if not codes or free < 1 or np.linalg.matrix_rank(design) < design.shape[1]:
+        return summarize(cells)
     graphs = list(records[0]["accuracy"])
     found = {}
     for graph in graphs:
