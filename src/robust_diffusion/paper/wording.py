@@ -27,11 +27,6 @@ def reported(entry: Entry, decimals: int) -> str:
     return spread(entry.reported.mean, entry.reported.std, 1 if entry.timed else decimals)
 
 
-def one_run(entry: Entry, value: float, decimals: int) -> str:
-    """The number of one seed."""
-    return f"{value:.{places_for(value, digits=3) if entry.timed else decimals}f}"
-
-
 def compared(entry: Entry, decimals: int) -> str | None:
     """Measured against reported: a difference, or a factor of times; `None` without either."""
     if entry.factor is not None:
