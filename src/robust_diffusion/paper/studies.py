@@ -10,7 +10,7 @@ from robust_diffusion.results.curvature import show_curvature
 from robust_diffusion.results.effects import show_effects
 from robust_diffusion.results.paired import compare_worst_cases
 from robust_diffusion.results.table import ResultTable, rank, summarize
-from robust_diffusion.results.worst_case import show_worst_cases
+from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 
 SHOWN: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
     "tune": rank,
@@ -76,10 +76,12 @@ def studies(
         others = asked.keys() - SHOWN.keys() - COMPARED.keys()
         shown |= {name: summarize for name in sorted(others) if not name.startswith("table-")}
     for name, show in shown.items():
-        table = show(asked[name])
+        # Apart from `auto`, whose worst cases have a page of their own.
+        together = show is show_worst_cases and name != "single-attacks"
+        table = show(recorded_on(records, [name]) if together else asked[name])
         yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
     for name, (experiment, *models) in PAIRED.items():
-        table = compare_worst_cases(asked.get(experiment, []), *models)
+        table = compare_worst_cases(recorded_on(records, [experiment]), *models)
         if not table.cells.empty:
             yield name, replace(table, title=f"**experiment={experiment}.** {table.title}.")
     table = show_curvature(records)

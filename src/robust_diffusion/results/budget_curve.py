@@ -19,7 +19,7 @@ from robust_diffusion.results.worst_case import (
     Key,
     ModelOnSplit,
     differing,
-    worst_case_table,
+    table_of,
     worst_cases,
 )
 
@@ -42,13 +42,18 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
         without that flag. `bound` is false on a curve that stalls.
     """
     records = told_apart(records)
-    frame = worst_case_table(records)
+    found = worst_cases(records)
+    curves: dict[Key, dict[int, dict[Draw, ModelOnSplit]]] = {}
+    for key, drawn in found.items():
+        curves.setdefault(_without_nodes(key), {})[key.budget.max_injected_nodes] = drawn
+    for curve in curves.values():  # each budget on the same models, as far as there are any
+        shared = set.intersection(*(set(drawn) for drawn in curve.values()))
+        for drawn in curve.values():
+            for draw in drawn.keys() - shared if shared else ():
+                del drawn[draw]
+    frame = table_of(found)
     if frame.empty:
         return frame
-    curves: dict[Key, dict[int, Mapping[Draw, ModelOnSplit]]] = {}
-    for key, drawn in worst_cases(records).items():
-        nodes = key.budget.max_injected_nodes
-        curves.setdefault(_without_nodes(key), {})[nodes] = drawn
     stalled = {
         (key.dataset, key.variant, key.model, key.budget.max_edges_per_injected_node): text
         for key, curve in curves.items()

@@ -19,9 +19,6 @@ from robust_diffusion.results.worst_case import (
     worst_cases,
 )
 
-COMPARED: tuple[Evidence, ...] = ("clean", "transfer", "worst")
-"""Accuracies that are compared."""
-
 LEVEL = 0.95
 """Level of the confidence interval of a mean difference."""
 
@@ -53,7 +50,8 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
             continue
         other = found.get(key._replace(model=second), {})
         flags = {name: _flags(of) for name, of in ((first, own), (second, other))}
-        for kind in COMPARED:
+        tried = [{kind for model in of.values() for kind in model.transfers} for of in (own, other)]
+        for kind in ("clean", *sorted(set.intersection(*tried)), "worst"):
             both = pairs(own, other, kind)
             if not both:
                 continue

@@ -2,21 +2,23 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from robust_diffusion.attacks import Budget
-from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.evaluation.records import Record, experiments_asking, latest_by_cell
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
-from robust_diffusion.results.cells import is_tested
+from robust_diffusion.results.cells import CLEAN, is_tested, settings_of
 from robust_diffusion.results.model_names import model_name, told_apart
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
 
-Evidence = Literal["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
+Evidence = str
+"""One of `COLUMNS`, that of a transferred attack with its surrogates: `transfer from gcn`."""
+
 COLUMNS: tuple[Evidence, ...] = ("clean", "chance", "transfer", "white_box", "adaptive", "worst")
 
 CHANCE = frozenset(["random", "random_flip"])
@@ -29,6 +31,21 @@ KIND: Mapping[str, Evidence] = {
 }
 """Threat model of a cell -> column of the accuracy under its attacks."""
 
+SEEN: tuple[Evidence, ...] = ("white_box", "adaptive")
+"""Kinds of evidence of an attacker who knows the model."""
+
+THOROUGH = "auto"
+"""The attack by which a model's worst case is told, by an attacker who knows it."""
+
+BEFORE = f"{THOROUGH} without 4 edges per target"
+"""An earlier version of it, as its parts tell."""
+
+EXPERIMENTS = (
+    *("worst-case", "worst-case-models", "worst-case-graphs", "worst-case-splits"),
+    *("single-attacks", "successors", "adversarial"),
+)
+"""Experiments whose cells are brought together on every page."""
+
 
 @dataclass
 class ModelOnSplit:
@@ -38,15 +55,18 @@ class ModelOnSplit:
         lowest: Per kind of evidence the lowest accuracy, in 0..1.
         attack: The attack that reached the worst case, and its part or its threat model.
         flags: Codes of what speaks against the worst case as a bound.
+        known_by: Attacks by those who know the model.
     """
 
     lowest: dict[Evidence, float] = field(default_factory=dict)
     attack: str = ""
     flags: set[str] = field(default_factory=set)
+    known_by: set[str] = field(default_factory=set)
 
-
-SEEN: tuple[Evidence, ...] = ("white_box", "adaptive")
-"""Kinds of evidence of an attacker who knows the model."""
+    @property
+    def transfers(self) -> set[Evidence]:
+        """Kinds of evidence of transferred attacks, by their surrogates."""
+        return {kind for kind in self.lowest if kind.startswith("transfer")}
 
 
 class Key(NamedTuple):
@@ -58,61 +78,172 @@ class Key(NamedTuple):
     budget: Budget  # of every attack
 
 
-Draw = tuple[int, str]
-"""Seed, and hash of the split."""
+Draw = tuple[int | str, str]
+"""Seed, or hash of the weights of a model from elsewhere; and hash of the split."""
 
 CONTROL = "mlp"
 """The model that no edge can hurt."""
 
 
+class _Outcome(NamedTuple):
+    """One attack on one model."""
+
+    reached: float  # accuracy, in 0..1
+    name: str
+    words: str  # the attack with its part or threat model
+    kinds: Mapping[Evidence, float]  # of an attack in parts, the lowest of each
+    flags: Collection[str]
+
+
+def recorded_on(records: Sequence[Record], experiments: Collection[str]) -> list[Record]:
+    """All finished cells of `EXPERIMENTS` on the models and budgets for which some asked.
+
+    So one model has one worst case, whichever experiment's page shows it.
+
+    Args:
+        records: Of anything.
+        experiments: Of which the models are.
+    """
+    asking = experiments_asking(records)
+    counted = {*EXPERIMENTS, *experiments}
+    found = [
+        (record, set(asking.get(cell, ())))
+        for cell, record in latest_by_cell(records).items()
+        if is_tested(record) and record.get("scale", "full") == "full"
+    ]
+    wanted = {_attacked(record) for record, of in found if of & set(experiments)}
+    return [record for record, of in found if of & counted and _attacked(record) in wanted]
+
+
+def _attacked(record: Record) -> tuple[Any, ...]:
+    return (_key(record), settings_of(record, CLEAN))
+
+
+def _key(record: Record) -> Key:
+    budget = Budget(**record["budget"]["declared"])
+    return Key(record["dataset"], record["fidelity"], model_name(record), budget)
+
+
 def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]]:
     """Everything that was tried on each trained model within one budget, brought together.
+
+    Of the models of one key only those count that were attacked as thoroughly as any of them: by
+    `auto` that knows the model, else by any attack that does.
 
     Args:
         records: Cells under any threat models; failed ones are left out.
     """
-    found: dict[Key, dict[Draw, ModelOnSplit]] = {}
+    found: dict[Key, dict[Draw, list[Record]]] = {}
     for record in latest_by_cell(records).values():
-        if not is_tested(record):
-            continue
-        budget = Budget(**record["budget"]["declared"])
-        key = Key(record["dataset"], record["fidelity"], model_name(record), budget)
-        draw = (record["seed"], record.get("split", ""))
-        _add(found.setdefault(key, {}).setdefault(draw, ModelOnSplit()), record)
-    for drawn in found.values():
-        for model in drawn.values():
-            _compare_evidence(model)
+        if is_tested(record):
+            draw = (record.get("weights", record["seed"]), record.get("split", ""))
+            found.setdefault(_key(record), {}).setdefault(draw, []).append(record)
+    return {
+        key: _complete({draw: _brought_together(of) for draw, of in drawn.items()})
+        for key, drawn in found.items()
+    }
+
+
+def _complete(drawn: dict[Draw, ModelOnSplit]) -> dict[Draw, ModelOnSplit]:
+    depth = {d: (THOROUGH in model.known_by, bool(model.known_by)) for d, model in drawn.items()}
+    return {draw: model for draw, model in drawn.items() if depth[draw] == max(depth.values())}
+
+
+def _brought_together(records: Sequence[Record]) -> ModelOnSplit:
+    outcomes = [outcome for record in records for outcome in _outcomes(record)]
+    model = ModelOnSplit({"clean": min(record["accuracy"][CLEAN] for record in records)})
+    for outcome in outcomes:
+        for kind, lowest in outcome.kinds.items():
+            model.lowest[kind] = min(lowest, model.lowest.get(kind, 1.0))
+        if not outcome.kinds.keys().isdisjoint(SEEN):
+            model.known_by.add(outcome.name)
+    if not outcomes:
+        return model
+    worst = model.lowest["worst"] = min(outcome.reached for outcome in outcomes)
+    at_worst = [outcome for outcome in outcomes if outcome.reached == worst]
+    model.attack = min(outcome.words for outcome in at_worst)
+    if worst == 0:  # no attack could do more
+        return model
+    model.flags |= {code for outcome in at_worst for code in outcome.flags}
+    model.flags |= {code for record in records for code in _flags_of_victim(record)}
+    seen = min((model.lowest[k] for k in SEEN if k in model.lowest), default=0.0)
+    for kind in ("chance", *model.transfers):
+        if model.lowest.get(kind, 1.0) < seen:
+            model.flags.add(f"weaker_than_{kind.split()[0]}")
+    return model
+
+
+def _flags_of_victim(record: Record) -> Iterator[str]:
+    yield from record.get("flags", {}).get("victim", [])
+    if record.get("config", {}).get("data", {}).get("degree_leak", False):
+        yield "degree_leak"
+
+
+def _outcomes(recorded: Record) -> Iterator[_Outcome]:
+    for record in _without_twins(recorded):
+        for attack, reached in record["accuracy"].items():
+            if attack != CLEAN:
+                words, kinds = attack_in_words(record, attack), _evidence(record, attack, reached)
+                flags = record.get("flags", {}).get(attack, [])
+                yield _Outcome(reached, attack, words, kinds, flags)
+
+
+def _without_twins(record: Record) -> Iterator[Record]:
+    """The record; of a black box with a surrogate that has the victim's weights, what it is worth.
+
+    Without `seeding`, a surrogate was trained from the cell's seed, and so is the victim itself
+    where their configurations agree: an attack on it is a white-box one.
+    """
+    threat = record.get("config", {}).get("threat") or {}
+    model, clean = record.get("config", {}).get("model"), record["accuracy"][CLEAN]
+    twins = [
+        name
+        for name, config in threat.get("surrogates", {}).items()
+        if config == model and "seeding" not in threat and record["threat"] == "black_box"
+        # Their trainings may differ in length, and then hardly end alike.
+        if record["attacked"][name][CLEAN] == clean
+    ]
+    if not twins:
+        yield record
+        return
+    own, parts = record["attacked"][twins[0]], record.get("parts", {})
+    of_twin = {a: parts.get(f"{a}/{twins[0]}", parts.get(a, {})) for a in own}
+    yield record | {"threat": "white_box", "accuracy": own, "parts": of_twin}
+    others = [name for name in threat["surrogates"] if name not in twins]
+    if len(others) == 1:  # of more, their mean does not tell which is which
+        both, lower = record["mean_accuracy"], record["accuracy"]
+        accuracy = {
+            a: lower[a] if lower[a] < own[a] else max(own[a], 2 * both[a] - own[a]) for a in own
+        }
+        yield record | {"accuracy": accuracy, "surrogates": others}
+
+
+def _evidence(record: Record, attack: str, reached: float) -> dict[Evidence, float]:
+    """Accuracy by kind of evidence; of an attack in parts on the model itself, of each part."""
+    kind = _kind(record, attack)
+    if kind is None:  # a threat model of the user's
+        return {}
+    found: dict[Evidence, float] = {}
+    for part, lowest in (_parts(record, attack) or {"": reached}).items():
+        of = "adaptive" if part.startswith("adaptive") else kind
+        found[of] = min(lowest, found.get(of, 1.0))
     return found
 
 
-def _add(model: ModelOnSplit, record: Record) -> None:
-    accuracy: Mapping[str, float] = record["accuracy"]
-    model.lowest["clean"] = accuracy["clean"]
-    for attack, reached in accuracy.items():
-        if attack == "clean":
-            continue
-        for kind, lowest in _evidence(record, attack, reached):
-            model.lowest[kind] = min(lowest, model.lowest.get(kind, 1.0))
-        if reached < model.lowest.get("worst", math.inf):
-            model.lowest["worst"] = reached
-            model.attack = attack_in_words(record, attack)
-            model.flags = _flags(record, attack)
-
-
-def _evidence(record: Record, attack: str, reached: float) -> Iterator[tuple[Evidence, float]]:
-    """Kind and accuracy of an attack; of one in parts on the model itself, of each part."""
-    kind = _kind(record, attack)
-    if kind is None:  # a threat model of the user's
-        return
-    parts = _parts(record, attack)
-    if not parts:
-        yield kind, reached
-    for part, lowest in parts.items():
-        yield ("adaptive" if part.startswith("adaptive") else kind), lowest
-
-
 def _kind(record: Record, attack: str) -> Evidence | None:
-    return "chance" if attack in CHANCE else KIND.get(record.get("threat", ""))
+    if attack in CHANCE:
+        return "chance"
+    kind = KIND.get(record.get("threat", ""))
+    if kind != "transfer" or not record.get("surrogates"):
+        return kind
+    parts = [
+        part
+        for name, of in record.get("parts", {}).items()
+        if name.split("/")[0] == THOROUGH
+        for part in of
+    ]
+    version = f"; {BEFORE}" if parts and not any("4 edges" in part for part in parts) else ""
+    return f"transfer from {', '.join(sorted(record['surrogates']))}{version}"
 
 
 def _parts(record: Record, attack: str) -> Mapping[str, float]:
@@ -127,25 +258,8 @@ def attack_in_words(record: Record, attack: str) -> str:
     if attack in CHANCE:
         return attack
     parts = _parts(record, attack)
-    how = _kind(record, attack) or str(record.get("threat"))
+    how = KIND.get(record.get("threat", ""), str(record.get("threat")))
     return f"{attack} ({min(parts, key=parts.__getitem__) if parts else how.replace('_', ' ')})"
-
-
-def _flags(record: Record, attack: str) -> set[str]:
-    flags = record.get("flags", {})
-    leaks = record.get("config", {}).get("data", {}).get("degree_leak", False)
-    return {*flags.get(attack, []), *flags.get("victim", []), *(["degree_leak"] if leaks else [])}
-
-
-def _compare_evidence(model: ModelOnSplit) -> None:
-    """Flag a model on which knowing it was worth less than not knowing it."""
-    if model.lowest.get("worst") == 0:
-        model.flags.clear()  # no attack could do more
-        return
-    seen = min((model.lowest[k] for k in SEEN if k in model.lowest), default=0.0)
-    for kind in ("chance", "transfer"):
-        if model.lowest.get(kind, 1.0) < seen:
-            model.flags.add(f"weaker_than_{kind}")
 
 
 def worst_case_table(records: Sequence[Record]) -> pd.DataFrame:
@@ -157,12 +271,18 @@ def worst_case_table(records: Sequence[Record]) -> pd.DataFrame:
     Returns:
         One row per dataset, variant, budget and model, the highest above the MLP first: `budget` in
         words, its injected `nodes` and `edges` of each; `seeds`, `splits`; the columns of
-        `COLUMNS`, means in % over seeds and splits, NaN where nothing was tried; `spread`, the
-        standard deviation of the worst case; `above_mlp`, the mean over pairs of one seed and split
-        in points; `bound`, false where any flag was raised; `flags`; and `by`, the attack that most
-        often reached the worst case, empty where none cost any accuracy.
+        `COLUMNS`, means in % over seeds and splits, NaN where nothing was tried; `fewer`, the
+        number of models behind a mean over some of them; `surrogates` of the transfer, under the
+        present `auto` if there is any; `spread`, the standard deviation of the worst case;
+        `above_mlp`, the mean over pairs of one seed and split in points; `thorough`, true if `auto`
+        attacked the models themselves; `bound`, false where any flag was raised; `flags`; and `by`,
+        the attack that most often reached the worst case, empty where none cost any accuracy.
     """
-    found = worst_cases(records)
+    return table_of(worst_cases(records))
+
+
+def table_of(found: Mapping[Key, Mapping[Draw, ModelOnSplit]]) -> pd.DataFrame:
+    """`worst_case_table` of what `worst_cases` has found."""
     rows = [
         _row(key, drawn, found.get(key._replace(model=CONTROL), {})) for key, drawn in found.items()
     ]
@@ -170,9 +290,8 @@ def worst_case_table(records: Sequence[Record]) -> pd.DataFrame:
     if frame.empty:
         return frame
     order = {"dataset": True, "variant": True, "edges": True, "nodes": True, "above_mlp": False}
-    return frame.sort_values(
-        list(order), ascending=list(order.values()), kind="stable", ignore_index=True
-    )
+    order["model"] = True
+    return frame.sort_values(list(order), ascending=list(order.values()), ignore_index=True)
 
 
 def _row(
@@ -182,6 +301,19 @@ def _row(
     line = {draw: model.lowest["clean"] for draw, model in control.items()}
     above = [100 * (w - line[draw]) for draw, w in worst.items() if w is not None and draw in line]
     flags = sorted({code for model in drawn.values() for code in model.flags})
+    of_transfer = Counter(kind for model in drawn.values() for kind in model.transfers)
+    transfer = max(of_transfer, key=lambda k: (BEFORE not in k, of_transfer[k], k), default="")
+    values = {
+        kind: pd.Series(
+            [
+                100 * model.lowest[of]
+                for model in drawn.values()
+                if (of := transfer if kind == "transfer" else kind) in model.lowest
+            ],
+            dtype=float,
+        ).sort_values()  # so that rounding does not go by the order of records
+        for kind in COLUMNS
+    }
     return {
         "dataset": key.dataset,
         "variant": key.variant,
@@ -191,9 +323,12 @@ def _row(
         "edges": key.budget.max_edges_per_injected_node,
         "seeds": len({seed for seed, _ in drawn}),
         "splits": len({split for _, split in drawn}),
-        **{kind: _mean(m.lowest.get(kind) for m in drawn.values()) for kind in COLUMNS},
-        "spread": 100 * pd.Series([w for w in worst.values() if w is not None]).std(),
-        "above_mlp": pd.Series(above, dtype=float).mean(),
+        **{kind: of.mean() for kind, of in values.items()},
+        "fewer": {kind: len(of) for kind, of in values.items() if len(of) < len(drawn)},
+        "surrogates": transfer.removeprefix("transfer").removeprefix(" from "),
+        "spread": values["worst"].std(),
+        "above_mlp": pd.Series(above, dtype=float).sort_values().mean(),
+        "thorough": any(THOROUGH in model.known_by for model in drawn.values()),
         "bound": not flags,
         "flags": ", ".join(flags),
         "by": _most_frequent(list(drawn.values())),
@@ -201,14 +336,12 @@ def _row(
 
 
 def _most_frequent(models: Sequence[ModelOnSplit]) -> str:
-    hurt = [m.attack for m in models if m.lowest.get("worst", math.inf) < m.lowest["clean"]]
-    for attack, times in Counter(hurt).most_common(1):
-        return attack if times == len(models) else f"{attack}, {times} of {len(models)}"
-    return ""
-
-
-def _mean(values: Iterable[float | None]) -> float:
-    return 100 * float(pd.Series([v for v in values if v is not None], dtype=float).mean())
+    hurt = Counter(m.attack for m in models if m.lowest.get("worst", math.inf) < m.lowest["clean"])
+    if not hurt:
+        return ""
+    attack = max(sorted(hurt), key=hurt.__getitem__)
+    times = hurt[attack]
+    return attack if times == len(models) else f"{attack}, {times} of {len(models)}"
 
 
 def show_worst_cases(records: Sequence[Record]) -> ResultTable:
@@ -224,7 +357,12 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     draws = ["seeds", "splits"] if frame["splits"].max() > 1 else ["seeds"]
     shown = frame[[*keys, *draws]].copy()
     for kind in (kind for kind in COLUMNS[:-1] if frame[kind].notna().any()):
-        shown[kind.replace("_", " ")] = [spread(_given(v), None, 2) for v in frame[kind]]
+        shown[kind.replace("_", " ")] = [
+            spread(_given(v), None, 2) + (f" (n={of[kind]})" if of.get(kind) else "")
+            for v, of in zip(frame[kind], frame["fewer"], strict=True)
+        ]
+        if kind == "transfer" and frame["surrogates"].any():
+            shown["from"] = [surrogates or "-" for surrogates in frame["surrogates"]]
     worst = zip(frame["worst"], frame["spread"], frame["bound"], strict=True)
     shown["worst"] = [
         spread(_given(mean), _given(std), 2) + ("" if bound else " !") for mean, std, bound in worst
@@ -237,7 +375,8 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     budgets = "" if "budget" in keys else f" within {frame['budget'].iloc[0]}"
     datasets = ", ".join(frame["dataset"].unique())
     title = f"{datasets}: lowest accuracy in % that any attack reached{budgets}"
-    return ResultTable("; ".join([title, *describe_cuts(records)]), shown, [*keys, "by"], notes)
+    texts = [*keys, *({"from"} & set(shown)), "by"]
+    return ResultTable("; ".join([title, *describe_cuts(records)]), shown, texts, notes)
 
 
 def limits_in_words(budget: Budget) -> str:
