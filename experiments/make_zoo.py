@@ -41,7 +41,7 @@ from robust_diffusion.evaluation.zoo import (
 )
 from robust_diffusion.files import write_whole
 from robust_diffusion.hashes import file_hash, state_hash
-from robust_diffusion.results.leaderboard import published
+from robust_diffusion.results.leaderboard.board import published
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.results.model_names import model_name
 from robust_diffusion.results.worst_case import KIND, SEEN, attack_in_words

@@ -1,5 +1,6 @@
 """Files written whole or not at all, and locks among processes."""
 
+import gzip
 import logging
 import os
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,29 @@ def write_whole(path: Path, content: str | bytes, *, option: str) -> Path:
             f"{option} {path}: cannot be written ({reason}); name another place"
         ) from error
     return path
+
+
+def check_readable(path: Path, most: int) -> None:
+    """Refuse a device, a pipe or a file of more bytes than `most`; a `DataError`."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: is no ordinary file; name one")
+    if path.exists() and path.stat().st_size > most:
+        raise DataError(f"{path}: is larger than {most / 1e6:g} MB, the most that is read")
+
+
+def read_limited(path: Path, most: int) -> bytes:
+    """Content of an ordinary file, unpacked if it is `.gz`.
+
+    Raises:
+        DataError: It is no file, or larger than `most` bytes, packed or unpacked.
+        OSError: It cannot be read.
+    """
+    check_readable(path, most)
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise DataError(f"{path}: unpacks to more than {most / 1e6:g} MB, the most that is read")
+    return content
 
 
 @contextmanager

@@ -1,33 +1,33 @@
 """`robust-diffusion leaderboard`: models by worst case, as a page and as JSON."""
 
 import argparse
-import inspect
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
 from torch import nn
 
+from robust_diffusion.arithmetic import set_up_arithmetic
+from robust_diffusion.commands.evaluate import built_model, load_weights
 from robust_diffusion.commands.records import add_records_option, read_chosen
-from robust_diffusion.config import PUBLISHED
+from robust_diffusion.config import CONFIG_DIR, PUBLISHED
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
-from robust_diffusion.evaluation.zoo import Zoo, load_weights
+from robust_diffusion.errors import DataError, RobustDiffusionError
+from robust_diffusion.evaluation.trained import ModelTraining
+from robust_diffusion.evaluation.zoo import Zoo
 from robust_diffusion.files import write_whole
-from robust_diffusion.results.leaderboard import (
-    Checked,
-    ReportCheck,
-    Unchecked,
-    boards,
-    published,
-    render_json,
-    render_page,
-)
+from robust_diffusion.operators import set_backend
+from robust_diffusion.results.leaderboard.board import boards, published
+from robust_diffusion.results.leaderboard.check import Entry, ReportCheck
+from robust_diffusion.results.leaderboard.render import render
+from robust_diffusion.store import ArtifactStore
+from robust_diffusion.threads import set_threads
 
 RECORDS = PUBLISHED / "results" / "records.jsonl.gz"
 """The published records, in a checkout."""
@@ -42,13 +42,20 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
     """
     parser = _parser()
     chosen = parser.parse_args(arguments)
-    if (chosen.model is None) != (chosen.weights is None):
-        parser.error("--model and --weights: name both, or neither")
+    if (chosen.model is None) != (chosen.weights is None) or (chosen.model and chosen.training):
+        parser.error("--model and --weights: name both, or neither, or --training alone")
     records = chosen.records or ([RECORDS] if RECORDS.is_file() else None)
     counted = published(read_chosen(records, required=True))
-    own = chosen.model and partial(_own_model, chosen.model, chosen.weights)
-    check = ReportCheck(counted, _zoo(chosen.zoo), own)
-    reports: list[Checked | Unchecked] = []
+    own = chosen.model and partial(_loaded, chosen.model, chosen.weights)
+    own = partial(_trained, chosen.training) if chosen.training else own
+    check = ReportCheck(
+        counted,
+        _zoo(chosen.zoo),
+        own,
+        chosen.training,
+        **({"attack": None} if chosen.no_attack else {}),
+    )
+    reports: list[Entry] = []
     refused = False
     for folder in chosen.report:
         try:
@@ -57,8 +64,7 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
             refused = True
             sys.stderr.write(f"refused: {folder}: {' '.join(str(error).split())}\n")
     made = boards(counted, reports)
-    texts = {"leaderboard.html": render_page(made), "leaderboard.json": render_json(made)}
-    for name, text in texts.items():
+    for name, text in render(made).items():
         sys.stdout.write(f"{write_whole(chosen.out / name, text, option='--out')}\n")
     states = Counter(row.state for board in made for row in board.rows)
     counts = ", ".join(f"{count} {state}" for state, count in states.items()) or "no row"
@@ -72,7 +78,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="robust-diffusion leaderboard",
         description="Rank models by their worst case, from the published records and from reports "
         "of your own. A report is checked by the graphs that it carries: what they spend is "
-        "counted, and the model is run on them. Nothing in a report is run.",
+        "counted, and the model is run on them. A model of your own is attacked by auto, and takes "
+        "a rank if its training is repeated here (--training). Nothing in a report is run.",
     )
     parser.add_argument(
         "--report",
@@ -86,10 +93,19 @@ def _parser() -> argparse.ArgumentParser:
         "--model",
         metavar="path.to.Class",
         help="your own model, of which a report tells: a class or function, called with "
-        "in_channels and out_channels if it takes these",
+        "in_channels and out_channels",
     )
     parser.add_argument(
         "--weights", type=Path, metavar="FILE", help="its state_dict(), as safetensors"
+    )
+    parser.add_argument(
+        "--training",
+        default="",
+        metavar="OVERRIDES",
+        help="or the cell that trains it, such as 'flow=heat seed=3': it is trained anew",
+    )
+    parser.add_argument(
+        "--no-attack", action="store_true", help="enter your own model as claimed, unranked"
     )
     parser.add_argument(
         "--zoo", type=Path, metavar="FOLDER", help="(default: that of load_model, if it is there)"
@@ -105,40 +121,37 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _zoo(named: Path | None) -> Zoo | None:
-    """The zoo that was named, or the default one, if there is one."""
+def _zoo(named: Path | None) -> Zoo:
+    """The zoo that was named, or the default one, which may be missing."""
     try:
         return Zoo.open(named)
     except DataError as error:
         if named is None and isinstance(error.__cause__, FileNotFoundError):
-            return None
+            return Zoo(Path(), [])
         raise
 
 
-def _own_model(name: str, weights: Path, datamodule: GraphDataModule) -> nn.Module:
-    """The user's model with its weights, in eval mode."""
-    module, _, attribute = name.rpartition(".")
-    try:
-        build = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"--model {name}: cannot be imported ({error}); name a class of a module on the Python "
-            "path, such as my_models.Mine"
-        ) from error
-    sizes = {"in_channels": datamodule.num_features, "out_channels": datamodule.num_classes}
-    try:
-        taken = inspect.signature(build).parameters
-        model = build(**{key: size for key, size in sizes.items() if key in taken})
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"--model {name}: cannot be called ({error}); name a function that builds the model of "
-            "in_channels and out_channels alone"
-        ) from error
-    if not isinstance(model, nn.Module):
-        raise ConfigError(f"--model {name}: builds a {type(model).__name__}, not an nn.Module")
-    try:
-        tensors = load_file(weights)
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"--weights {weights}: cannot be read as safetensors ({error})") from error
-    load_weights(model, tensors, where=weights)
-    return model.eval()
+def _loaded(name: str, weights: Path, datamodule: GraphDataModule) -> nn.Module:
+    """The user's model with its weights."""
+    model = built_model(None, name, {}, datamodule)
+    load_weights(model, weights)
+    return model
+
+
+def _trained(training: str, datamodule: GraphDataModule) -> nn.Module:
+    """The model that a cell of these overrides trains."""
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        cfg = compose("config", [f"dataset={datamodule.name}", *shlex.split(training)])
+    set_threads(cfg.threads)
+    set_up_arithmetic()
+    set_backend(cfg.backend)
+    with TemporaryDirectory() as folder:
+        train = ModelTraining(datamodule, ArtifactStore(folder), cfg.seed, Path(folder))
+        return train(
+            "victim",
+            instantiate(cfg.model),
+            instantiate(cfg.training),
+            {},
+            description=training,
+            callbacks=[instantiate(options) for options in cfg.callbacks.values()],
+        ).model

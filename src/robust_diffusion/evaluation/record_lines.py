@@ -1,6 +1,5 @@
 """Lines of a file of records: those that hold one, and those that cannot be read as one."""
 
-import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -8,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from robust_diffusion.errors import DataError
+from robust_diffusion.files import read_limited
+
+LARGEST = 1_000_000_000
+"""Bytes of a file of records, unpacked, at most."""
 
 DEEPEST = 100
 """Most levels of a record's nesting; what reads records follows it by recursion."""
@@ -21,11 +24,10 @@ def record_lines(
     The file may be gzipped (`.gz`). With `containing`, other lines are left out.
 
     Raises:
-        DataError: The file cannot be read.
+        DataError: The file cannot be read, or is larger than `LARGEST`.
     """
     try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        content = read_limited(path, LARGEST)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read as records ({error})") from error
     wanted = containing.encode()

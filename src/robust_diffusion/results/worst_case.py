@@ -78,7 +78,7 @@ class Key(NamedTuple):
     budget: Budget  # of every attack
 
 
-Draw = tuple[int | str, str]
+Draw = tuple[Any, str]
 """Seed, or hash of the weights of a model from elsewhere; and hash of the split."""
 
 CONTROL = "mlp"
@@ -116,12 +116,18 @@ def recorded_on(records: Sequence[Record], experiments: Collection[str]) -> list
 
 
 def _attacked(record: Record) -> tuple[Any, ...]:
-    return (_key(record), settings_of(record, CLEAN))
+    return (key_of(record), settings_of(record, CLEAN))
 
 
-def _key(record: Record) -> Key:
+def key_of(record: Record) -> Key:
+    """The key under which a cell is brought together with others."""
     budget = Budget(**record["budget"]["declared"])
     return Key(record["dataset"], record["fidelity"], model_name(record), budget)
+
+
+def draw_of(record: Record) -> Draw:
+    """The trained model of a cell among those of its key."""
+    return record.get("weights", record["seed"]), record.get("split", "")
 
 
 def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]]:
@@ -136,8 +142,7 @@ def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]
     found: dict[Key, dict[Draw, list[Record]]] = {}
     for record in latest_by_cell(records).values():
         if is_tested(record):
-            draw = (record.get("weights", record["seed"]), record.get("split", ""))
-            found.setdefault(_key(record), {}).setdefault(draw, []).append(record)
+            found.setdefault(key_of(record), {}).setdefault(draw_of(record), []).append(record)
     return {
         key: _complete({draw: _brought_together(of) for draw, of in drawn.items()})
         for key, drawn in found.items()
@@ -283,10 +288,7 @@ def worst_case_table(records: Sequence[Record]) -> pd.DataFrame:
 
 def table_of(found: Mapping[Key, Mapping[Draw, ModelOnSplit]]) -> pd.DataFrame:
     """`worst_case_table` of what `worst_cases` has found."""
-    rows = [
-        _row(key, drawn, found.get(key._replace(model=CONTROL), {})) for key, drawn in found.items()
-    ]
-    frame = pd.DataFrame(rows)
+    frame = pd.DataFrame([row_of(key, found) for key in found])
     if frame.empty:
         return frame
     order = {"dataset": True, "variant": True, "edges": True, "nodes": True, "above_mlp": False}
@@ -294,9 +296,9 @@ def table_of(found: Mapping[Key, Mapping[Draw, ModelOnSplit]]) -> pd.DataFrame:
     return frame.sort_values(list(order), ascending=list(order.values()), ignore_index=True)
 
 
-def _row(
-    key: Key, drawn: Mapping[Draw, ModelOnSplit], control: Mapping[Draw, ModelOnSplit]
-) -> dict[str, Any]:
+def row_of(key: Key, found: Mapping[Key, Mapping[Draw, ModelOnSplit]]) -> dict[str, Any]:
+    """One row of `worst_case_table`."""
+    drawn, control = found[key], found.get(key._replace(model=CONTROL), {})
     worst = {draw: model.lowest.get("worst") for draw, model in drawn.items()}
     line = {draw: model.lowest["clean"] for draw, model in control.items()}
     above = [100 * (w - line[draw]) for draw, w in worst.items() if w is not None and draw in line]

@@ -1,21 +1,14 @@
 import json
 import re
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
-from robust_diffusion.attacks import Budget
 from robust_diffusion.evaluation.records import Record
-from robust_diffusion.results.leaderboard import (
-    Checked,
-    Unchecked,
-    boards,
-    published,
-    render_json,
-    render_page,
-)
-from robust_diffusion.results.leaderboard.claims import AttackClaim, Claims
-from tests.results.leaderboard.reports import record
+from robust_diffusion.results.leaderboard.board import boards, published
+from robust_diffusion.results.leaderboard.check import Entry
+from robust_diffusion.results.leaderboard.render import render
+from tests.results.leaderboard.reports import entry, record
 from tests.zoo import BUDGET
 
 MLP = record("mlp", accuracy={"clean": 0.6, "auto": 0.6})
@@ -23,27 +16,12 @@ GUARD = record("gnn_guard", accuracy={"clean": 0.8, "auto": 0.7})
 FLOW = record("graph_pde", flow="beltrami", accuracy={"clean": 0.8, "auto": 0.2})
 FLAGGED = record("gat", accuracy={"clean": 0.8, "auto": 0.75}, flags={"auto": ["zero_gradient"]})
 SINGLE = record("gin", accuracy={"clean": 0.8, "pgd": 0.79})
+PAGE = "leaderboard.html"
 RECORDS = [FLOW, FLAGGED, MLP, GUARD]
 
 
-def claims(budget: Budget = BUDGET, dataset: str = "synthetic") -> Claims:
-    attack = AttackClaim("pgd", "injection", 0.99, is_control=False, made_on="", spent={})
-    return Claims(
-        folder=Path("mine"),
-        model="<b>Mine</b>",
-        dataset=dataset,
-        clean_graph="",
-        weights="",
-        clean_accuracy=1.0,
-        budget=budget,
-        threat="white_box",
-        seed=0,
-        attacks=[attack],
-    )
-
-
-def told(records: list[Record], *reports: Checked | Unchecked) -> list[tuple[str, int | None, str]]:
-    (board,) = boards(published(records), reports)
+def told(records: list[Record], *reports: Entry) -> list[tuple[str, int | None, str]]:
+    (board,) = boards(published(records), list(reports))
     return [(row.model, row.rank, row.state) for row in board.rows]
 
 
@@ -92,31 +70,46 @@ def test_budgets_and_datasets_have_boards_of_their_own() -> None:
 
 def test_a_report_that_does_more_lowers_a_model_and_is_named() -> None:
     better = GUARD | {"cell": "report", "accuracy": {"clean": 0.8, "new": 0.25}}
-    (board,) = boards(published(RECORDS), [Checked("mine", [better])])
+    (board,) = boards(published(RECORDS), [entry([better])])
     row = next(row for row in board.rows if row.model == "gnn_guard")
     assert (row.worst, row.rank, row.by) == (25.0, 1, "new (white box)")
     assert row.sources == ["published records", "report mine: seed 0 by new, 25.00 %"]
     assert row.above_mlp == pytest.approx(-35)
     worse = better | {"accuracy": {"clean": 0.8, "new": 0.75}}
-    (board,) = boards(published(RECORDS), [Checked("mine", [worse])])
+    (board,) = boards(published(RECORDS), [entry([worse])])
     row = next(row for row in board.rows if row.model == "gnn_guard")
     assert (row.worst, row.sources) == (70.0, ["published records"])
     assert "white box: auto, new" in row.attacks
 
 
-def test_a_model_of_the_users_is_ranked_if_it_faced_auto() -> None:
-    own = record("Mine, a", cell="own", fidelity="own")
-    assert ("Mine, a", 2, "ranked") in told(RECORDS, Checked("a", [own]))
-    (board,) = boards(published(RECORDS), [Checked("a", [own])])
+def test_a_model_of_the_users_is_ranked_if_it_was_trained_and_attacked_here() -> None:
+    own = record("Mine", cell="own", fidelity="own")
+    declared = entry([own], training="seed=3")
+    assert ("Mine", 2, "ranked") in told(RECORDS, declared)
+    (board,) = boards(published(RECORDS), [declared])
     row = next(row for row in board.rows if row.variant == "own")
-    assert (row.sources, row.above_mlp) == (["report a"], pytest.approx(-10))
-    pgd = own | {"accuracy": {"clean": 0.8, "pgd": 0.7}}
-    assert ("Mine, a", None, "without auto") in told(RECORDS, Checked("a", [pgd]))
+    assert (row.sources, row.above_mlp) == (
+        ["report mine, trained by seed=3"],
+        pytest.approx(-10),
+    )
+    assert ("Mine", None, "training not checked") in told(RECORDS, entry([own]))
+    named_so = own | {"accuracy": {"clean": 0.8, "auto, reported": 0.7}}
+    assert ("Mine", None, "claimed") in told(RECORDS, entry([named_so], training="seed=3"))
+
+
+def test_reports_of_the_same_weights_are_one_row_and_the_lowest_counts() -> None:
+    own = [
+        record("Mine", cell=str(seed), seed=seed, fidelity="own", weights="0a", accuracy=accuracy)
+        for seed, accuracy in enumerate([{"clean": 0.8, "auto": 0.0}, {"clean": 0.8, "auto": 0.2}])
+    ]
+    (board,) = boards(published(RECORDS), [entry([cell], name=cell["cell"]) for cell in own])
+    row = next(row for row in board.rows if row.variant == "own")
+    assert (row.worst, row.seeds, row.sources) == (0.0, 1, ["report 0", "report 1"])
 
 
 def test_what_was_not_checked_takes_no_rank() -> None:
-    assert told(RECORDS, Unchecked(claims(), "no model"))[-1][1:] == (None, "not checked")
-    elsewhere = Unchecked(claims(dataset=""), "no dataset")
+    assert told(RECORDS, entry())[-1][1:] == (None, "not checked")
+    elsewhere = entry(dataset="")
     assert [board.dataset for board in boards(published(RECORDS), [elsewhere])] == [
         "synthetic",
         "unknown graph",
@@ -124,18 +117,18 @@ def test_what_was_not_checked_takes_no_rank() -> None:
 
 
 def test_the_page_loads_nothing_and_runs_nothing() -> None:
-    page = render_page(boards(published(RECORDS), [Unchecked(claims(), "<script>")]))
+    page = render(boards(published(RECORDS), [replace(entry(), reason="<script>")]))[PAGE]
     assert "&lt;b&gt;Mine" in page
     assert not re.search(r"<script|<link|https?:|url\(|@import|<b>Mine| src=", page)
     order = [page.index(f">{name} <small") for name in ("gnn_guard", "mlp", "beltrami", "gat")]
     assert order == sorted(order)
     for shown in ("+10.00", "−40.00", "not a bound", "zero_gradient", "not checked"):
         assert shown in page
-    assert "No model yet" in render_page([])
+    assert "No model yet" in render([])[PAGE]
 
 
 def test_the_json_has_the_same() -> None:
-    found = json.loads(render_json(boards(published(RECORDS), [])))
+    found = json.loads(render(boards(published(RECORDS), []))["leaderboard.json"])
     (board,) = found["boards"]
     assert [row["model"] for row in board["rows"]] == ["gnn_guard", "mlp", "beltrami", "gat"]
     assert board["rows"][0] == {

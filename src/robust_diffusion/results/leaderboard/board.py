@@ -1,93 +1,70 @@
 """Boards: models in the order of their worst cases, one board per dataset and budget."""
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pandas as pd
 
 from robust_diffusion.attacks import Budget
-from robust_diffusion.evaluation.records import (
-    Record,
-    experiments_asking,
-    latest_by_cell,
-)
-from robust_diffusion.results.cells import CLEAN, is_tested
-from robust_diffusion.results.leaderboard.check import OWN, Checked, Unchecked
-from robust_diffusion.results.model_names import model_name
+from robust_diffusion.evaluation.records import Record
+from robust_diffusion.results.cells import CLEAN
+from robust_diffusion.results.leaderboard.check import OWN, Entry
 from robust_diffusion.results.numbers import MINUS
 from robust_diffusion.results.worst_case import (
     CHANCE,
     CONTROL,
     KIND,
-    SEEN,
+    THOROUGH,
+    Draw,
+    Key,
+    ModelOnSplit,
+    draw_of,
+    key_of,
     limits_in_words,
-    worst_case_table,
+    recorded_on,
+    row_of,
+    worst_cases,
 )
 
-EXPERIMENTS = ("worst-case", "worst-case-models", "worst-case-graphs", "single-attacks")
-"""Experiments whose cells make the boards."""
-
-THOROUGH = "auto"
-"""The attack that every ranked model has faced, by an attacker who knows it."""
+EXPERIMENTS = ("worst-case", "worst-case-models", "worst-case-graphs")
+"""Experiments whose models make the boards."""
 
 PUBLISHED = "published records"
 
-State = Literal["ranked", "control", "not a bound", "without auto", "not checked"]
+State = Literal[
+    "ranked", "control", "not a bound", "claimed", "training not checked", "not checked"
+]
 """Place of a row: by its worst case, or without a rank, and why."""
 
 
 @dataclass
 class Row:
-    """One model on a board; accuracies in %.
+    """One model on a board; accuracies in %, means over seeds."""
 
-    Args:
-        model: By its own name or that of its flow.
-        variant: Of its equations; `own` of a user's model.
-        clean: Accuracy on the clean graph, a mean over seeds as are the others.
-        worst: The lowest accuracy under any attack.
-        spread: Its standard deviation over seeds; `None` of a single one.
-        above_mlp: `worst` less what an MLP keeps, in points; `None` without an MLP.
-        seeds: Trained models that were attacked.
-        by: The attack that won most often, with its part.
-        attacks: All attacks that were tried.
-        flags: Signs that `worst` is no bound.
-        state: Its place.
-        rank: From 1; `None` without a rank.
-        sources: Where the numbers come from.
-        reason: Why it was not checked.
-    """
-
-    model: str
-    variant: str
+    model: str  # or its flow; a user's with the hash of its weights
+    variant: str  # of its equations; `own` of a user's model
     clean: float
-    worst: float
-    spread: float | None
-    above_mlp: float | None
-    seeds: int
-    by: str
-    attacks: list[str]
-    flags: list[str]
+    worst: float  # under any attack
+    spread: float | None  # its standard deviation over seeds
+    above_mlp: float | None  # the worst accuracy less what an MLP keeps
+    seeds: int  # trained models that were attacked
+    by: str  # the attack that won most often, with its part
+    attacks: list[str]  # all that were tried
+    flags: list[str]  # signs that the worst accuracy is no bound
     state: State
     rank: int | None = None
     sources: list[str] = field(default_factory=list)
-    reason: str = ""
+    reason: str = ""  # why it was not checked
 
 
 @dataclass(frozen=True)
 class Board:
-    """All models on one dataset within one budget.
-
-    Args:
-        dataset: Of the graph.
-        budget: In words.
-        rows: Ranked ones and the MLP by their worst case, then those without a rank.
-    """
+    """All models on one dataset within one budget."""
 
     dataset: str
-    budget: str
-    rows: Sequence[Row]
+    budget: str  # in words
+    rows: Sequence[Row]  # ranked ones and the MLP by their worst case, then the others
 
     @property
     def mlp(self) -> float | None:
@@ -95,60 +72,50 @@ class Board:
         return next((row.worst for row in self.rows if row.state == "control"), None)
 
 
-Place = tuple[str, str]
-"""Variant and model of a row."""
-
-
 def published(
     records: Sequence[Record], experiments: Collection[str] = EXPERIMENTS
 ) -> list[Record]:
     """The finished cells of worst cases, on models that `auto` attacked knowing them.
 
-    A model that has faced less has no worst case yet, and would raise the mean over its seeds.
-
     Args:
         records: Of anything.
-        experiments: That asked for the cells.
+        experiments: That asked for the models.
     """
-    asking = experiments_asking(records)
-    found = [
+    found = recorded_on(records, experiments)
+    models = worst_cases(found)
+    return [
         record
-        for record in latest_by_cell(records).values()
-        if is_tested(record)
-        and record.get("scale", "full") == "full"
-        and set(asking.get(record["cell"], ())) & set(experiments)
-    ]
-    attacked = {
-        _trained(record)
         for record in found
-        if THOROUGH in record["accuracy"] and KIND[record["threat"]] in SEEN
-    }
-    return [record for record in found if _trained(record) in attacked]
+        if (model := models[key_of(record)].get(draw_of(record))) and THOROUGH in model.known_by
+    ]
 
 
-def boards(records: Sequence[Record], reports: Iterable[Checked | Unchecked]) -> list[Board]:
+def boards(records: Sequence[Record], reports: Sequence[Entry]) -> list[Board]:
     """Boards of published records and reports.
 
     Args:
         records: As `published` gives them.
-        reports: That were checked, or could not be. A checked attack on a published model lowers
-            that model's worst case if it does more.
+        reports: A checked attack on a published model lowers that model's worst case if it does
+            more.
     """
-    reports = list(reports)
-    checked = [report for report in reports if isinstance(report, Checked)]
-    groups: dict[tuple[str, Budget], list[Record]] = {}
-    for record in [*records, *(record for report in checked for record in report.records)]:
-        groups.setdefault(_board_of(record), []).append(record)
-    rows = {board: _rows(board, of_board, records, checked) for board, of_board in groups.items()}
+    before = worst_cases(records)
+    together: dict[Key, list[Record]] = {}
+    for record in [*records, *(record for report in reports for record in report.records)]:
+        together.setdefault(key_of(record), []).append(record)
+    found = worst_cases([record for of_key in together.values() for record in of_key])
+    rows: dict[tuple[str, Budget], list[Row]] = {}
+    for key in found:
+        row = _row(key, row_of(key, found), together[key], before.get(key, {}), reports)
+        rows.setdefault((key.dataset, key.budget), []).append(row)
     for report in reports:
-        if isinstance(report, Unchecked):
+        if not report.records:
             board = (report.claims.dataset or "unknown graph", report.claims.budget)
             rows.setdefault(board, []).append(_unchecked(report))
-    found = [
+    made = [
         Board(dataset, _in_words(budget), _ranked(of_board))
         for (dataset, budget), of_board in rows.items()
     ]
-    return sorted(found, key=lambda board: (board.dataset, board.mlp is None, board.budget))
+    return sorted(made, key=lambda board: (board.dataset, board.mlp is None, board.budget))
 
 
 def _in_words(budget: Budget) -> str:
@@ -156,110 +123,57 @@ def _in_words(budget: Budget) -> str:
     return f"{limits_in_words(budget)}, features {low:.4g} to {high:.4g}".replace("-", MINUS)
 
 
-def _board_of(record: Record) -> tuple[str, Budget]:
-    return record["dataset"], Budget(**record["budget"]["declared"])
-
-
-def _rows(
-    board: tuple[str, Budget],
-    of_board: Sequence[Record],
+def _row(
+    key: Key,
+    line: Mapping[str, Any],
     records: Sequence[Record],
-    reports: Sequence[Checked],
-) -> list[Row]:
-    lines: list[dict[str, Any]] = worst_case_table(of_board).to_dict("records")  # type: ignore[assignment]
-    tried = _tried(of_board)
-    sources = _sources(
-        [record for record in records if _board_of(record) == board],
-        {r.source: [record for record in r.records if _board_of(record) == board] for r in reports},
-    )
-    rows = []
-    for line in lines:
-        place = (line["variant"], line["model"])
-        rows.append(_row(line, tried[place], sources.get(place, [])))
-    return rows
-
-
-def _trained(record: Record) -> tuple[Any, ...]:
-    keys = ("dataset", "fidelity", "seed", "split")
-    return (*(record[key] for key in keys), model_name(record))
-
-
-def _place(record: Record) -> Place:
-    return record["fidelity"], model_name(record)
-
-
-def _tried(records: Iterable[Record]) -> dict[Place, dict[str, list[str]]]:
-    """Attacks on each model, by what the attacker looks at."""
-    found: dict[Place, dict[str, list[str]]] = {}
+    before: Mapping[Draw, ModelOnSplit],
+    reports: Sequence[Entry],
+) -> Row:
+    state: State = "ranked" if line["bound"] else "not a bound"
+    sources = [PUBLISHED, *_better(key, before, reports)]
+    if key.variant == OWN:
+        own = [report for report in reports if any(key_of(of) == key for of in report.records)]
+        trained = [f", trained by {of.training}" if of.training else "" for of in own]
+        sources = [of.claims.source + how for of, how in zip(own, trained, strict=True)]
+        state = state if all(trained) else "training not checked"
+    if not line["thorough"]:
+        state = "claimed"
+    tried: dict[str, set[str]] = {}
     for record in records:
-        kinds = found.setdefault(_place(record), {})
-        for attack in record["accuracy"]:
-            if attack != CLEAN:
-                kind = "chance" if attack in CHANCE else KIND[record["threat"]]
-                if attack not in kinds.setdefault(kind, []):
-                    kinds[kind].append(attack)
-    return found
-
-
-def _sources(
-    records: Iterable[Record], reports: Mapping[str, Iterable[Record]]
-) -> dict[Place, list[str]]:
-    """Reports that a row owes its numbers to; a published model has those that lowered it."""
-    before = _lowest(records)
-    found: dict[Place, list[str]] = {}
-    for source, measured in reports.items():
-        for (place, seed, split), (accuracy, attack) in _lowest(measured).items():
-            told = f"report {source}"
-            if place[0] != OWN:
-                if accuracy >= before.get((place, seed, split), (math.inf, ""))[0]:
-                    continue
-                told += f": seed {seed} by {attack}, {100 * accuracy:.2f} %"
-            found.setdefault(place, []).append(told)
-    return found
-
-
-def _lowest(records: Iterable[Record]) -> dict[tuple[Place, int, str], tuple[float, str]]:
-    """The lowest accuracy of each trained model, and the attack that reached it."""
-    found: dict[tuple[Place, int, str], tuple[float, str]] = {}
-    for record in records:
-        trained = (_place(record), record["seed"], record["split"])
-        here = min((accuracy, attack) for attack, accuracy in record["accuracy"].items())
-        found[trained] = min(here, found.get(trained, (math.inf, "")))
-    return found
-
-
-def _row(line: Mapping[str, Any], tried: Mapping[str, Sequence[str]], sources: list[str]) -> Row:
-    flags = [code for code in line["flags"].split(", ") if code]
-    state: State = "not a bound" if flags else "ranked"
-    if not any(THOROUGH in tried.get(kind, ()) for kind in SEEN):
-        state = "without auto"
-    if line["model"] == CONTROL:
-        state = "control"
+        kind = KIND.get(record["threat"], record["threat"]).replace("_", " ")
+        for attack in record["accuracy"].keys() - {CLEAN}:
+            tried.setdefault("chance" if attack in CHANCE else kind, set()).add(attack)
     return Row(
-        model=line["model"],
-        variant=line["variant"],
-        clean=line["clean"],
-        worst=line["worst"],
+        **{name: line[name] for name in ("model", "variant", "clean", "worst", "seeds", "by")},
         spread=_given(line["spread"]),
         above_mlp=_given(line["above_mlp"]),
-        seeds=line["seeds"],
-        by=line["by"],
-        attacks=[
-            f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in sorted(tried.items())
-        ],
-        flags=flags,
-        state=state,
-        sources=sources if line["variant"] == OWN else [PUBLISHED, *sources],
+        attacks=[f"{kind}: {', '.join(sorted(names))}" for kind, names in sorted(tried.items())],
+        flags=[code for code in line["flags"].split(", ") if code],
+        state="control" if key.model == CONTROL else state,
+        sources=sources,
     )
 
 
-def _unchecked(report: Unchecked) -> Row:
+def _better(
+    key: Key, before: Mapping[Draw, ModelOnSplit], reports: Sequence[Entry]
+) -> Iterator[str]:
+    """Reports that found a lower accuracy of a published model."""
+    for report in reports:
+        for draw, model in worst_cases(report.records).get(key, {}).items():
+            worst = model.lowest["worst"]
+            if draw not in before or worst < before[draw].lowest["worst"]:
+                found = f"seed {draw[0]} by {model.attack}, {100 * worst:.2f} %"
+                yield f"{report.claims.source}: {found}"
+
+
+def _unchecked(report: Entry) -> Row:
     claims = report.claims
     return Row(
-        model=f"{claims.model}, {claims.source}",
+        model=claims.name,
         variant=OWN,
         clean=100 * claims.clean_accuracy,
-        worst=100 * claims.robust_accuracy,
+        worst=100 * min(attack.accuracy for attack in claims.attacks),
         spread=None,
         above_mlp=None,
         seeds=1,
@@ -267,7 +181,7 @@ def _unchecked(report: Unchecked) -> Row:
         attacks=[f"claimed: {', '.join(attack.name for attack in claims.attacks)}"],
         flags=[],
         state="not checked",
-        sources=[f"report {claims.source}"],
+        sources=[claims.source],
         reason=report.reason,
     )
 
@@ -278,15 +192,15 @@ def _ranked(rows: Sequence[Row]) -> list[Row]:
     placed.sort(key=lambda row: (-row.worst, row.state != "control", row.model))
     ranked = [row.worst for row in placed if row.state == "ranked"]
     control = next((row.worst for row in placed if row.state == "control"), None)
-    for row in placed:
+    for row in rows:
         if row.state == "ranked":
             row.rank = ranked.index(row.worst) + 1
-    for row in rows:
         # A user's model has no MLP of its own split and variant to be paired with.
         if row.variant == OWN and row.state != "not checked" and control is not None:
             row.above_mlp = row.worst - control
     others = [row for row in rows if row not in placed]
-    return [*placed, *sorted(others, key=lambda row: (row.state == "not checked", -row.worst))]
+    others.sort(key=lambda row: (row.state == "not checked", -row.worst, row.model))
+    return [*placed, *others]
 
 
 def _given(value: float) -> float | None:

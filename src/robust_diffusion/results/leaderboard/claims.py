@@ -1,142 +1,81 @@
 """Claims of a report folder: read as data, and none of them believed."""
 
-import json
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from robust_diffusion.attacks import Budget
+from robust_diffusion.attacks.base import Kind
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.report import REPORT, graph_file
-from robust_diffusion.results.worst_case import KIND
+from robust_diffusion.files import read_limited
+
+LARGEST = 10_000_000
+"""Bytes of a `report.json`, at most."""
+
+Text = Annotated[str, Field(max_length=200)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
-@dataclass(frozen=True)
-class AttackClaim:
+class _Schema(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
+
+
+class AttackClaim(_Schema):
     """The claims about one attack; fields as of `AttackReport`."""
 
-    name: str
-    kind: str
-    accuracy: float
+    name: Annotated[Text, Field(min_length=1)]
+    kind: Kind
+    accuracy: Share
     is_control: bool
-    made_on: str
-    spent: Mapping[str, Any]
+    made_on: Text
 
 
-@dataclass(frozen=True)
-class Claims:
-    """The claims of a report; fields as of `RobustnessReport`.
+class Claims(_Schema):
+    """The claims of a report; fields as of `RobustnessReport`, and the folder it was read from."""
 
-    Args:
-        folder: It was read from.
-    """
-
-    folder: Path
-    model: str
-    dataset: str
-    clean_graph: str
-    weights: str
-    clean_accuracy: float
+    model: Text
+    dataset: Text = ""  # reports of older versions lack it, the clean graph and the weights
+    clean_graph: Text = ""
+    weights: Text = ""
+    clean_accuracy: Share
     budget: Budget
-    threat: str
-    seed: int
-    attacks: Sequence[AttackClaim]
+    threat: Literal["white_box", "adaptive", "black_box"]
+    seed: Annotated[int, Field(ge=0, lt=2**32)]
+    attacks: Annotated[list[AttackClaim], Field(min_length=1)]
+    folder: Path = Path()
+
+    @property
+    def name(self) -> str:
+        """The model, with the hash of its weights."""
+        return f"{self.model} {self.weights[:8]}"
 
     @property
     def source(self) -> str:
         """Name of the report."""
-        return self.folder.resolve().name
-
-    @property
-    def robust_accuracy(self) -> float:
-        """The lowest accuracy under any attack that it claims."""
-        return min(attack.accuracy for attack in self.attacks)
-
-    def graph(self, attack: AttackClaim) -> Path:
-        """File of an attack's graph."""
-        return self.folder / graph_file(attack.name)
+        return f"report {self.folder.resolve().name}"
 
 
-def read_claims(folder: str | Path) -> Claims:
-    """Read `report.json` of a folder.
-
-    Args:
-        folder: As `RobustnessReport.save` has written it.
+def read_claims(folder: Path) -> Claims:
+    """Read `report.json` of a folder, as `RobustnessReport.save` has written it.
 
     Raises:
         DataError: It is missing, or says something that no report says.
     """
-    path = Path(folder) / REPORT
+    path = folder / REPORT
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        claims = Claims.model_validate_json(read_limited(path, LARGEST))
+        _ = claims.budget.limits  # which a board is named by
     except FileNotFoundError as error:
         raise DataError(f"{path}: not found; name a folder that report.save() has made") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path}: cannot be read as a report ({error})") from error
-    values = _checked(given, REPORT_FIELDS, path, "")
-    try:
-        budget = Budget(**values.pop("budget"))
-    except (ConfigError, TypeError) as error:
-        raise DataError(f"{path}: its budget is none ({error})") from error
-    attacks = [
-        AttackClaim(**_checked(attack, ATTACK_FIELDS, path, f"attacks[{number}].", optional=()))
-        for number, attack in enumerate(values.pop("attacks"))
-    ]
-    names = [attack.name for attack in attacks]
-    if not names or len({graph_file(name) for name in names}) < len(names) or "clean" in names:
-        raise DataError(f"{path}: its attacks are named {', '.join(names) or 'not at all'}")
-    return Claims(folder=Path(folder), budget=budget, attacks=attacks, **values)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= 1
-
-
-def _is_seed(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32
-
-
-LONGEST = 200
-"""Letters of a name."""
-
-Fits = Callable[[Any], bool]
-
-REPORT_FIELDS: Mapping[str, Fits] = {
-    "model": _is_text,
-    "dataset": _is_text,
-    "clean_graph": _is_text,
-    "weights": _is_text,
-    "clean_accuracy": _is_share,
-    "budget": lambda value: isinstance(value, dict),
-    "threat": lambda value: value in tuple(KIND),
-    "seed": _is_seed,
-    "attacks": lambda value: isinstance(value, list),
-}
-ATTACK_FIELDS: Mapping[str, Fits] = {
-    "name": lambda value: _is_text(value) and value != "",
-    "kind": lambda value: value in ("injection", "modification"),
-    "accuracy": _is_share,
-    "is_control": lambda value: isinstance(value, bool),
-    "made_on": _is_text,
-    "spent": lambda value: isinstance(value, dict),
-}
-LATER = ("dataset", "clean_graph", "weights")
-"""Fields that reports of older versions lack."""
-
-
-def _checked(
-    given: Any, wanted: Mapping[str, Fits], path: Path, where: str, optional: Sequence[str] = LATER
-) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise DataError(f"{path}: {where.rstrip('.') or 'it'} is no set of claims")
-    found = dict.fromkeys(optional, "") | given
-    for key, fits in wanted.items():
-        if key not in found or not fits(found[key]):
-            raise DataError(f"{path}: has no proper {where}{key}")
-    return {key: found[key] for key in wanted}
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "text"
+        raise DataError(f"{path}: is no report: {key}: {first['msg']}") from error
+    except (OSError, ConfigError) as error:
+        raise DataError(f"{path}: is no report ({error})") from error
+    names = [attack.name for attack in claims.attacks]
+    if len({graph_file(name) for name in names}) < len(names) or "clean" in names:
+        raise DataError(f"{path}: attacks: share a name or a file of {', '.join(names)}")
+    return claims.model_copy(update={"folder": folder})

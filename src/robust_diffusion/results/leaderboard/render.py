@@ -11,10 +11,8 @@ from robust_diffusion import __version__
 from robust_diffusion.results.leaderboard.board import Board
 from robust_diffusion.results.numbers import signed
 
-TEMPLATES = Path(__file__).with_name("templates")
-
 ENVIRONMENT = Environment(
-    loader=FileSystemLoader(TEMPLATES),
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
     autoescape=True,  # names come from records and reports
     undefined=StrictUndefined,
     trim_blocks=True,
@@ -23,18 +21,11 @@ ENVIRONMENT = Environment(
 )
 
 
-def render_page(boards: Sequence[Board]) -> str:
-    """The page.
-
-    Args:
-        boards: In their order.
-    """
-    return ENVIRONMENT.get_template("page.html.jinja").render(
-        boards=boards, version=__version__, signed=signed
-    )
-
-
-def render_json(boards: Sequence[Board]) -> str:
-    """The same as data, accuracies in %."""
-    listed = [asdict(board) for board in boards]
-    return json.dumps({"boards": listed, "version": __version__}, indent=1, allow_nan=False) + "\n"
+def render(boards: Sequence[Board]) -> dict[str, str]:
+    """The page and the same as data, accuracies in %, by the names of their files."""
+    page = ENVIRONMENT.get_template("page.html.jinja")
+    data = {"boards": [asdict(board) for board in boards], "version": __version__}
+    return {
+        "leaderboard.html": page.render(boards=boards, version=__version__, signed=signed),
+        "leaderboard.json": json.dumps(data, indent=1, allow_nan=False) + "\n",
+    }
