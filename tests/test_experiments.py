@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from robust_diffusion.evaluation import read_records
 from robust_diffusion.evaluation.identity import cell_id
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.results.leaderboard.board import boards, published
+from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 from tests.paper.records import failed, finished, reference
 from tests.paper.tables import build_table
 
@@ -51,6 +54,37 @@ def test_the_picture_shows_the_published_means() -> None:
     view = (RESULTS / "table-3-paper.md").read_text(encoding="utf-8")
     for flow in ("heat", "grand", "mean_curvature", "beltrami"):
         assert all(f"{mean:.2f} ±" in view for mean in means[flow].values())
+
+
+def test_every_file_that_the_readme_lists_is_there() -> None:
+    table = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8").split("## ")[3]
+    patterns = re.findall(r"`([\w<>-]+\.(?:md|html|jsonl\.gz))`", table)
+    assert len(patterns) > 20
+    for pattern in patterns:
+        assert list(RESULTS.glob(re.sub(r"<\w+>", "*", pattern))), pattern
+
+
+def test_one_number_has_one_value_on_all_pages(records: list[Record]) -> None:
+    tables = [
+        show_worst_cases(recorded_on(records, [name])).cells
+        for name in ("worst-case", "worst-case-models", "successors")
+    ]
+    found: dict[str, tuple[str, ...]] = {}
+    columns = ["seeds", "clean", "chance", "transfer", "from", "white box", "worst", "above MLP"]
+    for row in (row for table in tables for row in table.to_dict("records")):
+        shown = tuple(str(row[column]) for column in columns)
+        assert found.setdefault(row["model"], shown) == shown
+    (board,) = boards(published(records), [])
+    assert {row.model for row in board.rows} < found.keys()
+    for entry in board.rows:
+        numbers = (entry.seeds, entry.clean, entry.worst, entry.flags)
+        shown = found[entry.model]
+        worst = shown[6].split(" ")
+        assert (str(numbers[0]), f"{numbers[1]:.2f}", f"{numbers[2]:.2f}") == (
+            *shown[:2],
+            worst[0],
+        )
+        assert bool(entry.flags) == ("!" in worst)
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from robust_diffusion.commands.records import DEFAULT_RECORDS, add_records_optio
 from robust_diffusion.errors import DataError
 from tests.paper.records import failed, finished, reference
 
+NO_SHARES = (5.0, -3, True, "high", None, math.nan, 10**400)
+
 
 def write(path: str, *seeds: int) -> str:
     Path(path).parent.mkdir(exist_ok=True)
@@ -61,9 +63,9 @@ def test_what_a_record_lacks_is_named(key: str) -> None:
         ("seed", "0", "a whole number"),
         ("seed", True, "a whole number"),
         ("dataset", 3, "a name"),
-        ("accuracy", {"clean": None}, "numbers by test graph"),
-        ("accuracy", {"clean": math.nan}, "numbers by test graph"),
-        ("val_accuracy", "high", "a number"),
+        *(("accuracy", {"clean": value}, "shares .*percentage") for value in NO_SHARES),
+        *(("val_accuracy", value, "a share .*percentage") for value in NO_SHARES),
+        *(("attacked", {"gcn": {"pgd": value}}, "shares .*percentage") for value in NO_SHARES),
         ("budget", {}, "what was declared"),
         ("budget", {"declared": {}, "spent": {"speit": {"nodes": 3}}}, "what was declared"),
     ],

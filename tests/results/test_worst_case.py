@@ -3,7 +3,10 @@
 import math
 from typing import Any
 
+import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from robust_diffusion.attacks import Budget
 from robust_diffusion.results.worst_case import (
@@ -76,6 +79,82 @@ def test_accuracy_above_the_mlp_is_paired() -> None:
 
 def test_without_a_control_nothing_is_above_it() -> None:
     assert math.isnan(worst_case_table(FLOW)["above_mlp"].iloc[0])
+
+
+FLAGS = ("stochastic", "zero_gradient", "no_effect", "solvers_disagree")
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.data())
+def test_the_order_of_records_decides_nothing(data: st.DataObject) -> None:
+    """Ties of records that are flagged and that are not, for several models and seeds."""
+    cells = [
+        record(model, threat, seed, clean=0.8, **{attack: data.draw(st.sampled_from([0.1, 0.5]))})
+        | {"flags": {of: [data.draw(st.sampled_from(FLAGS))] for of in data.draw(flagged)}}
+        for model in ("gcn", "gat", "mlp")
+        for seed in (0, 1)
+        for threat, attack in (("white_box", "auto"), ("white_box", "pgd"), ("black_box", "auto"))
+    ]
+    flagged_cells = [tried(cells, model) for model in ("gcn", "gat", "mlp")]
+    shuffled = data.draw(st.permutations(cells))
+    assert [tried(shuffled, model) for model in ("gcn", "gat", "mlp")] == flagged_cells
+    tables = [worst_case_table(of).drop(columns="fewer") for of in (cells, shuffled)]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+    for cell in cells:  # nothing that the lowest accuracy depends on is lost
+        (model,) = (m for d, m in tried(cells, cell["model"]).items() if d[0] == cell["seed"])
+        own = set(cell["flags"].get("victim", []))
+        if model.lowest["worst"] in cell["accuracy"].values():
+            own |= {f for attack in cell["accuracy"] for f in cell["flags"].get(attack, [])}
+        assert own <= model.flags
+
+
+flagged = st.sets(st.sampled_from(["auto", "pgd", "victim"]))
+
+
+def test_a_mean_is_over_models_that_were_attacked_as_thoroughly() -> None:
+    cells = [
+        *(record("gcn", "black_box", seed, auto=0.5, clean=0.7) for seed in range(4)),
+        *(record("gcn", "white_box", seed, auto=0.1, clean=0.7) for seed in range(1, 4)),
+        record("gcn", "white_box", 5, auto=0.2, clean=0.9),
+        record("gcn", "white_box", 6, pgd=0.0, clean=0.9),
+    ]
+    (row,) = worst_case_table(cells).to_dict("records")
+    assert (row["seeds"], row["fewer"]) == (4, {"chance": 0, "transfer": 3, "adaptive": 0})
+    assert [row[k] for k in ("clean", "transfer", "white_box", "worst")] == pytest.approx(
+        [75, 50, 12.5, 12.5]
+    )
+    assert show_worst_cases(cells).cells["transfer"].iloc[0] == "50.00 (n=3)"
+
+
+def twin(seeding: dict[str, str], seed: int = 0) -> dict[str, Any]:
+    """GCN under a black box that trains a GCN of the same configuration, and a flow."""
+    gcn, flow = {"_target_": "GCN"}, {"_target_": "GraphPDE"}
+    cell = record("gcn", "black_box", seed, clean=0.8, auto=0.1)
+    return cell | {
+        "cell": f"{cell['cell']}{seeding}",
+        "surrogates": ["gcn", "graph_pde"],
+        "attacked": {"gcn": {"clean": 0.8, "auto": 0.1}, "graph_pde": {"clean": 0.7, "auto": 0.2}},
+        "mean_accuracy": {"clean": 0.8, "auto": 0.25},
+        "config": {
+            "model": gcn,
+            "threat": {"surrogates": {"gcn": gcn, "graph_pde": flow}} | seeding,
+        },
+    }
+
+
+def test_a_surrogate_with_the_victims_weights_is_no_transfer() -> None:
+    (found,) = tried([twin({})], "gcn").values()
+    assert found.lowest == pytest.approx(
+        {"clean": 0.8, "white_box": 0.1, "transfer from graph_pde": 0.4, "worst": 0.1}
+    )
+    other = twin({"seeding": "name"})
+    assert tried([other], "gcn")[0, "grb"].lowest["transfer from gcn, graph_pde"] == 0.1
+    other["parts"] = {"auto/gcn": {"search: 4 edges a target": 0.1}}
+    old = twin({}) | {"parts": {"auto/gcn": {"search": 0.1}}}
+    (row,) = worst_case_table([old, other]).to_dict("records")
+    assert (row["transfer"], row["surrogates"]) == (pytest.approx(10), "gcn, graph_pde")
+    (row,) = worst_case_table([old]).to_dict("records")
+    assert row["surrogates"] == "graph_pde; auto without 4 edges per target"
 
 
 def test_white_box_weaker_than_transfer_is_flagged() -> None:
@@ -159,9 +238,9 @@ def test_flagged_model_is_shown_as_no_bound() -> None:
 
 def test_the_attack_that_most_often_reaches_the_worst_case_is_named() -> None:
     names = ("random", "speit", "speit", "tdgia")
-    cells = [record("gcn", "white_box", seed, **{n: 0.1}) for seed, n in enumerate(names)]
-    assert worst_case_table(cells)["by"].iloc[0] == "speit (white box), 2 of 4"
-    assert worst_case_table(cells[1:3])["by"].iloc[0] == "speit (white box)"
+    cells = [record("gcn", "black_box", seed, **{n: 0.1}) for seed, n in enumerate(names)]
+    assert worst_case_table(cells)["by"].iloc[0] == "speit (transfer), 2 of 4"
+    assert worst_case_table(cells[1:3])["by"].iloc[0] == "speit (transfer)"
     assert worst_case_table(cells[:1])["by"].iloc[0] == "random"
 
 

@@ -1,6 +1,6 @@
 """Validation of records that others may have written."""
 
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -46,10 +46,10 @@ def _problem(record: Record) -> str | None:
         missing = (key for key in ("dataset", "model", "seed") if key not in record)
         return next((f"lacks {key}" for key in missing), None)
     needed = {**COMMON_FIELDS, **(TIMING_FIELDS if is_timing(record) else ACCURACY_FIELDS)}
-    for key, (fits, what) in needed.items():
-        if key not in record:
+    for key, (fits, what) in (needed | FURTHER_FIELDS).items():
+        if key in needed and key not in record:
             return f"lacks {key}"
-        if not fits(record[key]):
+        if key in record and not fits(record[key]):
             return f"has a {key} that is not {what}"
     return None
 
@@ -59,11 +59,19 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max
 
 
 def _are_numbers(value: Any) -> bool:
     return isinstance(value, Mapping) and all(map(_is_number, value.values()))
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _are_shares(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_share, value.values()))
 
 
 def _is_pair(value: Any) -> bool:
@@ -102,8 +110,23 @@ TIMING_FIELDS: Mapping[str, tuple[Fits, str]] = {
     "timing": (lambda value: isinstance(value, Mapping), "a set of times"),
     "seconds": (_are_numbers, "numbers by name"),
 }
+PERCENT = " in 0..1; what is above 1 looks like a percentage"
+"""What shares are, in messages."""
+
+FURTHER_FIELDS: Mapping[str, tuple[Fits, str]] = {
+    "mean_accuracy": (_are_shares, f"shares{PERCENT}"),
+    **dict.fromkeys(
+        ("attacked", "parts"),
+        (lambda value: all(map(_are_shares, value.values())), f"shares{PERCENT}"),
+    ),
+}
+"""What a record may lack."""
+
 ACCURACY_FIELDS: Mapping[str, tuple[Fits, str]] = {
-    "accuracy": (lambda value: _are_numbers(value) and "clean" in value, "numbers by test graph"),
-    "val_accuracy": (_is_number, "a number"),
+    "accuracy": (
+        lambda value: _are_shares(value) and "clean" in value,
+        f"shares by test graph{PERCENT}",
+    ),
+    "val_accuracy": (_is_share, f"a share{PERCENT}"),
     "budget": (_is_budget, "what was declared, and what each attack spent"),
 }

@@ -127,7 +127,7 @@ def key_of(record: Record) -> Key:
 
 def draw_of(record: Record) -> Draw:
     """The trained model of a cell among those of its key."""
-    return record.get("weights", record["seed"]), record.get("split", "")
+    return record.get("weights", record["seed"]), str(record.get("split", ""))
 
 
 def worst_cases(records: Sequence[Record]) -> dict[Key, dict[Draw, ModelOnSplit]]:
@@ -199,24 +199,25 @@ def _without_twins(record: Record) -> Iterator[Record]:
     Without `seeding`, a surrogate was trained from the cell's seed, and so is the victim itself
     where their configurations agree: an attack on it is a white-box one.
     """
-    threat = record.get("config", {}).get("threat") or {}
-    model, clean = record.get("config", {}).get("model"), record["accuracy"][CLEAN]
+    config, attacked = record.get("config", {}), record.get("attacked", {})
+    threat = config.get("threat") or {}
+    surrogates = threat.get("surrogates") if record.get("threat") == "black_box" else {}
     twins = [
         name
-        for name, config in threat.get("surrogates", {}).items()
-        if config == model and "seeding" not in threat and record["threat"] == "black_box"
+        for name, of in (surrogates.items() if isinstance(surrogates, Mapping) else ())
         # Their trainings may differ in length, and then hardly end alike.
-        if record["attacked"][name][CLEAN] == clean
+        if of == config.get("model")
+        and attacked.get(name, {}).get(CLEAN) == record["accuracy"][CLEAN]
     ]
-    if not twins:
+    if not twins or "seeding" in threat:
         yield record
         return
-    own, parts = record["attacked"][twins[0]], record.get("parts", {})
+    own, parts = attacked[twins[0]], record.get("parts", {})
     of_twin = {a: parts.get(f"{a}/{twins[0]}", parts.get(a, {})) for a in own}
     yield record | {"threat": "white_box", "accuracy": own, "parts": of_twin}
-    others = [name for name in threat["surrogates"] if name not in twins]
-    if len(others) == 1:  # of more, their mean does not tell which is which
-        both, lower = record["mean_accuracy"], record["accuracy"]
+    others = [name for name in surrogates if name not in twins]
+    both, lower = record.get("mean_accuracy", {}), record["accuracy"]
+    if len(others) == 1 and both.keys() >= own.keys():  # a mean of more does not tell them apart
         accuracy = {
             a: lower[a] if lower[a] < own[a] else max(own[a], 2 * both[a] - own[a]) for a in own
         }

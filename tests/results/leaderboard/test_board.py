@@ -73,7 +73,7 @@ def test_a_report_that_does_more_lowers_a_model_and_is_named() -> None:
     (board,) = boards(published(RECORDS), [entry([better])])
     row = next(row for row in board.rows if row.model == "gnn_guard")
     assert (row.worst, row.rank, row.by) == (25.0, 1, "new (white box)")
-    assert row.sources == ["published records", "report mine: seed 0 by new, 25.00 %"]
+    assert row.sources == ["published records", "report mine: seed 0 by new (white box), 25.00 %"]
     assert row.above_mlp == pytest.approx(-35)
     worse = better | {"accuracy": {"clean": 0.8, "new": 0.75}}
     (board,) = boards(published(RECORDS), [entry([worse])])
