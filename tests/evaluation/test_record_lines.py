@@ -1,6 +1,7 @@
 """Odd records: whoever reads them passes them over or says what is wrong, in one line."""
 
 import copy
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.errors import RobustDiffusionError
+from robust_diffusion.errors import DataError, RobustDiffusionError
 from robust_diffusion.evaluation import read_records
 from robust_diffusion.evaluation.record_lines import DEEPEST, record_lines
 from robust_diffusion.evaluation.record_shape import check_records
@@ -94,3 +95,14 @@ def test_a_line_that_is_no_record_is_told_from_one(tmp_path: Path, line: bytes) 
     found = [(number, record) for number, _, record in record_lines(path)]
     assert found == [(1, {"seed": 0}), (2, None), (3, {"seed": "\u2028"})]
     assert read_records(path) == [{"seed": 0}, {"seed": "\u2028"}]
+
+
+def test_what_unpacks_beyond_the_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("robust_diffusion.evaluation.record_lines.LARGEST", 1000)
+    path = tmp_path / "records.jsonl.gz"
+    path.write_bytes(gzip.compress(b" " * 100_000))
+    assert path.stat().st_size < 1000
+    with pytest.raises(DataError, match=r"records\.jsonl\.gz: unpacks to more"):
+        read_records(path)

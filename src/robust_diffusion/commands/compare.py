@@ -11,11 +11,11 @@ from robust_diffusion.commands.records import (
     read_chosen,
 )
 from robust_diffusion.errors import DataError
-from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.results.paired import compare_worst_cases
 from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.worst_case import recorded_on
 
 
 def run_compare_command(arguments: Sequence[str]) -> None:
@@ -43,8 +43,8 @@ def run_compare_command(arguments: Sequence[str]) -> None:
     chosen = parser.parse_args(arguments)
     records = read_chosen(chosen.records, required=True)
     if chosen.models:
-        cells = RecordSet.of(records, scale=chosen.scale).cells(chosen.experiment)
-        table = compare_worst_cases([cell.record for cell in cells], *chosen.models)
+        cells = recorded_on(records, [chosen.experiment], chosen.scale)
+        table = compare_worst_cases(cells, *chosen.models)
     else:
         frame = compare(records, chosen.experiment, scale=chosen.scale, on=chosen.on)
         described = f"{chosen.experiment}: {describe_comparison(frame, on=chosen.on)}"

@@ -95,21 +95,25 @@ class _Outcome(NamedTuple):
     flags: Collection[str]
 
 
-def recorded_on(records: Sequence[Record], experiments: Collection[str]) -> list[Record]:
-    """All finished cells of `EXPERIMENTS` on the models and budgets for which some asked.
+def recorded_on(
+    records: Sequence[Record], experiments: Collection[str], scale: str = "full"
+) -> list[Record]:
+    """All finished cells on the models and budgets for which some of `EXPERIMENTS` asked.
 
     So one model has one worst case, whichever experiment's page shows it.
 
     Args:
         records: Of anything.
-        experiments: Of which the models are.
+        experiments: Of which the models are; of others than `EXPERIMENTS`, their own cells.
+        scale: Of the runs.
     """
     asking = experiments_asking(records)
-    counted = {*EXPERIMENTS, *experiments}
+    together = not set(EXPERIMENTS).isdisjoint(experiments)
+    counted = {*experiments, *(EXPERIMENTS if together else ())}
     found = [
         (record, set(asking.get(cell, ())))
         for cell, record in latest_by_cell(records).items()
-        if is_tested(record) and record.get("scale", "full") == "full"
+        if is_tested(record) and record.get("scale", "full") == scale
     ]
     wanted = {_attacked(record) for record, of in found if of & set(experiments)}
     return [record for record, of in found if of & counted and _attacked(record) in wanted]
