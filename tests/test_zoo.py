@@ -1,6 +1,7 @@
 """The zoo is made of records and their store, and checked against them."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.evaluation.zoo import Zoo
 from tests.test_experiments import script
-from tests.zoo import small_zoo
+from tests.zoo import BUDGET, small_zoo
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,7 @@ def records(store: Path) -> list[Record]:
         "threat": "white_box",
         "seed": 1,
         "split": "grb",
+        "budget": {"declared": asdict(BUDGET)},
         "accuracy": {"clean": entry.clean_accuracy, "auto": entry.worst_accuracy},
         "files": {"victim": entry.file, "auto": entry.graph},
         "config": {"model": entry.config, "data": {}},

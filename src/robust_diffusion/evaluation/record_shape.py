@@ -46,7 +46,7 @@ def _problem(record: Record) -> str | None:
         missing = (key for key in ("dataset", "model", "seed") if key not in record)
         return next((f"lacks {key}" for key in missing), None)
     needed = {**COMMON_FIELDS, **(TIMING_FIELDS if is_timing(record) else ACCURACY_FIELDS)}
-    for key, (fits, what) in (needed | FURTHER_FIELDS).items():
+    for key, (fits, what) in {**needed, **FURTHER_FIELDS}.items():
         if key in needed and key not in record:
             return f"lacks {key}"
         if key in record and not fits(record[key]):

@@ -200,20 +200,21 @@ def _outcomes(recorded: Record) -> Iterator[_Outcome]:
 def _without_twins(record: Record) -> Iterator[Record]:
     """The record; of a black box with a surrogate that has the victim's weights, what it is worth.
 
-    Without `seeding`, a surrogate was trained from the cell's seed, and so is the victim itself
-    where their configurations agree: an attack on it is a white-box one.
+    Under `seeding=cell`, as before there was a choice, a surrogate is trained from the cell's seed,
+    and so is the victim itself where their configurations agree: an attack on it is white-box.
     """
     config, attacked = record.get("config", {}), record.get("attacked", {})
     threat = config.get("threat") or {}
-    surrogates = threat.get("surrogates") if record.get("threat") == "black_box" else {}
+    given = threat.get("surrogates") if record.get("threat") == "black_box" else {}
+    surrogates: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     twins = [
         name
-        for name, of in (surrogates.items() if isinstance(surrogates, Mapping) else ())
+        for name, of in surrogates.items()
         # Their trainings may differ in length, and then hardly end alike.
         if of == config.get("model")
         and attacked.get(name, {}).get(CLEAN) == record["accuracy"][CLEAN]
     ]
-    if not twins or "seeding" in threat:
+    if not twins or threat.get("seeding", "cell") != "cell":
         yield record
         return
     own, parts = attacked[twins[0]], record.get("parts", {})
