@@ -23,7 +23,8 @@ from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.evaluation.records import Record, latest_by_cell, reference_to
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.agreement import render_agreement
-from robust_diffusion.paper.claims import load_claims, side_by_side
+from robust_diffusion.paper.claims.claim import load_claims
+from robust_diffusion.paper.claims.judge import side_by_side
 from robust_diffusion.paper.claims.show import front_table, render_claims
 from robust_diffusion.paper.commands.options import FIDELITIES
 from robust_diffusion.paper.paper_table import build_tables
@@ -111,7 +112,7 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     counted = {name: RecordSet.of(records, fidelity=name) for name in FIDELITIES}
     variants = {name: build_tables(of) for name, of in counted.items()}
     claims = load_claims()
-    rows = side_by_side(list(claims.claims.values()), claims, records, FIDELITIES)
+    rows = side_by_side(claims, records, FIDELITIES)
     yield RESULTS / "claims.md", render_claims(rows, claims, worst_of=FIDELITIES[0])
     yield README, _with_front(README.read_text(encoding="utf-8"), front_table(rows, claims))
     agreement = render_agreement({name: list(of.values()) for name, of in variants.items()})

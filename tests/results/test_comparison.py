@@ -32,14 +32,22 @@ def test_changes_are_paired_by_seed() -> None:
     assert switched["setting"] == "num_steps=1"
     p = stats.ttest_rel([0.71, 0.74, 0.77], [0.70, 0.72, 0.74]).pvalue
     assert p == pytest.approx(0.0742, abs=1e-3)
-    # Three tests in the table, of which this is the one with the largest p.
     assert switched["change in clean"] == f"+2.00 (p {p:.2g})"
 
 
-def test_p_values_are_corrected_for_their_number() -> None:
-    _, switched = compare(BASE + SWITCHED, EXPERIMENT).to_dict("records")
+def test_stars_are_corrected_over_the_row_and_p_is_not() -> None:
+    _, switched, other = compare(
+        BASE
+        + SWITCHED
+        + [
+            r | {"cell": r["cell"] + "b", "overrides": r["overrides"] | {"a": "1"}}
+            for r in SWITCHED
+        ],
+        EXPERIMENT,
+    ).to_dict("records")
     p = stats.ttest_rel([0.50, 0.52, 0.51], [0.60, 0.61, 0.63]).pvalue
-    assert switched["change in speit"] == f"−10.33 (p {3 * p:.2g})"
+    assert switched["change in speit"] == f"−10.33 (p {p:.2g}*)"
+    assert not other["change in speit"].endswith("*)")
 
 
 def test_a_seed_that_only_one_side_has_does_not_count() -> None:

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from robust_diffusion.results.significance import holm, mean_interval, one_sample_p, welch_p
+from robust_diffusion.results.significance import (
+    LEVEL,
+    holm,
+    mean_interval,
+    one_sample_p,
+    starred,
+    welch_p,
+)
 
 accuracies = st.lists(st.floats(0, 100).map(lambda x: round(x, 2)), min_size=2, max_size=10)
 p_values = st.lists(st.floats(0, 1), max_size=12)
@@ -65,21 +72,19 @@ def test_one_sample_is_the_textbook_formula(values: list[float], mean: float) ->
     assert p == pytest.approx(2 * stats.t.sf(t, len(values) - 1), abs=1e-9)
 
 
-@given(accuracies, st.floats(0.5, 0.99))
-def test_ends_of_an_interval_are_what_its_level_just_rejects(
-    values: list[float], level: float
-) -> None:
-    interval = mean_interval(values, level)
+@given(accuracies)
+def test_ends_of_an_interval_are_what_its_level_just_rejects(values: list[float]) -> None:
+    interval = mean_interval(values)
     if len(set(values)) == 1:
         assert interval is None
         return
     assert interval is not None
     for end in interval:
-        assert one_sample_p(values, end) == pytest.approx(1 - level, abs=1e-6)
+        assert one_sample_p(values, end) == pytest.approx(1 - LEVEL, abs=1e-6)
 
 
 def test_one_value_has_no_interval() -> None:
-    assert mean_interval([70.0], 0.95) is None
+    assert mean_interval([70.0]) is None
 
 
 @given(p_values, st.floats(0.001, 0.999))
@@ -103,3 +108,7 @@ def test_holm_keeps_the_order_and_never_helps(p: list[float]) -> None:
 
 def test_holm_by_hand() -> None:
     assert holm([0.04, 0.01, 0.03, 0.9]) == pytest.approx([0.09, 0.04, 0.09, 0.9])
+
+
+def test_a_star_is_holms_and_p_is_not_corrected() -> None:
+    assert starred([0.04, None, 0.01, 0.03]) == ["0.04", "-", "0.01*", "0.03"]

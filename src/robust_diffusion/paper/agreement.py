@@ -6,17 +6,22 @@ from dataclasses import dataclass
 
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.wording import difference, measured, reported
-from robust_diffusion.results.entry import BAND
+from robust_diffusion.results.entry import BAND, Entry
 from robust_diffusion.results.markdown import aligned
 from robust_diffusion.results.numbers import MINUS, p_value
 
 INTRODUCTION = (
-    "**Agreement with the paper.** An entry agrees if its mean lies within "
-    f"{BAND:g} pooled standard deviations, sqrt((s_here² + s_paper²) / 2), of the published one. "
-    "That is a band, which does not narrow with more seeds, and no test; of two samples of "
-    "five from one distribution, one pair in 75 lies further apart. An entry that several tables "
-    "share counts in each of them, and in the last column once."
+    f"**Agreement with the paper.** Entries whose mean lies within {BAND:g} pooled standard "
+    "deviations, sqrt((s_here² + s_paper²) / 2), of the printed one. That is a band, which does "
+    "not narrow with more seeds, and no test: the placebo is the share of the printed means of "
+    "*other* models in the same row that lie within it. Of two samples of five from one "
+    "distribution, one pair in 75 lies further apart. The last two columns count the entries within "
+    "1 and 2 points. An entry that several tables share counts in each of them, and once in "
+    '"Once each".'
 )
+
+POINTS = (1, 2)
+"""Distances, in points, within which entries are counted."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class Agreement:
     agreeing: dict[int, int]  # number of entries within it, per table
     undecided: int  # entries of one seed, or without a published deviation
     distinct: tuple[int, int]  # entries within and in all, shared ones once
+    placebo: tuple[int, int]  # printed means of other models in a row within the band, and in all
+    near: tuple[int, ...]  # entries within each of `POINTS`
 
     @property
     def within(self) -> int:
@@ -59,6 +66,8 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
     agreeing: Counter[int] = Counter()
     undecided = 0
     distinct: dict[Hashable, bool] = {}
+    placebo: list[bool] = []
+    differences: list[float] = []
     for table in tables:
         number, decimals = table.layout.number, table.decimals
         for place, (row, column, entry) in enumerate(table):
@@ -67,6 +76,8 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
             if entry.deviations is None:
                 undecided += 1
                 continue
+            differences.append(abs(entry.difference))
+            placebo += _others_within(table, entry)
             agreeing[number] += not entry.outside_tolerance
             cells = frozenset(run.record["cell"] for run in entry.runs)
             distinct[cells, entry.graph, entry.reported.mean] = not entry.outside_tolerance
@@ -81,7 +92,20 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
                 outside.append(outlier)
     outside.sort(key=lambda outlier: -abs(outlier.deviations))
     counted = sum(distinct.values()), len(distinct)
-    return Agreement(tuple(outside), dict(agreeing), undecided, counted)
+    near = tuple(sum(one <= points for one in differences) for points in POINTS)
+    others = sum(placebo), len(placebo)
+    return Agreement(tuple(outside), dict(agreeing), undecided, counted, others, near)
+
+
+def _others_within(table: PaperTable, own: Entry) -> list[bool]:
+    """Per other model that the paper has in the entry's row: is its printed mean in the band."""
+    row, band = own.keys | {"model": ""}, BAND * (own.pooled or 0.0)
+    return [
+        abs((own.mean or 0.0) - other.reported.mean) <= band
+        for _, _, other in table
+        if other is not own and other.keys | {"model": ""} == row
+        if other.reported.mean is not None
+    ]
 
 
 def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
@@ -89,6 +113,7 @@ def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
     found = {name: agreement(tables) for name, tables in variants.items()}
     numbers = sorted({number for one in found.values() for number in one.agreeing})
     header = ["Variant", *(f"Table {number}" for number in numbers), "All", "Once each"]
+    header += ["Placebo", *(f"{points} point{'s' if points > 1 else ''}" for points in POINTS)]
     counts = [[name, *_counts(one, numbers)] for name, one in found.items()]
     lines = [INTRODUCTION, "", *aligned(header, counts, left=1)]
     header = ["Table", "Entry", "Here", "Paper", "Difference", "In pooled sd"]
@@ -110,7 +135,10 @@ def _counts(found: Agreement, numbers: Sequence[int]) -> list[str]:
         for n in numbers
     ]
     pairs += [(found.within, found.within + len(found.outside)), found.distinct]
-    return [f"{within} of {total}" if total else "-" for within, total in pairs]
+    shown = [f"{within} of {total}" if total else "-" for within, total in pairs]
+    inside, others = found.placebo
+    shown.append(f"{inside / others:.1%}".replace("%", " %") if others else "-")
+    return [*shown, *(str(number) for number in found.near)]
 
 
 def _row(outlier: Outlier) -> list[str]:

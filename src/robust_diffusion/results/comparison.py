@@ -9,8 +9,8 @@ import pandas as pd
 from robust_diffusion.evaluation.identity import PRESENTATION_KEYS
 from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.results.cells import is_tested
-from robust_diffusion.results.numbers import p_value, signed, spread
-from robust_diffusion.results.significance import holm, one_sample_p
+from robust_diffusion.results.numbers import signed, spread
+from robust_diffusion.results.significance import one_sample_p, starred
 
 Overrides = Mapping[str, str]
 
@@ -41,8 +41,8 @@ def compare(
     of the same dataset, model and flow comes first.
     Differences are taken seed by seed, since settings of one seed share split, initial weights
     where their shapes agree, and attacked graphs. They are tested by Student's t-test of these
-    differences, Holm-corrected over the table. The accuracy is that `on` the `test` graphs, or on
-    the clean graph's `validation` nodes.
+    differences; a star marks what is significant by Holm's method over the row. The accuracy is
+    that `on` the `test` graphs, or on the clean graph's `validation` nodes.
 
     Returns:
         One row per setting, after that from which it departs; settings of one dataset, model and
@@ -53,23 +53,17 @@ def compare(
     settings = _below_bases(_in_order(_settings(records, experiment, scale, on)))
     graphs = list(dict.fromkeys(graph for s in settings for graph in s.accuracy))
     bases = [_base(setting, settings) for setting in settings]
-    changes = {
-        (i, graph): _change(settings[i].accuracy.get(graph, {}), base.accuracy.get(graph, {}))
-        for i, base in enumerate(bases)
-        if base is not None
-        for graph in graphs
-    }
-    p_values = {key: one_sample_p(change, 0.0) for key, change in changes.items()}
-    tested = {key: p for key, p in p_values.items() if p is not None}
-    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     rows = []
-    for i, (setting, base) in enumerate(zip(settings, bases, strict=True)):
+    for setting, base in zip(settings, bases, strict=True):
         row = {"setting": _named(setting, base)}
         row["seeds"] = str(max(len(values) for values in setting.accuracy.values()))
-        for graph in graphs:
+        of_base = {} if base is None else base.accuracy
+        changes = [_change(setting.accuracy.get(g, {}), of_base.get(g, {})) for g in graphs]
+        p_values = starred([one_sample_p(change, 0.0) for change in changes])
+        for graph, change, p in zip(graphs, changes, p_values, strict=True):
             row[graph] = _mean(list(setting.accuracy.get(graph, {}).values()))
-            if changes:
-                row[CHANGE + graph] = _shown(changes.get((i, graph)), corrected.get((i, graph)))
+            if any(bases):
+                row[CHANGE + graph] = _shown(change, p)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -131,9 +125,12 @@ def _base(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
 def describe_comparison(frame: pd.DataFrame, *, on: str = "test") -> str:
     """A sentence on the numbers that `compare` gave with this `on`."""
     nodes = {"test": "on the test graphs", "validation": "on clean validation nodes"}[on]
-    changes = "changes are means of the differences seed by seed, p of a paired t-test, "
     changed = any(column.startswith(CHANGE) for column in frame.columns)
-    return f"Accuracy in %, {nodes}" + (f"; {changes}Holm-corrected." if changed else ".")
+    changes = (
+        "; changes are means of the differences seed by seed, p of a paired t-test, starred where "
+        "significant at 5 % by Holm's method over the row; by chance, one row in twenty has a star"
+    )
+    return f"Accuracy in %, {nodes}{changes if changed else ''}."
 
 
 def _in_order(settings: Sequence[Setting]) -> list[Setting]:
@@ -197,8 +194,8 @@ def _mean(values: list[float]) -> str:
     return spread(mean, series.std() if len(values) > 1 else None, 2)
 
 
-def _shown(change: list[float] | None, p: float | None) -> str:
+def _shown(change: list[float], p: str) -> str:
     if not change:
         return ""
     text = signed(sum(change) / len(change), 2)
-    return text if p is None else f"{text} (p {p_value(p)})"
+    return text if p == "-" else f"{text} (p {p})"

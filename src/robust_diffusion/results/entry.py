@@ -106,16 +106,22 @@ class Entry:
         return self.mean, self.reported.mean
 
     @property
-    def deviations(self) -> float | None:
-        """The difference in pooled standard deviations, measured and reported.
+    def pooled(self) -> float | None:
+        """Pooled standard deviation, measured and reported.
 
         `None` with one seed, or where no deviation is reported.
         """
         if self.difference is None or self.std is None or self.reported.std is None:
             return None
-        pooled = math.sqrt((self.std**2 + self.reported.std**2) / 2)
         # Reported numbers are rounded, so nothing is known more exactly than that.
-        return self.difference / max(pooled, ROUNDING)
+        return max(math.sqrt((self.std**2 + self.reported.std**2) / 2), ROUNDING)
+
+    @property
+    def deviations(self) -> float | None:
+        """The difference in pooled standard deviations; `None` as of `pooled`."""
+        if self.difference is None or self.pooled is None:
+            return None
+        return self.difference / self.pooled
 
     @property
     def outside_tolerance(self) -> bool:

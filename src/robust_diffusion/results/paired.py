@@ -7,8 +7,8 @@ import pandas as pd
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.model_names import told_apart
-from robust_diffusion.results.numbers import p_value, signed, spread
-from robust_diffusion.results.significance import holm, mean_interval, one_sample_p
+from robust_diffusion.results.numbers import signed, spread
+from robust_diffusion.results.significance import LEVEL, mean_interval, one_sample_p, starred
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
     Draw,
@@ -18,9 +18,6 @@ from robust_diffusion.results.worst_case import (
     limits_in_words,
     worst_cases,
 )
-
-LEVEL = 0.95
-"""Level of the confidence interval of a mean difference."""
 
 NAMES = ("dataset", "variant", "budget")
 """Columns that are shown where rows differ in them."""
@@ -32,7 +29,7 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     """Accuracy of two models, clean, under transferred attacks, and at its lowest.
 
     Differences are taken between models of one seed and split. They are tested by Student's t-test
-    of their mean, Holm-corrected over the table.
+    of their mean; a star marks what is significant by Holm's method over the table.
 
     Args:
         records: As for `worst_cases`.
@@ -76,17 +73,16 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     cells = pd.DataFrame(rows, columns=None if rows else ["accuracy"])
     if not rows:
         return ResultTable(f"no seed of both {first} and {second}", cells, ["accuracy"], [])
-    tests = [one_sample_p(change, 0.0) for change in changes]
-    corrected = iter(holm([p for p in tests if p is not None]))
     cells["difference"] = [signed(sum(change) / len(change), 2) for change in changes]
     cells[f"{100 * LEVEL:.0f} % interval"] = [_interval(change) for change in changes]
-    cells["p"] = ["-" if p is None else p_value(next(corrected)) for p in tests]
+    cells["p"] = starred([one_sample_p(change, 0.0) for change in changes])
     cells["by seed"] = [", ".join(signed(d, 2) for d in change) for change in changes]
     told = differing(cells, NAMES)
     within = "" if "budget" in told else f" within {cells['budget'].iloc[0]}"
     title = (
         f"{', '.join(cells['dataset'].unique())}: {first} beside {second}, accuracy in %{within}; "
-        "differences in points, seed by seed, p of a paired t-test, Holm-corrected"
+        "differences in points, seed by seed, p of a paired t-test, starred where significant at "
+        "5 % by Holm's method over the table"
     )
     shown = cells.drop(columns=[name for name in NAMES if name not in told])
     title = "; ".join([title, *describe_cuts(records)])
@@ -111,5 +107,5 @@ def _mean(values: Sequence[float], *, marked: bool) -> str:
 
 
 def _interval(change: Sequence[float]) -> str:
-    found = mean_interval(change, LEVEL)
+    found = mean_interval(change)
     return "-" if found is None else f"{signed(found[0], 2)} to {signed(found[1], 2)}"

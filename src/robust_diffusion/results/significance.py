@@ -1,10 +1,67 @@
-"""Tests of a measured mean against a reported one, and its confidence interval."""
+"""Effects, their confidence intervals and tests, and the one rule by which these are corrected."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
+
+from robust_diffusion.results.numbers import p_value
+
+LEVEL = 0.95
+"""Level of every confidence interval."""
+
+RULE = (
+    "Of two means, p and the 95 % interval are two-sided and of the differences seed by seed "
+    "(Student), the same wherever these means are compared. Significant is what is so at 5 % by "
+    "Holm's method over all comparisons of one claim: a sentence of the paper, a setting beside "
+    "the one that it departs from, or a model beside another."
+)
+"""How comparisons are tested and corrected."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimate of a mean, or of a weighted sum of means."""
+
+    effect: float
+    error: float  # standard error; 0 where nothing varies
+    freedom: float  # degrees of freedom
+    seeds: int  # fewest of a mean
+    interval: tuple[float, float]  # at `LEVEL`; the effect alone if nothing varies
+
+    @classmethod
+    def _of(cls, effect: float, error: float, freedom: float, seeds: int) -> "Estimate":
+        reach = error and error * float(stats.t.ppf((1 + LEVEL) / 2, freedom))
+        return cls(effect, error, freedom, seeds, (effect - reach, effect + reach))
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Estimate":
+        """That of the mean of values, one per seed, by Student's t."""
+        error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+        # Equal numbers can differ from their mean by a rounding error.
+        varies = min(values) < max(values)
+        return cls._of(float(np.mean(values)), varies * error, len(values) - 1, len(values))
+
+    @classmethod
+    def sum(cls, means: Iterable[tuple[float, float, float, int]]) -> "Estimate":
+        """That of a sum of weight, mean, deviation and number of independent samples, by Welch's t.
+
+        Reference: Welch 1947, Biometrika 34; Satterthwaite 1946 (degrees of freedom).
+        """
+        weights, values, stds, counts = (np.array(column) for column in zip(*means, strict=True))
+        parts = (weights * stds) ** 2 / counts
+        total = float(parts.sum())
+        freedom = total**2 / float((parts**2 / (counts - 1)).sum()) if total > 0 else 0.0
+        effect = float((weights * values).sum())
+        return cls._of(effect, math.sqrt(total), freedom, int(counts.min()))
+
+    def p(self, bound: float = 0.0) -> float | None:
+        """Two-sided p-value of the effect being another than a bound; `None` if nothing varies."""
+        if self.error == 0:
+            return None
+        return 2 * float(stats.t.sf(abs(self.effect - bound) / self.error, self.freedom))
 
 
 def welch_p(values: Sequence[float], mean: float, std: float, runs: int) -> float | None:
@@ -12,18 +69,12 @@ def welch_p(values: Sequence[float], mean: float, std: float, runs: int) -> floa
 
     They are tested against a mean reported with its sample standard deviation over `runs` values.
     `None` with fewer than two values on a side, or no spread on either.
-
-    Reference: Welch 1947, Biometrika 34.
     """
     if len(values) < 2 or runs < 2:
         return None
-    own_mean, own_std = float(np.mean(values)), _std(values)
-    if own_std == 0 and std == 0:
-        return None
-    result = stats.ttest_ind_from_stats(
-        own_mean, own_std, len(values), mean, std, runs, equal_var=False
-    )
-    return float(result.pvalue)
+    own = Estimate.of(values)
+    own_std = own.error * math.sqrt(len(values))
+    return Estimate.sum([(1, own.effect, own_std, len(values)), (-1, mean, std, runs)]).p()
 
 
 def one_sample_p(values: Sequence[float], mean: float) -> float | None:
@@ -31,23 +82,24 @@ def one_sample_p(values: Sequence[float], mean: float) -> float | None:
 
     `None` with fewer than two values, or values without spread.
     """
-    if len(values) < 2 or _std(values) == 0:
-        return None
-    return float(stats.ttest_1samp(values, mean).pvalue)
+    return Estimate.of(values).p(mean) if values else None
 
 
-def mean_interval(values: Sequence[float], level: float) -> tuple[float, float] | None:
-    """Student's confidence interval of a mean, at a level in 0..1; `None` as of `one_sample_p`."""
-    if len(values) < 2 or _std(values) == 0:
-        return None
-    error = _std(values) / math.sqrt(len(values))
-    low, high = stats.t.interval(level, len(values) - 1, float(np.mean(values)), error)
-    return float(low), float(high)
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Student's confidence interval of a mean; `None` as of `one_sample_p`."""
+    return Estimate.of(values).interval if one_sample_p(values, 0.0) is not None else None
 
 
-def _std(values: Sequence[float]) -> float:
-    """Sample standard deviation; 0 for equal values, which rounding can give one above it."""
-    return 0.0 if min(values) == max(values) else float(np.std(values, ddof=1))
+def starred(p_values: Sequence[float | None]) -> list[str]:
+    """P-values of one claim's comparisons as text, a star where significant by Holm's method.
+
+    A dash where there is no test.
+    """
+    corrected = iter(holm([p for p in p_values if p is not None]))
+    return [
+        "-" if p is None else p_value(p) + ("*" if next(corrected) <= 1 - LEVEL else "")
+        for p in p_values
+    ]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

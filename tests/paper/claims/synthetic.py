@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from robust_diffusion.evaluation.records import Record
-from robust_diffusion.paper.claims.group import group
+from robust_diffusion.paper.claims.claim import group
 
 
 def records_of(

@@ -1,145 +1,119 @@
-import json
-import math
+import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from robust_diffusion.paper.claims import Claims, Judgement, Row, judge, recorded_evidence
-from robust_diffusion.paper.claims.claim import parse_claim
-from robust_diffusion.paper.claims.contrast import Moments, welch
+from robust_diffusion.paper.claims.claim import Claim, Claims
+from robust_diffusion.paper.claims.evidence import recorded_evidence
+from robust_diffusion.paper.claims.judge import Judgement, Row, judge
 from robust_diffusion.paper.claims.show import (
-    as_json,
     describe_basis,
     describe_interval,
     front_table,
     in_short,
     render_claims,
-    to_json,
 )
-from tests.paper.claims.synthetic import records_of, with_moments
+from robust_diffusion.results.comparison import compare
+from robust_diffusion.results.paired import compare_worst_cases
+from robust_diffusion.results.significance import Estimate
+from tests.paper.claims.synthetic import records_of
 
-RULES = Claims(alpha=0.05, min_seeds=3, claims={}, elsewhere={})
-CLAIM = parse_claim(
-    "better",
-    {
-        "quote": "a is better",
-        "place": "tab:adv",
-        "test": "greater",
-        "select": {"experiment": "table-1", "attack": "speit"},
-        "each": {"dataset": ["cora", "pubmed"], "right.model": ["gat", "gin"]},
-        "left": {"model": "beltrami"},
-        "right": {},
-    },
+RULES = Claims(alpha=0.05, min_seeds=3, claims={}, elsewhere={}, front={"better": "A is better"})
+SELECT = {"experiment": "table-3", "attack": "speit", "dataset": "cora"}
+CLAIM = Claim(
+    "a is better",
+    "tab:flows",
+    select=SELECT,
+    left={"model": "beltrami"},
+    each={"right.model": ["grand", "heat"]},
 )
+NOISE = [0.3, -0.4, 0.2, 0.1, -0.2]
 
 
-def judged(**means: float) -> Judgement:
+def flow(name: str, values: list[float], **more: Any) -> list[dict[str, Any]]:
+    axes = {"model": name, "dataset": "cora"}
+    overrides = {"fidelity": "paper"} | ({"flow": name} if name != "beltrami" else {})
+    graphs = {"clean": values, "speit": [value - 20 for value in values]}
+    return records_of("table-3", axes, graphs, overrides=overrides, **more)
+
+
+def judged(claim: Claim = CLAIM, **means: float) -> Judgement:
     records = [
         record
-        for model, mean in means.items()
-        for record in records_of(
-            "table-1",
-            {"model": model, "dataset": "cora"},
-            {"speit": with_moments(mean, 1.0, 5, seed=len(model))},
-        )
+        for i, (name, mean) in enumerate(means.items())
+        for record in flow(name, [mean + (e if i else 0.0) for e in NOISE])
     ]
-    return judge(CLAIM, recorded_evidence(records, fidelity="paper"), RULES)
+    return judge(claim, recorded_evidence(records, fidelity="paper"), RULES)
 
 
-def row(**columns: Judgement | None) -> Row:
-    return Row(CLAIM, ("cora",), columns)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_means_have_the_same_p_and_interval_everywhere(seed: int) -> None:
+    own, other = np.random.default_rng(seed).normal([[70], [68]], 1.5, (2, 5))
+    records = [*flow("beltrami", list(own)), *flow("grand", list(other))]
+    claim = replace(CLAIM, each={"right.model": ["grand"]})
+    verdict, count, effect = in_short(
+        claim, judge(claim, recorded_evidence(records, fidelity="paper"), RULES)
+    )
+    p = re.search(r"p (.*)$", effect)
+    assert p
+    # Departing from the other side turns the sign alone.
+    change = compare(records, "table-3").to_dict("records")[1]["change in speit"]
+    assert re.search(r"\(p ([^*]*)\*?\)", change).group(1) == p.group(1)  # type: ignore[union-attr]
+    attacked = [r | {"threat": "white_box", "split": "one", "surrogate": None} for r in records]
+    for record in attacked:
+        record["accuracy"] = {"clean": 0.9, "auto": record["accuracy"]["speit"]}
+    worst = compare_worst_cases(attacked, "beltrami", "grand").cells.set_index("accuracy")
+    assert worst.loc["worst", "p"].rstrip("*") == p.group(1)
+    low, high = (float(end) for end in re.findall(r"[\d.]+", effect)[1:3])
+    ends = [float(end) for end in re.findall(r"[\d.]+", worst.loc["worst", "95 % interval"])]
+    assert (low, high) == pytest.approx(ends, abs=0.051)
+    assert (verdict == "supported") is worst.loc["worst", "p"].endswith("*") is ("1 of 1" in count)
 
 
 def test_a_cell_holds_verdict_comparisons_and_weakest_effect() -> None:
-    found = in_short(judged(beltrami=60, gat=40, gin=63))
-    assert found[:2] == ["contradicted", "1 of 2 hold, 1 contradicted"]
-    assert found[2].startswith("weakest \N{MINUS SIGN}3.0 [\N{MINUS SIGN}4.")
-    assert len(found) == 3  # there is no MLP
-    assert in_short(judged(beltrami=60, gat=40))[:2] == [
-        "undecided",
-        "1 of 2 hold, 1 too few seeds",
-    ]
-    assert in_short(judged()) == ["no data"]
-    assert in_short(None) == ["-"]
-
-
-def test_a_cell_holds_the_comparisons_with_an_mlp() -> None:
-    found = judged(beltrami=60, gat=40, gin=40)
-    assert in_short(replace(found, mlp=judged(beltrami=60, gat=65, gin=40)))[-1] == (
-        "MLP: 1 of 2 hold, 1 contradicted"
-    )
-
-
-def test_an_average_shows_its_mean() -> None:
+    found = judged(beltrami=60, grand=40, heat=63)
+    verdict, count, effect = in_short(CLAIM, found)
+    assert (verdict, count) == ("contradicted", "1 of 2 hold, 1 contradicted")
+    assert effect.startswith("weakest \N{MINUS SIGN}3.0 [\N{MINUS SIGN}3.")
+    few = in_short(CLAIM, judged(beltrami=60, grand=40))
+    assert few[:2] == ["undecided", "1 of 2 hold, 1 too few seeds"]
+    assert in_short(CLAIM, judged()) == ["no data"]
+    assert in_short(CLAIM, None) == ["-"]
+    with_mlp = replace(found, mlp=judged(beltrami=60, grand=65, heat=40))
+    assert in_short(CLAIM, with_mlp)[-1] == "MLP: 1 of 2 hold, 1 contradicted"
     average = replace(CLAIM, over="average")
-    records = [
-        record
-        for model, mean in (("beltrami", 60), ("gat", 40), ("gin", 50))
-        for record in records_of(
-            "table-1",
-            {"model": model, "dataset": "cora"},
-            {"speit": with_moments(mean, 1, 5, mean)},
-        )
-    ]
-    found = in_short(judge(average, recorded_evidence(records, fidelity="paper"), RULES))
-    assert found[:2] == ["supported", "2 of 2 parts hold"]
-    assert found[2].startswith("mean +15.0 [")
+    *_, effect = in_short(average, judged(average, beltrami=60, grand=40, heat=50))
+    assert effect.startswith("mean +15.0 [")
 
 
-def test_front_claims_come_first_under_their_titles() -> None:
-    front = replace(RULES, claims={"better": CLAIM}, front={"better": "A wins"})
-    other = replace(CLAIM, name="other", quote="b is better")
-    up = judged(beltrami=60, gat=40, gin=40)
-    rows = [
-        row(paper=up, published=judged()),
-        Row(other, ("cora",), {"paper": up, "published": None}),
-    ]
-    text = render_claims(rows, front, worst_of="paper")
-    first, others = text.split("The others")
-    assert "| A wins" in first
-    assert "Cora; margin 0" in first
-    assert "**supported**<br>2 of 2 hold<br>weakest +20.0 [" in first
-    assert front_table(rows, front) in first
-    assert "b is better" in others
-    assert "A wins" not in others
+def test_front_claims_come_first_and_others_by_their_names_where_they_share_words() -> None:
+    own = judged(beltrami=60, grand=40, heat=50)
+    row = Row("better", CLAIM, ("cora",), {"paper": own, "worst case": None})
+    others = [replace(row, name=name) for name in ("other", "third")]
+    untested = replace(row, name="untested", columns={"paper": judged()})
+    text = render_claims([*others, row, untested], RULES, worst_of="paper")
+    assert front_table([row], RULES) in text
+    titles = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    assert titles[2] == "A is better"
+    assert "a is better (other)" in titles
+    assert "a is better (untested)" not in titles
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"margin": -2.0}, "Cora; margin \N{MINUS SIGN}2"),
-        ({"test": "equivalent", "margin": 2}, "Cora; margin ±2"),
+        ({"margin": -5.0}, "Cora; margin \N{MINUS SIGN}5"),
+        ({"test": "equivalent", "margin": 2.0}, "Cora; margin ±2"),
+        ({"select": SELECT | {"measure": "nfe"}}, "Cora; margin ×1"),
     ],
 )
 def test_the_margin_is_told(change: dict[str, Any], said: str) -> None:
     assert describe_basis(replace(CLAIM, **change), ["cora"]) == said
 
 
-def test_json_holds_every_comparison_and_is_strict() -> None:
-    (found,) = json.loads(to_json(as_json([row(paper=judged(beltrami=60, gat=40))])))
-    paper = found["columns"]["paper"]
-    assert (paper["verdict"], paper["absent"]) == ("undecided", ["pubmed"])
-    holds, untested = paper["comparisons"]
-    assert (holds["state"], untested["state"]) == ("holds", "too few seeds")
-    assert holds["effect"]["value"] == pytest.approx(20)
-    (missing,) = untested["missing"]
-    assert missing.pop("measure") == "accuracy"
-    axes = {"attack": "speit", "dataset": "cora", "model": "gin"}
-    assert missing == {"experiment": "table-1", **axes}
-    assert paper["shown"]["effect"]["low"] < 20 < paper["shown"]["effect"]["high"]
-
-
-@pytest.mark.parametrize(
-    ("effect", "said"),
-    [(24.374999999999996, "+24.38"), (-0.1249999999999999, "\N{MINUS SIGN}0.12")],
-)
-def test_the_last_bit_is_not_shown(effect: float, said: str) -> None:
-    found = describe_interval(welch([(1.0, Moments(effect, 0.0, 5))]), "points")
-    assert found == f"{said} [{said}, {said}]"
-
-
-def test_factors_are_factors() -> None:
-    logs = [(1.0, Moments(math.log(6), 0.0, 3)), (-1.0, Moments(math.log(2), 0.0, 3))]
-    assert describe_interval(welch(logs), "factor") == "×3.00 [3.00, 3.00]"
-    assert describe_interval(None, "points") == "-"
+def test_effects_are_rounded_and_factors_are_factors() -> None:
+    for effect, said in ((24.35 - 1e-14, "+24.4"), (-0.25 + 1e-14, "\N{MINUS SIGN}0.2")):
+        assert describe_interval(Estimate.of([effect] * 3), "points").startswith(f"{said} [")
+    assert describe_interval(Estimate.of([np.log(3)] * 3), "factor") == "×3.00 [3.00, 3.00]"

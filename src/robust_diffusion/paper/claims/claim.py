@@ -1,201 +1,231 @@
-"""Claims: sentences of the paper as tests over records, read from `conf/claims.yaml`."""
+"""Claims: sentences of the paper as lists of comparisons, read from `conf/claims.yaml`."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cached_property
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from robust_diffusion.checks import check_choice, check_number
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.claims.group import ACCURACY, Group, group
+from robust_diffusion.paper.axes import WORST, choice
+from robust_diffusion.paper.layout import Line
+from robust_diffusion.results.cells import CLEAN
 
 CLAIMS = CONFIG_DIR / "claims.yaml"
+ACCURACY = "accuracy"
 
-Test = Literal["greater", "equivalent", "contrast", "trend", "differ"]
-Quantifier = Literal["all", "average"]
-Of = Literal["level", "spread"]
-Direction = Literal["up", "down"]
-Unit = Literal["points", "factor"]
+MLP = "mlp"
+"""The model that sees no edge, and the experiment that trains it on every graph."""
 
-Terms = tuple[tuple[float, Group], ...]
-"""Weighted groups: a contrast."""
+WORST_CASE = "worst-case"
+"""In place of a table's: the experiments that attack every model in every way."""
 
-Axes = Mapping[str, Any]
-
-FRONT = 8
-"""Most claims of the front pages."""
+OPTIONS = {
+    "test": ("greater", "equivalent", "trend", "differ"),
+    "over": ("all", "average"),
+    "of": ("level", "spread"),
+}
 
 
 @dataclass(frozen=True)
-class Member:
-    """One comparison of a claim: a contrast, or levels with the number and group of each.
+class Group:
+    """One measure of the cells of one setting, seeds aside."""
 
-    Its dataset is `None` unless the claim is about several.
-    """
+    experiment: str  # of a table, such as table-3, or one of the two above
+    axes: tuple[tuple[str, str], ...]  # of `paper.axes`, with their values, sorted
+    measure: str = ACCURACY  # in points, or a record's path, compared as factors
+
+    @property
+    def line(self) -> Line:
+        """The setting in terms of records and of the paper's tables."""
+        line = Line()
+        for axis, value in self.axes:
+            found = choice(axis, value)
+            line = line | Line({axis: value}, (found.label,), found.printed, found.record)
+        return line
+
+    @property
+    def graph(self) -> str:
+        """The test graph."""
+        return dict(self.axes).get("attack", CLEAN)
+
+    @property
+    def dataset(self) -> str | None:
+        """The dataset, if it names one."""
+        return dict(self.axes).get("dataset")
+
+
+Terms = tuple[tuple[float, Group], ...]
+"""Weighted groups."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A weighted sum of group means: an effect."""
 
     label: str
-    dataset: str | None
-    terms: Terms = ()
-    levels: tuple[tuple[float, Group], ...] = ()
+    terms: Terms
 
     @property
     def groups(self) -> list[Group]:
         """All groups it needs."""
-        return list(dict.fromkeys(g for _, g in (*self.terms, *self.levels)))
+        return [group for _, group in self.terms]
+
+
+@dataclass
+class Claim:
+    """A sentence of the paper as comparisons; `conf/claims.yaml` explains the fields."""
+
+    quote: str = MISSING
+    place: str = MISSING
+    test: str = "greater"
+    reading: str = ""
+    over: str = "all"
+    of: str = "level"
+    margin: float = 0.0
+    select: dict[str, Any] = field(default_factory=dict)
+    each: dict[str, list[Any]] = field(default_factory=dict)
+    left: dict[str, Any] = field(default_factory=dict)
+    right: dict[str, Any] = field(default_factory=dict)
+    terms: list[dict[str, Any]] = field(default_factory=list)
+    levels: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def contrast(self) -> Terms:
-        """The contrast that shows the effect: of levels, the last less the first."""
-        if not self.levels:
-            return self.terms
-        (_, first), *_, (_, last) = self.levels
-        return ((1.0, last), (-1.0, first))
+    def unit(self) -> str:
+        """Unit of its effects: points, or factor, whose effects are logarithms."""
+        return "factor" if "measure" in self.select else "points"
 
-
-def merged(terms: Iterable[tuple[float, Group]]) -> Terms:
-    """Terms with the weights of equal groups added up."""
-    weights: dict[Group, float] = {}
-    for weight, one in terms:
-        weights[one] = weights.get(one, 0.0) + weight
-    return tuple((weight, one) for one, weight in weights.items())
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper as a test over records."""
-
-    name: str
-    quote: str  # the paper's words
-    place: str  # label of the table, figure or section
-    test: Test
-    reading: str = ""  # interpretation, where there is a choice
-    over: Quantifier = "all"  # all members must hold, or their average
-    of: Of = "level"  # compared statistic: the level, or the spread over seeds
-    margin: float = 0.0  # in points of accuracy; of other measures, a factor
-    direction: Direction = "up"  # of a trend
-    select: Axes = field(default_factory=dict)  # axes of all sides
-    each: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values per axis
-    left: Axes = field(default_factory=dict)  # a list of values is their mean
-    right: Axes = field(default_factory=dict)
-    terms: Sequence[Axes] = ()  # of a contrast: `weight` and axes each
-    levels: Sequence[Axes] = ()  # axes each, and for a trend the number it is `at`
-
-    @cached_property
-    def unit(self) -> Unit:
-        """Unit of its effects; those of factors are logarithms."""
-        groups = [group for member in self.members() for group in member.groups]
-        return "points" if all(group.measure == ACCURACY for group in groups) else "factor"
-
-    def members(self) -> list[Member]:
+    def comparisons(self) -> list[Comparison]:
         """The comparisons it consists of; a selection that does not fit is a `ConfigError`."""
-        return [
-            self._member(dict(zip(self.each, values, strict=True)))
-            for values in product(*self.each.values())
-        ]
+        found = []
+        for values in product(*self.each.values()):
+            chosen = dict(zip(self.each, values, strict=True))
+            named = [f"vs {v}" if a == "right.model" else str(v) for a, v in chosen.items()]
+            for more, sides in self._sides(chosen):
+                terms = merged((w / len(side), group) for w, side in sides for group in side)
+                found.append(Comparison(" ".join(filter(None, [*named, more])), terms))
+        return found
 
-    def _member(self, chosen: Mapping[str, Any]) -> Member:
-        label = " ".join(
-            f"vs {value}" if axis == "right.model" else str(value) for axis, value in chosen.items()
-        )
-        dataset = chosen.get("dataset")
-        if self.test in ("trend", "differ"):
-            levels = tuple(
-                (float(level.get("at", i)), self._groups(level, chosen)[0])
-                for i, level in enumerate(self.levels)
-            )
-            return Member(label, dataset, levels=levels)
-        if self.test == "contrast":
-            sides = [(float(term["weight"]), self._groups(term, chosen)) for term in self.terms]
+    def against_mlp(self) -> "Claim | None":
+        """The same with an MLP on the right, if it says that models are better under attack."""
+        named = "model" in self.right or "right.model" in self.each
+        if not (self.test == "greater" and named and self._plain() and CLEAN not in self._graphs()):
+            return None
+        each = {axis: values for axis, values in self.each.items() if axis != "right.model"}
+        return replace(self, each=each, right={"experiment": MLP, "model": MLP})
+
+    def under_worst_case(self) -> "Claim | None":
+        """The same by the worst case of each model, if it is about accuracies under attack."""
+        if not self._plain() or not self._graphs() - {CLEAN, WORST}:
+            return None
+
+        def swapped(node: Any, key: str = "") -> Any:
+            if isinstance(node, dict):
+                return {axis: swapped(value, axis) for axis, value in node.items()}
+            if isinstance(node, list):
+                found = [swapped(value, key) for value in node]
+                return [value for i, value in enumerate(found) if value not in found[:i]]
+            if key == "experiment":
+                return WORST_CASE
+            return WORST if key.endswith("attack") and node != CLEAN else node
+
+        parts = ("select", "each", "left", "right", "terms", "levels")
+        return replace(self, **{part: swapped(getattr(self, part)) for part in parts})
+
+    def _plain(self) -> bool:
+        """True if it compares accuracies at the default settings and budget."""
+        groups = [group for one in self.comparisons() for group in one.groups]
+        axes = {axis for group in groups for axis, _ in group.axes}
+        default = axes <= {"dataset", "model", "attack"} and self.unit == "points"
+        return default and self.of == "level" and all(g.experiment != MLP for g in groups)
+
+    def _graphs(self) -> set[str]:
+        return {group.graph for one in self.comparisons() for group in one.groups}
+
+    def _sides(self, chosen: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+        """Label and weighted sides of each comparison of one combination of `each`."""
+        levels = [self._groups(level, chosen) for level in self.levels]
+        if self.test == "differ":
+            for a, b in combinations(levels, 2):
+                names = ["/".join(v for axis, v in g.axes if axis != "attack") for (g,) in (a, b)]
+                yield " vs ".join(names), [(1.0, a), (-1.0, b)]
+        elif self.test == "trend":
+            # The change from the first to the last level, of a straight line through all means.
+            ranks = [i - (len(levels) - 1) / 2 for i in range(len(levels))]
+            scale = (len(levels) - 1) / (sum(rank * rank for rank in ranks) or 1)
+            yield "", [(scale * rank, level) for rank, level in zip(ranks, levels, strict=True)]
         else:
-            sides = [
-                (1.0, self._groups(self.left, chosen, "left.")),
-                (-1.0, self._groups(self.right, chosen, "right.")),
-            ]
-        terms = merged((weight / len(found), one) for weight, found in sides for one in found)
-        return Member(label, dataset, tuple(term for term in terms if term[0]))
+            left, right = {"weight": 1, **self.left}, {"weight": -1, **self.right}
+            sides = [(".", term) for term in self.terms] or [("left.", left), ("right.", right)]
+            yield "", [(float(a["weight"]), self._groups(a, chosen, side)) for side, a in sides]
 
-    def _groups(self, axes: Axes, chosen: Mapping[str, Any], side: str = "") -> list[Group]:
+    def _groups(self, axes: Mapping[str, Any], chosen: Mapping[str, Any], side: str = ".") -> Any:
         """Every combination of the values of one side's axes."""
-        own = {axis: value for axis, value in chosen.items() if "." not in axis}
-        if side:
-            own |= {a.removeprefix(side): v for a, v in chosen.items() if a.startswith(side)}
-        whole = {**self.select, **axes, **own}
-        values = {
-            axis: value if isinstance(value, list) else [value]
-            for axis, value in whole.items()
-            if axis not in ("weight", "at")
-        }
-        return [group(dict(zip(values, one, strict=True))) for one in product(*values.values())]
+        own = {a.removeprefix(side): v for a, v in chosen.items() if "." not in a or side in a}
+        whole = {k: v for k, v in {**self.select, **axes, **own}.items() if k != "weight"}
+        values = [value if isinstance(value, list) else [value] for value in whole.values()]
+        return [group(dict(zip(whole, one, strict=True))) for one in product(*values)]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Claims:
     """The file of claims."""
 
-    alpha: float  # level of the tests, in 0..1
-    min_seeds: int  # fewest values of a group that is tested, at least 2
-    claims: Mapping[str, Claim]
-    elsewhere: Mapping[str, str]  # sentence that records cannot decide -> place of its discussion
-    front: Mapping[str, str] = field(default_factory=dict)  # claim of the front pages -> its title
+    alpha: float = MISSING  # level of the tests, in 0..1
+    min_seeds: int = MISSING  # fewest seeds of a comparison that is tested, at least 2
+    claims: dict[str, Claim] = MISSING
+    elsewhere: dict[str, str] = MISSING  # sentence that no record decides -> where it is discussed
+    front: dict[str, str] = field(default_factory=dict)  # claim of the front pages -> its title
 
 
 def load_claims(path: str | Path = CLAIMS) -> Claims:
     """Read and check a YAML file of claims such as `conf/claims.yaml`, which explains its keys."""
     try:
-        node: Any = OmegaConf.to_container(OmegaConf.load(path))
+        node = OmegaConf.merge(OmegaConf.structured(Claims), OmegaConf.load(path))
+        found: Any = OmegaConf.to_object(node)
     except (OSError, YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
-    needed = {"alpha", "min_seeds", "claims", "elsewhere"}
-    if not isinstance(node, dict) or set(node) - {"front"} != needed:
-        raise ConfigError(
-            f"{path}: needs the keys alpha, min_seeds, claims and elsewhere; front may be there, "
-            "no other"
-        )
-    front = node.get("front", {})
-    for name in front:
-        check_choice("front", name, node["claims"])
-    if len(front) > FRONT:
-        raise ConfigError(f"front: {len(front)} claims; name at most {FRONT}")
-    return Claims(
-        alpha=check_number("alpha", node["alpha"], above=0, below=1),
-        min_seeds=int(check_number("min_seeds", node["min_seeds"], at_least=2)),
-        claims={name: parse_claim(name, keys) for name, keys in node["claims"].items()},
-        elsewhere=node["elsewhere"],
-        front=front,
-    )
+    check_number("alpha", found.alpha, above=0, below=1)
+    check_number("min_seeds", found.min_seeds, at_least=2)
+    for name in found.front:
+        check_choice("front", name, found.claims)
+    for name, claim in found.claims.items():
+        try:
+            for key, options in OPTIONS.items():
+                check_choice(key, getattr(claim, key), options)
+            if not all(one.terms for one in claim.comparisons() or [Comparison("", ())]):
+                raise ConfigError(
+                    f"test={claim.test}: compares nothing; name left and right, or levels"
+                )
+        except ConfigError as error:
+            raise ConfigError(f"claims.{name}: {error}") from error
+    return found
 
 
-def parse_claim(name: str, keys: Mapping[str, Any]) -> Claim:
-    """Read and check one claim, given the fields of `Claim`."""
-    known = {f.name for f in fields(Claim)} - {"name"}
-    for key in keys:
-        check_choice(f"claims.{name}", key, known)
-    for key in ("quote", "place", "test"):
-        if not isinstance(keys.get(key), str):
-            raise ConfigError(f"claims.{name}.{key}: missing; every claim has one")
-    for key, options in {
-        "test": Test,
-        "over": Quantifier,
-        "of": Of,
-        "direction": Direction,
-    }.items():
-        if key in keys:
-            check_choice(f"claims.{name}.{key}", keys[key], get_args(options))
-    check_number(f"claims.{name}.margin", keys.get("margin", 0.0))
-    needed = {"trend": ["levels"], "differ": ["levels"], "contrast": ["terms"]}
-    for key in needed.get(keys["test"], ["left", "right"]):
-        if key not in keys or keys[key] == []:
-            raise ConfigError(f"claims.{name}.{key}: missing; test={keys['test']} needs it")
-    claim = Claim(name=name, **keys)
-    try:
-        claim.members()
-    except ConfigError as error:
-        raise ConfigError(f"claims.{name}: {error}") from error
-    return claim
+def group(axes: Mapping[str, Any]) -> Group:
+    """The group of an `experiment`, optionally a `measure`, and axes of the tables.
+
+    The axis `attack` names the test graph, `clean` among them; an accuracy needs it.
+    """
+    given = {"measure": ACCURACY} | {axis: str(value) for axis, value in axes.items()}
+    for key in ("experiment", *(["attack"] if given["measure"] == ACCURACY else [])):
+        if key not in given:
+            raise ConfigError(f"{key}: missing; name the table, and of an accuracy its test graph")
+    experiment, measure = given.pop("experiment"), given.pop("measure")
+    for axis, value in given.items():
+        choice(axis, value)
+    return Group(experiment, tuple(sorted(given.items())), measure)
+
+
+def merged(terms: Iterable[tuple[float, Group]]) -> Terms:
+    """Terms with the weights of equal groups added up, those that cancel left out."""
+    weights: dict[Group, float] = {}
+    for weight, one in terms:
+        weights[one] = weights.get(one, 0.0) + weight
+    return tuple((weight, one) for one, weight in weights.items() if weight)

@@ -8,49 +8,44 @@ from statistics import median
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.records import Record
+from robust_diffusion.evaluation.timing import MEDIAN_SECONDS
 from robust_diffusion.paper.axes import WORST
-from robust_diffusion.paper.claims.contrast import Moments
-from robust_diffusion.paper.claims.group import ACCURACY, MLP, WORST_CASE, Group
+from robust_diffusion.paper.claims.claim import ACCURACY, MLP, WORST_CASE, Group, Terms
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS, printed_number
-from robust_diffusion.results.cells import Cell, RecordSet, select, value_at
+from robust_diffusion.results.cells import CLEAN, RecordSet, select, value_at
+from robust_diffusion.results.entry import Reported
+from robust_diffusion.results.significance import Estimate
 from robust_diffusion.results.worst_case import SEEN, worst_cases
 from robust_diffusion.results.worst_case import Evidence as Kind
+
+WORST_CASES = (WORST_CASE, "worst-case-models", "worst-case-graphs")
+"""Experiments in which all seeds of all models meet the same attacks, on one split per dataset."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Values of a group, or their moments alone."""
+    """Values of a group by seed, or what is printed of it; empty if nothing is known."""
 
-    values: Mapping[int, float] = field(default_factory=dict)  # by seed; logarithms of times
-    moments: Moments | None = None  # `None` for fewer than two values
-    count: int = 0
-    models: Mapping[int, str] = field(default_factory=dict)  # store entry that was tested, by seed
+    values: Mapping[int, float] = field(default_factory=dict)  # logarithms of times
+    printed: Reported | None = None
 
-    @classmethod
-    def of(cls, values: Mapping[int, float], models: Mapping[int, str] | None = None) -> "Sample":
-        """Sample of values by seed, and of the tested models by seed."""
-        moments = Moments.of(values.values()) if len(values) > 1 else None
-        return cls(values, moments, len(values), models or {})
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return ASSUMED_RUNS if self.printed else len(self.values)
 
     def spread(self) -> "Sample":
         """Distances from the median, whose mean measures the spread.
 
         Reference: Brown and Forsythe 1974.
         """
-        if not self.values:
-            return Sample()
-        middle = median(self.values.values())
-        distances = {seed: abs(value - middle) for seed, value in self.values.items()}
-        return Sample.of(distances, self.models)
+        middle = median(self.values.values()) if self.values else 0.0
+        return Sample({seed: abs(value - middle) for seed, value in self.values.items()})
 
 
 Evidence = Callable[[Group], Sample]
-"""Source of samples; that of a group of which nothing is known is empty."""
-
-
-WORST_CASES = (WORST_CASE, "worst-case-models", "worst-case-graphs")
-"""Experiments in which all seeds of all models meet the same attacks, on one split per dataset."""
+"""Source of samples."""
 
 
 def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
@@ -61,18 +56,19 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
     cells = cache(RecordSet.of(records, fidelity=fidelity).cells)
     of_any = cache(RecordSet.of(records).cells)
 
+    @cache
     def sample(group: Group) -> Sample:
-        if group.experiment == WORST_CASE:
-            return _worst_case([cell for name in WORST_CASES for cell in cells(name)], group)
-        found = of_any(group.experiment) if group.experiment == MLP else cells(group.experiment)
-        finished = select(found, group.line.record, group.graph, timed=group.timed).finished
-        own = {seed: cell.record for seed, cell in finished.items()}
-        values = {seed: _value(record, group) for seed, record in own.items()}
-        models = {seed: r.get("files", {}).get("victim") for seed, r in own.items()}
-        return Sample.of(
-            {seed: value for seed, value in values.items() if value is not None},
-            {seed: model for seed, model in models.items() if model},
-        )
+        name, graph, timed = group.experiment, group.graph, group.measure == MEDIAN_SECONDS
+        if name == WORST_CASE:
+            of_worst = [cell.record for own in WORST_CASES for cell in cells(own) if cell.finished]
+            return _worst_case(of_worst, group)
+        if name == MLP:
+            found, graph = of_any(name), CLEAN  # it sees no edge, injected ones included
+        else:
+            found = cells(name)
+        finished = select(found, group.line.record, graph, timed=timed).finished
+        values = {seed: _value(cell.record, group, graph) for seed, cell in finished.items()}
+        return Sample({seed: value for seed, value in values.items() if value is not None})
 
     return sample
 
@@ -87,22 +83,15 @@ def published_evidence(group: Group) -> Sample:
         found = printed_number({"table": table, **group.line.printed})
     except ConfigError:
         return Sample()
-    if found.mean is None or found.std is None:
-        return Sample()
-    moments = Moments(found.mean, found.std**2, ASSUMED_RUNS)
-    return Sample(moments=moments, count=ASSUMED_RUNS)
+    return Sample() if found.mean is None or found.std is None else Sample(printed=found)
 
 
-def _worst_case(cells: Sequence[Cell], group: Group) -> Sample:
+def _worst_case(records: Sequence[Record], group: Group) -> Sample:
     """Worst, or clean, accuracy per seed of a model that was itself attacked."""
     wanted = group.line.record.items()
-    found = [
-        cell.record
-        for cell in cells
-        if cell.finished and all(value_at(cell.record, path) == value for path, value in wanted)
-    ]
+    found = [r for r in records if all(value_at(r, path) == value for path, value in wanted)]
     kind: Kind = "worst" if group.graph == WORST else "clean"
-    return Sample.of(
+    return Sample(
         {
             seed: 100.0 * model.lowest[kind]
             for drawn in worst_cases(found).values()
@@ -112,9 +101,30 @@ def _worst_case(cells: Sequence[Cell], group: Group) -> Sample:
     )
 
 
-def _value(record: Record, group: Group) -> float | None:
+def _value(record: Record, group: Group, graph: str) -> float | None:
     if group.measure == ACCURACY:
-        return 100.0 * record["accuracy"][group.graph]  # type: ignore[no-any-return]
+        return 100.0 * record["accuracy"][graph]  # type: ignore[no-any-return]
     found = value_at(record, group.measure)
     # A factor is a difference of logarithms, so only positive values have one.
     return math.log(found) if isinstance(found, int | float) and found > 0 else None
+
+
+def estimate(terms: Terms, samples: Mapping[Group, Sample], min_seeds: int) -> Estimate | None:
+    """The weighted sum of the means of some groups; `None` of fewer seeds than that.
+
+    Values are summed seed by seed, since models of one seed share the split and the attacked
+    graph; printed means are of independent runs.
+    """
+    found = [(weight, samples[group]) for weight, group in terms]
+    printed = [
+        (w, of.mean or 0.0, of.std or 0.0, ASSUMED_RUNS) for w, s in found if (of := s.printed)
+    ]
+    if len(printed) == len(found):
+        return Estimate.sum(printed)
+    shared = sorted(set.intersection(*(set(sample.values) for _, sample in found)))
+    if len(shared) < min_seeds:
+        return None
+    # Rounded, since equal differences of floats are not quite equal.
+    return Estimate.of(
+        [round(math.fsum(w * sample.values[seed] for w, sample in found), 9) for seed in shared]
+    )

@@ -4,47 +4,44 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, get_args
+from dataclasses import asdict
 
 import pandas as pd
 
 from robust_diffusion.paper.axes import label_of
-from robust_diffusion.paper.claims.claim import Claim, Claims, Unit
-from robust_diffusion.paper.claims.columns import Row
-from robust_diffusion.paper.claims.contrast import Estimate
-from robust_diffusion.paper.claims.judgement import Finding, Judgement, State
+from robust_diffusion.paper.claims.claim import Claim, Claims
+from robust_diffusion.paper.claims.judge import STATES, Judgement, Row
 from robust_diffusion.results.markdown import markdown_table
-from robust_diffusion.results.numbers import MINUS
+from robust_diffusion.results.numbers import MINUS, p_value
+from robust_diffusion.results.significance import RULE, Estimate
 
 
 def legend(alpha: float, worst_of: str) -> str:
     """Explanation of a cell and of the columns; the worst cases are of one variant."""
-    level, rest = f"{100 * alpha:g} %", f"{100 - 100 * alpha:g} %"
     return (
-        f"Supported: every comparison holds at {level}; contradicted: the interval of one lies "
-        "wholly on the wrong side of the margin; undecided: neither. Effects are in points of "
-        "accuracy (× a factor): the weakest comparison's, or the mean where the claim is about an "
-        f"average. Their {rest} intervals are two-sided and simultaneous over the comparisons "
-        "(Bonferroni), hence wider than the one-sided tests, which need no correction where all "
-        "have to hold. MLP: the same comparisons with an MLP in place of the other models. All "
-        "columns rest on the same datasets. Published: by the printed means. Worst case: by the "
-        f"lowest accuracy that any attack reached on each model, fidelity={worst_of}."
+        f"{RULE} The level is {100 * alpha:g} %. Supported: every comparison holds, its effect "
+        "significantly on the claimed side of the margin; contradicted: one lies significantly on "
+        "the other; undecided: neither. Effects are in points of accuracy (× a factor): the weakest "
+        "comparison's, or the mean's where the claim is about an average. MLP: the same comparisons "
+        "with an MLP in place of the other models. All columns rest on the same datasets. "
+        "Published: by the printed means, as of independent runs (Welch). Worst case: by the lowest "
+        f"accuracy that any attack reached on each model, fidelity={worst_of}."
     )
 
 
 def front_table(rows: Iterable[Row], claims: Claims) -> str:
     """The claims of the front pages, in Markdown."""
-    found = {row.claim.name: row for row in rows}
+    found = {row.name: row for row in rows}
     return claims_table([(found[name], title) for name, title in claims.front.items()])
 
 
 def render_claims(rows: Sequence[Row], claims: Claims, *, worst_of: str) -> str:
     """The claims of the front pages, then all others that records test, in Markdown."""
     quotes = Counter(row.claim.quote for row in rows)
-    others = [row for row in rows if row.recorded and row.claim.name not in claims.front]
+    others = [row for row in rows if row.recorded and row.name not in claims.front]
     # Several claims about one sentence are told apart by their names.
     titled = [
-        (row, row.claim.quote + (f" ({row.claim.name})" if quotes[row.claim.quote] > 1 else ""))
+        (row, row.claim.quote + (f" ({row.name})" if quotes[row.claim.quote] > 1 else ""))
         for row in others
     ]
     return (
@@ -60,7 +57,7 @@ def claims_table(titled: Sequence[tuple[Row, str]]) -> str:
         {
             "claim": title,
             "rests on": describe_basis(row.claim, row.datasets),
-            **{name: _cell(judgement) for name, judgement in row.columns.items()},
+            **{name: _cell(row.claim, judgement) for name, judgement in row.columns.items()},
         }
         for row, title in titled
     ]
@@ -68,41 +65,41 @@ def claims_table(titled: Sequence[tuple[Row, str]]) -> str:
     return markdown_table(frame, list(frame.columns))
 
 
-def _cell(judgement: Judgement | None) -> str:
-    verdict, *others = in_short(judgement)
+def _cell(claim: Claim, judgement: Judgement | None) -> str:
+    verdict, *others = in_short(claim, judgement)
     return "<br>".join([f"**{verdict}**", *others] if others else [verdict])
 
 
-def in_short(judgement: Judgement | None) -> list[str]:
+def in_short(claim: Claim, judgement: Judgement | None) -> list[str]:
     """Verdict, number of comparisons, effect, and comparisons with an MLP, a line each."""
     if judgement is None or judgement.count("no data") == len(judgement.findings):
         return ["-" if judgement is None else "no data"]
-    lines = [judgement.verdict, describe_counts(judgement)]
+    lines = [judgement.verdict, describe_counts(claim, judgement)]
     if judgement.shown is not None:
-        lines.append(describe_effect(judgement))
+        lines.append(describe_effect(claim, judgement))
         if judgement.mlp is not None and judgement.mlp.shown:
-            lines.append(f"MLP: {describe_counts(judgement.mlp)}")
+            lines.append(f"MLP: {describe_counts(claim, judgement.mlp)}")
     return lines
 
 
-def describe_counts(judgement: Judgement) -> str:
+def describe_counts(claim: Claim, judgement: Judgement) -> str:
     """Number of comparisons that hold, are contradicted, or were not tested."""
     number = len(judgement.findings)
-    parts = f" part{'s' if number > 1 else ''}" if judgement.claim.over == "average" else ""
-    untold: tuple[State, ...] = ("holds", "undecided")
-    counts = {state: judgement.count(state) for state in get_args(State) if state not in untold}
-    others = [f"{count} {state}" for state, count in counts.items() if count]
-    return ", ".join([f"{judgement.count('holds')} of {number}{parts} hold", *others])
+    parts = f" part{'s' if number > 1 else ''}" if claim.over == "average" else ""
+    counts = {state: judgement.count(state) for state in STATES if state != "undecided"}
+    others = [f"{count} {state}" for state, count in counts.items() if count and state != "holds"]
+    return ", ".join([f"{counts['holds']} of {number}{parts} hold", *others])
 
 
-def describe_effect(judgement: Judgement) -> str:
+def describe_effect(claim: Claim, judgement: Judgement) -> str:
     """The effect that stands for a claim, which that is if there are several, and its interval."""
-    interval = describe_interval(judgement.estimate, judgement.claim.unit, 1)
-    if len(judgement.findings) == 1:
-        return interval
-    if judgement.claim.over == "average":
-        return f"mean {interval}"
-    return f"{'largest' if judgement.claim.test == 'differ' else 'weakest'} {interval}"
+    shown = judgement.shown
+    if shown is None or shown.estimate is None or shown.p is None:
+        return "-"
+    which = "largest " if claim.test == "differ" else "weakest "
+    which = "mean " if claim.over == "average" else which if len(judgement.findings) > 1 else ""
+    p = f", p {p_value(shown.p)}" if shown.estimate.error else ""
+    return f"{which}{describe_interval(shown.estimate, claim.unit)}{p}"
 
 
 def describe_basis(claim: Claim, datasets: Iterable[str]) -> str:
@@ -116,63 +113,23 @@ def describe_basis(claim: Claim, datasets: Iterable[str]) -> str:
     return f"{named or 'no dataset'}; margin {margin}"
 
 
-def describe_interval(estimate: Estimate | None, unit: Unit, digits: int = 2) -> str:
+def describe_interval(estimate: Estimate, unit: str) -> str:
     """An effect and its confidence interval, in points or as a factor."""
-    if estimate is None:
-        return "-"
-    shown = [_in_unit(value, unit) for value in (estimate.effect, estimate.low, estimate.high)]
+    shown = [_in_unit(value, unit) for value in (estimate.effect, *estimate.interval)]
     if unit == "factor":
         return "×{:.2f} [{:.2f}, {:.2f}]".format(*shown)
-    effect, low, high = (f"{value:+.{digits}f}".replace("-", MINUS) for value in shown)
+    effect, low, high = (f"{value:+.1f}".replace("-", MINUS) for value in shown)
     return f"{effect} [{low}, {high}]"
 
 
-def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """All details of each claim in every column."""
-    keys = ("quote", "place", "reading", "test", "over", "of", "margin")
-    return [
-        {
-            "claim": row.claim.name,
-            **{key: getattr(row.claim, key) for key in keys},
-            "datasets": row.datasets,
-            "columns": {name: _details(judgement) for name, judgement in row.columns.items()},
-        }
-        for row in rows
-    ]
+def to_json(rows: Iterable[Row], claims: Claims) -> str:
+    """All details of each claim in every column, as JSON text; effects of factors as logarithms."""
+    of_file = {key: getattr(claims, key) for key in ("alpha", "min_seeds", "elsewhere")}
+    found = of_file | {"claims": [asdict(row) for row in rows]}
+    return json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False)
 
 
-def to_json(value: Any) -> str:
-    """JSON text of what `as_json` returns; a number that is not finite would be an error."""
-    return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
-
-
-def _details(judgement: Judgement | None) -> dict[str, Any] | None:
-    if judgement is None:
-        return None
-    unit = judgement.claim.unit
-    found = {key: getattr(judgement, key) for key in ("verdict", "p", "seeds", "absent")}
-    comparisons = [_finding(finding, unit) for finding in judgement.findings]
-    shown = judgement.shown and _finding(judgement.shown, unit)
-    nested = {"shown": shown, "comparisons": comparisons, "mlp": _details(judgement.mlp)}
-    return {"unit": unit, **found, **nested}
-
-
-def _finding(finding: Finding, unit: Unit) -> dict[str, Any]:
-    effect = finding.estimate and {
-        "value": _in_unit(finding.estimate.effect, unit),
-        "low": _in_unit(finding.estimate.low, unit),
-        "high": _in_unit(finding.estimate.high, unit),
-        "hedges_g": finding.estimate.hedges_g,
-        "seeds": finding.estimate.count,
-    }
-    missing = [
-        {"experiment": g.experiment, "measure": g.measure, **dict(g.axes)} for g in finding.missing
-    ]
-    found = {"label": finding.label, "state": finding.state, "p": finding.p}
-    return {**found, "effect": effect, "missing": missing}
-
-
-def _in_unit(value: float, unit: Unit) -> float:
+def _in_unit(value: float, unit: str) -> float:
     # Far beyond any ratio of two measurements, but finite.
     shown = math.exp(min(value, 700.0)) if unit == "factor" else value
     # An effect that ends in 5 is shown as such, whichever way its sum was off by its last bit.

@@ -4,13 +4,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.commands.records import add_records_option, read_chosen
-from robust_diffusion.paper.claims import CLAIMS, Row, load_claims, side_by_side, variants_of
-from robust_diffusion.paper.claims.judgement import Verdict
-from robust_diffusion.paper.claims.show import as_json, claims_table, legend, to_json
+from robust_diffusion.paper.claims.claim import CLAIMS, load_claims
+from robust_diffusion.paper.claims.judge import VERDICTS, Row, side_by_side
+from robust_diffusion.paper.claims.show import claims_table, legend, to_json
 from robust_diffusion.paper.commands.options import FIDELITIES
 
 
@@ -20,21 +19,15 @@ def run_claims_command(arguments: Sequence[str]) -> None:
     claims = load_claims(chosen.claims)
     for name in chosen.names:
         check_choice("claim", name, claims.claims)
-    wanted = [claims.claims[name] for name in chosen.names or claims.claims]
     records = read_chosen(chosen.records)
-    variants = [chosen.fidelity] if chosen.fidelity else variants_of(records)
-    rows = side_by_side(wanted, claims, records, variants)
+    run = sorted({r["fidelity"] for r in records if r.get("fidelity")}) or ["paper"]
+    variants = [chosen.fidelity] if chosen.fidelity else run
+    rows = side_by_side(claims, records, variants, chosen.names)
     if chosen.format == "json":
-        shown = {
-            "alpha": claims.alpha,
-            "min_seeds": claims.min_seeds,
-            "claims": as_json(rows),
-            "elsewhere": dict(claims.elsewhere),
-        }
-        sys.stdout.write(to_json(shown) + "\n")
+        sys.stdout.write(to_json(rows, claims) + "\n")
         return
     counts = "; ".join(f"{name}: {_counts(rows, name)}" for name in variants)
-    table = claims_table([(row, f"{row.claim.name}: {row.claim.quote}") for row in rows])
+    table = claims_table([(row, f"{row.name}: {row.claim.quote}") for row in rows])
     elsewhere = "".join(f'- "{quote}": {where}\n' for quote, where in claims.elsewhere.items())
     sys.stdout.write(
         f"Claims of arXiv:2209.07754 by records. {counts}. {legend(claims.alpha, variants[0])}"
@@ -62,4 +55,4 @@ def _parser() -> argparse.ArgumentParser:
 
 def _counts(rows: Sequence[Row], variant: str) -> str:
     verdicts = [found.verdict for row in rows if (found := row.columns[variant])]
-    return ", ".join(f"{verdicts.count(kind)} {kind}" for kind in get_args(Verdict))
+    return ", ".join(f"{verdicts.count(kind)} {kind}" for kind in VERDICTS)
