@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from scipy import stats
 
 from robust_diffusion.results.paired import compare_worst_cases

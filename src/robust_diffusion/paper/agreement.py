@@ -15,8 +15,8 @@ INTRODUCTION = (
     "deviations, sqrt((s_here² + s_paper²) / 2), of the printed one. That is a band, which does "
     "not narrow with more seeds, and no test: the placebo is the share of the printed means of "
     "*other* models in the same row that lie within it. Of two samples of five from one "
-    "distribution, one pair in 75 lies further apart. The last two columns count the entries within "
-    "1 and 2 points. An entry that several tables share counts in each of them, and once in "
+    "distribution, one pair in 75 lies further apart. The last two columns count the entries "
+    "within 1 and 2 points. An entry that several tables share counts in each of them, and once in "
     '"Once each".'
 )
 
@@ -99,11 +99,11 @@ def agreement(tables: Sequence[PaperTable]) -> Agreement:
 
 def _others_within(table: PaperTable, own: Entry) -> list[bool]:
     """Per other model that the paper has in the entry's row: is its printed mean in the band."""
-    row, band = own.keys | {"model": ""}, BAND * (own.pooled or 0.0)
+    row, band = {**own.keys, "model": ""}, BAND * (own.pooled or 0.0)
     return [
         abs((own.mean or 0.0) - other.reported.mean) <= band
         for _, _, other in table
-        if other is not own and other.keys | {"model": ""} == row
+        if other is not own and {**other.keys, "model": ""} == row
         if other.reported.mean is not None
     ]
 

@@ -14,9 +14,9 @@ LEVEL = 0.95
 
 RULE = (
     "Of two means, p and the 95 % interval are two-sided and of the differences seed by seed "
-    "(Student), the same wherever these means are compared. Significant is what is so at 5 % by "
-    "Holm's method over all comparisons of one claim: a sentence of the paper, a setting beside "
-    "the one that it departs from, or a model beside another."
+    "(Student), the same wherever these means are compared. Significant is what is so by Holm's "
+    "method over all comparisons of one claim: a sentence of the paper, a setting beside the one "
+    "that it departs from, or a model beside another."
 )
 """How comparisons are tested and corrected."""
 

@@ -90,9 +90,14 @@ def test_verdicts_follow_from_the_comparisons(
 
 @pytest.mark.parametrize(
     ("margin", "mean", "verdict"),
-    [(19.9, 40, "undecided"), (25, 40, "contradicted"), (10, 40, "supported")]
-    # A negative margin means "not worse by more".
-    + [(-5, 61, "supported"), (-5, 68, "contradicted")],
+    [
+        (19.9, 40, "undecided"),
+        (25, 40, "contradicted"),
+        (10, 40, "supported"),
+        # A negative margin means "not worse by more".
+        (-5, 61, "supported"),
+        (-5, 68, "contradicted"),
+    ],
 )
 def test_a_margin_has_to_be_exceeded(margin: float, mean: float, verdict: str) -> None:
     own = given("beltrami", [60.3, 59.6, 60.2, 60.1, 59.8])
@@ -171,8 +176,12 @@ def test_spread_is_the_distance_from_the_median(std: float, verdict: str) -> Non
 
 @pytest.mark.parametrize(
     ("test", "margin", "verdict"),
-    [("greater", 0, "supported"), ("greater", 2, "contradicted")]
-    + [("equivalent", 2, "supported"), ("equivalent", 1.2, "contradicted")],
+    [
+        ("greater", 0, "supported"),
+        ("greater", 2, "contradicted"),
+        ("equivalent", 2, "supported"),
+        ("equivalent", 1.2, "contradicted"),
+    ],
 )
 def test_other_measures_are_compared_as_factors(test: str, margin: float, verdict: str) -> None:
     def own(model: str, seconds: float) -> list[dict[str, Any]]:

@@ -199,13 +199,12 @@ def load_claims(path: str | Path = CLAIMS) -> Claims:
         try:
             for key, options in OPTIONS.items():
                 check_choice(key, getattr(claim, key), options)
-            if not all(one.terms for one in claim.comparisons() or [Comparison("", ())]):
-                raise ConfigError(
-                    f"test={claim.test}: compares nothing; name left and right, or levels"
-                )
+            compared = [one.terms for one in claim.comparisons()]
         except ConfigError as error:
             raise ConfigError(f"claims.{name}: {error}") from error
-    return found
+        if not compared or () in compared:
+            raise ConfigError(f"claims.{name}: test={claim.test} compares nothing; name two sides")
+    return Claims(**vars(found))
 
 
 def group(axes: Mapping[str, Any]) -> Group:

@@ -96,7 +96,6 @@ def judge(
         claims: The claims' file.
         datasets: Only those count; all by default.
     """
-
     comparisons = claim.comparisons()
     known = _datasets(comparisons, evidence)
     on = tuple(name for name in known if datasets is None or name in datasets)
