@@ -9,8 +9,8 @@ from scipy import stats
 
 from robust_diffusion.results.significance import (
     LEVEL,
+    Estimate,
     holm,
-    mean_interval,
     one_sample_p,
     starred,
     welch_p,
@@ -74,17 +74,12 @@ def test_one_sample_is_the_textbook_formula(values: list[float], mean: float) ->
 
 @given(accuracies)
 def test_ends_of_an_interval_are_what_its_level_just_rejects(values: list[float]) -> None:
-    interval = mean_interval(values)
+    interval = Estimate.of(values).interval
     if len(set(values)) == 1:
-        assert interval is None
+        assert interval == pytest.approx((values[0], values[0]))
         return
-    assert interval is not None
     for end in interval:
         assert one_sample_p(values, end) == pytest.approx(1 - LEVEL, abs=1e-6)
-
-
-def test_one_value_has_no_interval() -> None:
-    assert mean_interval([70.0]) is None
 
 
 @given(p_values, st.floats(0.001, 0.999))

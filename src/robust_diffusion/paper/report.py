@@ -13,7 +13,8 @@ from markupsafe import Markup
 
 from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.paper.agreement import Outlier, agreement
-from robust_diffusion.paper.claims import load_claims, side_by_side, variants_of
+from robust_diffusion.paper.claims.claim import load_claims
+from robust_diffusion.paper.claims.judge import side_by_side, variants_of
 from robust_diffusion.paper.claims.show import describe_basis, in_short, legend
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render_html import ENVIRONMENT, render_html
@@ -87,12 +88,14 @@ def _facts(records: Sequence[Record]) -> dict[str, str]:
 
 def _claims(records: Sequence[Record], fidelity: str) -> Sections:
     claims, variants = load_claims(), sorted({fidelity, *variants_of(records)})
-    rows = side_by_side(list(claims.claims.values()), claims, records, variants)
+    rows = side_by_side(claims, records, variants)
     shown = [
         {
             "claim": row.claim.quote,
             "rests on": describe_basis(row.claim, row.datasets),
-            **{name: "\n".join(in_short(judged)) for name, judged in row.columns.items()},
+            **{
+                name: "\n".join(in_short(row.claim, judged)) for name, judged in row.columns.items()
+            },
         }
         for row in rows
         if row.recorded
@@ -104,8 +107,12 @@ def _claims(records: Sequence[Record], fidelity: str) -> Sections:
 def _deviations(measured: Sequence[PaperTable]) -> Sections:
     found = agreement(measured)
     if compared := found.within + len(found.outside):
-        title = f"{found.within} of {compared} entries lie within {BAND:g} pooled standard "
-        title += "deviations of the published numbers. These do not; p is Holm-corrected per table."
+        inside, others = found.placebo
+        title = (
+            f"{found.within} of {compared} entries lie within {BAND:g} pooled standard deviations of "
+            f"the printed numbers, as do {inside} of {others} printed numbers of other models in "
+            "their rows. These entries do not; p is Holm-corrected over the table."
+        )
         cells = pd.DataFrame(found.outside, columns=OUTLIER).round(1).drop(columns="place")
         yield "Agreement with the paper", ResultTable(title, cells, [], [])
 

@@ -8,7 +8,7 @@ from robust_diffusion.evaluation.records import Record
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.model_names import told_apart
 from robust_diffusion.results.numbers import signed, spread
-from robust_diffusion.results.significance import LEVEL, mean_interval, one_sample_p, starred
+from robust_diffusion.results.significance import LEVEL, Estimate, one_sample_p, starred
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
     Draw,
@@ -107,5 +107,6 @@ def _mean(values: Sequence[float], *, marked: bool) -> str:
 
 
 def _interval(change: Sequence[float]) -> str:
-    found = mean_interval(change)
-    return "-" if found is None else f"{signed(found[0], 2)} to {signed(found[1], 2)}"
+    found = Estimate.of(change)
+    low, high = (signed(end, 2) for end in found.interval)
+    return f"{low} to {high}" if found.error else "-"

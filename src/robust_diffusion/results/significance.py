@@ -85,11 +85,6 @@ def one_sample_p(values: Sequence[float], mean: float) -> float | None:
     return Estimate.of(values).p(mean) if values else None
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Student's confidence interval of a mean; `None` as of `one_sample_p`."""
-    return Estimate.of(values).interval if one_sample_p(values, 0.0) is not None else None
-
-
 def starred(p_values: Sequence[float | None]) -> list[str]:
     """P-values of one claim's comparisons as text, a star where significant by Holm's method.
 

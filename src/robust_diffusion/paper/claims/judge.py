@@ -62,6 +62,11 @@ class Row:
         return any(j and j.shown for name, j in self.columns.items() if name != PUBLISHED)
 
 
+def variants_of(records: Sequence[Record]) -> list[str]:
+    """Every variant that was run; the default one if none was."""
+    return sorted({r["fidelity"] for r in records if r.get("fidelity")}) or ["paper"]
+
+
 def side_by_side(
     claims: Claims, records: Sequence[Record], variants: Sequence[str], names: Collection[str] = ()
 ) -> list[Row]:

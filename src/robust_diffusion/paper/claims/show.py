@@ -19,8 +19,8 @@ from robust_diffusion.results.significance import RULE, Estimate
 def legend(alpha: float, worst_of: str) -> str:
     """Explanation of a cell and of the columns; the worst cases are of one variant."""
     return (
-        f"{RULE} Supported: every comparison holds, its effect significantly (at {100 * alpha:g} %) "
-        "on the claimed side of the margin; contradicted: one lies significantly on the other; "
+        f"{RULE} Supported: every comparison holds, significantly (at {100 * alpha:g} %) on the "
+        "claimed side of the margin; contradicted: one lies significantly on the other; "
         "undecided: neither. Effects are in points of accuracy (× a factor): the weakest "
         "comparison's, or the mean's where the claim is about an average. MLP: the same "
         "comparisons with an MLP in place of the other models. All columns rest on the same "

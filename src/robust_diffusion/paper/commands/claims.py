@@ -8,7 +8,7 @@ from pathlib import Path
 from robust_diffusion.checks import check_choice
 from robust_diffusion.commands.records import add_records_option, read_chosen
 from robust_diffusion.paper.claims.claim import CLAIMS, load_claims
-from robust_diffusion.paper.claims.judge import VERDICTS, Row, side_by_side
+from robust_diffusion.paper.claims.judge import VERDICTS, Row, side_by_side, variants_of
 from robust_diffusion.paper.claims.show import claims_table, legend, to_json
 from robust_diffusion.paper.commands.options import FIDELITIES
 
@@ -20,8 +20,7 @@ def run_claims_command(arguments: Sequence[str]) -> None:
     for name in chosen.names:
         check_choice("claim", name, claims.claims)
     records = read_chosen(chosen.records)
-    run = sorted({r["fidelity"] for r in records if r.get("fidelity")}) or ["paper"]
-    variants = [chosen.fidelity] if chosen.fidelity else run
+    variants = [chosen.fidelity] if chosen.fidelity else variants_of(records)
     rows = side_by_side(claims, records, variants, chosen.names)
     if chosen.format == "json":
         sys.stdout.write(to_json(rows, claims) + "\n")
