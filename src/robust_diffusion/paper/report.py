@@ -109,9 +109,9 @@ def _deviations(measured: Sequence[PaperTable]) -> Sections:
     if compared := found.within + len(found.outside):
         inside, others = found.placebo
         title = (
-            f"{found.within} of {compared} entries lie within {BAND:g} pooled standard deviations of "
-            f"the printed numbers, as do {inside} of {others} printed numbers of other models in "
-            "their rows. These entries do not; p is Holm-corrected over the table."
+            f"{found.within} of {compared} entries lie within {BAND:g} pooled standard deviations "
+            f"of the printed numbers, as do {inside} of {others} printed numbers of other models "
+            "in their rows. These entries do not; p is Holm-corrected over the table."
         )
         cells = pd.DataFrame(found.outside, columns=OUTLIER).round(1).drop(columns="place")
         yield "Agreement with the paper", ResultTable(title, cells, [], [])
