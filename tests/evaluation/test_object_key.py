@@ -1,3 +1,6 @@
+import operator
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -5,7 +8,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import models as pyg
@@ -69,6 +74,12 @@ DIFFERENT = [
     ),
     (GNNGuard(3, 4, 2), GNNGuard(3, 4, 2, gradient="detached")),
     (PGD(num_steps=1), PGD(num_steps=2)),
+    (torch.relu, torch.tanh),
+    (np.sin, np.cos),
+    (Mine().forward, Mine(2.0).forward),
+    (np.arange(2000), np.arange(2000) ** 2),
+    (sp.eye_array(3).tocsr(), 2 * sp.eye_array(3).tocsr()),
+    (operator.itemgetter(0), operator.itemgetter(1)),
     (GradientInjection(loss="logit"), GradientInjection(loss="margin")),
 ]
 
@@ -76,6 +87,38 @@ DIFFERENT = [
 @pytest.mark.parametrize(("first", "second"), DIFFERENT)
 def test_other_options_are_another_key(first: Any, second: Any) -> None:
     assert text(first) != text(second)
+
+
+KEYS = """
+import threading
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.evaluation.object_key import object_key
+print(object_key([torch.relu, torch.ops.aten.relu, {"a", "b"}, {torch.relu: torch.Generator()}]))
+with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+    for path in sorted((CONFIG_DIR / "model").glob("*.yaml")):
+        model = instantiate(compose("config", [f"model={path.stem}"]).model)
+        print(path.stem, object_key(model(in_channels=3, out_channels=2)))
+print(object_key(threading.Lock()))
+"""
+
+
+def test_every_model_has_one_key_in_all_processes() -> None:
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", KEYS],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in "12"
+    ]
+    first, second = (process.communicate()[0].splitlines() for process in running)
+    assert len(first) > 11
+    assert first[:-1] == second[:-1]
+    assert first[-1] != second[-1]
 
 
 SOURCE = """

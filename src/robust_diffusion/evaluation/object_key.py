@@ -1,12 +1,16 @@
 """Identity of a model or an attack that was built in Python and not from a configuration."""
 
+import hashlib
 import inspect
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
+from uuid import uuid4
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,12 +18,15 @@ from robust_diffusion.evaluation.content import LIBRARIES
 from robust_diffusion.hashes import tensor_hash
 
 FOREIGN = LIBRARIES - {"robust_diffusion"}
-"""Packages of whose objects only plain attributes are looked at."""
+"""Packages of whose objects only plain attributes and arrays are looked at."""
 
 MODULE_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
 """Attributes of every `nn.Module`: hooks, and tensors that its `state_dict` has."""
 
 PLAIN = (type(None), bool, int, float, str, torch.dtype)
+
+PROCESS = uuid4().hex
+"""Stands in a key for what only this process can tell, which no other may agree on."""
 
 
 def object_key(value: Any) -> Any:
@@ -27,8 +34,8 @@ def object_key(value: Any) -> Any:
 
     Parameters and buffers of modules are left out, since a hash of the `state_dict` has them. A
     class stands as a `_target_`, by which `by_content` hashes its module and what that imports, and
-    with its own source, since it may lie in a notebook. What cannot be told from the object, such
-    as an address in a `repr`, makes two keys differ, never agree.
+    with its own source, since it may lie in a notebook. Another process gives the same key. What
+    cannot be told from the object, such as the state of a lock, makes two keys differ, never agree.
 
     Args:
         value: A module, an attack, or a part of one.
@@ -41,45 +48,68 @@ def _described(value: Any, parents: tuple[int, ...]) -> Any:
         return value if isinstance(value, int | str | None) else repr(value)
     if isinstance(value, Tensor):
         return tensor_hash(value)
+    if isinstance(value, bytes | bytearray):
+        return hashlib.sha256(value).hexdigest()
+    if isinstance(value, ModuleType):
+        return value.__name__
     if id(value) in parents:
         return "a parent"
     inside = (*parents, id(value))
     if isinstance(value, Mapping):
-        return {str(key): _described(item, inside) for key, item in value.items()}
+        return {_name(key, inside): _described(item, inside) for key, item in value.items()}
+    if isinstance(value, Set):  # whose order is another one in each process
+        return sorted((_described(item, inside) for item in value), key=json.dumps)
     if isinstance(value, Sequence):
         return [_described(item, inside) for item in value]
     if isinstance(value, type):
         return _code(value)
     if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        return [_code(value), _described([cells, value.__defaults__], inside)]
+        given = [cells, value.__defaults__, value.__kwdefaults__]
+        return [_code(value), _described(given, inside)]
     if isinstance(value, partial):
         return _described([value.func, value.args, value.keywords], inside)
+    if inspect.isroutine(value) or isinstance(value, np.ufunc):  # of C, or a method
+        return [_code(value), _described(getattr(value, "__self__", None), inside)]
     return _code(type(value)) | {
         key: _described(item, inside) for key, item in _attributes(value).items()
     }
 
 
+def _name(key: Any, parents: tuple[int, ...]) -> str:
+    return key if isinstance(key, str) else json.dumps(_described(key, parents))
+
+
 def _attributes(value: Any) -> dict[str, Any]:
     """Attributes that tell an object from others of its class."""
-    own = dict(getattr(value, "__dict__", {"repr": repr(value)}))
+    if not hasattr(value, "__dict__") or isinstance(value, np.ndarray):
+        return {"reduced": _reduced(value)}
+    own, kept = dict(value.__dict__), PLAIN
     parts: dict[str, Any] = {}
     if isinstance(value, nn.Module):
         parts = dict(value.named_children())
         own = {key: item for key, item in own.items() if key not in MODULE_INTERNALS}
-    if _is_of(value, FOREIGN):
-        own = {key: item for key, item in own.items() if isinstance(item, PLAIN)}
+    else:
+        kept += (Tensor, np.ndarray)
+    if type(value).__module__.split(".")[0] in FOREIGN:
+        own = {key: item for key, item in own.items() if isinstance(item, kept)}
     return own | parts
+
+
+def _reduced(value: Any) -> Any:
+    """What `pickle` would build an object from that keeps no attributes in Python."""
+    try:
+        parts = value.__reduce_ex__(2)
+    except (TypeError, RuntimeError):
+        return f"{PROCESS} {id(value)}"
+    return [list(part) if isinstance(part, Iterator) else part for part in parts]
 
 
 def _code(thing: Any) -> dict[str, Any]:
     """Name and, unless a library's version tells it, source of a class or a function."""
-    found = {"_target_": f"{thing.__module__}.{thing.__qualname__}"}
-    if thing.__module__.split(".")[0] not in LIBRARIES:
+    module = getattr(thing, "__module__", None) or "builtins"
+    found = {"_target_": f"{module}.{thing.__qualname__}"}
+    if module.split(".")[0] not in LIBRARIES:
         with suppress(OSError, TypeError):  # typed in at a prompt
             found["source"] = inspect.getsource(thing)
     return found
-
-
-def _is_of(value: Any, packages: frozenset[str]) -> bool:
-    return type(value).__module__.split(".")[0] in packages
