@@ -139,7 +139,7 @@ check: $(STAMP) ## Format, lint, types, import order and insecure code
 # Apart from `check`: it asks a server for the known vulnerabilities, and so needs a network, and can fail
 # though nothing here has changed.
 audit: $(STAMP) ## Known vulnerabilities of the pinned dependencies
-	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
+	$(BIN)/pip-audit --requirement constraints.txt --strict --no-deps --disable-pip --progress-spinner off
 
 docs: $(STAMP) ## Build the documentation into build/site, links checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

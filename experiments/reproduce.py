@@ -123,6 +123,8 @@ def _command(record: Record, outputs: Path) -> list[str]:
     # Its cell alone, whatever else its experiment sweeps.
     overrides |= {"hydra.mode": "RUN", "logger": "none", "paths.outputs": str(outputs)}
     overrides["threads"] = str(record["config"]["threads"])
+    if "backend" in record:  # another one rounds otherwise
+        overrides["backend"] = record["backend"]
     given = [f"{key}={value}" for key, value in overrides.items()]
     return [sys.executable, "-m", "robust_diffusion.run", *given]
 

@@ -380,7 +380,7 @@ def test_a_cell_that_was_run_again_is_compared(
 def test_a_cell_is_run_again_with_the_edge_values_that_it_had(tmp_path: Path) -> None:
     data = {"edge_values": "ids"}
     overrides = {"dataset": "coauthor", "seed": "0", "logger": "wandb"}
-    record = {"overrides": overrides, "config": {"threads": 2, "data": data}}
+    record = {"overrides": overrides, "config": {"threads": 2, "data": data}, "backend": "torch"}
     command = script("reproduce")._command
     assert command(record, tmp_path)[3:] == [
         "dataset=coauthor",
@@ -390,6 +390,7 @@ def test_a_cell_is_run_again_with_the_edge_values_that_it_had(tmp_path: Path) ->
         "logger=none",
         f"paths.outputs={tmp_path}",
         "threads=2",
+        "backend=torch",
     ]
     del data["edge_values"]  # as records of before have none
     assert "fidelity.edge_values=ones" in command(record, tmp_path)

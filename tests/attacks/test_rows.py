@@ -3,8 +3,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.models import (
     APPNP,
@@ -84,6 +88,65 @@ def test_rows_are_put_together_only_when_looked_at(
     assert out.shape == (OLD + NEW, 4)
     assert out.dtype == x.dtype
     assert together == []
+
+
+@torch.jit.script
+def scripted(x: Tensor) -> Tensor:
+    return x * 2 + x.mean(1, keepdim=True)
+
+
+class Scripted(nn.Module):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = scripted(x)
+        return out
+
+
+class Compiled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.compile(nn.Linear(FEATURES, CLASSES), backend="eager")
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.inner(x)
+        return out
+
+
+class NormalizedOverAll(nn.Module):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape)
+
+
+class InPlace(nn.Module):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x += 0.3
+        return x.relu_()
+
+
+class Noisy(nn.Module):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return F.linear(x + torch.rand(()), x.new_ones(CLASSES, FEATURES))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("build", [Scripted, Compiled, NormalizedOverAll, InPlace, Noisy])
+def test_rows_are_those_of_a_plain_tensor_to_any_model(
+    build: Callable[[], nn.Module], x: Tensor, edge_index: Tensor
+) -> None:
+    model = build().requires_grad_(requires_grad=False)
+    edges = edge_index[:, (edge_index < OLD).all(0)]
+    before, state = x.clone(), torch.get_rng_state()
+    problem = Problem("any", model, Data(x, edges), torch.arange(3))
+    new = torch.rand(NEW, FEATURES, requires_grad=True)
+    torch.set_rng_state(state)
+    outputs = []
+    for rows in (lambda: torch.cat([x, new]), lambda: problem.fixed_rows.followed_by(new)):
+        with seeded(0):
+            outputs.append(model(rows(), edge_index))
+    gradients = [torch.autograd.grad(out.square().sum(), new)[0] for out in outputs]
+    torch.testing.assert_close(*outputs)
+    torch.testing.assert_close(*gradients)
+    assert torch.equal(x, before)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_weight_that_changes_is_not_taken_for_the_old_one(x: Tensor) -> None:

@@ -112,6 +112,10 @@ def test_a_dataset_is_exported_in_the_layout_of_grb(cli: Cli, tmp_path: Path) ->
         read, expected = (load_grb(LocalFolder(of)) for of in (folder, source))
         assert read.keys() == expected.keys()
         assert all(map(torch.equal, *([g.x, g.edge_index, g.index_val] for g in (read, expected))))
+        outcome = cli("data", "export", name, str(folder))
+        assert outcome.status == 1
+        assert f"folder {folder}: holds adj.npz" in outcome.error
+        assert cli("data", "export", name, str(folder), "--overwrite").status == 0
     outcome = cli("data", "export", "nowhere", str(tmp_path / "other"))
     assert outcome.status == 1
     assert "nowhere: no dataset; use a path, or one of" in outcome.error

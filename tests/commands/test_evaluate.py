@@ -86,7 +86,22 @@ def test_what_cannot_be_is_told_in_a_line(run: Callable[..., str], tmp_path: Pat
     torch.save([1], empty := tmp_path / "list.pt")
     (code := tmp_path / "code.pt").write_bytes(pickle.dumps(print))
     checkpoint = f"checkpoint={good}"
+    for of in (torch.int64, torch.complex64):
+        changed = {key: value.to(of) for key, value in gcn().state_dict().items()}
+        torch.save(changed, tmp_path / f"{of}.pt")
+    content = good.read_bytes()
+    weight = next(iter(gcn().state_dict().values())).numpy().tobytes()
+    flipped = weight[:3] + bytes([weight[3] ^ 64]) + weight[4:]
+    (tmp_path / "flipped.pt").write_bytes(content.replace(weight, flipped))
     wrong = [
+        *(
+            ([*PYG, f"checkpoint={tmp_path}/{name}.pt"], DataError, message)
+            for name, message in (
+                (torch.int64, "is of type torch.int64"),
+                (torch.complex64, "is of type torch.complex64"),
+                ("flipped", "checksum"),
+            )
+        ),
         ([], ConfigError, "checkpoint: missing"),
         ([*PYG, "checkpoint=none.pt"], DataError, "checkpoint=none.pt: cannot be read"),
         ([*PYG, f"checkpoint={code}"], DataError, "cannot be read"),
@@ -97,7 +112,7 @@ def test_what_cannot_be_is_told_in_a_line(run: Callable[..., str], tmp_path: Pat
             "model=torch_geometric.nn.models.GCN: cannot be built",
         ),
         (["model=no.such.Class", checkpoint], ConfigError, "model=no.such.Class: cannot be built"),
-        ([*PYG[:2], "model.num_layers=3", checkpoint], ConfigError, "does not fit the model"),
+        ([*PYG[:2], "model.num_layers=3", checkpoint], DataError, "does not fit the model"),
         ([*PYG, checkpoint, "training.max_epochs=3"], ConfigError, "evaluate does not read it"),
         ([*PYG, checkpoint, "threat.adjoint=true"], ConfigError, "evaluate does not read it"),
         ([*PYG, checkpoint, "threat=black_box"], ConfigError, "threat=black_box: would train"),

@@ -1,5 +1,6 @@
 import json
 import logging
+from codecs import BOM_UTF8 as BOM
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ def test_lines_that_cannot_be_read_move_to_a_file_of_their_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     path, beside = tmp_path / "records.jsonl", tmp_path / "records.jsonl.unreadable"
-    path.write_bytes(b"\n".join([GOOD[0], BAD[0], b"", GOOD[1], BAD[1]]))
+    path.write_bytes(b"\n".join([BOM + GOOD[0], BAD[0], b"", GOOD[1], BAD[1]]))
     before = read_records(path)
     run_records_command(["repair", "--records", str(path)])
     assert capsys.readouterr().out == f"{path}: 2 records; 2 moved to {beside}\n"
-    assert path.read_bytes() == b"".join(line + b"\n" for line in GOOD)
+    assert path.read_bytes() == BOM + b"".join(line + b"\n" for line in GOOD)
     assert beside.read_bytes() == b"".join(line + b"\n" for line in BAD)
     caplog.clear()
     with caplog.at_level(logging.WARNING):

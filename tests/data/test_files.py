@@ -190,6 +190,21 @@ def test_objects_in_a_torch_file_never_run(
     assert mark.exists()
 
 
+@pytest.mark.parametrize("read", [read_npz, read_sparse, read_torch])
+def test_a_flipped_bit_is_refused(tmp_path: Path, read: Read) -> None:
+    path = tmp_path / "a"
+    values = np.arange(1000.0)
+    with path.open("wb") as file:
+        if read is read_torch:
+            torch.save({"x": torch.from_numpy(values)}, file)
+        else:
+            sp.save_npz(file, sp.csr_array(values[None]), compressed=False)
+    content = bytearray(path.read_bytes())
+    content[content.index(np.float64(500).tobytes()) + 7] ^= 64
+    path.write_bytes(content)
+    assert "checksum" in refusal(read, path)
+
+
 # Whatever else is in a file: a DataError, or data.
 
 

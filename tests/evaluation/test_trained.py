@@ -8,6 +8,7 @@ from torch import nn
 
 from robust_diffusion.models import GAT, GCN
 from robust_diffusion.models.edge_values import OnEdgeValues
+from tests.backends import backend
 
 Make = Callable[..., Any]
 
@@ -82,6 +83,14 @@ def test_what_was_trained_before_makes_no_difference(make_training: Make, make_f
     fresh("victim", gcn, fit, {"model": "a"}, description="a")
     after = fresh("victim", gcn, fit, {"model": "c"}, description="c")
     assert same_weights(alone.model, after.model)
+
+
+def test_the_backend_counts(make_training: Make, make_fit: Make) -> None:
+    paths = set()
+    for name in ("torch", "reference"):
+        with backend(name):
+            paths.add(make_training()("m", gcn, make_fit(), {}, description="m").path)
+    assert len(paths) == 2
 
 
 def test_threads_count_unless_there_is_one(make_training: Make, make_fit: Make) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks.base import Classifier, clean_graph, clean_logits
-from robust_diffusion.attacks.rows import FixedRows
+from robust_diffusion.attacks.rows import FixedRows, stands_in
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import MeanOverDraws
 
@@ -47,7 +47,15 @@ class Problem:
     @cached_property
     def fixed_rows(self) -> FixedRows:
         """Clean features, and what the model's first layers make of them."""
-        return FixedRows(self.x)
+        return self.rows_of(self.x)
+
+    def rows_of(self, x: Float[Tensor, "m f"]) -> FixedRows:
+        """Features that stay, in a form that the model computes with as with a plain tensor."""
+        return FixedRows(x, whole=not self._takes_rows)
+
+    @cached_property
+    def _takes_rows(self) -> bool:
+        return stands_in(self.model, self.x, self.edge_index)
 
     @cached_property
     def clean_logits(self) -> Float[Tensor, "n c"]:

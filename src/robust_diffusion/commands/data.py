@@ -20,7 +20,7 @@ def run_data_command(arguments: Sequence[str]) -> None:
     """Run one of the data commands; exits with 1 if `verify` finds damage.
 
     Raises:
-        ConfigError: An unknown dataset, or a folder that cannot be written.
+        ConfigError: An unknown dataset, or a folder that holds a dataset or cannot be written.
         DataError: Data to export that are missing or damaged.
     """
     parser = argparse.ArgumentParser(
@@ -43,12 +43,16 @@ def run_data_command(arguments: Sequence[str]) -> None:
         default=os.environ.get("ROBUST_DIFFUSION_DATA") or "data",
         help="data directory (default: ROBUST_DIFFUSION_DATA, else data)",
     )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="let export write over a dataset that is there"
+    )
     chosen = parser.parse_args(arguments)
     if len(chosen.exported) != (2 if chosen.command == "export" else 0):
         parser.error("export takes DATASET and FOLDER; list and verify take neither")
     if chosen.command == "export":
         dataset, folder = chosen.exported
-        write_grb(load_dataset(dataset, chosen.data_dir), Path(folder))
+        graph = load_dataset(dataset, chosen.data_dir)
+        write_grb(graph, Path(folder), overwrite=chosen.overwrite)
         sys.stdout.write(f"{dataset} is in {folder}, features raw; in GRB: feat_norm='arctan'\n")
         return
     title = f"data directory {chosen.data_dir}"

@@ -1,7 +1,6 @@
 """`robust-diffusion evaluate`: the robustness of a model that is trained already."""
 
 import argparse
-import pickle
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -9,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
@@ -20,8 +18,10 @@ from torch import Tensor, nn
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.files import read_torch
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation import evaluate
+from robust_diffusion.evaluation.zoo import load_weights as put_weights
 
 READ = frozenset(
     [
@@ -155,16 +155,13 @@ def load_weights(model: nn.Module, path: Path) -> None:
     """Load weights; those of a Lightning checkpoint are named `model.*`.
 
     Raises:
-        DataError: A file that cannot be read, or not without running code.
-        ConfigError: Weights that are not the model's.
+        DataError: A file that cannot be read, or not without running code, or weights that are not
+            the model's.
     """
     try:
-        if path.suffix == ".safetensors":
-            state: Any = load_file(path)
-        else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        state: Any = load_file(path) if path.suffix == ".safetensors" else read_torch(path)
+    except (OSError, SafetensorError, DataError) as error:
+        reason = str(error).splitlines()[0].removeprefix(f"{path}: ")
         raise DataError(
             f"checkpoint={path}: cannot be read ({reason}); give a state_dict as .safetensors, "
             ".pt or .ckpt"
@@ -173,8 +170,4 @@ def load_weights(model: nn.Module, path: Path) -> None:
         state = {k.removeprefix("model."): v for k, v in state["state_dict"].items()}
     if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
         raise DataError(f"checkpoint={path}: holds no state_dict; save model.state_dict()")
-    try:
-        model.load_state_dict(dict(state))
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"checkpoint={path}: does not fit the model: {reason[:300]}") from error
+    put_weights(model, state, where=f"checkpoint={path}")

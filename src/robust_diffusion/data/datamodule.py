@@ -11,14 +11,13 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch_geometric.data import Data
-from torch_geometric.utils import degree
 
 from robust_diffusion.checks import check_choice, check_name
 from robust_diffusion.data.batching import Batching, FullBatch
 from robust_diffusion.data.columns import tell_of_columns
 from robust_diffusion.data.normalize import FeatureScale, feature_scale
-from robust_diffusion.data.sources.pyg import checked_graph, has_split, split_of
-from robust_diffusion.data.split import degree_split, split_hash
+from robust_diffusion.data.sources.pyg import checked_graph, node_index, split_of
+from robust_diffusion.data.split import split_by_degree, split_hash
 from robust_diffusion.data.views import induced_view
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.hashes import tensor_hash
@@ -108,7 +107,7 @@ class GraphDataModule(pl.LightningDataModule):
 
         Args:
             data: x, y, undirected edge_index, and a split: `train_mask`, `val_mask`, `test_mask`,
-                or node numbers in `train_idx` or `index_train` and so on.
+                or node numbers in `train_idx`, `index_train` or `idx_train` and so on.
             name: Its name in messages and records.
             difficulty: GRB's test set, as of the class; without a split in `data`, nodes are split
                 by degree as GRB does. `None` for the whole test set.
@@ -121,13 +120,12 @@ class GraphDataModule(pl.LightningDataModule):
             DataError: No such graph can be, or it has no split; see `checked_graph`.
             ConfigError: A value that the class refuses.
         """
-        if difficulty is None or has_split(data):
-            graph = checked_graph(data, split_of(data))
-        else:
-            graph = checked_graph(data, {})
-            degrees = degree(graph.edge_index[0], graph.num_nodes, dtype=torch.long)
-            for part, index in degree_split(degrees.numpy(), split_seed, where="data").items():
-                graph[f"index_{part}"] = torch.from_numpy(index)
+        splits = split_of(data.to_dict(), data.num_nodes or 0) if isinstance(data, Data) else {}
+        graph = checked_graph(data, splits)
+        if not splits and difficulty is None:
+            node_index(data, "train")  # says that it is missing
+        if not splits:
+            split_by_degree(graph, split_seed, where="data")
         return cls(
             partial(_itself, graph),
             name=name,
@@ -205,6 +203,11 @@ class GraphDataModule(pl.LightningDataModule):
         """Short hash of the split."""
         parts = [key for key in self.graph.to_dict() if key.startswith("index_")]
         return split_hash({key: self.graph[key].numpy() for key in parts})
+
+    @property
+    def split_drawn(self) -> bool:
+        """True of a split by degree that was drawn, false of one that came with the graph."""
+        return "split_drawn" in self.graph
 
     @property
     def fingerprint(self) -> str:

@@ -28,6 +28,8 @@ UNREADABLE = (
 TORCH_BEGINS = (b"PK", b"\x80\x02")
 """First bytes of a file of `torch.save`: a zip archive or, in its older formats, a pickle."""
 
+TO_WRITE = "write it with torch.save(data.to_dict(), path), weights with model.state_dict()"
+
 
 def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
     """Every array of an npz file.
@@ -154,21 +156,23 @@ def read_torch(path: Path) -> Any:
     if begins not in TORCH_BEGINS:
         raise DataError(
             f"{path}: cannot be read (torch.save has not written it: it begins with {begins!r}); "
-            "write it with torch.save(data.to_dict(), path)"
+            f"{TO_WRITE}"
         )
     try:
+        if begins == b"PK":
+            check_archive(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise DataError(
             f"{path}: cannot be read (it is damaged, or holds an object, such as a whole Data, and "
-            "not tensors alone); write it with torch.save(data.to_dict(), path)"
+            f"not tensors alone); {TO_WRITE}"
         ) from error
     except Exception as error:  # torch's unpickler raises anything on damaged bytes
         raise damaged(path, error) from error
 
 
 def check_archive(path: Path) -> None:
-    """Compare every byte with the checksums, which numpy skips where it stops reading early."""
+    """Compare every byte with the checksums, which numpy and torch may skip."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

@@ -1,16 +1,33 @@
 """The degree split by which GRB sorts test nodes into easy, medium and hard."""
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch_geometric.data import Data
 
 from robust_diffusion.checks import check_whole
 from robust_diffusion.errors import DataError
 
+log = logging.getLogger(__name__)
+
 FEWEST_NODES = 20
+
+
+def split_by_degree(graph: Data, seed: int, *, where: str | Path) -> Data:
+    """A checked graph with a split of its labelled nodes; see `degree_split`."""
+    n = graph.num_nodes
+    labelled = (graph.y >= 0).numpy()
+    degree = np.bincount(graph.edge_index[0].numpy(), minlength=n)[labelled]
+    for name, index in degree_split(degree, seed, where=where).items():
+        graph[f"index_{name}"] = torch.from_numpy(np.flatnonzero(labelled)[index])
+    graph.split_drawn = True
+    log.info("%s: split drawn by degree, seed %d", where, seed)
+    return graph
 
 
 def degree_split(
@@ -38,7 +55,7 @@ def degree_split(
     if degree.size < FEWEST_NODES:
         raise DataError(
             f"{where}: has {degree.size} nodes, too few to split by degree; it takes at least "
-            f"{FEWEST_NODES}, or a split of your own"
+            f"{FEWEST_NODES} with a label, or a split of your own"
         )
     generator = np.random.default_rng(seed)
     n = degree.size

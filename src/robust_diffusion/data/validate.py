@@ -39,7 +39,7 @@ def build_graph(
     Args:
         adjacency: n x n; its non-zero entries are the edges.
         features: n x f, finite.
-        labels: n class numbers, 0..C-1 without a gap.
+        labels: n class numbers, 0..C-1 without a gap, or -1 at nodes of no split for none.
         splits: Node indices of `train`, `val`, `test` and, where there are any, `test_easy`,
             `test_medium`, `test_hard`; train, val and the tests are disjoint.
         where: File or folder that error messages name.
@@ -63,6 +63,11 @@ def build_graph(
     data = Data(x=x, y=y, edge_index=edge_index)
     data.num_classes = int(y.max()) + 1
     for name, index in _splits(splits, n, where).items():
+        if (unlabelled := index[y[index] < 0]).numel():
+            raise DataError(
+                f"{where}: node {int(unlabelled[0])} of {name} has the label -1, that is none; "
+                "leave it out"
+            )
         data[f"index_{name}"] = index
     return data
 
@@ -191,14 +196,14 @@ def _labels(
     broken = flat[~(np.isfinite(flat) & (flat == np.floor(flat)))]
     if broken.size:
         raise DataError(f"{where}: label {broken[0]} is not whole; number the classes 0..C-1")
-    if unlabelled := int(np.count_nonzero(flat.astype(np.float64) < 0)):
+    present = np.sort(flat[flat != -1])
+    if not present.size or present[0] < 0:
         raise DataError(
-            f"{where}: label {flat.min()} is out of range, as are {unlabelled} in all; number the "
-            "classes 0..C-1, and drop or label the nodes that have none"
+            f"{where}: label {flat.min()} is out of range; number the classes 0..C-1, with -1 for "
+            "the nodes that have none"
         )
     if not every_class:
         return torch.from_numpy(flat.astype(np.int64))
-    present = np.sort(flat)
     different = 1 + int((present[1:] != present[:-1]).sum())
     if present[-1] != different - 1:
         raise DataError(

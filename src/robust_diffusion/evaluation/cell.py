@@ -53,6 +53,7 @@ class CellResult:
     curvature: dict[str, Any]  # what its curvature term does; see `evaluation.curvature`
     seconds: dict[str, float]  # wall time of each phase, whenever it ran
     split: str  # hash of the split
+    split_drawn: bool  # by degree; false of a split that came with the graph
     declared: dict[str, Any]  # budget of each attack, feature limits resolved
     spent: dict[str, dict[str, Any]]  # per attack and attacked model, what it used of its budget
     unbounded: dict[str, dict[str, str]]  # limits that an attack does not keep -> why
@@ -171,6 +172,7 @@ def evaluate_cell(
         curvature=curvature,
         seconds={"train": victim.seconds} | attacks_made.seconds | seconds,
         split=datamodule.split_hash,
+        split_drawn=datamodule.split_drawn,
         declared=asdict(budget),
         spent=attacks_made.spent,
         unbounded={

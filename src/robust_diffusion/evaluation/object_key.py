@@ -44,14 +44,8 @@ def object_key(value: Any) -> Any:
 
 
 def _described(value: Any, parents: tuple[int, ...]) -> Any:
-    if isinstance(value, PLAIN):
-        return value if isinstance(value, int | str | None) else repr(value)
-    if isinstance(value, Tensor):
-        return tensor_hash(value)
-    if isinstance(value, bytes | bytearray):
-        return hashlib.sha256(value).hexdigest()
-    if isinstance(value, ModuleType):
-        return value.__name__
+    if isinstance(value, (*PLAIN, Tensor, bytes, ModuleType)):
+        return _leaf(value)
     if id(value) in parents:
         return "a parent"
     inside = (*parents, id(value))
@@ -61,6 +55,20 @@ def _described(value: Any, parents: tuple[int, ...]) -> Any:
         return sorted((_described(item, inside) for item in value), key=json.dumps)
     if isinstance(value, Sequence):
         return [_described(item, inside) for item in value]
+    return _object(value, inside)
+
+
+def _leaf(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return tensor_hash(value)
+    if isinstance(value, bytes):
+        return hashlib.sha256(value).hexdigest()
+    if isinstance(value, ModuleType):
+        return value.__name__
+    return value if isinstance(value, int | str | None) else repr(value)
+
+
+def _object(value: Any, inside: tuple[int, ...]) -> Any:
     if isinstance(value, type):
         return _code(value)
     if isinstance(value, FunctionType):
@@ -84,13 +92,12 @@ def _attributes(value: Any) -> dict[str, Any]:
     """Attributes that tell an object from others of its class."""
     if not hasattr(value, "__dict__") or isinstance(value, np.ndarray):
         return {"reduced": _reduced(value)}
-    own, kept = dict(value.__dict__), PLAIN
-    parts: dict[str, Any] = {}
+    own, parts = dict(value.__dict__), dict[str, Any]()
+    kept: tuple[type, ...] = (*PLAIN, Tensor, np.ndarray)
     if isinstance(value, nn.Module):
         parts = dict(value.named_children())
         own = {key: item for key, item in own.items() if key not in MODULE_INTERNALS}
-    else:
-        kept += (Tensor, np.ndarray)
+        kept = PLAIN  # not what a layer keeps of its last call
     if type(value).__module__.split(".")[0] in FOREIGN:
         own = {key: item for key, item in own.items() if isinstance(item, kept)}
     return own | parts

@@ -38,7 +38,7 @@ def record_lines(
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line.decode())
+        found = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):  # a UnicodeDecodeError and a JSONDecodeError are the first
         return None
     if not isinstance(found, dict):

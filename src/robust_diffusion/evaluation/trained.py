@@ -17,6 +17,7 @@ from robust_diffusion.evaluation.code import code_hash
 from robust_diffusion.evaluation.content import by_content
 from robust_diffusion.hashes import state_hash
 from robust_diffusion.models.edge_values import with_edge_values
+from robust_diffusion.operators import current_backend
 from robust_diffusion.store import Artifact, ArtifactStore
 from robust_diffusion.training import Fit
 
@@ -111,7 +112,9 @@ class ModelTraining:
 def computed_by() -> dict[str, Any]:
     """The part of a store's key that is the same for all entries of one process.
 
+    The backend counts, since backends agree up to rounding, which a training makes larger.
     The threads of the CPU count unless there is one: a sum by several of them rounds otherwise.
     """
     threads = torch.get_num_threads()
-    return {"code": code_hash()} | ({} if threads == 1 else {"threads": threads})
+    key = {"code": code_hash(), "backend": current_backend()}
+    return key | ({} if threads == 1 else {"threads": threads})

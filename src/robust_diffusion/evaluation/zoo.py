@@ -213,12 +213,23 @@ def build_model(
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, where: str | Path) -> None:
-    """Put weights into a model; a `DataError` if they are not its own."""
+    """Put weights into a model; a `DataError` if they are not its own, or of another kind."""
+    own = model.state_dict()
+    for name, tensor in tensors.items():
+        if name in own and _kind(tensor) != _kind(own[name]):
+            raise DataError(
+                f"{where}: {name} is of type {tensor.dtype}, the model's of {own[name].dtype}; "
+                "save it as such"
+            )
     try:
         model.load_state_dict(dict(tensors))
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise DataError(f"{where}: does not fit the model ({reason})") from error
+        raise DataError(f"{where}: does not fit the model ({reason[:300]})") from error
+
+
+def _kind(tensor: Tensor) -> tuple[bool, bool]:
+    return tensor.is_floating_point(), tensor.is_complex()
 
 
 def write_index(directory: Path, entries: Sequence[ZooEntry]) -> Path:

@@ -18,6 +18,7 @@ from torch_geometric.data import Data
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.normalize import arctan_normalize
 from robust_diffusion.data.sources import load_custom
+from robust_diffusion.data.sources.pyg import NAMES
 from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import SPLITS, build_graph
 from robust_diffusion.errors import ConfigError, DataError
@@ -122,28 +123,59 @@ def test_a_folder_in_grb_layout(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".npz", ".pt"])
 @pytest.mark.parametrize("parts", [SPLITS, SPLITS[:3]], ids=["all", "three"])
-def test_a_split_by_index(tmp_path: Path, suffix: str, parts: tuple[str, ...]) -> None:
-    kept = {key: indices()[key] for key in (f"index_{part}" for part in parts)}
-    graph = load_custom(write(tmp_path, plain(**kept), suffix))
-    assert {key for key in graph.to_dict() if key.startswith("index_")} == set(kept)
-    assert all(graph[key].tolist() == kept[key].tolist() for key in kept)
+@pytest.mark.parametrize("pattern", NAMES)
+def test_a_split_is_read_as_of_a_graph_in_memory(
+    tmp_path: Path, suffix: str, parts: tuple[str, ...], pattern: str
+) -> None:
+    held = {pattern.format(part): splits()[part] for part in parts}
+    if pattern == "{}_mask":
+        held = {name: np.isin(np.arange(NUM_NODES), index) for name, index in held.items()}
+    path = write(tmp_path, plain(**held), suffix)
+    data = Data(torch.from_numpy(raw_graph()["features"]), torch.from_numpy(BOTH))
+    data.update({key: torch.from_numpy(array) for key, array in held.items()})
+    data.y = torch.from_numpy(raw_graph()["labels"])
+    for graph in (load_custom(path), GraphDataModule.from_data(data).graph):
+        assert same_graph(graph, RING)
+        assert {key for key in graph.to_dict() if key.startswith("index_")} == {
+            f"index_{part}" for part in parts
+        }
+        assert all(graph[f"index_{part}"].tolist() == splits()[part].tolist() for part in parts)
+        assert "split_drawn" not in graph
 
 
-def test_a_pyg_graph_with_masks(tmp_path: Path) -> None:
-    raw = raw_graph()
-    graph = Data(
-        x=torch.from_numpy(raw["features"]).float().requires_grad_(),
-        edge_index=torch.from_numpy(BOTH),
-        y=torch.from_numpy(raw["labels"]),
-        name="ring",
-        **{key: torch.from_numpy(mask) for key, mask in masks().items()},
+@pytest.mark.parametrize("key", ["train_set", "train_masks", "split_idx"])
+def test_a_split_of_another_name_is_refused(tmp_path: Path, key: str) -> None:
+    held = {"train": [1, 2]} if key == "split_idx" else np.ones((NUM_NODES, 2), bool)
+    assert f"{key}: is not read" in refusal(
+        load_custom, write(tmp_path, plain(**{key: held}), ".pt")
     )
-    torch.save(graph.to_dict(), tmp_path / "ring.pt")
-    read = load_custom(tmp_path / "ring.pt")
-    assert same_graph(read, RING)
-    for name in ("train", "val", "test"):
-        assert read[f"index_{name}"].tolist() == splits()[name].tolist()
-    assert "index_test_easy" not in read
+
+
+def test_what_is_not_read_and_a_drawn_split_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    weight = np.ones(BOTH.shape[1])
+    graph = load_custom(
+        write(tmp_path, plain(edge_weight=weight / 2, edge_attr=weight, pos=weight))
+    )
+    assert "split_drawn" in graph
+    told = caplog.text
+    assert "edge_weight holds weights other than 1" in told
+    assert "not read: edge_attr, pos" in told
+    assert "split drawn by degree, seed 0" in told
+
+
+def test_nodes_without_a_label_are_in_no_part(tmp_path: Path) -> None:
+    labels = np.concatenate([raw_graph()["labels"], [-1, -1]])
+    larger = plain(features=np.eye(NUM_NODES + 2), labels=labels)
+    graph = load_custom(write(tmp_path, larger))
+    assert graph.num_classes == RING.num_classes
+    assert graph.y.tolist() == labels.tolist()
+    drawn = [graph[f"index_{part}"] for part in SPLITS]
+    assert torch.cat(drawn).max() < NUM_NODES
+    held = larger | indices() | {"index_train": np.array([0, NUM_NODES])}
+    assert "node 20 of train has the label -1" in refusal(load_custom, write(tmp_path, held))
 
 
 N = NUM_NODES
@@ -161,7 +193,7 @@ BAD: dict[str, tuple[Arrays, str]] = {
     "features none": (plain(features=np.ones((0, 3)), edge_index=BOTH[:, :0]), "no nodes"),
     "features twice": (plain(x=np.eye(N)), "both features and x; keep one"),
     "edges twice": (plain(**csr_parts(symmetric(EDGES), "adj")), "both edge_index and adj_data"),
-    "splits twice": (plain(**indices(), **masks()), "by index and one by mask; keep one"),
+    "splits that differ": (plain(**indices(), train_mask=masks()["val_mask"]), "keep one"),
     "weights too few": (plain(edge_weight=np.ones(3)), "edge_weight has shape (3,)"),
     "weights NaN": (plain(edge_weight=np.full(BOTH.shape[1], np.nan)), "one finite number"),
     "CSR not square": (
@@ -173,27 +205,16 @@ BAD: dict[str, tuple[Arrays, str]] = {
     "too few nodes": (
         {"edge_index": np.zeros((2, 0), int), "x": np.eye(9), "y": np.zeros(9)}, "9 nodes, too few",
     ),
-    "split without train": (plain(**without(indices(), "index_train")), "the split lacks train"),
-    "split without test": (plain(**without(indices(), "index_test")), "the split lacks test"),
-    "masks without val": (plain(**without(masks(), "val_mask")), "the split lacks val"),
-    "mask of numbers": (plain(**masks() | {"val_mask": np.ones(N)}), "true or false"),
-    "mask in columns": (plain(**masks() | {"val_mask": np.ones((N, 2), bool)}), "true or false"),
+    "split without train": (plain(**without(indices(), "index_train")), "train_mask: missing"),
+    "split without test": (plain(**without(indices(), "index_test")), "test_mask: missing"),
+    "masks without val": (plain(**without(masks(), "val_mask")), "val_mask: missing"),
+    "mask of numbers": (plain(**masks() | {"val_mask": np.ones(N)}), "use bool for a mask"),
+    "mask in columns": (plain(**masks() | {"val_mask": np.ones((N, 2), bool)}), "val_mask[:, 0]"),
     "mask too short": (plain(**masks() | {"val_mask": np.ones(N - 5, bool)}), "(15,)"),
     "mask too long": (plain(**masks() | {"val_mask": np.zeros(N + 1, bool)}), "(21,)"),
-    "mask empty": (plain(**masks() | {"val_mask": np.zeros(N, bool)}), "val_mask has no node"),
+    "mask empty": (plain(**masks() | {"val_mask": np.zeros(N, bool)}), "val_mask: has shape (0,)"),
     "masks overlap": (plain(**masks() | {"val_mask": masks()["test_mask"]}), "in both index_val"),
 }  # fmt: skip
-
-
-def test_weights_that_are_not_read_are_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    weight = np.ones(BOTH.shape[1])
-    load_custom(write(tmp_path, plain(edge_weight=weight)))
-    assert caplog.messages == []
-    load_custom(write(tmp_path, plain(edge_weight=weight / 2, edge_attr=weight)))
-    assert ["edge_attr is not read" in told for told in caplog.messages] == [True, False]
-    assert caplog.messages[1].endswith("edge_weight holds weights other than 1; they are read as 1")
 
 
 @pytest.mark.filterwarnings("error")
@@ -266,7 +287,10 @@ def test_a_text_named_pt_is_told_for_one(tmp_path: Path, content: bytes) -> None
 @pytest.mark.parametrize("name", ["graph.npz", "graph.pt"])
 def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     assert f"{name}: not found" in refusal(load_custom, tmp_path / name)
-    assert f"{tmp_path / 'adj.npz'}: not found" in refusal(load_custom, tmp_path)
+    assert "adj.npz, features.npz" in refusal(load_custom, tmp_path)
+    write_grb(tmp_path)
+    (tmp_path / "grb-ring" / "adj.npz").unlink()
+    assert "adj.npz: not found" in refusal(load_custom, tmp_path / "grb-ring")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import add_self_loops, is_undirected
 
-from robust_diffusion.data.sources.pyg import checked_graph, node_index, split_of
+from robust_diffusion.data.sources.pyg import WEIGHTS, checked_graph, node_index, split_of
 from robust_diffusion.errors import DataError
 from tests.drawn import FEATURES, NODES, drawn_data
 
@@ -20,7 +20,7 @@ TEST = DATA.test_mask.nonzero().squeeze(1)
 
 def checked(**changes: Any) -> Data:
     data = drawn_data(**changes)
-    return checked_graph(data, split_of(data))
+    return checked_graph(data, split_of(data.to_dict(), NODES))
 
 
 def same(found: Data) -> bool:
@@ -43,6 +43,7 @@ def at(tensor: Tensor, position: Any, value: Any) -> Tensor:
         pytest.param({"edge_index": EDGES.int()}, id="int32 edges"),
         pytest.param({"edge_index": EDGES.flip(1)}, id="edges in another order"),
         pytest.param({"edge_weight": torch.ones(EDGES.size(1))}, id="weights of 1"),
+        pytest.param({"weight": torch.ones(EDGES.size(1), 1)}, id="networkx's weights of 1"),
         pytest.param({"edge_attr": torch.rand(EDGES.size(1), 3)}, id="edge features"),
         pytest.param({"test_mask": None, "test_idx": TEST.flip(0)}, id="test_idx"),
         pytest.param({"test_mask": None, "index_test": TEST}, id="index_test"),
@@ -61,13 +62,14 @@ def test_one_graph_in_many_forms(changes: dict[str, Any]) -> None:
     [
         (add_self_loops(EDGES)[0], f"{NODES} self-loops; dropped"),
         (torch.cat([EDGES, EDGES[:, :4], EDGES[:, :4].flip(0)], 1), "8 edges more than once"),
+        (EDGES, "not read: capacity"),
     ],
 )
 def test_what_is_dropped_is_told(
     caplog: pytest.LogCaptureFixture, edges: Tensor, message: str
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        assert same(checked(edge_index=edges))
+        assert same(checked(edge_index=edges, capacity=torch.rand(EDGES.size(1))))
     assert message in caplog.text
 
 
@@ -84,7 +86,7 @@ def test_nodes_without_a_label_stay_without() -> None:
 def test_the_given_graph_is_left_alone() -> None:
     data = drawn_data()
     before = data.clone()
-    checked_graph(data, split_of(data))
+    checked_graph(data, split_of(data.to_dict(), NODES))
     assert data.keys() == before.keys()
     assert all(torch.equal(data[key], before[key]) for key in data.keys())  # noqa: SIM118
 
@@ -101,18 +103,25 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "y of halves": ({"y": Y + 0.5}, r"data: label .* is not whole"),
     "y NaN": ({"y": at(Y.float(), 0, float("nan"))}, r"data: label nan is not whole"),
     "y many": ({"y": torch.eye(7)[Y]}, r"data: labels have shape \(120, 7\)"),
-    "y of test -1": ({"y": at(Y, TEST[0], -1)}, r"data\.y: node .* of test has the label -1"),
+    "y of test -1": ({"y": at(Y, TEST[0], -1)}, r"data: node .* of test has the label -1"),
     "y -2": ({"y": at(Y, 0, -2)}, r"data: label -2 is out of range"),
     "directed": ({"edge_index": EDGES[:, EDGES[0] < EDGES[1]]}, r"is directed, .*to_undirected"),
     "edges 1-based": ({"edge_index": EDGES + 1}, r"data: edge_index names node 120"),
     "edges in rows": ({"edge_index": EDGES.T}, r"data: edge_index has shape"),
     "edges floats": ({"edge_index": EDGES.float()}, r"data: edge_index .* float32"),
-    "weights": ({"edge_weight": torch.rand(EDGES.size(1))}, r"data\.edge_weight: .*del data"),
-    "no val": ({"val_mask": None}, r"data\.val_mask: missing, as are val_idx and index_val"),
+    **{
+        f"weights in {key}": ({key: torch.rand(EDGES.size(1))}, rf"data\.{key}: .*del data")
+        for key in WEIGHTS
+    },
+    "no val": ({"val_mask": None}, r"data\.val_mask: missing"),
     "mask too long": ({"test_mask": torch.ones(121) > 0}, r"data\.test_mask: has shape \(121,\)"),
     "ten masks": ({"test_mask": torch.ones(NODES, 10) > 0}, r"data\.test_mask\[:, 0\]"),
     "mask of 0 and 1": ({"test_mask": DATA.test_mask.long()}, r"test_mask: .* of type bool"),
     "mask empty": ({"test_mask": torch.zeros(NODES) > 0}, r"data\.test_mask: .* one node at least"),
+    "two that differ": (
+        {"test_idx": TEST[1:]},
+        r"data\.test_idx: names other nodes than test_mask",
+    ),
     "overlap": ({"test_mask": DATA.val_mask}, r"in both index_val and index_test"),
 }
 

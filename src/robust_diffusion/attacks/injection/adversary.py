@@ -126,6 +126,7 @@ class InjectionAttacker:
         self._edges: Tensor
         self._rows: FixedRows
         self._ascent: Ascent
+        self._problem: Problem
 
     def __call__(self, data: Data) -> Data:
         """The attacked view, whose scored nodes are those of `data`.
@@ -139,7 +140,7 @@ class InjectionAttacker:
                 if again or not self._knows(data):
                     self._draw(data)
                 self._epochs += 1
-                self._rows = FixedRows(clean_graph(data)[0])  # of the weights as they are now
+                self._rows = self._problem.rows_of(clean_graph(data)[0])  # weights as they are now
                 new = self._ascent.advance(self._options.num_steps)
             except AttackError as error:
                 raise TrainingError(
@@ -170,7 +171,7 @@ class InjectionAttacker:
             lambda new: new.clamp(low, high),
             attack=KEY,
         )
-        self._clean, self._epochs = data, 0
+        self._clean, self._epochs, self._problem = data, 0, problem
 
     def _loss(self, problem: Problem, new: Tensor) -> Tensor:
         logits = problem.logits(self._rows.followed_by(new), self._edges)

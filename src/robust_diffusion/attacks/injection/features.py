@@ -15,7 +15,6 @@ from robust_diffusion.attacks.injection.base import InjectionAttack, connect, dr
 from robust_diffusion.attacks.injection.starts import STARTS, StartName
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.attacks.steps import Adam, Ascent, Rule, Sign
 from robust_diffusion.checks import check_choice, check_number, check_whole
 
@@ -74,7 +73,7 @@ class FeatureAttack(InjectionAttack):
         limits: tuple[float, float],
     ) -> Float[Tensor, "k f"]:
         """Raise the loss by the features of the newest nodes."""
-        disguise, old = self.disguise(x, edge_index, start.size(0)), FixedRows(x)
+        disguise, old = self.disguise(x, edge_index, start.size(0)), problem.rows_of(x)
         return self.ascend(
             start.clamp(*limits),
             lambda new: self._loss(problem, old.followed_by(new), edge_index) + disguise(new),

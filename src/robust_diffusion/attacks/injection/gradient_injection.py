@@ -18,7 +18,6 @@ from robust_diffusion.attacks.injection.sharing import BATCHES, SHARINGS, Sharin
 from robust_diffusion.attacks.injection.starts import STARTS, StartName
 from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.attacks.steps import RuleName
 from robust_diffusion.checks import check_choice, check_number, check_whole
 
@@ -106,7 +105,7 @@ class GradientInjection(InjectionAttack):
                 new, edge_index = self._exchanged(problem, rows, start, limits)
             else:
                 edge_index = connect(edge_index, rows, x.size(0))
-                old = problem.fixed_rows if x is problem.x else FixedRows(x)
+                old = problem.fixed_rows if x is problem.x else problem.rows_of(x)
                 recipe, steps = self.recipe, self.num_steps
                 new = climb(
                     problem, old.followed_by, edge_index, start, recipe, limits, steps

@@ -13,7 +13,6 @@ from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.features import AdamAttack
 from robust_diffusion.attacks.injection.sharing import deal, defect_order
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.checks import check_choice, check_number
 
 Variant = Literal["strict", "grb"]
@@ -113,7 +112,7 @@ class TDGIA(AdamAttack):
         strict = self.variant == "strict"
         centre, radius = ((low + high) / 2, (high - low) / 2) if strict else (0.0, high)
         labels, disguise = problem.labels, self.disguise(x, edge_index, start.size(0))
-        old = FixedRows(x)
+        old = problem.rows_of(x)
 
         def features(angle: Tensor) -> Tensor:
             return centre + radius * torch.sin(angle)

@@ -1,8 +1,9 @@
 """A user's own graph."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,14 +13,21 @@ from torch_geometric.data import Data
 
 from robust_diffusion.data.download import LocalFolder
 from robust_diffusion.data.files import NUMBERS, pick, pick_csr, read_npz, read_torch
-from robust_diffusion.data.sources.grb import load_grb
-from robust_diffusion.data.split import degree_split
-from robust_diffusion.data.validate import SPLITS, build_graph, check_edge_index, symmetrized
+from robust_diffusion.data.sources.grb import FILES, load_grb
+from robust_diffusion.data.sources.pyg import split_of, tell_of_unread
+from robust_diffusion.data.split import split_by_degree
+from robust_diffusion.data.validate import build_graph, check_edge_index
 from robust_diffusion.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
 
 Arrays = Mapping[str, NDArray[np.generic]]
+
+READ = (
+    *("features", "x", "labels", "y", "edge_index", "edge_weight"),
+    *("adj_data", "adj_indices", "adj_indptr", "adj_shape"),
+)
+"""Names of the arrays that are read, those of a split apart."""
 
 
 def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
@@ -27,9 +35,10 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
 
     A file holds `features` (or `x`), n x f; `labels` (or `y`), n; and the edges as `edge_index`,
     2 x e, or as a CSR matrix in `adj_data`, `adj_indices`, `adj_indptr` and `adj_shape`. An entry
-    of weight 0, there or in `edge_weight`, e, is no edge. A split is `index_train`, `index_val`
-    and `index_test`, with or without `index_test_easy`, `index_test_medium` and `index_test_hard`,
-    or `train_mask`, `val_mask` and `test_mask`; without one, nodes are split by degree as GRB does.
+    of weight 0, there or in `edge_weight`, e, is no edge. A split is `train_mask`, `val_mask` and
+    `test_mask`, or node numbers in `train_idx`, `index_train` or `idx_train` and so on, with or
+    without those of `test_easy`, `test_medium` and `test_hard`; without one, nodes are split by
+    degree as GRB does. Nodes of label -1 are in no part. Other arrays are named in a warning.
     A `.pt` file holds a dictionary of tensors, as `torch.save(data.to_dict(), path)` writes it from
     a PyG `Data`.
 
@@ -50,41 +59,49 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
         )
     path = Path(str(path))  # a file may be named 3
     if path.is_dir():
+        if not any((path / name).exists() for name in FILES):
+            raise DataError(
+                f"{path}: not a folder in GRB's layout, which is {', '.join(FILES)}; put them "
+                "there, or name a .npz or a .pt file"
+            )
         return load_grb(LocalFolder(path), doubles=True)
+    readers: dict[str, Callable[[Path], Mapping[str, Any]]]
     readers = {".npz": read_npz, ".pt": _read_tensors}
     if path.suffix not in readers:
         raise DataError(f"{path}: not a folder in GRB's layout, a .npz or a .pt file")
-    arrays: Arrays = readers[path.suffix](path)
+    held = readers[path.suffix](path)
+    arrays = {key: value for key, value in held.items() if isinstance(value, np.ndarray)}
     features, labels = (
         _either(arrays, *names, path) for names in (("features", "x"), ("labels", "y"))
     )
-    adjacency = _adjacency(arrays, path, num_nodes=features.shape[0] if features.ndim else 0)
-    splits = _splits(arrays, path, num_nodes=adjacency.shape[0])
-    if not splits:
-        degree = np.diff(symmetrized(adjacency, where=path).indptr)
-        splits = {**degree_split(degree, split_seed, where=path)}
-    return build_graph(adjacency, features, labels, splits, where=path, doubles=True)
+    num_nodes = features.shape[0] if features.ndim else 0
+    adjacency = _adjacency(arrays, path, num_nodes=num_nodes)
+    parts = split_of(held, num_nodes, where=f"{path}: ")
+    tell_of_unread(arrays, READ, where=str(path))
+    splits = {part: index.numpy() for part, index in parts.items()}
+    graph = build_graph(adjacency, features, labels, splits, where=path, doubles=True)
+    return graph if splits else split_by_degree(graph, split_seed, where=path)
 
 
-def _read_tensors(path: Path) -> Arrays:
+def _read_tensors(path: Path) -> dict[str, Any]:
     stored = read_torch(path)
     if not isinstance(stored, Mapping):
         raise DataError(
             f"{path}: holds a {type(stored).__name__}, not a dictionary; write it with "
             "torch.save(data.to_dict(), path)"
         )
-    arrays = {}
-    for key, tensor in stored.items():
+    held = {str(key): value for key, value in stored.items()}
+    for key, tensor in held.items():
         if not isinstance(tensor, Tensor):
             continue
         try:
-            arrays[str(key)] = tensor.detach().numpy()
+            held[key] = tensor.detach().numpy()
         except (TypeError, RuntimeError):
             raise DataError(
                 f"{path}: {key} is of type {tensor.dtype} and layout {tensor.layout}, which numpy "
                 "does not have; use a dense tensor of float32 or int64"
             ) from None
-    return arrays
+    return held
 
 
 def _either(arrays: Arrays, name: str, alias: str, path: Path) -> NDArray[np.generic]:
@@ -107,8 +124,6 @@ def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.csr_array:
 
 def _weighted(arrays: Arrays, path: Path, *, num_edges: int) -> NDArray[np.bool_]:
     """Mask of the listed edges whose weight is not 0."""
-    if "edge_attr" in arrays:
-        log.warning("%s: edge_attr is not read; weights are named edge_weight", path)
     weight = arrays.get("edge_weight", np.ones(num_edges))
     is_real = weight.dtype.kind in NUMBERS and bool(np.isfinite(weight).all())
     if weight.size != num_edges or not is_real:
@@ -120,25 +135,3 @@ def _weighted(arrays: Arrays, path: Path, *, num_edges: int) -> NDArray[np.bool_
     if (weight.reshape(-1)[kept] != 1).any():
         log.warning("%s: edge_weight holds weights other than 1; they are read as 1", path)
     return kept
-
-
-def _splits(arrays: Arrays, path: Path, *, num_nodes: int) -> dict[str, NDArray[np.generic]]:
-    by_index = {s: arrays[f"index_{s}"] for s in SPLITS if f"index_{s}" in arrays}
-    by_mask = {s: arrays[f"{s}_mask"] for s in ("train", "val", "test") if f"{s}_mask" in arrays}
-    for name, mask in by_mask.items():
-        if mask.shape != (num_nodes,) or mask.dtype != np.bool_:
-            raise DataError(
-                f"{path}: {name}_mask has shape {mask.shape} and type {mask.dtype}; it must be one "
-                f"true or false for each of the {num_nodes} nodes"
-            )
-        if not mask.any():
-            raise DataError(f"{path}: {name}_mask has no node; mark some, or give no masks at all")
-    if by_index and by_mask:
-        raise DataError(f"{path}: holds a split by index and one by mask; keep one of them")
-    splits = by_index or {name: np.flatnonzero(mask) for name, mask in by_mask.items()}
-    missing = [name for name in ("train", "val", "test") if splits and name not in splits]
-    if missing:
-        raise DataError(
-            f"{path}: the split lacks {missing[0]}; give train, val and test, or no split at all"
-        )
-    return splits

@@ -1,7 +1,6 @@
 """Graphs in the file layout of the Graph Robustness Benchmark."""
 
 import io
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,9 @@ from torch_geometric.data import Data
 
 from robust_diffusion.data.download import DatasetFolder, LocalFolder
 from robust_diffusion.data.files import pick, read_npz, read_sparse
-from robust_diffusion.data.split import degree_split
-from robust_diffusion.data.validate import SPLITS, build_graph, symmetrized
+from robust_diffusion.data.split import split_by_degree
+from robust_diffusion.data.validate import SPLITS, build_graph
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.files import write_whole
 
 FILES = ("adj.npz", "features.npz", "labels.npz", "index.npz")
@@ -43,30 +43,36 @@ def load_grb(
         pick(read_npz(path), ["data"], path)[0]
         for path in (paths["features.npz"], paths["labels.npz"])
     )
+    splits: dict[str, NDArray[np.generic]] = {}
     if split_seed is None:
         keys = [f"index_{split}" for split in SPLITS]
         index = pick(read_npz(paths["index.npz"]), keys, paths["index.npz"])
-        splits: Mapping[str, NDArray[np.generic]] = dict(zip(SPLITS, index, strict=True))
-    else:
-        degree = np.diff(symmetrized(adjacency, where=paths["adj.npz"]).indptr)
-        splits = degree_split(degree, split_seed, where=folder.folder)
+        splits = dict(zip(SPLITS, index, strict=True))
     graph = build_graph(adjacency, features, labels, splits, where=folder.folder, doubles=doubles)
+    if split_seed is not None:
+        split_by_degree(graph, split_seed, where=folder.folder)
     folder.keep_hashes()
     return graph
 
 
-def write_grb(graph: Data, folder: Path) -> None:
+def write_grb(graph: Data, folder: Path, *, overwrite: bool = False) -> None:
     """Write a graph as GRB keeps its datasets: the files that `load_grb` reads.
 
     In GRB, `Dataset(name="grb-cora", data_dir=folder, feat_norm="arctan")` reads any such folder.
 
     Args:
         graph: x, y, edge_index and its `index_<split>`; features as they are to be read, so raw.
-        folder: Made if need be; files of these names are written over.
+        folder: Made if need be.
+        overwrite: Write over files of these names.
 
     Raises:
-        ConfigError: The folder cannot be written.
+        ConfigError: The folder holds such files, or cannot be written.
     """
+    there = [name for name in FILES if (folder / name).exists()]
+    if there and not overwrite:
+        raise ConfigError(
+            f"folder {folder}: holds {', '.join(there)}; name another one, or give --overwrite"
+        )
     assert graph.edge_index is not None
     row, col = graph.edge_index.numpy()
     ones, size = np.ones(row.size, dtype=np.float32), (graph.num_nodes, graph.num_nodes)

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from robust_diffusion.data.download import DatasetFolder
 from robust_diffusion.data.files import damaged, dense
 from robust_diffusion.data.pickles import read_pickle
-from robust_diffusion.data.split import degree_split
+from robust_diffusion.data.split import split_by_degree
 from robust_diffusion.data.validate import build_graph, symmetrized
 from robust_diffusion.errors import DataError
 
@@ -66,8 +66,8 @@ def load_planetoid(folder: DatasetFolder, name: str, *, split_seed: int = 0) -> 
     features[:first], labels[:first] = known_x, known_y
     features[test_index], labels[test_index] = test_x, test_y
     adjacency = _adjacency(paths["graph"], n)
-    splits = degree_split(np.diff(adjacency.indptr), split_seed, where=where)
-    graph = build_graph(adjacency, features, labels.argmax(1), splits, where=where)
+    graph = build_graph(adjacency, features, labels.argmax(1), {}, where=where)
+    split_by_degree(graph, split_seed, where=where)
     folder.keep_hashes()
     return graph
 

@@ -1,7 +1,9 @@
 """A PyG `Data` in memory, checked as a file would be."""
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,8 +18,11 @@ from robust_diffusion.errors import DataError
 
 log = logging.getLogger(__name__)
 
-NAMES = ("{}_mask", "{}_idx", "index_{}")
-"""Names under which a `Data` may hold the nodes of a part of its split."""
+NAMES = ("{}_mask", "{}_idx", "index_{}", "idx_{}")
+"""Names under which a graph may hold the nodes of a part of its split."""
+
+WEIGHTS = ("edge_weight", "edge_attr", "weight")
+"""Names of edge weights: PyTorch Geometric's, those of its GDC, and those of networkx."""
 
 
 def checked_graph(data: Data, splits: Mapping[str, Int[Tensor, "_"]]) -> Data:
@@ -40,42 +45,51 @@ def checked_graph(data: Data, splits: Mapping[str, Int[Tensor, "_"]]) -> Data:
         )
     features, labels = _array(data, "x"), _array(data, "y")
     num_nodes = features.shape[0] if features.ndim else 0
-    adjacency = _adjacency(data, num_nodes)
-    known = labels != -1
-    graph = build_graph(
-        adjacency,
+    return build_graph(
+        _adjacency(data, num_nodes),
         features,
-        np.where(known, labels, 0),
+        labels,
         {name: index.numpy() for name, index in splits.items()},
         where="data",
         every_class=False,
     )
-    assert isinstance(graph.y, Tensor)
-    graph.y[torch.from_numpy(~known.reshape(-1))] = -1
-    for name, index in splits.items():
-        if (unlabelled := index[graph.y[index] < 0]).numel():
-            raise DataError(
-                f"data.y: node {int(unlabelled[0])} of {name} has the label -1, that is none; "
-                "leave it out"
-            )
-    return graph
 
 
-def split_of(data: Data) -> dict[str, Int[Tensor, "_"]]:
-    """Node numbers of each part of the split that a `Data` holds, by masks or by indices.
+def split_of(
+    held: Mapping[str, Any], num_nodes: int, *, where: str = "data."
+) -> dict[str, Int[Tensor, "_"]]:
+    """Node numbers of each part of the split that a graph holds, by masks or by indices.
+
+    Args:
+        held: What the graph holds, by name.
+        num_nodes: Number of its nodes.
+        where: Begins messages, before a name.
+
+    Returns:
+        Empty if it holds nothing that looks like a split.
 
     Raises:
-        DataError: train, val or test is missing, or a part is no set of nodes.
+        DataError: Train, val or test is missing, a part is no set of nodes or is there twice and
+            not the same, or the split has names that are not read.
     """
+    parts = [part for part in SPLITS if _names(held, part)]
     for part in ("train", "val", "test"):
-        if not _holds(data, part):
-            raise _missing(part)
-    return {part: node_index(data, part) for part in SPLITS if _holds(data, part)}
+        if parts and part not in parts:
+            raise _missing(part, where)
+    if odd := [key for key in held if not parts and re.search("train|split", key)]:
+        raise DataError(
+            f"{where}{odd[0]}: is not read as a split; name its parts train_mask, val_mask and "
+            "test_mask, or drop it"
+        )
+    return {part: _part(held, part, num_nodes, where) for part in parts}
 
 
-def has_split(data: Data) -> bool:
-    """True of a `Data` that holds any part of a split."""
-    return any(_holds(data, part) for part in SPLITS)
+def tell_of_unread(held: Mapping[str, Any], read: Collection[str], *, where: str) -> None:
+    """Warn of arrays that nobody reads."""
+    known = {*read, *(name for part in SPLITS for name in _names(held, part))}
+    arrays = [k for k, v in held.items() if isinstance(v, Tensor | np.ndarray) and k not in known]
+    if arrays:
+        log.warning("%s: not read: %s", where, ", ".join(arrays))
 
 
 def node_index(data: Data, nodes: object, name: str = "nodes") -> Int[Tensor, "_"]:
@@ -83,8 +97,8 @@ def node_index(data: Data, nodes: object, name: str = "nodes") -> Int[Tensor, "_
 
     Args:
         data: The graph.
-        nodes: `all`; the name of a part, `test` being `test_mask`, `test_idx` or `index_test`; a
-            boolean mask; or node numbers.
+        nodes: `all`; the name of a part, `test` being `test_mask`, `test_idx`, `index_test` or
+            `idx_test`; a boolean mask; or node numbers.
         name: Of the argument, for messages.
 
     Raises:
@@ -93,12 +107,27 @@ def node_index(data: Data, nodes: object, name: str = "nodes") -> Int[Tensor, "_
     """
     n = data.num_nodes or 0
     if isinstance(nodes, str):
-        if nodes == "all":
-            return torch.arange(n)
-        key = next((of for of in (p.format(nodes) for p in NAMES) if of in data), None)
-        if key is None:
-            raise _missing(nodes)
-        return node_index(data, data[key], f"data.{key}")
+        return torch.arange(n) if nodes == "all" else _part(data.to_dict(), nodes, n, "data.")
+    return _index(nodes, n, name)
+
+
+def _part(held: Mapping[str, Any], part: str, n: int, where: str) -> Int[Tensor, "_"]:
+    names = _names(held, part)
+    if not names:
+        raise _missing(part, where)
+    first, *others = (_index(held[name], n, f"{where}{name}") for name in names)
+    for name, other in zip(names[1:], others, strict=True):
+        if not torch.equal(first, other):
+            raise DataError(f"{where}{name}: names other nodes than {names[0]}; keep one of them")
+    return first
+
+
+def _names(held: Mapping[str, Any], part: str) -> list[str]:
+    names = (pattern.format(part) for pattern in NAMES)
+    return [name for name in names if held.get(name) is not None]
+
+
+def _index(nodes: object, n: int, name: str) -> Int[Tensor, "_"]:
     try:
         given = torch.as_tensor(nodes).detach().cpu()
     except (TypeError, ValueError, RuntimeError):
@@ -132,15 +161,9 @@ def _unmasked(mask: Tensor, n: int, name: str) -> Tensor:
     return mask.nonzero().squeeze(1)
 
 
-def _holds(data: Data, part: str) -> bool:
-    return any(pattern.format(part) in data for pattern in NAMES)
-
-
-def _missing(part: str) -> DataError:
+def _missing(part: str, where: str) -> DataError:
     own, *others = (pattern.format(part) for pattern in NAMES)
-    return DataError(
-        f"data.{own}: missing, as are {' and '.join(others)}; add it, or name the nodes yourself"
-    )
+    return DataError(f"{where}{own}: missing, as are {', '.join(others)}; add one of them")
 
 
 def _array(data: Data, key: str) -> NDArray[np.generic]:
@@ -161,12 +184,17 @@ def _adjacency(data: Data, num_nodes: int) -> sp.csr_array:
         raise DataError("data.edge_index: missing, and adj_t is not read; drop ToSparseTensor")
     edges = _array(data, "edge_index")
     check_edge_index(edges, num_nodes, where="data")
-    weight = data.edge_weight if "edge_weight" in data else None
-    if weight is not None and bool((torch.as_tensor(weight) != 1).any()):
-        raise DataError(
-            "data.edge_weight: holds weights other than 1, of which no attack knows; drop it "
-            "(del data.edge_weight) if the model does without"
-        )
+    num_edges = edges.shape[1]
+    held = data.to_dict().items()
+    per_edge = {k: v for k, v in held if getattr(v, "shape", ())[:1] == (num_edges,)}
+    for key in [key for key in WEIGHTS if key in per_edge]:
+        one_each = per_edge[key].shape in ((num_edges,), (num_edges, 1))
+        if one_each and bool((per_edge.pop(key) != 1).any()):
+            raise DataError(
+                f"data.{key}: holds weights other than 1, of which no attack knows; drop it "
+                f"(del data.{key}) if the model does without"
+            )
+    tell_of_unread(per_edge, ("x", "y", "edge_index"), where="data")
     row, col = edges.astype(np.int64)
     shape = (num_nodes, num_nodes)
     adjacency = sp.csr_array((np.ones(row.size, dtype=bool), (row, col)), shape=shape)

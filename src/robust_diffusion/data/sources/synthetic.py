@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from robust_diffusion.checks import check_number, check_whole
-from robust_diffusion.data.split import degree_split
+from robust_diffusion.data.split import split_by_degree
 from robust_diffusion.data.validate import build_graph
 
 CORA_CLASS_SHARES = (0.130, 0.081, 0.154, 0.302, 0.157, 0.110, 0.066)
@@ -65,8 +65,8 @@ def citation_like_graph(
     row, col = _edges(generator, labels, num_edges, homophily, degree_exponent)
     adjacency = sp.coo_array((np.ones(row.size), (row, col)), shape=(num_nodes, num_nodes))
     adjacency = ((adjacency + adjacency.T) > 0).astype(np.int8)
-    splits = degree_split(np.diff(adjacency.tocsr().indptr), seed)
-    return build_graph(adjacency, features, labels, splits, where="dataset=synthetic")
+    graph = build_graph(adjacency, features, labels, {}, where="dataset=synthetic")
+    return split_by_degree(graph, seed, where="dataset=synthetic")
 
 
 def _edges(
