@@ -379,6 +379,7 @@ def test_custom_trains_and_is_attacked(
     (record,) = outcome.records
     assert (record["dataset"], record["difficulty"], record["epochs"]) == (path.stem, "full", 3)
     assert set(record["budget"]["spent"]) == {"speit", "tdgia"}
+    assert record["split_drawn"] is True
 
 
 def test_several_graphs_are_one_sweep(

@@ -92,7 +92,7 @@ def _resolve(asked: Backend) -> str:
     try:
         _compiled()
     except BuildError as error:
-        log.warning("backend=auto: not compiled, so torch, the same up to rounding: %s", error)
+        log.warning("backend=auto: no compiled kernels, so torch, up to rounding: %s", error)
         return "torch"
     log.info("backend=auto: compiled kernels")
     return "compiled"
