@@ -1,46 +1,252 @@
-"""Range checks of configuration values, with one wording for all of them."""
+"""Values of configurations and of Python callers, checked against the annotations of arguments.
 
-import math
+    @validated("flow")
+    class Heat(Flow):
+        def __init__(self, channels: int, *, rate: Positive = 1.0) -> None: ...
+
+`Heat(8, rate=-1)` and `flow.rate=-1` then raise one `ConfigError`, which names key and range.
+"""
+
+import inspect
+import operator
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, wraps
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+
+from annotated_types import Ge, Gt, Interval, Le, Lt
 
 from robust_diffusion.errors import ConfigError
 
 NAME = re.compile(r"\w[\w.+ -]{0,99}")
 """Text that names a thing, in whatever alphabet."""
 
+Natural = Annotated[int, Ge(0)]
+Count = Annotated[int, Ge(1)]
+Width = Annotated[int, Ge(1), Le(10**6)]
+"""Of a layer; weights of 10^6 x 10^6 do not fit into any memory."""
+Layers = Annotated[int, Ge(1), Le(1000)]
+Steps = Annotated[int, Ge(0), Le(10**6)]
+"""Of a loop; more would not end within days."""
+SomeSteps = Annotated[int, Ge(1), Le(10**6)]
+Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
+Nodes = Annotated[int, Ge(0), Le(10**8)]
+"""Or edges, of which a list is made."""
+NonNegative = Annotated[float, Ge(0)]
+Positive = Annotated[float, Gt(0)]
+Share = Annotated[float, Ge(0), Le(1)]
+PositiveShare = Annotated[float, Gt(0), Le(1)]
+Probability = Annotated[float, Ge(0), Lt(1)]
+"""Of dropping something, which must leave something."""
+
+BOUNDS: Mapping[type, tuple[str, Callable[[Any, Any], bool]]] = {
+    Ge: ("at least", operator.ge),
+    Gt: ("above", operator.gt),
+    Le: ("at most", operator.le),
+    Lt: ("below", operator.lt),
+}
+"""Words of a bound, and the comparison that keeps it; its value has the name of the class."""
+
+LARGEST: Mapping[Any, float] = {int: 2**63 - 1, float: sys.float_info.max}
+"""Of the magnitude of a number; neither infinity nor NaN is within."""
+
+NAMED = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    str: "text",
+    NoneType: "null",
+    None: "null",
+}
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+class _MisfitError(Exception):
+    """A value is not of its annotation."""
+
+
+def validated(key: str) -> Callable[[Decorated], Decorated]:
+    """Decorator of a class or function that checks its arguments by their annotations.
+
+    Numbers arrive as Python's own, those of numpy included. What has no annotation, or one that
+    says nothing of a value, passes.
+
+    Args:
+        key: Prefix of the arguments' names in messages, in which an argument may be named, as in
+            `attacks.{self.name}`.
+    """
+
+    def decorate(of: Decorated) -> Decorated:
+        if not isinstance(of, type):
+            return cast(Decorated, _checking(of, key))
+        if "__init__" in vars(of):  # an inherited one is checked already
+            of.__init__ = _checking(of.__init__, key)  # type: ignore[misc]
+        return of
+
+    return decorate
+
+
+def _checking(function: Callable[..., Any], key: str) -> Callable[..., Any]:
+    @wraps(function)
+    def check(*args: Any, **kwargs: Any) -> Any:
+        parameters = parameters_of(function)
+        try:
+            bound = inspect.Signature(list(parameters.values())).bind(*args, **kwargs)
+        except TypeError:
+            return function(*args, **kwargs)  # whose own words are better
+        bound.apply_defaults()
+        given = bound.arguments
+        for name, value in given.items():
+            prefix = key.format(**given)
+            given[name] = check_argument(f"{prefix}.{name}", value, parameters[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return check
+
+
+@cache
+def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Parameters of a callable, their annotations evaluated where that is possible."""
+    try:
+        return inspect.signature(target, eval_str=True).parameters
+    except NameError:  # imported for type checkers alone
+        return inspect.signature(target).parameters
+
+
+def check_argument(key: str, value: object, parameter: inspect.Parameter) -> Any:
+    """The value as the parameter takes it; else a `ConfigError` names key, value and range."""
+    if value is parameter.default or parameter.kind in (
+        parameter.VAR_POSITIONAL,
+        parameter.VAR_KEYWORD,
+    ):
+        return value
+    return check_value(key, value, parameter.annotation)
+
+
+def check_value(key: str, value: object, kind: Any) -> Any:
+    """The value as an annotation has it; else a `ConfigError` names key, value and range."""
+    try:
+        return _fitting(value, kind)
+    except _MisfitError:
+        said = "null" if value is None else value
+        raise ConfigError(f"{key}={said}: {_wanted(kind, value)}") from None
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    """The value, numbers as Python's own; a `_MisfitError` if it is not of that kind."""
+    origin, options = get_origin(kind), get_args(kind)
+    if isinstance(value, Mapping) and "_target_" in value:  # which Hydra makes an object of
+        return value
+    if origin is Annotated:
+        value = _fitting(value, options[0])
+        _require(all(_within(value, bound) for bound in _bounds(kind)))
+    elif origin in (Union, UnionType):
+        for option in options:
+            with suppress(_MisfitError):
+                return _fitting(value, option)
+        raise _MisfitError
+    elif origin is Literal:
+        _require(any(type(value) is type(option) and value == option for option in options))
+    elif kind is bool:
+        _require(isinstance(value, bool))
+    elif kind in (int, float):
+        _require(isinstance(value, Integral if kind is int else Real))
+        _require(not isinstance(value, bool) and -LARGEST[kind] <= value <= LARGEST[kind])
+        return kind(value)
+    elif isinstance(origin, type) and issubclass(origin, Sequence):
+        _require(isinstance(value, Sequence) and not isinstance(value, str))
+        items = options if origin is tuple and options[-1] is not ... else options[:1] * len(value)
+        _require(len(items) == len(value))
+        found = [_fitting(each, item) for each, item in zip(value, items, strict=True)]
+        return tuple(found) if isinstance(value, tuple) else found
+    elif kind is None or (isinstance(kind := origin or kind, type) and _is_testable(kind)):
+        _require(isinstance(value, kind or NoneType))
+    return value
+
+
+def _require(condition: object) -> None:
+    if not condition:
+        raise _MisfitError
+
+
+def _bounds(kind: Any) -> list[Any]:
+    """The bounds of an `Annotated` number, each a `Ge`, `Gt`, `Le` or `Lt`."""
+    declared = get_args(kind)[1:]
+    several = [each for of in declared for each in (of if isinstance(of, Interval) else [of])]
+    return [bound for bound in several if type(bound) in BOUNDS]
+
+
+def _limit(bound: Any) -> Any:
+    return getattr(bound, type(bound).__name__.lower())
+
+
+def _within(value: Any, bound: Any) -> bool:
+    return BOUNDS[type(bound)][1](value, _limit(bound))
+
+
+def _is_testable(kind: type) -> bool:
+    """False for an empty annotation, and a protocol or a tensor's shape, which is checked later."""
+    protocol = getattr(kind, "_is_protocol", False) and not getattr(
+        kind, "_is_runtime_protocol", False
+    )
+    return kind is not inspect.Parameter.empty and not protocol and kind.__module__ != "jaxtyping"
+
+
+def _wanted(kind: Any, value: object) -> str:
+    if get_origin(kind) is Literal:
+        return f"unknown; use {_described(kind)}"
+    if isinstance(value, int) and abs(value) > LARGEST[int]:
+        return "beyond 64 bits; use a smaller number"
+    return f"must be {_described(kind)}".rstrip()
+
+
+def _described(kind: Any) -> str:
+    origin, options = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        bounds = [f"{BOUNDS[type(b)][0]} {_limit(b):.12g}" for b in _bounds(kind)]
+        of = ["of"] if options[0] is int else []
+        return " ".join([_described(options[0]), *of, " and ".join(bounds)])
+    if origin in (Union, UnionType):
+        return " or ".join(_described(option) for option in options)
+    if origin is Literal:
+        return f"one of {', '.join(sorted(map(str, options)))}"
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        return f"a list, each {_described(options[0])}"
+    return NAMED.get(kind) or str(getattr(origin or kind, "__name__", kind))
+
 
 def check_whole(key: str, value: object, *, at_least: int) -> int:
     """The value, if it is a whole number of at least that; else a `ConfigError` names the key."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise ConfigError(f"{key}={value}: must be a whole number of at least {at_least}")
-    return value
+    return cast(int, check_value(key, value, Annotated[int, Ge(at_least)]))
 
 
 def check_number(
     key: str,
     value: object,
     *,
-    at_least: float = -math.inf,
-    above: float = -math.inf,
-    at_most: float = math.inf,
-    below: float = math.inf,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
 ) -> float:
     """The value as a float, if it is a finite number in range; else a `ConfigError`."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        number = float(value)
-        if at_least <= number <= at_most and above < number < below:
-            return number
-    named = {"at least": at_least, "above": above, "at most": at_most, "below": below}
-    bounds = [f"{words} {bound:g}" for words, bound in named.items() if math.isfinite(bound)]
-    raise ConfigError(f"{key}={value}: must be a finite number {' and '.join(bounds)}".rstrip())
+    bounds = Interval(ge=at_least, gt=above, le=at_most, lt=below)
+    return cast(float, check_value(key, value, Annotated[float, bounds]))
 
 
 def check_flag(key: str, value: object) -> bool:
     """The value, if it is a truth value; else a `ConfigError`, as of `no`, true to Python."""
-    if not isinstance(value, bool):
-        raise ConfigError(f"{key}={value}: must be true or false")
-    return value
+    return cast(bool, check_value(key, value, bool))
+
+
+def check_choice(key: str, value: str, options: Iterable[str]) -> str:
+    """The value, if it is one of the options; else a `ConfigError` that lists them."""
+    return cast(str, check_value(key, value, Literal[tuple(options)]))
 
 
 def check_name(key: str, value: object) -> str:
@@ -55,12 +261,4 @@ def check_name(key: str, value: object) -> str:
             f"{key}={value}: is no name; begin with a letter or a digit, and use letters, digits, "
             "_ - + . and spaces, 100 at most"
         )
-    return value
-
-
-def check_choice(key: str, value: str, options: Iterable[str]) -> str:
-    """The value, if it is one of the options; else a `ConfigError` that lists them."""
-    known = sorted(options)
-    if value not in known:
-        raise ConfigError(f"{key}={value}: unknown; use one of {', '.join(known)}")
     return value

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torchdiffeq import odeint, odeint_adjoint
 
-from robust_diffusion.checks import check_choice, check_number, check_whole
+from robust_diffusion.checks import Count, Positive, SomeSteps, check_value, validated
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.flows import Flow
 from robust_diffusion.flows.replay import recompute_contexts
@@ -31,11 +31,13 @@ from robust_diffusion.operators import Graph
 
 Engine = Literal["auto", "own", "torchdiffeq"]
 
-ADAMS = frozenset(["explicit_adams", "implicit_adams", "fixed_adams"])
-FIXED_STEP_METHODS = ADAMS | METHODS.keys()
-ADAPTIVE_METHODS = frozenset(
-    ["dopri8", "dopri5", "bosh3", "fehlberg2", "adaptive_heun", "scipy_solver"]
-)
+Adams = Literal["explicit_adams", "implicit_adams", "fixed_adams"]
+FixedStep = Literal[Adams, "euler", "midpoint", "heun2", "heun3", "rk4"]
+Adaptive = Literal["dopri8", "dopri5", "bosh3", "fehlberg2", "adaptive_heun", "scipy_solver"]
+
+ADAMS = frozenset(get_args(Adams))
+FIXED_STEP_METHODS = frozenset(get_args(FixedStep))
+ADAPTIVE_METHODS = frozenset(get_args(Adaptive))
 
 RUNGE_KUTTA_STEPS = 2
 """The first steps of an Adams method, which has no past yet, are those of rk4."""
@@ -44,6 +46,7 @@ STABLE_STEPS = 20
 """Most steps for which explicit_adams keeps dz/dt = -z to a percent (100 steps: no digit right)."""
 
 
+@validated("solver")
 class Solver:
     """An initial value problem solver, with its options checked.
 
@@ -81,47 +84,41 @@ class Solver:
 
     def __init__(
         self,
-        method: str,
+        method: FixedStep | Adaptive,
         *,
-        num_steps: int | None = None,
-        step_size: float | None = None,
-        rtol: float | None = None,
-        atol: float | None = None,
+        num_steps: SomeSteps | None = None,
+        step_size: Positive | None = None,
+        rtol: Positive | None = None,
+        atol: Positive | None = None,
         adjoint: bool = False,
         engine: Engine = "auto",
         checkpoint: bool = False,
-        max_nfe: int | None = None,
+        max_nfe: Count | None = None,
     ) -> None:
-        check_choice("solver.method", method, FIXED_STEP_METHODS | ADAPTIVE_METHODS)
         steps = {"solver.num_steps": num_steps, "solver.step_size": step_size}
         given = ", ".join(f"{key}={value}" for key, value in steps.items() if value is not None)
         if method in FIXED_STEP_METHODS:
             if rtol is not None or atol is not None:
                 raise ConfigError(f"solver.rtol, solver.atol: {method} has no tolerance; drop them")
             if step_size is None:
-                check_whole("solver.num_steps", num_steps, at_least=1)
+                check_value("solver.num_steps", num_steps, SomeSteps)
             elif num_steps is not None:
                 raise ConfigError(f"{given}: each sets the steps; give one of them")
-            else:
-                check_number("solver.step_size", step_size, above=0)
         elif given:
             raise ConfigError(f"{given}: {method} picks its own steps")
         else:
-            check_number("solver.rtol", rtol, above=0)
-            check_number("solver.atol", atol, above=0)
+            check_value("solver.rtol", rtol, Positive)
+            check_value("solver.atol", atol, Positive)
         if method == "scipy_solver" and not adjoint:
             raise ConfigError("solver.adjoint=false: scipy_solver needs solver.adjoint=true")
-        check_choice("solver.engine", engine, get_args(Engine))
         self.method = method
         self.num_steps = num_steps
         self.step_size = step_size
         self.rtol = rtol
         self.atol = atol
-        self.adjoint = bool(adjoint)
+        self.adjoint = adjoint
         self.engine = engine
-        self.checkpoint = bool(checkpoint)
-        if max_nfe is not None:
-            check_whole("solver.max_nfe", max_nfe, at_least=1)
+        self.checkpoint = checkpoint
         self.max_nfe = max_nfe
         self._watch = Watch(method, steps=given, rtol=rtol, max_nfe=max_nfe)
         described = f"{method}{' and the adjoint' if adjoint else ''}"

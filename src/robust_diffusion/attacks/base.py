@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.checks import validated
 from robust_diffusion.errors import AttackError, RobustDiffusionError
 from robust_diffusion.models.checked import frozen as frozen
 
@@ -190,6 +191,11 @@ class Attack(ABC):
     kind: ClassVar[Kind]
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
     is_worst_case: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Check the arguments of every attack by their annotations."""
+        super().__init_subclass__(**options)
+        validated("attacks.{self.name}")(cls)
 
     @property
     def unbounded(self) -> Mapping[Waivable, str]:

@@ -1,7 +1,6 @@
 """Budget of an attacker."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -9,10 +8,11 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import Nodes, Positive, Share, validated
 from robust_diffusion.errors import ConfigError
 
 
+@validated("budget")
 @dataclass(frozen=True)
 class Budget:
     """Limits of an attack, in normalised feature units; each kind of attack reads its own.
@@ -41,34 +41,21 @@ class Budget:
         [4, 4, 4]
     """
 
-    max_injected_nodes: int
-    max_edges_per_injected_node: int
-    feature_limits: Sequence[float] | None = None
-    max_injected_edges: int | None = None
-    node_ratio: float = 0.2
-    edge_ratio: float = 0.2
-    epsilon: float = 0.1
+    max_injected_nodes: Nodes
+    max_edges_per_injected_node: Nodes
+    feature_limits: tuple[float, float] | None = None
+    max_injected_edges: Nodes | None = None
+    node_ratio: Share = 0.2
+    edge_ratio: Share = 0.2
+    epsilon: Positive = 0.1
 
     def __post_init__(self) -> None:
-        """Check the limits."""
-        for key in ("max_injected_nodes", "max_edges_per_injected_node"):
-            check_whole(f"budget.{key}", getattr(self, key), at_least=0)
-        if self.max_injected_edges is not None:
-            check_whole("budget.max_injected_edges", self.max_injected_edges, at_least=0)
-        for key in ("node_ratio", "edge_ratio"):
-            ratio = check_number(f"budget.{key}", getattr(self, key), at_least=0, at_most=1)
-            object.__setattr__(self, key, ratio)
-        epsilon = check_number("budget.epsilon", self.epsilon, above=0)
-        object.__setattr__(self, "epsilon", epsilon)
-        limits = self.feature_limits
-        if limits is None:
-            return
-        numbers = isinstance(limits, Sequence) and all(isinstance(x, int | float) for x in limits)
-        if not numbers or len(limits) != 2 or not -math.inf < limits[0] < limits[1] < math.inf:
+        """Check that the feature limits are in order."""
+        if self.feature_limits is not None and self.feature_limits[0] >= self.feature_limits[1]:
             raise ConfigError(
-                f"budget.feature_limits={limits}: must be two numbers, the smaller first"
+                f"budget.feature_limits={self.feature_limits}: must be two numbers, the smaller "
+                "first"
             )
-        object.__setattr__(self, "feature_limits", (float(limits[0]), float(limits[1])))
 
     @property
     def limits(self) -> tuple[float, float]:

@@ -1,10 +1,13 @@
 """Allen-Cahn message passing flow."""
 
+from typing import Annotated
+
 import torch
+from annotated_types import Gt, Lt
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Count, NonNegative, Width
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow
 from robust_diffusion.operators import Graph, segment_sum, spmm
@@ -45,13 +48,13 @@ class ACMP(AttentionFlow):
         self,
         channels: int,
         *,
-        t_end: float = 1.0,
-        heads: int = 4,
-        attention_channels: int = 64,
+        t_end: NonNegative = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
-        repulsion: float = 0.05,
-        well: float = 4.5e-5,
+        repulsion: NonNegative = 0.05,
+        well: Annotated[float, Gt(0), Lt(1)] = 4.5e-5,
     ) -> None:
         super().__init__(
             channels,
@@ -61,8 +64,8 @@ class ACMP(AttentionFlow):
             spectral_norm=spectral_norm,
             attention=attention,
         )
-        self.repulsion = check_number("flow.repulsion", repulsion, at_least=0)
-        start = torch.tensor(check_number("flow.well", well, above=0, below=1)).logit()
+        self.repulsion = repulsion
+        start = torch.tensor(well).logit()
         self.raw_attraction = nn.Parameter(torch.zeros(channels))
         self.raw_well = nn.Parameter(start.repeat(channels))
 

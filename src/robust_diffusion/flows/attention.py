@@ -1,14 +1,14 @@
 """Scaled dot-product attention over the edges that arrive at a node."""
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from robust_diffusion.checks import check_choice, check_whole
+from robust_diffusion.checks import Count, Width, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows.replay import remembered
 from robust_diffusion.flows.spectral import normalized_weights
@@ -20,12 +20,13 @@ RELEASED_WEIGHT = 1e-5
 """Every entry of W_K and W_Q in the authors' public code."""
 
 
+@validated("flow")
 def build_attention(
     kind: AttentionKind,
     channels: int,
     *,
-    heads: int = 4,
-    attention_channels: int = 64,
+    heads: Count = 4,
+    attention_channels: Width = 64,
     spectral_norm: bool = True,
 ) -> "TrainedAttention | ResampledAttention":
     """Attention A(Z) of one of the two variants.
@@ -40,9 +41,6 @@ def build_attention(
     Raises:
         ConfigError: An unknown kind, or `attention_channels` is not a multiple of `heads`.
     """
-    check_choice("flow.attention", kind, get_args(AttentionKind))
-    check_whole("flow.heads", heads, at_least=1)
-    check_whole("flow.attention_channels", attention_channels, at_least=1)
     if attention_channels % heads:
         raise ConfigError(
             f"flow.attention_channels={attention_channels}: must be a multiple of "

@@ -2,12 +2,12 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, get_args
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_choice, check_number
+from robust_diffusion.checks import Count, NonNegative, Positive, Width, check_number, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows.attention import AttentionKind, build_attention
 from robust_diffusion.operators import (
@@ -24,6 +24,7 @@ from robust_diffusion.operators import (
 )
 
 
+@validated("flow")
 class Flow(nn.Module, ABC):
     """A right-hand side dZ/dt = f(t, Z, graph) on node features Z of fixed width.
 
@@ -62,10 +63,15 @@ class Flow(nn.Module, ABC):
     order: float = 1.0
     """Order of the derivative in time, in (0, 1]: below 1 it is Caputo's, which has a memory."""
 
-    def __init__(self, channels: int, *, t_end: float = 1.0) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Check the arguments of every flow by their annotations."""
+        super().__init_subclass__(**options)
+        validated("flow")(cls)
+
+    def __init__(self, channels: int, *, t_end: NonNegative = 1.0) -> None:
         super().__init__()
         self.channels = channels
-        self.t_end = check_number("flow.t_end", t_end, at_least=0)
+        self.t_end = t_end
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse a tensor that is neither a parameter nor a buffer.
@@ -132,9 +138,9 @@ class AttentionFlow(Flow):
         self,
         channels: int,
         *,
-        t_end: float = 1.0,
-        heads: int = 4,
-        attention_channels: int = 64,
+        t_end: NonNegative = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
     ) -> None:
@@ -177,14 +183,14 @@ class ModulatedFlow(AttentionFlow):
         self,
         channels: int,
         *,
-        t_end: float = 1.0,
-        heads: int = 4,
-        attention_channels: int = 64,
+        t_end: NonNegative = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
         gradient_norm: GradientNorm = "edges",
-        gradient_floor: float = 0.01,
-        gradient_ceiling: float | None = None,
+        gradient_floor: Positive = 0.01,
+        gradient_ceiling: Positive | None = None,
     ) -> None:
         super().__init__(
             channels,
@@ -194,9 +200,8 @@ class ModulatedFlow(AttentionFlow):
             spectral_norm=spectral_norm,
             attention=attention,
         )
-        check_choice("flow.gradient_norm", gradient_norm, get_args(GradientNorm))
         self.gradient_norm = gradient_norm
-        self.gradient_floor = check_number("flow.gradient_floor", gradient_floor, above=0)
+        self.gradient_floor = gradient_floor
         if gradient_ceiling is not None:
             check_number("flow.gradient_ceiling", gradient_ceiling, above=gradient_floor)
         self.gradient_ceiling = gradient_ceiling

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import Count, NonNegative, Positive, Width
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.grand import Grand
 from robust_diffusion.operators import Graph, return_probabilities
@@ -47,15 +47,14 @@ class Blend(Grand):
         self,
         channels: int,
         *,
-        t_end: float = 1.0,
-        heads: int = 4,
-        attention_channels: int = 64,
+        t_end: NonNegative = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
-        rate: float = 1.0,
-        positions: int = 8,
+        rate: Positive = 1.0,
+        positions: Width = 8,
     ) -> None:
-        check_whole("flow.positions", positions, at_least=1)
         super().__init__(
             channels + positions,  # attention is of the whole state
             t_end=t_end,

@@ -1,6 +1,6 @@
 """FROND flow."""
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Count, NonNegative, Positive, PositiveShare, Width
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.grand import Grand
 
@@ -34,13 +34,13 @@ class Frond(Grand):
         self,
         channels: int,
         *,
-        t_end: float = 1.0,
-        heads: int = 4,
-        attention_channels: int = 64,
+        t_end: NonNegative = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
-        rate: float = 1.0,
-        order: float = 0.85,
+        rate: Positive = 1.0,
+        order: PositiveShare = 0.85,
     ) -> None:
         super().__init__(
             channels,
@@ -51,4 +51,4 @@ class Frond(Grand):
             attention=attention,
             rate=rate,
         )
-        self.order = check_number("flow.order", order, above=0, at_most=1)
+        self.order = order

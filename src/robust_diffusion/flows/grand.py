@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Count, NonNegative, Positive, Width
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow
 from robust_diffusion.operators import Graph, spmm
@@ -38,12 +38,12 @@ class Grand(AttentionFlow):
         self,
         channels: int,
         *,
-        t_end: float = 1.0,
-        heads: int = 4,
-        attention_channels: int = 64,
+        t_end: NonNegative = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
-        rate: float = 1.0,
+        rate: Positive = 1.0,
     ) -> None:
         super().__init__(
             channels,
@@ -53,7 +53,7 @@ class Grand(AttentionFlow):
             spectral_norm=spectral_norm,
             attention=attention,
         )
-        self.rate = check_number("flow.rate", rate, above=0)
+        self.rate = rate
 
     def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
         """Attention A(Z)."""

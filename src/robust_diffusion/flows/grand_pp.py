@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Count, NonNegative, Positive, Width
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow
 from robust_diffusion.operators import Graph, spmm
@@ -42,12 +42,12 @@ class GrandPP(AttentionFlow):
         self,
         channels: int,
         *,
-        t_end: float = 1.0,
-        heads: int = 4,
-        attention_channels: int = 64,
+        t_end: NonNegative = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
-        source: float = 1.0,
+        source: Positive = 1.0,
     ) -> None:
         super().__init__(
             channels,
@@ -57,7 +57,7 @@ class GrandPP(AttentionFlow):
             spectral_norm=spectral_norm,
             attention=attention,
         )
-        self.source = check_number("flow.source", source, above=0)
+        self.source = source
 
     def prepare(self, z: Float[Tensor, "n d"], graph: Graph) -> Graph:
         """Graph that carries the source."""

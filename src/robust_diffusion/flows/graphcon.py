@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import NonNegative
 from robust_diffusion.flows.base import Flow
 from robust_diffusion.operators import Graph, spmm, symmetric_weights
 
@@ -42,11 +42,16 @@ class GraphCON(Flow):
     """
 
     def __init__(
-        self, channels: int, *, t_end: float = 1.0, frequency: float = 1.0, damping: float = 1.0
+        self,
+        channels: int,
+        *,
+        t_end: NonNegative = 1.0,
+        frequency: NonNegative = 1.0,
+        damping: NonNegative = 1.0,
     ) -> None:
         super().__init__(channels, t_end=t_end)
-        self.frequency = check_number("flow.frequency", frequency, at_least=0)
-        self.damping = check_number("flow.damping", damping, at_least=0)
+        self.frequency = frequency
+        self.damping = damping
         self.linear = nn.Linear(channels, channels, bias=False)
 
     def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:

@@ -1,12 +1,12 @@
 """GREAD flow."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_choice
+from robust_diffusion.checks import Count, NonNegative, Width
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow
 from robust_diffusion.operators import Graph, spmm
@@ -54,9 +54,9 @@ class GREAD(AttentionFlow):
         self,
         channels: int,
         *,
-        t_end: float = 1.0,
-        heads: int = 4,
-        attention_channels: int = 64,
+        t_end: NonNegative = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
         reaction: Reaction = "bspm",
@@ -69,7 +69,6 @@ class GREAD(AttentionFlow):
             spectral_norm=spectral_norm,
             attention=attention,
         )
-        check_choice("flow.reaction", reaction, get_args(Reaction))
         self.reaction = reaction
         self.raw_diffusion_rate = nn.Parameter(torch.zeros(channels))
         self.raw_reaction_rate = nn.Parameter(torch.zeros(channels))

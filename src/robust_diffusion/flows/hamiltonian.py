@@ -2,13 +2,13 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import check_choice
+from robust_diffusion.checks import NonNegative
 from robust_diffusion.flows.base import Flow
 from robust_diffusion.operators import Graph
 
@@ -37,9 +37,9 @@ class HamiltonianFlow(Flow):
         ConfigError: An unknown scale.
     """
 
-    def __init__(self, channels: int, *, t_end: float = 1.0, scale: Scale = "node") -> None:
+    def __init__(self, channels: int, *, t_end: NonNegative = 1.0, scale: Scale = "node") -> None:
         super().__init__(channels, t_end=t_end)
-        self.scale = check_choice("flow.scale", scale, get_args(Scale))
+        self.scale = scale
 
     @abstractmethod
     def energy(

@@ -1,12 +1,12 @@
 """Heat flow."""
 
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import check_choice
+from robust_diffusion.checks import NonNegative
 from robust_diffusion.flows.attention import build_attention
 from robust_diffusion.flows.base import Flow
 from robust_diffusion.operators import Graph, gather_dst, segment_sum, spmm
@@ -42,10 +42,9 @@ class Heat(Flow):
     """
 
     def __init__(
-        self, channels: int, *, t_end: float = 1.0, weights: HeatWeights = "uniform"
+        self, channels: int, *, t_end: NonNegative = 1.0, weights: HeatWeights = "uniform"
     ) -> None:
         super().__init__(channels, t_end=t_end)
-        check_choice("flow.weights", weights, get_args(HeatWeights))
         self.attention = (
             build_attention("resampled", channels) if weights == "frozen_attention" else None
         )

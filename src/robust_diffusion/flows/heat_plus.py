@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import NonNegative, Positive
 from robust_diffusion.flows.heat import Heat, HeatWeights
 from robust_diffusion.operators import Graph
 
@@ -41,14 +41,15 @@ class HeatPlus(Heat):
         self,
         channels: int,
         *,
-        t_end: float = 1.0,
+        t_end: NonNegative = 1.0,
         weights: HeatWeights = "uniform",
-        diffusivity: float = 1.0,
+        diffusivity: Positive = 1.0,
     ) -> None:
         super().__init__(channels, t_end=t_end, weights=weights)
-        start = check_number("flow.diffusivity", diffusivity, above=0)
         # The inverse of the softplus, in the form that does not overflow.
-        self.raw_diffusivity = nn.Parameter(torch.tensor(start + math.log(-math.expm1(-start))))
+        self.raw_diffusivity = nn.Parameter(
+            torch.tensor(diffusivity + math.log(-math.expm1(-diffusivity)))
+        )
 
     @property
     def diffusivity(self) -> Float[Tensor, ""]:

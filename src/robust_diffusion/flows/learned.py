@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import Count, NonNegative, Positive, Width
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import AttentionFlow
 from robust_diffusion.operators import (
@@ -55,13 +55,13 @@ class Learned(AttentionFlow):
         self,
         channels: int,
         *,
-        t_end: float = 1.0,
-        heads: int = 4,
-        attention_channels: int = 64,
+        t_end: NonNegative = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
-        rate: float = 1.0,
-        modulation_channels: int = 8,
+        rate: Positive = 1.0,
+        modulation_channels: Width = 8,
     ) -> None:
         super().__init__(
             channels,
@@ -71,12 +71,10 @@ class Learned(AttentionFlow):
             spectral_norm=spectral_norm,
             attention=attention,
         )
-        start = check_number("flow.rate", rate, above=0)
         # The inverse of the softplus, in the form that does not overflow.
-        self.raw_rate = nn.Parameter(torch.tensor(start + math.log(-math.expm1(-start))))
-        width = check_whole("flow.modulation_channels", modulation_channels, at_least=1)
-        self.hidden = nn.Linear(3, width)
-        self.score = nn.Linear(width, 1)
+        self.raw_rate = nn.Parameter(torch.tensor(rate + math.log(-math.expm1(-rate))))
+        self.hidden = nn.Linear(3, modulation_channels)
+        self.score = nn.Linear(modulation_channels, 1)
         nn.init.zeros_(self.score.weight)
         nn.init.zeros_(self.score.bias)
 

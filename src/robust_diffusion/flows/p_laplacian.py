@@ -1,11 +1,12 @@
 """p-Laplacian flow."""
 
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
+from annotated_types import Ge
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import check_choice, check_number
+from robust_diffusion.checks import Count, NonNegative, Positive, Width
 from robust_diffusion.flows.attention import AttentionKind
 from robust_diffusion.flows.base import ModulatedFlow
 from robust_diffusion.operators import (
@@ -55,16 +56,16 @@ class PLaplacian(ModulatedFlow):
         self,
         channels: int,
         *,
-        p: float = 3.0,
+        p: Annotated[float, Ge(1)] = 3.0,
         modulation: ModulationKind = "softmax",
-        t_end: float = 1.0,
-        heads: int = 4,
-        attention_channels: int = 64,
+        t_end: NonNegative = 1.0,
+        heads: Count = 4,
+        attention_channels: Width = 64,
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
         gradient_norm: GradientNorm = "edges",
-        gradient_floor: float = 0.01,
-        gradient_ceiling: float | None = None,
+        gradient_floor: Positive = 0.01,
+        gradient_ceiling: Positive | None = None,
     ) -> None:
         super().__init__(
             channels,
@@ -77,8 +78,7 @@ class PLaplacian(ModulatedFlow):
             gradient_floor=gradient_floor,
             gradient_ceiling=gradient_ceiling,
         )
-        self.p = check_number("flow.p", p, at_least=1)
-        check_choice("flow.modulation", modulation, get_args(ModulationKind))
+        self.p = p
         self.modulation = modulation
 
     def modulation_scores(

@@ -1,14 +1,14 @@
 """APPNP."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.checks import check_choice, check_number, check_whole
+from robust_diffusion.checks import Layers, Probability, Share, Steps, Width
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.mlp import linear_layers
 from robust_diffusion.models.normalization import graph_with_degree
@@ -50,23 +50,22 @@ class APPNP(LayerStack):
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int],
+        hidden_channels: Width | Sequence[Width],
         out_channels: int,
         *,
-        num_layers: int = 3,
-        num_iterations: int = 3,
-        teleport: float = 0.01,
-        edge_dropout: float = 0.1,
+        num_layers: Layers = 3,
+        num_iterations: Steps = 3,
+        teleport: Share = 0.01,
+        edge_dropout: Probability = 0.1,
         layer_norm: bool = True,
-        dropout: float = 0.5,
+        dropout: Probability = 0.5,
         variant: Variant = "original",
     ) -> None:
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         super().__init__(linear_layers(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
-        self.num_iterations = check_whole("model.num_iterations", num_iterations, at_least=0)
-        self.teleport = check_number("model.teleport", teleport, at_least=0, at_most=1)
-        self.edge_dropout = check_number("model.edge_dropout", edge_dropout, at_least=0, below=1)
-        check_choice("model.variant", variant, get_args(Variant))
+        self.num_iterations = num_iterations
+        self.teleport = teleport
+        self.edge_dropout = edge_dropout
         self.variant = variant
 
     def forward(

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
+from robust_diffusion.checks import Layers, Probability, Width, validated
 from robust_diffusion.flows import Flow
 from robust_diffusion.models.graph_pde import GraphPDE
-from robust_diffusion.models.guard import Gradient, Guard
+from robust_diffusion.models.guard import Gradient, Guard, Threshold
 from robust_diffusion.models.rewiring import Rewiring
 from robust_diffusion.solver import Solver
 
 
+@validated("model")
 class BeltramiGuard(GraphPDE):
     """Stacked Beltrami flows, GNNGuard's re-weighting before each of them.
 
@@ -32,17 +34,17 @@ class BeltramiGuard(GraphPDE):
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int] = 64,
+        hidden_channels: Width | Sequence[Width] = 64,
         out_channels: int | None = None,
         *,
         flow: Callable[[int], Flow] | str = "beltrami",
         solver: Solver | None = None,
-        threshold: float = 0.1,
+        threshold: Threshold = 0.1,
         reweight: bool = True,
         gradient: Gradient = "exact",
-        num_layers: int = 3,
+        num_layers: Layers = 3,
         layer_norm: bool = True,
-        dropout: float = 0.5,
+        dropout: Probability = 0.5,
         rewiring: Rewiring | None = None,
     ) -> None:
         super().__init__(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import Layers, Probability, Width
 from robust_diffusion.models.convs import GATConv
 from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
@@ -33,15 +33,14 @@ class GAT(LayerStack):
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int],
+        hidden_channels: Width | Sequence[Width],
         out_channels: int,
         *,
-        num_layers: int = 3,
-        heads: int = 4,
+        num_layers: Layers = 3,
+        heads: Width = 4,
         layer_norm: bool = True,
-        dropout: float = 0.5,
+        dropout: Probability = 0.5,
     ) -> None:
-        check_whole("model.heads", heads, at_least=1)
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         wide = [in_channels, *(heads * width for width in widths[1:-1])]
         per_layer = [heads] * (num_layers - 1) + [1]

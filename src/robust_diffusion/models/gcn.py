@@ -7,6 +7,7 @@ from itertools import pairwise
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from robust_diffusion.checks import Layers, Probability, Width
 from robust_diffusion.models.convs import GCNConv
 from robust_diffusion.models.normalization import graph_with_degree
 from robust_diffusion.models.stack import Apply, LayerStack
@@ -40,12 +41,12 @@ class GCN(LayerStack):
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int],
+        hidden_channels: Width | Sequence[Width],
         out_channels: int,
         *,
-        num_layers: int = 3,
+        num_layers: Layers = 3,
         layer_norm: bool = False,
-        dropout: float = 0.5,
+        dropout: Probability = 0.5,
     ) -> None:
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         super().__init__(gcn_convs(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)

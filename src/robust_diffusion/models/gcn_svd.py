@@ -1,13 +1,13 @@
 """GCN-SVD."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from robust_diffusion.checks import check_choice, check_whole
+from robust_diffusion.checks import Count, Layers, Probability, Width
 from robust_diffusion.models.guard import Gradient
 from robust_diffusion.models.mlp import linear_layers
 from robust_diffusion.models.stack import Apply, LayerStack
@@ -52,22 +52,20 @@ class GCNSVD(LayerStack):
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int],
+        hidden_channels: Width | Sequence[Width],
         out_channels: int,
         *,
-        num_layers: int = 3,
-        rank: int = 50,
+        num_layers: Layers = 3,
+        rank: Count = 50,
         gradient: Gradient = "exact",
         negative_degree: NegativeDegree = "zero",
         layer_norm: bool = True,
-        dropout: float = 0.5,
+        dropout: Probability = 0.5,
     ) -> None:
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         super().__init__(linear_layers(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
-        check_choice("model.gradient", gradient, get_args(Gradient))
-        self.rank = check_whole("model.rank", rank, at_least=1)
+        self.rank = rank
         self.gradient: Gradient = gradient
-        check_choice("model.negative_degree", negative_degree, get_args(NegativeDegree))
         self.negative_degree = negative_degree
 
     def make_adaptive(self) -> bool:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Layers, Probability, Width
 from robust_diffusion.models.convs import GINConv
 from robust_diffusion.models.mlp import linear_layers
 from robust_diffusion.models.stack import Apply, LayerStack
@@ -37,15 +37,14 @@ class GIN(LayerStack):
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int],
+        hidden_channels: Width | Sequence[Width],
         out_channels: int,
         *,
-        num_layers: int = 3,
+        num_layers: Layers = 3,
         layer_norm: bool = True,
         batch_norm: bool = True,
-        dropout: float = 0.5,
+        dropout: Probability = 0.5,
     ) -> None:
-        check_number("model.dropout", dropout, at_least=0, below=1)
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         convs = [
             GINConv(_mlp(before, after, batch_norm=batch_norm), train_eps=True)

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from robust_diffusion.checks import Layers, Probability, Width
 from robust_diffusion.models.gcn import gcn_convs
-from robust_diffusion.models.guard import Gradient, Guard
+from robust_diffusion.models.guard import Gradient, Guard, Threshold
 from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph
@@ -31,14 +32,14 @@ class GNNGuard(LayerStack):
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int],
+        hidden_channels: Width | Sequence[Width],
         out_channels: int,
         *,
-        num_layers: int = 3,
-        threshold: float = 0.1,
+        num_layers: Layers = 3,
+        threshold: Threshold = 0.1,
         gradient: Gradient = "exact",
         layer_norm: bool = True,
-        dropout: float = 0.5,
+        dropout: Probability = 0.5,
     ) -> None:
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         super().__init__(gcn_convs(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)

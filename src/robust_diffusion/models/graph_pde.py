@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_choice, check_number
+from robust_diffusion.checks import Count, Layers, Probability, Width, check_choice, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import FLOWS, Flow
 from robust_diffusion.models.guard import Guard
@@ -19,6 +19,7 @@ from robust_diffusion.operators import Graph
 from robust_diffusion.solver import Solver
 
 
+@validated("model")
 class GraphPDE(nn.Module):
     """Stacked graph neural PDEs: LayerNorm, Linear, diffusion on [0, t_end], ReLU, dropout.
 
@@ -61,19 +62,18 @@ class GraphPDE(nn.Module):
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int] = 64,
-        out_channels: int | None = None,
+        hidden_channels: Width | Sequence[Width] = 64,
+        out_channels: Count | None = None,
         *,
         flow: Callable[[int], Flow] | str = "beltrami",
         solver: Solver | None = None,
-        num_layers: int = 3,
+        num_layers: Layers = 3,
         layer_norm: bool = True,
-        dropout: float = 0.5,
+        dropout: Probability = 0.5,
         rewiring: Rewiring | None = None,
         guard: Guard | None = None,
     ) -> None:
         super().__init__()
-        check_number("model.dropout", dropout, at_least=0, below=1)
         if out_channels is None:
             raise ConfigError(
                 f"model.out_channels: missing; GraphPDE({in_channels}, out_channels=...) has "

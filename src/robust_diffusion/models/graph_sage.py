@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Literal
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.checks import check_choice
+from robust_diffusion.checks import Layers, Probability, Width
 from robust_diffusion.models.convs import SAGEConv
 from robust_diffusion.models.normalization import graph_with_degree, mean_weights
 from robust_diffusion.models.stack import Apply, LayerStack
@@ -43,15 +43,14 @@ class GraphSAGE(LayerStack):
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int],
+        hidden_channels: Width | Sequence[Width],
         out_channels: int,
         *,
-        num_layers: int = 3,
+        num_layers: Layers = 3,
         layer_norm: bool = True,
-        dropout: float = 0.5,
+        dropout: Probability = 0.5,
         variant: Variant = "original",
     ) -> None:
-        check_choice("model.variant", variant, get_args(Variant))
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         convs = [
             SAGEConv(before, after, project_root=variant == "grb")

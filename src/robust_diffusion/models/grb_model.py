@@ -1,12 +1,12 @@
 """Models of the Graph Robustness Benchmark, called as models are here."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_choice
+from robust_diffusion.checks import validated
 from robust_diffusion.models.normalization import graph_with_degree, mean_weights
 from robust_diffusion.operators import Graph, symmetric_weights
 
@@ -14,6 +14,7 @@ Normalization = Literal["symmetric", "mean", "both", "none"]
 """GRB's `adj_norm_func` of a model: `GCNAdjNorm`, `SAGEAdjNorm`, `RobustGCNAdjNorm` or none."""
 
 
+@validated("model")
 class GRBModel(nn.Module):
     """Adapter: a torch model of GRB's, `model(x, adjacency)`, as `(x, edge_index[, edge_weight])`.
 
@@ -49,7 +50,6 @@ class GRBModel(nn.Module):
 
     def __init__(self, model: nn.Module, *, normalization: Normalization = "symmetric") -> None:
         super().__init__()
-        check_choice("model.normalization", normalization, get_args(Normalization))
         self.model = model
         self.normalization = normalization
 

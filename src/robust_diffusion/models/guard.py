@@ -1,18 +1,23 @@
 """GNNGuard's re-weighting: edges between unlike nodes go, the others count by likeness."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import check_choice, check_number
+from robust_diffusion.checks import validated
 from robust_diffusion.operators import Graph, edge_cosine, gather_dst, segment_sum
 
 Gradient = Literal["exact", "straight_through", "detached"]
 
 
+Threshold = Annotated[float, Ge(-1), Le(1)]
+
+
+@validated("model")
 @dataclass(frozen=True)
 class Guard:
     r"""Prunes edges of a low cosine similarity and re-weights the others.
@@ -46,14 +51,9 @@ class Guard:
         [0.0, 1.0, 0.0, 1.0]
     """
 
-    threshold: float = 0.1
+    threshold: Threshold = 0.1
     reweight: bool = True
     gradient: Gradient = "exact"
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        check_number("model.threshold", self.threshold, at_least=-1, at_most=1)
-        check_choice("model.gradient", self.gradient, get_args(Gradient))
 
     def __call__(self, x: Float[Tensor, "n f"], graph: Graph) -> tuple[Graph, Graph]:
         """Prune and re-weight the edges, self-loops included, by the features of their ends.

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from robust_diffusion.checks import Layers, Probability, Width
 from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 
@@ -28,12 +29,12 @@ class MLP(LayerStack):
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int],
+        hidden_channels: Width | Sequence[Width],
         out_channels: int,
         *,
-        num_layers: int = 3,
+        num_layers: Layers = 3,
         layer_norm: bool = True,
-        dropout: float = 0.5,
+        dropout: Probability = 0.5,
     ) -> None:
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         super().__init__(linear_layers(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)

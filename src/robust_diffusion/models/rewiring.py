@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import PositiveShare, Probability, validated
 from robust_diffusion.operators import Graph
 
 
+@validated("rewiring")
 @dataclass(frozen=True)
 class Rewiring:
     """Keep a random part of the edges, add random ones, drop those of least similarity.
@@ -34,15 +35,9 @@ class Rewiring:
         0.8
     """
 
-    keep_ratio: float = 0.5
-    add_ratio: float = 0.02
-    drop_quantile: float = 0.05
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        check_number("rewiring.keep_ratio", self.keep_ratio, above=0, at_most=1)
-        check_number("rewiring.add_ratio", self.add_ratio, at_least=0, below=1)
-        check_number("rewiring.drop_quantile", self.drop_quantile, at_least=0, below=1)
+    keep_ratio: PositiveShare = 0.5
+    add_ratio: Probability = 0.02
+    drop_quantile: Probability = 0.05
 
     def __call__(self, graph: Graph, similarity: Callable[[Graph], Float[Tensor, " e"]]) -> Graph:
         """Draw a rewired graph; `similarity` scores the kept and added edges."""

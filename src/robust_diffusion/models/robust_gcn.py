@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Layers, Probability, Width, validated
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.normalization import graph_with_degree
 from robust_diffusion.models.widths import layer_widths
@@ -18,6 +18,7 @@ SMALLEST_VARIANCE = 1e-8
 """Keeps the gradient of the standard deviation finite."""
 
 
+@validated("model")
 class RobustGCN(nn.Module):
     """Graph convolution of Gaussians: means and variances, uncertain neighbours counting less.
 
@@ -47,15 +48,14 @@ class RobustGCN(nn.Module):
     def __init__(
         self,
         in_channels: int,
-        hidden_channels: int | Sequence[int],
+        hidden_channels: Width | Sequence[Width],
         out_channels: int,
         *,
-        num_layers: int = 3,
-        dropout: float = 0.5,
+        num_layers: Layers = 3,
+        dropout: Probability = 0.5,
         sample_at_test: bool = False,
     ) -> None:
         super().__init__()
-        check_number("model.dropout", dropout, at_least=0, below=1)
         pairs = list(pairwise(layer_widths(in_channels, hidden_channels, out_channels, num_layers)))
         self.mean = nn.ModuleList(nn.Linear(before, after) for before, after in pairs)
         # The first layer's variance is made from its mean.

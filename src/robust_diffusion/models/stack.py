@@ -2,18 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Probability, validated
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 
 Apply = Callable[[nn.Module, Tensor], Tensor]
 """Applies one layer to normalised features."""
 
 
+@validated("model")
 class LayerStack(nn.Module, ABC):
     """LayerNorm, layer, activation, dropout, for each layer; the last one ends with itself.
 
@@ -32,17 +34,21 @@ class LayerStack(nn.Module, ABC):
 
     normalizes_by_degree = False
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Check the arguments of every model by their annotations."""
+        super().__init_subclass__(**options)
+        validated("model")(cls)
+
     def __init__(
         self,
         layers: Sequence[nn.Module],
         in_channels: Sequence[int],
         *,
         layer_norm: bool,
-        dropout: float,
+        dropout: Probability,
         activation: Callable[[Tensor], Tensor] = torch.relu,
     ) -> None:
         super().__init__()
-        check_number("model.dropout", dropout, at_least=0, below=1)
         self.norms = nn.ModuleList(
             nn.LayerNorm(width) if layer_norm else nn.Identity() for width in in_channels
         )

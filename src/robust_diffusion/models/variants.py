@@ -79,7 +79,7 @@ def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module 
         if isinstance(solver, Solver):
             size = solver.step_size
             module.solver = Solver(  # type: ignore[assignment]
-                method,
+                method,  # type: ignore[arg-type]
                 num_steps=refine * (solver.num_steps or 1) if size is None else None,
                 step_size=None if size is None else size / refine,
             )

@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytorch_lightning as pl
 import torch
+from annotated_types import Ge, Gt, Le
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
-from robust_diffusion.checks import check_choice, check_number, check_whole
+from robust_diffusion.checks import Count, NonNegative, check_choice, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.training.adversary import Adversary
@@ -69,6 +70,7 @@ class Tested:
     not_finite: dict[str, int]  # target nodes without finite logits, of each graph with any
 
 
+@validated("{key}")
 class Fit:
     """GRB's protocol: Adam, cross-entropy, early stop on validation loss, best accuracy kept.
 
@@ -110,20 +112,15 @@ class Fit:
         self,
         trainer: Callable[..., pl.Trainer],
         *,
-        max_epochs: int = 5000,
-        patience: int = 500,
-        min_delta: float = 1e-5,
-        learning_rate: float = 0.01,
-        weight_decay: float = 0.0,
+        max_epochs: Count = 5000,
+        patience: Count = 500,
+        min_delta: NonNegative = 1e-5,
+        learning_rate: Annotated[float, Gt(0), Le(LARGEST_FACTOR)] = 0.01,
+        weight_decay: Annotated[float, Ge(0), Le(LARGEST_FACTOR)] = 0.0,
         progress_bar: bool = True,
         adversary: Adversary | Mapping[str, Any] | None = None,
         key: str = "training",
     ) -> None:
-        check_whole(f"{key}.max_epochs", max_epochs, at_least=1)
-        check_whole(f"{key}.patience", patience, at_least=1)
-        check_number(f"{key}.min_delta", min_delta, at_least=0)
-        check_number(f"{key}.learning_rate", learning_rate, above=0, at_most=LARGEST_FACTOR)
-        check_number(f"{key}.weight_decay", weight_decay, at_least=0, at_most=LARGEST_FACTOR)
         self._trainer = trainer
         self.max_epochs = max_epochs
         self.patience = patience

@@ -16,12 +16,20 @@ from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.attacks.steps import RULES, Ascent
-from robust_diffusion.checks import check_choice, check_number, check_whole
+from robust_diffusion.checks import (
+    Count,
+    Positive,
+    PositiveShare,
+    SomeSteps,
+    check_choice,
+    validated,
+)
 from robust_diffusion.errors import AttackError, TrainingError
 
 KEY = "training.adversary"
 
 
+@validated("adversary")
 class InjectionAdversary:
     """Injected nodes at the nodes of the train view, moved by gradient in every epoch.
 
@@ -69,28 +77,23 @@ class InjectionAdversary:
     def __init__(
         self,
         *,
-        node_ratio: float = 0.2,
-        edges_per_target: int = 1,
-        num_steps: int = 2,
-        epochs_per_draw: int = 20,
-        attacked_share: float = 0.5,
+        node_ratio: Positive = 0.2,
+        edges_per_target: Count = 1,
+        num_steps: SomeSteps = 2,
+        epochs_per_draw: Count = 20,
+        attacked_share: PositiveShare = 0.5,
         loss: LossName = "tanh_margin",
         edges: SharingName = "classes",
         start: StartName = "real",
-        step_size: float = 0.1,
+        step_size: Positive = 0.1,
         feature_limits: tuple[float, float] | None = None,
     ) -> None:
-        check_choice(f"{KEY}.loss", loss, get_args(LossName))
         check_choice(f"{KEY}.edges", edges, set(get_args(SharingName)) - {"gradient"})
-        check_choice(f"{KEY}.start", start, get_args(StartName))
-        check_number(f"{KEY}.step_size", step_size, above=0)
-        self.node_ratio = check_number(f"{KEY}.node_ratio", node_ratio, above=0)
-        self.edges_per_target = check_whole(f"{KEY}.edges_per_target", edges_per_target, at_least=1)
-        self.num_steps = check_whole(f"{KEY}.num_steps", num_steps, at_least=1)
-        self.epochs_per_draw = check_whole(f"{KEY}.epochs_per_draw", epochs_per_draw, at_least=1)
-        self.attacked_share = check_number(
-            f"{KEY}.attacked_share", attacked_share, above=0, at_most=1
-        )
+        self.node_ratio = node_ratio
+        self.edges_per_target = edges_per_target
+        self.num_steps = num_steps
+        self.epochs_per_draw = epochs_per_draw
+        self.attacked_share = attacked_share
         self.recipe = Recipe(loss=loss, edges=edges, start=start, step_size=step_size)
         self.feature_limits = feature_limits
         self.budget(1, (0.0, 1.0))

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from robust_diffusion.attacks.injection.edges import Candidates, EdgeAttack
 from robust_diffusion.attacks.problem import check_finite
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps
 
 HALVINGS = 40
 """Halvings of an interval of length about 1 until it is shorter than a float can tell."""
@@ -52,14 +52,14 @@ class AGIA(EdgeAttack):
     def __init__(
         self,
         *,
-        step_size: float = 0.01,
-        num_steps: int = 100,
-        num_rounds: int = 2,
-        learning_rate: float = 0.03,
-        num_edge_steps: int = 100,
-        batch_ratio: float = 1.0,
-        loss_cap: float | None = 4.0,
-        homophily: float = 0.0,
+        step_size: Positive = 0.01,
+        num_steps: Steps = 100,
+        num_rounds: Steps = 2,
+        learning_rate: Positive = 0.03,
+        num_edge_steps: Steps = 100,
+        batch_ratio: PositiveShare = 1.0,
+        loss_cap: Positive | None = 4.0,
+        homophily: NonNegative = 0.0,
     ) -> None:
         super().__init__(
             step_size=step_size,
@@ -69,9 +69,8 @@ class AGIA(EdgeAttack):
             loss_cap=loss_cap,
             homophily=homophily,
         )
-        key = f"attacks.{self.name}"
-        self.learning_rate = check_number(f"{key}.learning_rate", learning_rate, above=0)
-        self.num_edge_steps = check_whole(f"{key}.num_edge_steps", num_edge_steps, at_least=0)
+        self.learning_rate = learning_rate
+        self.num_edge_steps = num_edge_steps
 
     def choose(self, candidates: Candidates, chosen: Bool[Tensor, "k t"]) -> Bool[Tensor, "k t"]:
         """Adam on the weights of all candidates, then the heaviest."""

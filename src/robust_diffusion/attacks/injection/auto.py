@@ -21,7 +21,7 @@ from robust_diffusion.attacks.injection.sharing import SHARINGS, Degrees, Sharin
 from robust_diffusion.attacks.injection.starts import STARTS, StartName
 from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import Steps
 from robust_diffusion.store import Artifact
 
 EDGES: tuple[SharingName, ...] = ("classes", "equal")
@@ -105,8 +105,8 @@ class AutoInjection(Ensemble):
     name = "auto"
     kind: ClassVar[Kind] = "injection"
 
-    def __init__(self, *, num_steps: int = 120) -> None:
-        self.num_steps = check_whole("attacks.auto.num_steps", num_steps, at_least=0)
+    def __init__(self, *, num_steps: Steps = 120) -> None:
+        self.num_steps = num_steps
 
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
         """True if a node may be injected."""

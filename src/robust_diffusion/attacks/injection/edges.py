@@ -16,7 +16,7 @@ from robust_diffusion.attacks.injection.base import connect, draw_targets
 from robust_diffusion.attacks.injection.features import SignAttack
 from robust_diffusion.attacks.injection.starts import small_normal
 from robust_diffusion.attacks.problem import Problem, gradient
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps
 
 MAX_CANDIDATES = 2**20
 """Most candidate edges that are weighed at a time."""
@@ -88,19 +88,17 @@ class EdgeAttack(SignAttack):
     def __init__(
         self,
         *,
-        step_size: float = 0.01,
-        num_steps: int = 100,
-        num_rounds: int = 1,
-        batch_ratio: float = 1.0,
-        loss_cap: float | None = 4.0,
-        homophily: float = 0.0,
+        step_size: Positive = 0.01,
+        num_steps: Steps = 100,
+        num_rounds: Steps = 1,
+        batch_ratio: PositiveShare = 1.0,
+        loss_cap: Positive | None = 4.0,
+        homophily: NonNegative = 0.0,
     ) -> None:
         super().__init__(step_size=step_size, num_steps=num_steps, homophily=homophily)
-        key = f"attacks.{self.name}"
-        if loss_cap is not None:
-            self.loss_cap = check_number(f"{key}.loss_cap", loss_cap, above=0)
-        self.num_rounds = check_whole(f"{key}.num_rounds", num_rounds, at_least=0)
-        self.batch_ratio = check_number(f"{key}.batch_ratio", batch_ratio, above=0, at_most=1)
+        self.loss_cap = loss_cap
+        self.num_rounds = num_rounds
+        self.batch_ratio = batch_ratio
 
     def inject(
         self, problem: Problem, budget: Budget, generator: torch.Generator

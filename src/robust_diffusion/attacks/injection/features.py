@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -16,7 +16,7 @@ from robust_diffusion.attacks.injection.starts import STARTS, StartName
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.steps import Adam, Ascent, Rule, Sign
-from robust_diffusion.checks import check_choice, check_number, check_whole
+from robust_diffusion.checks import NonNegative, Positive, Steps
 
 
 class FeatureAttack(InjectionAttack):
@@ -46,13 +46,11 @@ class FeatureAttack(InjectionAttack):
     loss_cap: float | None = None
 
     def __init__(
-        self, *, num_steps: int, homophily: float = 0.0, loss: LossName = "cross_entropy"
+        self, *, num_steps: Steps, homophily: NonNegative = 0.0, loss: LossName = "cross_entropy"
     ) -> None:
-        key = f"attacks.{self.name}"
-        check_choice(f"{key}.loss", loss, get_args(LossName))
         self.loss = loss
-        self.num_steps = check_whole(f"{key}.num_steps", num_steps, at_least=0)
-        self.homophily = check_number(f"{key}.homophily", homophily, at_least=0)
+        self.num_steps = num_steps
+        self.homophily = homophily
 
     def inject(
         self, problem: Problem, budget: Budget, generator: torch.Generator
@@ -116,14 +114,13 @@ class AdamAttack(FeatureAttack):
     def __init__(
         self,
         *,
-        learning_rate: float = 0.01,
-        num_steps: int = 100,
-        homophily: float = 0.0,
+        learning_rate: Positive = 0.01,
+        num_steps: Steps = 100,
+        homophily: NonNegative = 0.0,
         loss: LossName = "cross_entropy",
     ) -> None:
         super().__init__(num_steps=num_steps, homophily=homophily, loss=loss)
-        key = f"attacks.{self.name}.learning_rate"
-        self.learning_rate = check_number(key, learning_rate, above=0)
+        self.learning_rate = learning_rate
 
     def rule(self, free: Tensor) -> Rule:
         """Adam."""
@@ -136,13 +133,13 @@ class SignAttack(FeatureAttack):
     def __init__(
         self,
         *,
-        step_size: float = 0.01,
-        num_steps: int = 100,
-        homophily: float = 0.0,
+        step_size: Positive = 0.01,
+        num_steps: Steps = 100,
+        homophily: NonNegative = 0.0,
         loss: LossName = "cross_entropy",
     ) -> None:
         super().__init__(num_steps=num_steps, homophily=homophily, loss=loss)
-        self.step_size = check_number(f"attacks.{self.name}.step_size", step_size, above=0)
+        self.step_size = step_size
 
     def rule(self, free: Tensor) -> Rule:
         """Steps of one length."""

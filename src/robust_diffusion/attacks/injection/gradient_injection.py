@@ -1,7 +1,7 @@
 """Injection by gradient steps, put together from parts."""
 
 from collections.abc import Sequence
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +19,7 @@ from robust_diffusion.attacks.injection.starts import STARTS, StartName
 from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.steps import RuleName
-from robust_diffusion.checks import check_choice, check_number, check_whole
+from robust_diffusion.checks import Positive, SomeSteps, Steps
 
 ROUNDS = 4
 """Fits of the features between which `edges=gradient` exchanges edges."""
@@ -69,18 +69,12 @@ class GradientInjection(InjectionAttack):
         start: StartName = "real",
         edges: SharingName = "classes",
         rule: RuleName = "adam",
-        step_size: float = 0.1,
-        num_steps: int = 120,
-        restarts: int = 1,
+        step_size: Positive = 0.1,
+        num_steps: Steps = 120,
+        restarts: SomeSteps = 1,
     ) -> None:
-        key = f"attacks.{self.name}"
-        check_choice(f"{key}.loss", loss, get_args(LossName))
-        check_choice(f"{key}.start", start, get_args(StartName))
-        check_choice(f"{key}.edges", edges, get_args(SharingName))
-        check_choice(f"{key}.rule", rule, get_args(RuleName))
-        check_number(f"{key}.step_size", step_size, above=0)
-        self.num_steps = check_whole(f"{key}.num_steps", num_steps, at_least=0)
-        self.restarts = check_whole(f"{key}.restarts", restarts, at_least=1)
+        self.num_steps = num_steps
+        self.restarts = restarts
         self.recipe = Recipe(edges=edges, start=start, loss=loss, rule=rule, step_size=step_size)
 
     def inject(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from robust_diffusion.attacks.injection.edges import Candidates, EdgeAttack
 from robust_diffusion.attacks.problem import check_finite
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps
 
 
 class MetaGIA(EdgeAttack):
@@ -48,13 +48,13 @@ class MetaGIA(EdgeAttack):
     def __init__(
         self,
         *,
-        step_size: float = 0.01,
-        num_steps: int = 100,
-        num_rounds: int = 8,
-        swap_ratio: float = 0.5,
-        batch_ratio: float = 1.0,
-        loss_cap: float | None = 4.0,
-        homophily: float = 0.0,
+        step_size: Positive = 0.01,
+        num_steps: Steps = 100,
+        num_rounds: Steps = 8,
+        swap_ratio: PositiveShare = 0.5,
+        batch_ratio: PositiveShare = 1.0,
+        loss_cap: Positive | None = 4.0,
+        homophily: NonNegative = 0.0,
     ) -> None:
         super().__init__(
             step_size=step_size,
@@ -64,7 +64,7 @@ class MetaGIA(EdgeAttack):
             loss_cap=loss_cap,
             homophily=homophily,
         )
-        self.swap_ratio = check_number("attacks.metagia.swap_ratio", swap_ratio, above=0, at_most=1)
+        self.swap_ratio = swap_ratio
 
     def choose(self, candidates: Candidates, chosen: Bool[Tensor, "k t"]) -> Bool[Tensor, "k t"]:
         """Exchange edges where the gradient says that it gains, and the loss agrees."""

@@ -1,7 +1,7 @@
 """TDGIA."""
 
 from itertools import accumulate
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.features import AdamAttack
 from robust_diffusion.attacks.injection.sharing import deal, defect_order
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.checks import check_choice, check_number
+from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps
 
 Variant = Literal["strict", "grb"]
 
@@ -61,18 +61,15 @@ class TDGIA(AdamAttack):
     def __init__(
         self,
         *,
-        learning_rate: float = 0.01,
-        num_steps: int = 100,
-        batch_ratio: float = 0.2,
+        learning_rate: Positive = 0.01,
+        num_steps: Steps = 100,
+        batch_ratio: PositiveShare = 0.2,
         variant: Variant = "strict",
-        homophily: float = 0.0,
+        homophily: NonNegative = 0.0,
     ) -> None:
         super().__init__(learning_rate=learning_rate, num_steps=num_steps, homophily=homophily)
-        check_choice("attacks.tdgia.variant", variant, get_args(Variant))
         self.variant = variant
-        self.batch_ratio = check_number(
-            "attacks.tdgia.batch_ratio", batch_ratio, above=0, at_most=1
-        )
+        self.batch_ratio = batch_ratio
 
     def inject(
         self, problem: Problem, budget: Budget, generator: torch.Generator

@@ -21,7 +21,7 @@ from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD, Loss
 from robust_diffusion.attacks.modification.random_flip import RandomFlip
 from robust_diffusion.attacks.modification.search import search
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import SomeSteps
 from robust_diffusion.store import Artifact
 
 Blockwise = type[PRBCD] | type[GRBCD]
@@ -95,8 +95,8 @@ class AutoModification(Ensemble):
     name = "auto_modification"
     kind: ClassVar[Kind] = "modification"
 
-    def __init__(self, *, num_steps: int = 125) -> None:
-        self.num_steps = check_whole("attacks.auto_modification.num_steps", num_steps, at_least=1)
+    def __init__(self, *, num_steps: SomeSteps = 125) -> None:
+        self.num_steps = num_steps
 
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
         """True if an edge may be flipped or a feature changed."""

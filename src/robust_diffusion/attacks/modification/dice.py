@@ -16,7 +16,7 @@ from robust_diffusion.attacks.modification.base import (
 )
 from robust_diffusion.attacks.modification.pairs import TargetPairs
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Share
 
 
 class DICE(ModificationAttack):
@@ -49,10 +49,8 @@ class DICE(ModificationAttack):
     name = "dice"
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
 
-    def __init__(self, *, delete_ratio: float = 0.6) -> None:
-        self.delete_ratio = check_number(
-            "attacks.dice.delete_ratio", delete_ratio, at_least=0, at_most=1
-        )
+    def __init__(self, *, delete_ratio: Share = 0.6) -> None:
+        self.delete_ratio = delete_ratio
 
     def modify(
         self, problem: Problem, budget: Budget, generator: torch.Generator

@@ -16,7 +16,7 @@ from robust_diffusion.attacks.modification.prbcd import (
     PRBCDAtTargets,
 )
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Count, Positive, PositiveShare, SomeSteps
 
 
 def local_limits(problem: Problem, ratio: float) -> Int[Tensor, " n"]:
@@ -145,12 +145,12 @@ class LRBCD(PRBCD):
     def __init__(
         self,
         *,
-        block_size: int = 50_000,
-        num_steps: int = 125,
-        resampling_ratio: float = 0.8,
-        learning_rate: float = 100.0,
+        block_size: Count = 50_000,
+        num_steps: SomeSteps = 125,
+        resampling_ratio: PositiveShare = 0.8,
+        learning_rate: Positive = 100.0,
         loss: Loss = "prob_margin",
-        local_ratio: float = 0.5,
+        local_ratio: PositiveShare = 0.5,
     ) -> None:
         super().__init__(
             block_size=block_size,
@@ -159,9 +159,7 @@ class LRBCD(PRBCD):
             learning_rate=learning_rate,
             loss=loss,
         )
-        self.local_ratio = check_number(
-            "attacks.lrbcd.local_ratio", local_ratio, above=0, at_most=1
-        )
+        self.local_ratio = local_ratio
 
     def build(self, model: nn.Module, problem: Problem) -> Any:
         """PyG's PRBCD with the limits of each node."""
@@ -195,15 +193,13 @@ class LGRBCD(GRBCD):
     def __init__(
         self,
         *,
-        block_size: int = 50_000,
-        num_steps: int = 125,
+        block_size: Count = 50_000,
+        num_steps: SomeSteps = 125,
         loss: Loss = "masked",
-        local_ratio: float = 0.5,
+        local_ratio: PositiveShare = 0.5,
     ) -> None:
         super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
-        self.local_ratio = check_number(
-            "attacks.lgrbcd.local_ratio", local_ratio, above=0, at_most=1
-        )
+        self.local_ratio = local_ratio
 
     def build(self, model: nn.Module, problem: Problem) -> Any:
         """PyG's GRBCD with the limits of each node."""

@@ -1,7 +1,7 @@
 """PGD, as a modification attack."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +19,7 @@ from robust_diffusion.attacks.modification.base import (
     shuffled,
 )
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
-from robust_diffusion.checks import check_choice, check_number, check_whole
+from robust_diffusion.checks import Positive, Steps
 
 Variant = Literal["ball", "step"]
 
@@ -59,12 +59,10 @@ class PGDModification(ModificationAttack):
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "feature_gradient"})
 
     def __init__(
-        self, *, step_size: float = 0.01, num_steps: int = 100, variant: Variant = "ball"
+        self, *, step_size: Positive = 0.01, num_steps: Steps = 100, variant: Variant = "ball"
     ) -> None:
-        key = f"attacks.{self.name}"
-        self.step_size = check_number(f"{key}.step_size", step_size, above=0)
-        self.num_steps = check_whole(f"{key}.num_steps", num_steps, at_least=0)
-        check_choice(f"{key}.variant", variant, get_args(Variant))
+        self.step_size = step_size
+        self.num_steps = num_steps
         self.variant = variant
 
     @property

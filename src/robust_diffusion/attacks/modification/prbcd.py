@@ -3,7 +3,7 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from robust_diffusion.attacks.modification.base import ModificationAttack, edges
 from robust_diffusion.attacks.modification.pairs import TargetPairs
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
 from robust_diffusion.attacks.randomness import seeded
-from robust_diffusion.checks import check_choice, check_number, check_whole
+from robust_diffusion.checks import Count, Positive, PositiveShare, SomeSteps
 from robust_diffusion.errors import ConfigError
 
 with warnings.catch_warnings():
@@ -67,11 +67,10 @@ class BlockCoordinateAttack(ModificationAttack):
 
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "edge_gradient"})
 
-    def __init__(self, *, block_size: int, num_steps: int, loss: Loss) -> None:
-        key = f"attacks.{self.name}"
-        self.block_size = check_whole(f"{key}.block_size", block_size, at_least=1)
-        self.num_steps = check_whole(f"{key}.num_steps", num_steps, at_least=1)
-        self.loss = check_choice(f"{key}.loss", loss, get_args(Loss))
+    def __init__(self, *, block_size: Count, num_steps: SomeSteps, loss: Loss) -> None:
+        self.block_size = block_size
+        self.num_steps = num_steps
+        self.loss = loss
 
     def modify(
         self, problem: Problem, budget: Budget, generator: torch.Generator
@@ -157,19 +156,15 @@ class PRBCD(BlockCoordinateAttack):
     def __init__(
         self,
         *,
-        block_size: int = 50_000,
-        num_steps: int = 125,
-        resampling_ratio: float = 0.8,
-        learning_rate: float = 100.0,
+        block_size: Count = 50_000,
+        num_steps: SomeSteps = 125,
+        resampling_ratio: PositiveShare = 0.8,
+        learning_rate: Positive = 100.0,
         loss: Loss = "prob_margin",
     ) -> None:
         super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
-        self.resampling_ratio = check_number(
-            f"attacks.{self.name}.resampling_ratio", resampling_ratio, above=0, at_most=1
-        )
-        self.learning_rate = check_number(
-            f"attacks.{self.name}.learning_rate", learning_rate, above=0
-        )
+        self.resampling_ratio = resampling_ratio
+        self.learning_rate = learning_rate
 
     def build(self, model: nn.Module, problem: Problem) -> Any:
         """PyG's PRBCD on the model."""
@@ -211,7 +206,7 @@ class GRBCD(BlockCoordinateAttack):
     implementation: ClassVar[Any] = GRBCDAtTargets
 
     def __init__(
-        self, *, block_size: int = 50_000, num_steps: int = 125, loss: Loss = "masked"
+        self, *, block_size: Count = 50_000, num_steps: SomeSteps = 125, loss: Loss = "masked"
     ) -> None:
         super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
 

@@ -16,7 +16,7 @@ from robust_diffusion.attacks.modification.base import (
 )
 from robust_diffusion.attacks.modification.pairs import TargetPairs
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Share
 
 
 class RandomFlip(ModificationAttack):
@@ -45,10 +45,8 @@ class RandomFlip(ModificationAttack):
     name = "random_flip"
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def __init__(self, *, add_ratio: float = 0.5) -> None:
-        self.add_ratio = check_number(
-            "attacks.random_flip.add_ratio", add_ratio, at_least=0, at_most=1
-        )
+    def __init__(self, *, add_ratio: Share = 0.5) -> None:
+        self.add_ratio = add_ratio
 
     def modify(
         self, problem: Problem, budget: Budget, generator: torch.Generator
