@@ -54,13 +54,14 @@ BOUNDS: Mapping[type, tuple[str, Callable[[Any, Any], bool]]] = {
 LARGEST: Mapping[Any, float] = {int: 2**63 - 1, float: sys.float_info.max}
 """Of the magnitude of a number; neither infinity nor NaN is within."""
 
-NAMED = {
+NAMED: Mapping[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a finite number",
     str: "text",
     NoneType: "null",
     None: "null",
+    Callable: "callable",
 }
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -156,14 +157,15 @@ def _fitting(value: Any, kind: Any) -> Any:
         _require(isinstance(value, bool))
     elif kind in (int, float):
         _require(isinstance(value, Integral if kind is int else Real))
-        _require(not isinstance(value, bool) and -LARGEST[kind] <= value <= LARGEST[kind])
+        value = value.item() if hasattr(value, "item") else value  # of numpy
+        _require(not isinstance(value, bool) and abs(value) <= LARGEST[kind])
         return kind(value)
     elif isinstance(origin, type) and issubclass(origin, Sequence):
         _require(isinstance(value, Sequence) and not isinstance(value, str))
         items = options if origin is tuple and options[-1] is not ... else options[:1] * len(value)
         _require(len(items) == len(value))
         found = [_fitting(each, item) for each, item in zip(value, items, strict=True)]
-        return tuple(found) if isinstance(value, tuple) else found
+        return tuple(found) if origin is tuple or isinstance(value, tuple) else found
     elif kind is None or (isinstance(kind := origin or kind, type) and _is_testable(kind)):
         _require(isinstance(value, kind or NoneType))
     return value
@@ -217,7 +219,8 @@ def _described(kind: Any) -> str:
         return f"one of {', '.join(sorted(map(str, options)))}"
     if isinstance(origin, type) and issubclass(origin, Sequence):
         return f"a list, each {_described(options[0])}"
-    return NAMED.get(kind) or str(getattr(origin or kind, "__name__", kind))
+    kind = origin or kind
+    return NAMED.get(kind) or f"a {getattr(kind, '__name__', kind)}"
 
 
 def check_whole(key: str, value: object, *, at_least: int) -> int:

@@ -5,21 +5,20 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig
-from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.loggers import Logger, WandbLogger
 
 from robust_diffusion.arithmetic import set_up_arithmetic
-from robust_diffusion.checks import check_choice, check_flag
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation import append_record, evaluate_cell
 from robust_diffusion.evaluation.header import record_header
 from robust_diffusion.evaluation.identity import hashed_config
-from robust_diffusion.evaluation.overrides import check_keys, check_overrides, check_parts
+from robust_diffusion.evaluation.overrides import check_config
 from robust_diffusion.evaluation.records import (
     Record,
     check_writable,
@@ -30,8 +29,8 @@ from robust_diffusion.evaluation.records import (
 )
 from robust_diffusion.files import locked
 from robust_diffusion.interrupts import time_limit
-from robust_diffusion.operators import Backend, set_backend
-from robust_diffusion.results.loggers import is_wandb, log_finished, log_record
+from robust_diffusion.operators import set_backend
+from robust_diffusion.results.loggers import log_finished, log_record
 from robust_diffusion.store import ArtifactStore
 from robust_diffusion.threads import set_threads
 from robust_diffusion.unreadable import read_once
@@ -39,7 +38,7 @@ from robust_diffusion.unreadable import read_once
 log = logging.getLogger(__name__)
 
 Measure = Callable[[GraphDataModule, Any], Record]
-"""Measures a cell on its graph, with its logger, and returns the measured part of its record."""
+"""Measures a cell on its graph, with its loggers, and returns the measured part of its record."""
 
 
 def run_and_record(cfg: DictConfig) -> Record:
@@ -51,15 +50,11 @@ def run_and_record(cfg: DictConfig) -> Record:
     Raises:
         RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
     """
-    check_parts(cfg)
+    check_config(cfg)
     set_threads(cfg.threads)
     set_up_arithmetic()
-    check_choice("backend", cfg.backend, get_args(Backend))
     record = record_header(cfg)
     check_writable(cfg.paths.records)
-    check_overrides(cfg, record)
-    check_keys(cfg)
-    check_flag("force", cfg.force)
     if found := _recorded_before(cfg, record):
         return found
     # Of two sweeps in one folder, one computes a cell, and the other waits for it.
@@ -85,8 +80,8 @@ def _recorded_before(cfg: DictConfig, record: Record) -> Record | None:
             found["cell"],
         )
     append_record(cfg.paths.records, reference_to(record))
-    if is_wandb(cfg.logger):
-        log_finished(found, partial(_logger, cfg), Path(cfg.paths.store))
+    if "wandb" in cfg.logger:
+        log_finished(found, partial(_wandb_logger, cfg), Path(cfg.paths.store))
     return found
 
 
@@ -102,18 +97,19 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
     with read_once(sweep, record["config"]["data"]):
         datamodule.setup()
     _set_threads(cfg, datamodule)
-    logger = _logger(cfg, record=record)
-    if logger:
+    loggers = _loggers(cfg, record)
+    for logger in loggers:
         logger.log_hyperparams(record["config"])
+    runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
     try:
-        record |= measure(datamodule, logger)
+        record |= measure(datamodule, loggers or False)
         append_record(cfg.paths.records, record)
-        if isinstance(logger, WandbLogger):
-            log_record(logger.experiment, record, store.directory)
+        for run in runs:
+            log_record(run, record, store.directory)
     finally:
         # A run left open would swallow the next cell's curves.
-        if isinstance(logger, WandbLogger):
-            logger.experiment.finish()
+        for run in runs:
+            run.finish()
     return record
 
 
@@ -124,16 +120,22 @@ def _set_threads(cfg: DictConfig, datamodule: GraphDataModule) -> None:
     set_threads(cfg.threads, datamodule.graph.num_edges, widths, layers or 3)
 
 
-def _logger(cfg: DictConfig, *, record: Record, **options: Any) -> Any:
-    """The logger of a cell; false for none."""
-    if not is_wandb(cfg.logger):
-        return instantiate(cfg.logger) if cfg.logger else False
+def _loggers(cfg: DictConfig, record: Record) -> list[Logger]:
+    """The loggers of a cell."""
+    return [
+        _wandb_logger(cfg, record=record) if name == "wandb" else instantiate(options)
+        for name, options in cfg.logger.items()
+    ]
+
+
+def _wandb_logger(cfg: DictConfig, *, record: Record, **options: Any) -> WandbLogger:
     # The experiment that asks now is in the records only if the cell was done before.
     lines = [*records_of(cfg.paths.records, record["cell"]), record]
     experiments = experiments_asking(lines).get(record["cell"], ())
     # Not by `instantiate` itself, which would make objects of the record's own configuration.
-    open_run = instantiate(cfg.logger, _partial_=True)
-    return open_run(record=record, experiments=experiments, **options)
+    open_run = instantiate(cfg.logger.wandb, _partial_=True)
+    logger: WandbLogger = open_run(record=record, experiments=experiments, **options)
+    return logger
 
 
 def _evaluation(cfg: DictConfig, record: Record, store: ArtifactStore) -> Measure:

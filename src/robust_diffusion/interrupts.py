@@ -6,9 +6,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Annotated
 
-from robust_diffusion.checks import check_number
+from annotated_types import Ge, Le
+
+from robust_diffusion.checks import check_value
 from robust_diffusion.errors import ConfigError, TrainingError
+
+Seconds = Annotated[float, Ge(0.001), Le(10**8)]
+"""Of a time limit; a timer rounds less to 0, which is none, and does not take much more."""
 
 REPEAT = 10.0
 """Seconds after which the end of a time limit is called out again, if nobody has heard it."""
@@ -38,12 +44,12 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     """End the `with` block, by a `TrainingError`, after so many seconds; `None` for no limit.
 
     Raises:
-        ConfigError: No number above 0, or no clock that can interrupt, as outside the main thread.
+        ConfigError: No such number, or no clock that can interrupt, as outside the main thread.
     """
     if seconds is None:
         yield
         return
-    check_number("time_limit", seconds, above=0)
+    check_value("time_limit", seconds, Seconds)
     if threading.current_thread() is not threading.main_thread() or os.name != "posix":
         raise ConfigError(f"time_limit={seconds}: needs the main thread of a POSIX system; drop it")
 
@@ -51,14 +57,18 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         raise _OutOfTime
 
     before = signal.signal(signal.SIGALRM, end)
-    outer = signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT)
-    try:
-        yield
+    outer = signal.getitimer(signal.ITIMER_REAL)
+    try:  # around the clean-up too, in the midst of which the alarm may ring
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, *outer)
+            signal.signal(signal.SIGALRM, before)
     except _OutOfTime:
+        signal.setitimer(signal.ITIMER_REAL, *outer)
+        signal.signal(signal.SIGALRM, before)
         raise TrainingError(
             f"time_limit={seconds:g}: the cell was not done after as many seconds; raise it, or "
             "make the cell smaller"
         ) from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *outer)
-        signal.signal(signal.SIGALRM, before)

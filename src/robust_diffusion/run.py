@@ -12,6 +12,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from importlib import import_module
+from tempfile import NamedTemporaryFile
+from traceback import format_exception
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -104,15 +106,14 @@ def cell(cfg: DictConfig) -> float | None:
         # A sweep's exit status is what its records say, so there a record must not go missing.
         with nullcontext() if multirun else suppress(Exception):
             record_failure(cfg, message, type(cause or error).__name__)
-        # The traceback of an expected error would say nothing that its message does not.
-        with_traceback = cause is None or _wants_traceback()
+        if _wants_traceback() or (cause is None and not multirun):
+            raise
+        if cause is None:
+            message = _defect(error, HydraConfig.get().runtime.output_dir)
         if multirun:
-            number = HydraConfig.get().job.num
-            log.error("cell %s failed: %s", number, message, exc_info=with_traceback)  # noqa: TRY400
+            log.error("cell %s failed: %s", HydraConfig.get().job.num, message)  # noqa: TRY400
             if isinstance(cause, DataError):
                 log.error("further cells of these data fail without another try")  # noqa: TRY400
-        elif with_traceback:
-            raise
         else:
             # Not raised, since Hydra would repeat every override above it.
             log.error("error: %s", message)  # noqa: TRY400
@@ -153,9 +154,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if cause is None and isinstance(error, OSError) and error.filename:
             remedy = "" if given and given[0] in COMMANDS else f"; {ELSEWHERE}"
             cause = RobustDiffusionError(f"{error.filename}: {error.strerror or error}{remedy}")
-        if cause is None or traceback:
+        if traceback:
             raise
-        sys.stderr.write(f"error: {describe(cause)}\n")
+        sys.stderr.write(f"error: {describe(cause) if cause else _defect(error)}\n")
         sys.exit(1)
 
 
@@ -258,6 +259,17 @@ def describe(error: BaseException) -> str:
         case HydraException() | OmegaConfBaseException():
             return " ".join(str(error).split())
     return _unforeseen(error)
+
+
+def _defect(error: BaseException, folder: str | None = None) -> str:
+    """An error that is nobody's mistake but ours, in one line; its traceback is kept in a file."""
+    trace = "".join(format_exception(error))
+    with NamedTemporaryFile(
+        "w", prefix="traceback-", suffix=".txt", dir=folder, delete=False
+    ) as file:
+        file.write(trace)
+    remedy = f"a defect of robust_diffusion; its traceback is in {file.name}"
+    return f"{_unforeseen(error)}; {remedy}"
 
 
 def _unforeseen(error: BaseException) -> str:

@@ -34,6 +34,7 @@ Engine = Literal["auto", "own", "torchdiffeq"]
 Adams = Literal["explicit_adams", "implicit_adams", "fixed_adams"]
 FixedStep = Literal[Adams, "euler", "midpoint", "heun2", "heun3", "rk4"]
 Adaptive = Literal["dopri8", "dopri5", "bosh3", "fehlberg2", "adaptive_heun", "scipy_solver"]
+Method = Literal[FixedStep, Adaptive]
 
 ADAMS = frozenset(get_args(Adams))
 FIXED_STEP_METHODS = frozenset(get_args(FixedStep))
@@ -84,7 +85,7 @@ class Solver:
 
     def __init__(
         self,
-        method: FixedStep | Adaptive,
+        method: Method,
         *,
         num_steps: SomeSteps | None = None,
         step_size: Positive | None = None,
@@ -167,7 +168,8 @@ class Solver:
     def _end(self, flow: Flow, z: Tensor, graph: Graph) -> Tensor:
         if flow.order != 1:
             return self._fractional(flow, z, graph)
-        if not (self.adjoint and torch.is_grad_enabled()):
+        self._require_precision(z)
+        if not (self.adjoint and torch.is_grad_enabled()) or flow.t_end == 0:
             return self.integrate(partial(flow, graph=graph), z, flow.t_end)
         parameters = [p for p in flow.parameters() if p.requires_grad]
 
@@ -250,6 +252,16 @@ class Solver:
         recompute = recompute_contexts if self.checkpoint else None
         rhs = self._watch.over(partial(flow, graph=graph), flow.t_end, z.dtype)
         return solve_fractional(rhs, z, flow.t_end, flow.order, num_steps, recompute=recompute)
+
+    def _require_precision(self, z: Tensor) -> None:
+        half = z.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled(
+            z.device.type
+        )
+        if half and self.adjoint:
+            raise ConfigError(
+                f"solver.adjoint=true: {self.method} and its adjoint need single precision; use "
+                "trainer.precision=32-true"
+            )
 
     def _integrate(self, rhs: RightHandSide, z: Tensor, t_end: float) -> Tensor:
         recompute = recompute_contexts if self.checkpoint else None

@@ -1,6 +1,7 @@
 """Budget of an attacker."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -43,19 +44,22 @@ class Budget:
 
     max_injected_nodes: Nodes
     max_edges_per_injected_node: Nodes
-    feature_limits: tuple[float, float] | None = None
+    feature_limits: Sequence[float] | None = None
     max_injected_edges: Nodes | None = None
     node_ratio: Share = 0.2
     edge_ratio: Share = 0.2
     epsilon: Positive = 0.1
 
     def __post_init__(self) -> None:
-        """Check that the feature limits are in order."""
-        if self.feature_limits is not None and self.feature_limits[0] >= self.feature_limits[1]:
+        """Check the feature limits, which become a pair."""
+        limits = self.feature_limits
+        if limits is None:
+            return
+        if len(limits) != 2 or limits[0] >= limits[1]:
             raise ConfigError(
-                f"budget.feature_limits={self.feature_limits}: must be two numbers, the smaller "
-                "first"
+                f"budget.feature_limits={limits}: must be two numbers, the smaller first"
             )
+        object.__setattr__(self, "feature_limits", tuple(limits))
 
     @property
     def limits(self) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Attacks on a smoothed classifier within the budgets of its certificate."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jaxtyping import Float, Int
@@ -31,7 +31,7 @@ def attack_smoothed(
     attacks: Mapping[str, Attack],
     folder: str | Path,
     *,
-    feature_limits: tuple[float, float] | None,
+    feature_limits: Sequence[float] | None,
     draws: int,
 ) -> dict[int, RobustnessReport]:
     """Reports of attacks on the smoothed form of a classifier, by each of the scheme's budgets.
@@ -124,7 +124,7 @@ def on_device(
 
 
 def _budget(
-    total: int, count: VoteCounter, subject: Subject, feature_limits: tuple[float, float] | None
+    total: int, count: VoteCounter, subject: Subject, feature_limits: Sequence[float] | None
 ) -> Budget:
     """The budget of an attack that stays within the certificate's."""
     targets = subject.targets

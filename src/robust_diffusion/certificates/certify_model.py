@@ -40,7 +40,7 @@ def certify(
     certificate: str | Smoothing = "sparse",
     nodes: Any = "test",
     attacks: str | Attack | Sequence[str | Attack] | Mapping[str, str | Attack] = (),
-    feature_limits: tuple[float, float] | None = None,
+    feature_limits: Sequence[float] | None = None,
     attack_draws: int = DRAWS,
     seed: int = 0,
     device: str | torch.device | None = None,

@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
@@ -16,9 +15,9 @@ from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
 from robust_diffusion.certificates.table import certificate_tables, read_certificates
 from robust_diffusion.commands.evaluate import built_model, load_weights, sorted_arguments
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation.identity import hashed_config
+from robust_diffusion.evaluation.overrides import composed
 from robust_diffusion.evaluation.trained import ModelTraining
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.store import ArtifactStore
@@ -72,8 +71,8 @@ def run_certify_command(arguments: Sequence[str]) -> None:
             print_table(title, frame, ["model"])
         return
     path, target, options, overrides = sorted_arguments(chosen.given, READ, "certify")
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        cfg = compose("config", ["certificate=sparse", "attack=none", *overrides])
+    own = ["certificate=sparse", "attack=none", *overrides]
+    cfg, _ = composed(own, READ - {"model"} if target else READ)
     set_threads(cfg.threads)
     set_up_arithmetic()
     scheme: Smoothing = instantiate(cfg.certificate)

@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
@@ -16,11 +15,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.files import read_torch
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation import evaluate
+from robust_diffusion.evaluation.overrides import composed
 from robust_diffusion.evaluation.zoo import load_weights as put_weights
 
 READ = frozenset(
@@ -59,8 +58,8 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     path, target, options, overrides = sorted_arguments(chosen.given, READ, "evaluate")
     if not path:
         raise ConfigError("checkpoint: missing; name the file of the model's weights")
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        cfg = compose("config", ["attack=auto", "threat=white_box", *overrides])
+    own = ["attack=auto", "threat=white_box", *overrides]
+    cfg, _ = composed(own, READ - {"model"} if target else READ)
     threat = OmegaConf.select(cfg, "threat.name")
     if threat not in ("white_box", "adaptive"):
         raise ConfigError(

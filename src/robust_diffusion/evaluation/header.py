@@ -49,11 +49,7 @@ def record_header(cfg: DictConfig) -> Record:
         "seed": cfg.seed,
         "budget": {"declared": {k: v for k, v in config["budget"].items() if k != "_target_"}},
         "config": config,
-        "overrides": {
-            key: value
-            for key, equals, value in (o.lstrip("+").partition("=") for o in hydra.overrides.task)
-            if equals and not key.startswith("paths.") and key != "force"
-        },
+        "overrides": overrides_of(hydra),
         "versions": versions(),
         "backend": cfg.backend,
         "revision": revision(),
@@ -61,4 +57,14 @@ def record_header(cfg: DictConfig) -> Record:
         "directory": os.path.relpath(cfg.paths.output_dir, Path(cfg.paths.records).parent),
         "job": 0 if OmegaConf.is_missing(hydra.job, "num") else hydra.job.num,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def overrides_of(hydra: Any) -> dict[str, str]:
+    """The overrides of a command line, by key, but for those that change no result."""
+    given = (override.lstrip("+").partition("=") for override in hydra.overrides.task)
+    return {
+        key: value
+        for key, equals, value in given
+        if equals and not key.startswith("paths.") and key != "force"
     }

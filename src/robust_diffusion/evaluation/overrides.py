@@ -1,22 +1,30 @@
 """Checks of a composed configuration: each key and each override is read by something."""
 
-import inspect
 import logging
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from inspect import Parameter
 from pkgutil import resolve_name
-from typing import Any, get_args
+from typing import Annotated, Any, Literal
 
+from annotated_types import Ge, Le
+from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
-from robust_diffusion.checks import check_flag
+from robust_diffusion.checks import Seed, check_argument, check_value, parameters_of
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.header import OWN_FLOW
-from robust_diffusion.evaluation.records import Record, is_timing
+from robust_diffusion.evaluation.header import OWN_FLOW, overrides_of
+from robust_diffusion.interrupts import Seconds
+from robust_diffusion.operators import Backend
 
 log = logging.getLogger(__name__)
+
+REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)[^{}]*\}")
+"""Reference to another key in a YAML file."""
 
 UNREAD_BY_TIMING = frozenset(
     [
@@ -29,7 +37,58 @@ UNREAD_BY_TIMING = frozenset(
 PARTS = ("budget", "data", "model", "threat", "training")
 """Top-level keys of which every cell has one object; `MEMBERS` hold several, by name."""
 
-MEMBERS = ("attacks", "callbacks", "surrogates")
+MEMBERS = ("attacks", "callbacks", "logger", "surrogates")
+
+SETTINGS = {
+    "seed": Seed,
+    "download": bool,
+    "force": bool,
+    "backend": Backend,
+    "time_limit": Seconds | None,
+    "threads": Annotated[int, Ge(1), Le(4096)] | Literal["auto"],
+    **{f"paths.{name}": str for name in ("data_dir", "outputs", "records", "store")},
+}
+"""Values of keys that no object takes, or not under their own name."""
+
+
+def check_config(cfg: DictConfig, hydra: Any = None, read: Collection[str] | None = None) -> None:
+    """Refuse a composed configuration with a value that cannot be, or an override nothing reads.
+
+    In a sweep, where other cells may read it, an override that nothing reads is only warned of.
+
+    Args:
+        cfg: Composed for a cell, or for a command that takes the options of one.
+        hydra: Hydra's own part of the configuration; `None` inside a Hydra application.
+        read: Top-level keys that are read; `None` for all.
+
+    Raises:
+        ConfigError: It names key, value and range.
+    """
+    check_parts(cfg)
+    for key, kind in SETTINGS.items():
+        check_value(key, OmegaConf.select(cfg, key), kind)
+    for part in (str(key) for key in cfg if key != "paths" and (read is None or key in read)):
+        if isinstance(cfg[part], DictConfig):
+            check_keys(cfg[part], f"{part}.")
+    check_overrides(cfg, hydra or HydraConfig.get())
+
+
+def composed(
+    overrides: Sequence[str], read: Collection[str] | None = None
+) -> tuple[DictConfig, dict[str, Any]]:
+    """A checked configuration outside a Hydra application, and each group's option.
+
+    The arguments are those of `check_config`.
+    """
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        cfg = compose("config", list(overrides), return_hydra_config=True)
+    hydra = cfg.hydra
+    with open_dict(cfg):
+        del cfg["hydra"]
+        # A run of Hydra's would name it; a command keeps what it makes in the store alone.
+        cfg.paths.output_dir = ""
+    check_config(cfg, hydra, read)
+    return cfg, dict(hydra.runtime.choices)
 
 
 def check_parts(cfg: DictConfig) -> None:
@@ -48,7 +107,7 @@ def check_parts(cfg: DictConfig) -> None:
             raise ConfigError(f"{path}={said}: has no _target_; leave it as its option has it")
 
 
-def check_overrides(cfg: DictConfig, record: Record) -> None:
+def check_overrides(cfg: DictConfig, hydra: Any) -> None:
     """Refuse an override that nothing reads; in a sweep, where other cells may read it, warn."""
     groups = {path.name for path in CONFIG_DIR.iterdir() if path.is_dir()}
     known = groups | set(OmegaConf.load(CONFIG_DIR / "config.yaml"))
@@ -56,75 +115,88 @@ def check_overrides(cfg: DictConfig, record: Record) -> None:
     for key in cfg:
         if key not in known:
             raise ConfigError(f"{key!s}={cfg[key]}: unknown key; nothing reads it")
-    for key, value in record["overrides"].items():
-        if message := _unused(key, value, record):
+    for key, value in overrides_of(hydra).items():
+        if message := _unused(key, value, cfg, hydra.runtime.choices):
             # In a sweep over models the key is there for the others.
-            if HydraConfig.get().mode != RunMode.MULTIRUN:
+            if hydra.mode != RunMode.MULTIRUN:
                 raise ConfigError(message)
             log.warning(message)
 
 
-def _unused(key: str, value: str, record: Record) -> str | None:
+def _unused(key: str, value: str, cfg: DictConfig, choices: Mapping[str, Any]) -> str | None:
     """The reason why nothing reads an override, if nothing does."""
     part = key.split(".")[0]
-    config = record["config"]
-    source = config["data"]["source"]
+    source, model = cfg.data.source, choices["model"]
     # One that is missing is told of by whoever needs it.
-    if key.startswith("dataset.source.") and source and source != config["dataset"]["source"]:
-        return (
-            f"{key}={value}: scale={record['scale']} draws a small graph instead; drop one of them"
-        )
-    if part in UNREAD_BY_TIMING and is_timing(record):
+    if key.startswith("dataset.source.") and source and source != cfg.dataset.source:
+        scale = choices.get("scale", "full")
+        return f"{key}={value}: scale={scale} draws a small graph instead; drop one of them"
+    if part in UNREAD_BY_TIMING and cfg.timing:
         return f"{key}={value}: timing trains and attacks nothing; drop it"
     if part == "certificate" and value != "none":
         return f"{key}={value}: no cell reads it; write certify first"
-    if part in ("surrogate", "surrogates") and record["threat"] != "black_box":
-        return f"{key}={value}: threat={record['threat']} attacks the victim itself; drop it"
+    if part in ("surrogate", "surrogates") and choices["threat"] != "black_box":
+        return f"{key}={value}: threat={choices['threat']} attacks the victim itself; drop it"
+    if key == "threat.name":
+        return f"{key}={value}: names what threat={choices['threat']} is; set threat instead"
+    if key.startswith("fidelity.") and not _is_read(cfg, key):
+        return f"{key}={value}: no part of this cell reads it; drop it"
     if part not in ("flow", "solver"):
         return None
-    if record["flow"] is None:
-        return f"{key}={value}: model={record['model']} has none; drop it"
-    if part == "flow" and OWN_FLOW in HydraConfig.get().runtime.choices and value != record["flow"]:
+    if "flow" not in cfg.model:
+        return f"{key}={value}: model={model} has none; drop it"
+    own = choices.get(OWN_FLOW)
+    if part == "flow" and own is not None and value != own:
         remedy = f"set model.{key} instead" if "." in key else "drop it"
-        return f"{key}={value}: model={record['model']} has its own, {record['flow']}; {remedy}"
+        return f"{key}={value}: model={model} has its own, {own}; {remedy}"
     return None
 
 
-def check_keys(node: DictConfig, path: str = "") -> None:
-    """Refuse a key that the node's target does not take, and a value that it cannot.
+def _is_read(cfg: DictConfig, key: str) -> bool:
+    """True if a part of the cell refers to the key, or to another that does."""
+    seen: set[str] = set()
+    todo = [part for part in (*PARTS, *MEMBERS, "timing") if part in cfg]
+    while todo:
+        node = OmegaConf.select(cfg, todo.pop())
+        text = OmegaConf.to_yaml(node) if OmegaConf.is_config(node) else ""
+        found = set(REFERENCE.findall(text)) - seen
+        if key in found:
+            return True
+        seen |= found
+        todo += found
+    return False
 
-    That is nothing where it needs something, and a flag that is no truth value.
-    """
-    if "_target_" in node:
-        parameters = _parameters(node["_target_"], path)
-        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        for key in (str(key) for key in node if not str(key).startswith("_")):
-            if key not in parameters and not takes_any:
-                raise ConfigError(
-                    f"{path}{key}={node[key]}: unknown key; use one of {', '.join(parameters)}"
-                )
-            kind = parameters[key].annotation if key in parameters else None
-            if node[key] is None and not _takes_none(kind):
-                raise ConfigError(f"{path}{key}=null: must be given; leave it as its option has it")
-            if kind is bool or (kind == bool | None and node[key] is not None):
-                check_flag(f"{path}{key}", node[key])
-    for name, child in node.items():
+
+def check_keys(node: DictConfig, path: str) -> None:
+    """Refuse a key that the node's target does not take, and a value that it cannot."""
+    target = node.get("_target_")
+    parameters = {} if target is None else _parameters(target, path)
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for name, child in ((str(name), child) for name, child in node.items()):
+        key = f"{path}{name}"
+        if OmegaConf.is_interpolation(node, name):  # the fault of what it refers to
+            if OmegaConf.is_config(child):
+                continue
+            raw = dict(OmegaConf.to_container(node, resolve=False))[name]  # type: ignore[arg-type]
+            key = found[1] if (found := REFERENCE.fullmatch(raw)) else key
+        if isinstance(child, float) and not math.isfinite(child):
+            raise ConfigError(f"{key}={child}: must be a finite number")
+        value = OmegaConf.to_container(child, resolve=True) if OmegaConf.is_config(child) else child
+        if target is not None and not name.startswith("_"):
+            if name in parameters:
+                check_argument(key, value, parameters[name])
+            elif not takes_any:
+                known = ", ".join(parameters)
+                raise ConfigError(f"{key}={value}: unknown key; use one of {known}")
         if isinstance(child, DictConfig):
-            check_keys(child, f"{path}{name!s}.")
+            check_keys(child, f"{key}.")
 
 
-def _parameters(target: str, path: str) -> Mapping[str, inspect.Parameter]:
+def _parameters(target: str, path: str) -> Mapping[str, Parameter]:
     try:
-        return inspect.signature(resolve_name(target)).parameters
+        return parameters_of(resolve_name(target))
     except Exception as error:  # importing a module of the user's may raise anything
         raise ConfigError(
             f"{path}_target_={target}: cannot be imported ({error}); check the name, and that "
             "Python finds its module"
         ) from error
-
-
-def _takes_none(kind: Any) -> bool:
-    """False where an annotation says so; what has none, or a name of one, may take anything."""
-    if kind in (None, Any, inspect.Parameter.empty) or isinstance(kind, str):
-        return True
-    return kind is type(None) or type(None) in get_args(kind) or None in get_args(kind)

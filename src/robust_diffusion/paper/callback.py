@@ -14,7 +14,7 @@ from robust_diffusion.paper.render_csv import to_frame
 from robust_diffusion.paper.render_markdown import render_markdown
 from robust_diffusion.results.callback import PrintResults
 from robust_diffusion.results.cells import RecordSet
-from robust_diffusion.results.loggers import is_wandb, log_table
+from robust_diffusion.results.loggers import log_table
 
 
 class PrintPaperTable(PrintResults):
@@ -27,13 +27,13 @@ class PrintPaperTable(PrintResults):
         for fidelity in dict.fromkeys(record["fidelity"] for record in records):
             table = build_table(layout, RecordSet.of(every, scale=scale, fidelity=fidelity))
             sys.stdout.write(render_markdown(table))
-            if is_wandb(config.logger):
+            if wandb := config.logger.get("wandb"):
                 log_table(
                     to_frame(table),
-                    project=config.logger.project,
+                    project=wandb.project,
                     experiment=layout.experiment,
                     directory=config.hydra.sweep.dir,
-                    mode=config.logger.mode,
+                    mode=wandb.mode,
                     tags=[fidelity, scale],
                 )
 

@@ -4,7 +4,7 @@ import logging
 import netrc
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -143,17 +143,11 @@ def _open_run(
 
 def chosen_mode(mode: Mode | Literal["auto"]) -> Mode:
     """The mode itself; of `auto`, what `WANDB_MODE` says, else online with a key."""
-    check_choice("logger.mode", mode, ["auto", *get_args(Mode)])
+    check_choice("logger.wandb.mode", mode, ["auto", *get_args(Mode)])
     if mode != "auto":
         return mode
     chosen = os.environ.get("WANDB_MODE") or ("online" if has_key() else "offline")
     return cast(Mode, check_choice("WANDB_MODE", chosen, get_args(Mode)))
-
-
-def is_wandb(logger: Mapping[str, Any] | None) -> bool:
-    """True of the options of a logger that are those of `wandb_logger`."""
-    target = f"{wandb_logger.__module__}.{wandb_logger.__qualname__}"
-    return bool(logger) and logger.get("_target_") == target  # type: ignore[union-attr]
 
 
 def tensorboard_logger(**options: Any) -> TensorBoardLogger:

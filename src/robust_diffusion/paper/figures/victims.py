@@ -6,14 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.arithmetic import set_up_arithmetic
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation.identity import cell_id, hashed_config
+from robust_diffusion.evaluation.overrides import composed
 from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
 from robust_diffusion.operators import set_backend
 from robust_diffusion.store import ArtifactStore
@@ -36,16 +35,10 @@ class FigureCell:
 
 def compose_cell(overrides: Sequence[str]) -> FigureCell:
     """Compose the configuration of one cell from the overrides of a run."""
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        cfg = compose("config", [*overrides, "logger=none"], return_hydra_config=True)
-    choices = OmegaConf.to_container(cfg.hydra.runtime.choices)
-    with open_dict(cfg):
-        del cfg["hydra"]
-    # A run of Hydra's would name it; a figure keeps its models in the store alone.
-    cfg.paths.output_dir = ""
+    cfg, choices = composed([*overrides, "logger=none"])
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
     del config["paths"], config["logger"]
-    return FigureCell(cfg, config, choices)  # type: ignore[arg-type]
+    return FigureCell(cfg, config, choices)
 
 
 def train_cell(cell: FigureCell, description: str) -> tuple[TrainedModel, GraphDataModule]:
