@@ -1,6 +1,7 @@
 """From a composed configuration to a recorded cell: instantiate the parts and call them."""
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger, WandbLogger
 
 from robust_diffusion.arithmetic import set_up_arithmetic
@@ -186,4 +187,14 @@ def _description(record: Record) -> str:
 
 def record_failure(cfg: DictConfig, error: str, kind: str) -> None:
     """Append a record of a cell that failed, with its error and the error's class for results."""
-    append_record(cfg.paths.records, record_header(cfg) | {"error": error, "error_kind": kind})
+    resolved = OmegaConf.create(_finite(OmegaConf.to_container(cfg, resolve=True)))
+    append_record(cfg.paths.records, record_header(resolved) | {"error": error, "error_kind": kind})
+
+
+def _finite(value: Any) -> Any:
+    """The value, in which infinity and NaN, which no record can hold, are text."""
+    if isinstance(value, dict):
+        return {key: _finite(of) for key, of in value.items()}
+    if isinstance(value, list):
+        return [_finite(of) for of in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

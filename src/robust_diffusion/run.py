@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from importlib import import_module
-from tempfile import NamedTemporaryFile
-from traceback import format_exception
+from tempfile import mkstemp
+from traceback import print_exception
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -106,14 +106,16 @@ def cell(cfg: DictConfig) -> float | None:
         # A sweep's exit status is what its records say, so there a record must not go missing.
         with nullcontext() if multirun else suppress(Exception):
             record_failure(cfg, message, type(cause or error).__name__)
-        if _wants_traceback() or (cause is None and not multirun):
-            raise
         if cause is None:
             message = _defect(error, HydraConfig.get().runtime.output_dir)
+        # The traceback of an expected error would say nothing that its message does not.
         if multirun:
-            log.error("cell %s failed: %s", HydraConfig.get().job.num, message)  # noqa: TRY400
+            number, shown = HydraConfig.get().job.num, _wants_traceback()
+            log.error("cell %s failed: %s", number, message, exc_info=shown)  # noqa: TRY400
             if isinstance(cause, DataError):
                 log.error("further cells of these data fail without another try")  # noqa: TRY400
+        elif _wants_traceback():
+            raise
         else:
             # Not raised, since Hydra would repeat every override above it.
             log.error("error: %s", message)  # noqa: TRY400
@@ -262,14 +264,14 @@ def describe(error: BaseException) -> str:
 
 
 def _defect(error: BaseException, folder: str | None = None) -> str:
-    """An error that is nobody's mistake but ours, in one line; its traceback is kept in a file."""
-    trace = "".join(format_exception(error))
-    with NamedTemporaryFile(
-        "w", prefix="traceback-", suffix=".txt", dir=folder, delete=False
-    ) as file:
-        file.write(trace)
-    remedy = f"a defect of robust_diffusion; its traceback is in {file.name}"
-    return f"{_unforeseen(error)}; {remedy}"
+    """An unforeseen error in one line; its traceback is kept in a file."""
+    number, path = mkstemp(".txt", "traceback-", folder, text=True)
+    with open(number, "w", encoding="utf-8") as file:  # noqa: PTH123 - open already
+        print_exception(error, file=file)
+    return (
+        f"{_unforeseen(error)}; a defect of robust_diffusion, or of code of yours that it calls; "
+        f"traceback: {path}"
+    )
 
 
 def _unforeseen(error: BaseException) -> str:
