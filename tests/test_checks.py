@@ -11,7 +11,7 @@ def test_whole_number_in_range_is_returned(value: int) -> None:
     assert check_whole("a.key", value, at_least=2) is value
 
 
-@pytest.mark.parametrize("value", [1, -5, 2.0, 2.5, True, "2", None, [2]])
+@pytest.mark.parametrize("value", [1, -5, 2.0, 2.5, True, "2", [2]])
 def test_anything_but_a_whole_number_in_range_is_refused(value: object) -> None:
     with pytest.raises(ConfigError) as caught:
         check_whole("a.key", value, at_least=2)
@@ -30,12 +30,11 @@ def test_number_without_bounds_may_be_anything_finite() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [math.nan, math.inf, -math.inf, "0.5", None, True, [0.5]], ids=str
+    "value", [math.nan, math.inf, -math.inf, 10**400, "0.5", True, [0.5]], ids=str
 )
 def test_what_is_no_finite_number_is_refused(value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=r"^a\.key=.*: "):
         check_number("a.key", value)
-    assert str(caught.value) == f"a.key={value}: must be a finite number"
 
 
 @pytest.mark.parametrize(

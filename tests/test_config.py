@@ -15,7 +15,6 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch_geometric.data import Data
 
-from robust_diffusion.results.loggers import is_wandb
 from tests.paper.records import finished
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -138,19 +137,16 @@ def test_trainer_instantiates(compose: Compose, option: str) -> None:
         assert isinstance(trainer, pl.Trainer)
 
 
-@pytest.mark.parametrize("option", [o for o in options("logger") if o != "none"])
-def test_logger_instantiates(compose: Compose, option: str) -> None:
-    options = resolved(compose, f"logger={option}").logger
-    made = instantiate(options, _partial_=True)  # a run of W&B's is that of a cell
-    logger = made(record=finished(cell="c311")) if option == "wandb" else made()
-    assert isinstance(logger, pl.loggers.Logger)
-    if option == "wandb":
-        assert is_wandb(options)
-        logger.experiment.finish()
-
-
-def test_logger_none_is_no_logger(compose: Compose) -> None:
-    assert not resolved(compose, "logger=none").logger
+@pytest.mark.parametrize("chosen", ["none", "csv", "tensorboard", "wandb", "[csv,tensorboard]"])
+def test_loggers_instantiate(compose: Compose, chosen: str) -> None:
+    loggers = resolved(compose, f"logger={chosen}").logger
+    assert list(loggers) == [name for name in chosen.strip("[]").split(",") if name != "none"]
+    for name, options in loggers.items():
+        made = instantiate(options, _partial_=True)  # a run of W&B's is that of a cell
+        logger = made(record=finished(cell="c311")) if name == "wandb" else made()
+        assert isinstance(logger, pl.loggers.Logger)
+        if name == "wandb":
+            logger.experiment.finish()
 
 
 @pytest.mark.parametrize("option", options("threat"))

@@ -8,16 +8,15 @@ from omegaconf import DictConfig, read_write
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.header import record_header
-from robust_diffusion.evaluation.overrides import check_overrides
+from robust_diffusion.evaluation.overrides import check_config, composed
 from robust_diffusion.evaluation.records import Record
 
 Compose = Callable[..., DictConfig]
 
 
 def check(cfg: DictConfig) -> Record:
-    record = record_header(cfg)
-    check_overrides(cfg, record)
-    return record
+    check_config(cfg)
+    return record_header(cfg)
 
 
 GUARDED = "model=beltrami_guard"  # has a Beltrami flow of its own
@@ -34,6 +33,8 @@ GUARDED = "model=beltrami_guard"  # has a Beltrami flow of its own
         ([GUARDED], "flow.t_end=3", "set model.flow.t_end"),
         ([GUARDED, "flow=beltrami"], "flow.heads=2", "set model.flow.heads"),
         (["threat=white_box"], "surrogate=[gat]", "drop it"),
+        (["threat=white_box"], "threat.name=adaptive", "set threat"),
+        (["model=gcn"], "fidelity.graph_sage=foo", "drop it"),
         ([], "certificate=sparse", "write certify first"),
         (["timing=step"], "attack=[speit]", "drop it"),
         (["timing=step"], "threat=white_box", "drop it"),
@@ -66,3 +67,25 @@ def test_a_sweep_only_warns_of_unread_overrides(
         HydraConfig.get().mode = RunMode.MULTIRUN
     assert check(cfg)["flow"] == "beltrami"
     assert "flow=heat" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["model=gcn", "model.layer_norm=no"],
+        ["data.degree_leak=no"],
+        ["download=no"],
+        ["fidelity.num_steps=nan"],
+        ["+model.nope=1"],
+        ["paths.records=[]"],
+        ["time_limit=1e30"],
+        ["time_limit=0.0001"],
+        ["model=gcn", "model.hidden_channels=1e30"],
+        ["trainer.devices=10000000000000000000000000"],
+    ],
+    ids=str,
+)
+def test_outside_of_hydra_too_a_value_is_refused_by_its_key(given: list[str]) -> None:
+    key = re.escape(given[-1].lstrip("+").partition("=")[0])
+    with pytest.raises(ConfigError, match=f"^{key}="):
+        composed(given)

@@ -46,7 +46,7 @@ class ACMP(AttentionFlow):
 
     def __init__(
         self,
-        channels: int,
+        channels: Width,
         *,
         t_end: NonNegative = 1.0,
         heads: Count = 4,

@@ -23,7 +23,7 @@ RELEASED_WEIGHT = 1e-5
 @validated("flow")
 def build_attention(
     kind: AttentionKind,
-    channels: int,
+    channels: Width,
     *,
     heads: Count = 4,
     attention_channels: Width = 64,
@@ -61,7 +61,7 @@ class TrainedAttention(nn.Module):
     """
 
     def __init__(
-        self, channels: int, heads: int, attention_channels: int, *, spectral_norm: bool
+        self, channels: Width, heads: int, attention_channels: int, *, spectral_norm: bool
     ) -> None:
         super().__init__()
         self.heads = heads
@@ -105,7 +105,7 @@ class ResampledAttention(nn.Module):
     bias: Tensor
 
     def __init__(
-        self, channels: int, heads: int, attention_channels: int, *, spectral_norm: bool
+        self, channels: Width, heads: int, attention_channels: int, *, spectral_norm: bool
     ) -> None:
         super().__init__()
         self.heads = heads

@@ -68,7 +68,7 @@ class Flow(nn.Module, ABC):
         super().__init_subclass__(**options)
         validated("flow")(cls)
 
-    def __init__(self, channels: int, *, t_end: NonNegative = 1.0) -> None:
+    def __init__(self, channels: Width, *, t_end: NonNegative = 1.0) -> None:
         super().__init__()
         self.channels = channels
         self.t_end = t_end
@@ -136,7 +136,7 @@ class AttentionFlow(Flow):
 
     def __init__(
         self,
-        channels: int,
+        channels: Width,
         *,
         t_end: NonNegative = 1.0,
         heads: Count = 4,
@@ -181,7 +181,7 @@ class ModulatedFlow(AttentionFlow):
 
     def __init__(
         self,
-        channels: int,
+        channels: Width,
         *,
         t_end: NonNegative = 1.0,
         heads: Count = 4,

@@ -45,7 +45,7 @@ class Blend(Grand):
 
     def __init__(
         self,
-        channels: int,
+        channels: Width,
         *,
         t_end: NonNegative = 1.0,
         heads: Count = 4,

@@ -36,7 +36,7 @@ class Grand(AttentionFlow):
 
     def __init__(
         self,
-        channels: int,
+        channels: Width,
         *,
         t_end: NonNegative = 1.0,
         heads: Count = 4,

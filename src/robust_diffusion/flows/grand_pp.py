@@ -40,7 +40,7 @@ class GrandPP(AttentionFlow):
 
     def __init__(
         self,
-        channels: int,
+        channels: Width,
         *,
         t_end: NonNegative = 1.0,
         heads: Count = 4,

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import NonNegative
+from robust_diffusion.checks import NonNegative, Width
 from robust_diffusion.flows.base import Flow
 from robust_diffusion.operators import Graph, spmm, symmetric_weights
 
@@ -43,7 +43,7 @@ class GraphCON(Flow):
 
     def __init__(
         self,
-        channels: int,
+        channels: Width,
         *,
         t_end: NonNegative = 1.0,
         frequency: NonNegative = 1.0,

@@ -52,7 +52,7 @@ class GREAD(AttentionFlow):
 
     def __init__(
         self,
-        channels: int,
+        channels: Width,
         *,
         t_end: NonNegative = 1.0,
         heads: Count = 4,

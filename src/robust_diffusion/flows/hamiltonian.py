@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import NonNegative
+from robust_diffusion.checks import NonNegative, Width
 from robust_diffusion.flows.base import Flow
 from robust_diffusion.operators import Graph
 
@@ -37,7 +37,7 @@ class HamiltonianFlow(Flow):
         ConfigError: An unknown scale.
     """
 
-    def __init__(self, channels: int, *, t_end: NonNegative = 1.0, scale: Scale = "node") -> None:
+    def __init__(self, channels: Width, *, t_end: NonNegative = 1.0, scale: Scale = "node") -> None:
         super().__init__(channels, t_end=t_end)
         self.scale = scale
 

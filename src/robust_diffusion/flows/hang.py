@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import NonNegative
+from robust_diffusion.checks import NonNegative, Width
 from robust_diffusion.flows.hamiltonian import HamiltonianFlow, Scale
 from robust_diffusion.operators import Graph, spmm, symmetric_weights
 
@@ -34,7 +34,7 @@ class Hang(HamiltonianFlow):
         torch.Size([3, 2])
     """
 
-    def __init__(self, channels: int, *, t_end: NonNegative = 1.0, scale: Scale = "node") -> None:
+    def __init__(self, channels: Width, *, t_end: NonNegative = 1.0, scale: Scale = "node") -> None:
         super().__init__(channels, t_end=t_end, scale=scale)
         self.inner = nn.Linear(2 * channels, channels)
         self.outer = nn.Linear(channels, 1)

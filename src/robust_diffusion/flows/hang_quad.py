@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import NonNegative
+from robust_diffusion.checks import NonNegative, Width
 from robust_diffusion.flows.hamiltonian import HamiltonianFlow, Scale
 from robust_diffusion.operators import (
     Graph,
@@ -43,7 +43,7 @@ class HangQuad(HamiltonianFlow):
         torch.Size([3, 2])
     """
 
-    def __init__(self, channels: int, *, t_end: NonNegative = 1.0, scale: Scale = "node") -> None:
+    def __init__(self, channels: Width, *, t_end: NonNegative = 1.0, scale: Scale = "node") -> None:
         super().__init__(channels, t_end=t_end, scale=scale)
         self.linear = nn.Linear(channels, channels)
         nn.init.xavier_uniform_(self.linear.weight)

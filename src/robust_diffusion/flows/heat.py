@@ -6,7 +6,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import NonNegative
+from robust_diffusion.checks import NonNegative, Width
 from robust_diffusion.flows.attention import build_attention
 from robust_diffusion.flows.base import Flow
 from robust_diffusion.operators import Graph, gather_dst, segment_sum, spmm
@@ -42,7 +42,7 @@ class Heat(Flow):
     """
 
     def __init__(
-        self, channels: int, *, t_end: NonNegative = 1.0, weights: HeatWeights = "uniform"
+        self, channels: Width, *, t_end: NonNegative = 1.0, weights: HeatWeights = "uniform"
     ) -> None:
         super().__init__(channels, t_end=t_end)
         self.attention = (

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import NonNegative, Positive
+from robust_diffusion.checks import NonNegative, Positive, Width
 from robust_diffusion.flows.heat import Heat, HeatWeights
 from robust_diffusion.operators import Graph
 
@@ -39,7 +39,7 @@ class HeatPlus(Heat):
 
     def __init__(
         self,
-        channels: int,
+        channels: Width,
         *,
         t_end: NonNegative = 1.0,
         weights: HeatWeights = "uniform",

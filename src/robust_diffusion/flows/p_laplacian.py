@@ -54,7 +54,7 @@ class PLaplacian(ModulatedFlow):
 
     def __init__(
         self,
-        channels: int,
+        channels: Width,
         *,
         p: Annotated[float, Ge(1)] = 3.0,
         modulation: ModulationKind = "softmax",

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.checks import Layers, Probability, Share, Steps, Width
+from robust_diffusion.checks import Count, Layers, Probability, Share, Steps, Width
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.mlp import linear_layers
 from robust_diffusion.models.normalization import graph_with_degree
@@ -49,9 +49,9 @@ class APPNP(LayerStack):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: int,
+        out_channels: Count,
         *,
         num_layers: Layers = 3,
         num_iterations: Steps = 3,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from robust_diffusion.checks import Layers, Probability, Width, validated
+from robust_diffusion.checks import Count, Layers, Probability, Width, validated
 from robust_diffusion.flows import Flow
 from robust_diffusion.models.graph_pde import GraphPDE
 from robust_diffusion.models.guard import Gradient, Guard, Threshold
@@ -33,7 +33,7 @@ class BeltramiGuard(GraphPDE):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: Count,
         hidden_channels: Width | Sequence[Width] = 64,
         out_channels: int | None = None,
         *,

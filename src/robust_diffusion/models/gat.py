@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
-from robust_diffusion.checks import Layers, Probability, Width
+from robust_diffusion.checks import Count, Layers, Probability, Width
 from robust_diffusion.models.convs import GATConv
 from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
@@ -32,9 +32,9 @@ class GAT(LayerStack):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: int,
+        out_channels: Count,
         *,
         num_layers: Layers = 3,
         heads: Width = 4,

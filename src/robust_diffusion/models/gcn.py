@@ -7,7 +7,7 @@ from itertools import pairwise
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Layers, Probability, Width
+from robust_diffusion.checks import Count, Layers, Probability, Width
 from robust_diffusion.models.convs import GCNConv
 from robust_diffusion.models.normalization import graph_with_degree
 from robust_diffusion.models.stack import Apply, LayerStack
@@ -40,9 +40,9 @@ class GCN(LayerStack):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: int,
+        out_channels: Count,
         *,
         num_layers: Layers = 3,
         layer_norm: bool = False,

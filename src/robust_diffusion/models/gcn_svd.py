@@ -51,9 +51,9 @@ class GCNSVD(LayerStack):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: int,
+        out_channels: Count,
         *,
         num_layers: Layers = 3,
         rank: Count = 50,

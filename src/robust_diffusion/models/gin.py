@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Layers, Probability, Width
+from robust_diffusion.checks import Count, Layers, Probability, Width
 from robust_diffusion.models.convs import GINConv
 from robust_diffusion.models.mlp import linear_layers
 from robust_diffusion.models.stack import Apply, LayerStack
@@ -36,9 +36,9 @@ class GIN(LayerStack):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: int,
+        out_channels: Count,
         *,
         num_layers: Layers = 3,
         layer_norm: bool = True,
@@ -63,7 +63,7 @@ class GIN(LayerStack):
         return lambda layer, x: layer(x, graph) if isinstance(layer, GINConv) else layer(x)
 
 
-def _mlp(in_channels: int, out_channels: int, *, batch_norm: bool) -> nn.Module:
+def _mlp(in_channels: Count, out_channels: Count, *, batch_norm: bool) -> nn.Module:
     first, second = linear_layers([in_channels, out_channels, out_channels])
     norm = nn.BatchNorm1d(out_channels) if batch_norm else nn.Identity()
     if batch_norm:

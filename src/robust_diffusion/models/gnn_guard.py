@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Layers, Probability, Width
+from robust_diffusion.checks import Count, Layers, Probability, Width
 from robust_diffusion.models.gcn import gcn_convs
 from robust_diffusion.models.guard import Gradient, Guard, Threshold
 from robust_diffusion.models.stack import Apply, LayerStack
@@ -31,9 +31,9 @@ class GNNGuard(LayerStack):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: int,
+        out_channels: Count,
         *,
         num_layers: Layers = 3,
         threshold: Threshold = 0.1,

@@ -61,7 +61,7 @@ class GraphPDE(nn.Module):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: Count,
         hidden_channels: Width | Sequence[Width] = 64,
         out_channels: Count | None = None,
         *,
@@ -129,8 +129,8 @@ class PDELayer(nn.Module):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
+        in_channels: Count,
+        out_channels: Count,
         *,
         flow: Flow,
         solver: Solver,

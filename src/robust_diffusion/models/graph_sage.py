@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.checks import Layers, Probability, Width
+from robust_diffusion.checks import Count, Layers, Probability, Width
 from robust_diffusion.models.convs import SAGEConv
 from robust_diffusion.models.normalization import graph_with_degree, mean_weights
 from robust_diffusion.models.stack import Apply, LayerStack
@@ -42,9 +42,9 @@ class GraphSAGE(LayerStack):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: int,
+        out_channels: Count,
         *,
         num_layers: Layers = 3,
         layer_norm: bool = True,

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Layers, Probability, Width
+from robust_diffusion.checks import Count, Layers, Probability, Width
 from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.models.widths import layer_widths
 
@@ -28,9 +28,9 @@ class MLP(LayerStack):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: int,
+        out_channels: Count,
         *,
         num_layers: Layers = 3,
         layer_norm: bool = True,

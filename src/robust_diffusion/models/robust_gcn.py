@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Layers, Probability, Width, validated
+from robust_diffusion.checks import Count, Layers, Probability, Width, validated
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.normalization import graph_with_degree
 from robust_diffusion.models.widths import layer_widths
@@ -47,9 +47,9 @@ class RobustGCN(nn.Module):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: Count,
         hidden_channels: Width | Sequence[Width],
-        out_channels: int,
+        out_channels: Count,
         *,
         num_layers: Layers = 3,
         dropout: Probability = 0.5,

@@ -1,0 +1,84 @@
+"""Odd values of every key that `conf/` gives to an object: taken, or refused by name."""
+
+import math
+import re
+from pkgutil import resolve_name
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from robust_diffusion import FGSM, GCN, Budget, Fit, GraphPDE, Heat, Solver
+from robust_diffusion.attacks import Attack
+from robust_diffusion.checks import parameters_of
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.overrides import check_keys
+from robust_diffusion.flows import Flow
+
+TEXTS = [path.read_text(encoding="utf-8") for path in CONFIG_DIR.rglob("*.yaml")]
+TARGETS = sorted(set(re.findall(r"_target_: (robust_diffusion\.[\w.]+)", "".join(TEXTS))))
+KEYS = [
+    (target, key)
+    for target in TARGETS
+    for key, parameter in parameters_of(resolve_name(target)).items()
+    if parameter.annotation is not parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+]
+ODD = st.sampled_from(
+    [-1, 0, 1.5, math.nan, math.inf, 10**40, 1e30, 2**31, "x", "no", None, True, [], {}, ["a"]]
+)
+REQUIRED: dict[type, dict[str, Any]] = {
+    Flow: {"channels": 4},
+    Attack: {},
+    Solver: {"method": "rk4", "num_steps": 1},
+    Budget: {"max_injected_nodes": 1, "max_edges_per_injected_node": 1},
+}
+
+
+def test_all_of_conf_is_drawn_from() -> None:
+    assert len(TARGETS) > 40
+    assert len(KEYS) > 200
+
+
+@given(st.sampled_from(KEYS), ODD)
+def test_an_odd_value_is_taken_or_refused_by_its_key(of: tuple[str, str], value: Any) -> None:
+    target, key = of
+    cls = resolve_name(target)
+    refusal = ""
+    try:
+        check_keys(OmegaConf.create({"_target_": target, key: value}), "part.")
+        for base, required in REQUIRED.items():
+            if isinstance(cls, type) and issubclass(cls, base):
+                cls(**{**required, key: value})
+    except ConfigError as error:
+        refusal = str(error)
+    assert not refusal or key in refusal
+
+
+def test_numbers_of_numpy_become_pythons() -> None:
+    t_end = Heat(4, t_end=np.float32(0.5)).t_end
+    assert (type(t_end), t_end) == (float, 0.5)
+
+
+def trainer(**_: Any) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    ("made", "key"),
+    [
+        (lambda: Solver("rk4", num_steps=1, adjoint="no"), "solver.adjoint=no"),
+        (lambda: Solver("rk4", num_steps=math.nan), "solver.num_steps=nan"),
+        (lambda: GraphPDE(5, out_channels=3, flow=-1), "model.flow=-1"),
+        (lambda: GraphPDE(5, out_channels=3, solver="x"), "model.solver=x"),
+        (lambda: GCN(5, 1e30, 3), r"model.hidden_channels=1e\+30"),
+        (lambda: GCN(5, 8, 3, layer_norm="no"), "model.layer_norm=no"),
+        (lambda: FGSM(num_steps=2**31), "attacks.fgsm.num_steps=2147483648"),
+        (lambda: Fit(trainer, key="threat.fit", patience=0), "threat.fit.patience=0"),
+    ],
+)
+def test_a_script_gets_the_same_error(made: Any, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{key}: "):
+        made()
