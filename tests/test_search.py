@@ -129,7 +129,7 @@ def test_a_sweep_that_cannot_be_searched_is_named(given: str, message: str) -> N
     ("option", "message"),
     [
         ({"direction": "up"}, r"hydra\.sweeper\.direction=up: unknown; use one of max.*, min"),
-        ({"seed": None}, r"hydra\.sweeper\.sampler\.seed=None: must be"),
+        ({"seed": None}, r"hydra\.sweeper\.sampler\.seed=null: must be"),
         ({"n_startup_trials": -1}, r"hydra\.sweeper\.sampler\.n_startup_trials=-1: must be"),
     ],
 )

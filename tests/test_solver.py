@@ -340,7 +340,7 @@ TIGHT = {"rtol": 1e-3, "atol": 1e-3}
             for case in (
                 (method, {"num_steps": 1, "rtol": 1e-3}, f"rtol, solver.atol: {method}"),
                 (method, {"num_steps": 1, "atol": 1e-3}, f"rtol, solver.atol: {method}"),
-                (method, {}, "num_steps=None"),
+                (method, {}, "num_steps=null"),
                 (method, {"num_steps": 1, "step_size": 1.0}, "num_steps=1, solver.step_size=1.0"),
             )
         ],
@@ -350,8 +350,8 @@ TIGHT = {"rtol": 1e-3, "atol": 1e-3}
             for case in (
                 (method, TIGHT | {"num_steps": 3, "adjoint": True}, f"num_steps=3: {method}"),
                 (method, TIGHT | {"step_size": 0.1, "adjoint": True}, f"step_size=0.1: {method}"),
-                (method, {"atol": 1e-3, "adjoint": True}, "rtol=None"),
-                (method, {"rtol": 1e-3, "adjoint": True}, "atol=None"),
+                (method, {"atol": 1e-3, "adjoint": True}, "rtol=null"),
+                (method, {"rtol": 1e-3, "adjoint": True}, "atol=null"),
             )
         ],
         *[("rk4", {"num_steps": n}, f"num_steps={n}") for n in (0, -1, 1.0, 2.5, True, "2")],

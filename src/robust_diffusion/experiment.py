@@ -103,7 +103,7 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
         logger.log_hyperparams(record["config"])
     runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
     try:
-        record |= measure(datamodule, loggers or False)
+        record |= measure(datamodule, loggers)
         append_record(cfg.paths.records, record)
         for run in runs:
             log_record(run, record, store.directory)

@@ -126,10 +126,3 @@ def test_positions_are_found_once_for_all_layers_and_passes(
     with torch.inference_mode():
         model.eval()(random_signal(), edge_index)
     assert len(found) == 1
-
-
-@pytest.mark.parametrize("positions", [0, -1])
-def test_fewer_than_one_position_is_refused(positions: int) -> None:
-    told = rf"^flow\.positions={positions}: must be a whole number of at least 1$"
-    with pytest.raises(ConfigError, match=told):
-        Blend(CHANNELS, positions=positions)

@@ -130,11 +130,10 @@ def test_torchdiffeq_cannot_checkpoint() -> None:
         Solver("rk4", num_steps=2, engine="torchdiffeq", checkpoint=True)
 
 
-@pytest.mark.parametrize("engine", ["fast", None])
-def test_an_unknown_engine_names_the_known_ones(engine: str | None) -> None:
-    message = rf"solver\.engine={engine}: unknown; use one of auto, own, torchdiffeq"
+def test_an_unknown_engine_names_the_known_ones() -> None:
+    message = r"solver\.engine=fast: unknown; use one of auto, own, torchdiffeq"
     with without_type_checks(), pytest.raises(ConfigError, match=message):
-        Solver("rk4", num_steps=2, engine=engine)
+        Solver("rk4", num_steps=2, engine="fast")
 
 
 def test_a_single_step_of_each_method_by_hand() -> None:

@@ -78,7 +78,7 @@ def evaluate_cell(
     directory: Path,
     store: ArtifactStore,
     cache_key: Config,
-    logger: Logger | bool = False,
+    logger: Logger | Sequence[Logger] | bool = False,
     callbacks: Sequence[pl.Callback] = (),
     description: str = "victim",
 ) -> CellResult:

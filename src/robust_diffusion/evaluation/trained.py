@@ -67,7 +67,7 @@ class ModelTraining:
         cache_key: Mapping[str, Any],
         *,
         description: str,
-        logger: Logger | bool = False,
+        logger: Logger | Sequence[Logger] | bool = False,
         callbacks: Sequence[pl.Callback] = (),
     ) -> TrainedModel:
         """Train a model, unless the store has it.

@@ -22,7 +22,7 @@ RELEASED_WEIGHT = 1e-5
 
 @validated("flow")
 def build_attention(
-    kind: AttentionKind,
+    attention: AttentionKind,
     channels: Width,
     *,
     heads: Count = 4,
@@ -32,7 +32,7 @@ def build_attention(
     """Attention A(Z) of one of the two variants.
 
     Args:
-        kind: `trained` (the equations) or `resampled` (the authors' public code).
+        attention: `trained` (the equations) or `resampled` (the authors' public code).
         channels: Width d of the node features.
         heads: Number of heads h.
         attention_channels: h * d_K, the width of all heads together.
@@ -46,7 +46,7 @@ def build_attention(
             f"flow.attention_channels={attention_channels}: must be a multiple of "
             f"flow.heads={heads}"
         )
-    cls = TrainedAttention if kind == "trained" else ResampledAttention
+    cls = TrainedAttention if attention == "trained" else ResampledAttention
     return cls(channels, heads, attention_channels, spectral_norm=spectral_norm)
 
 

@@ -140,7 +140,7 @@ class Fit:
         *,
         directory: Path,
         description: str = "",
-        logger: Logger | bool = False,
+        logger: Logger | Sequence[Logger] | bool = False,
         callbacks: Sequence[pl.Callback] = (),
     ) -> FitResult:
         """Train `model` on the graph of `datamodule`.
@@ -204,7 +204,7 @@ class Fit:
         log.info(message, description, epochs, seconds, 100 * score)
         return FitResult(module.eval(), epochs, seconds, score, path)
 
-    def trainer(self, logger: Logger | bool = False) -> pl.Trainer:
+    def trainer(self, logger: Logger | Sequence[Logger] | bool = False) -> pl.Trainer:
         """A trainer to test with, on the device where this fit trains, or the first of several."""
         with quiet_lightning():
             build = partial(
