@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Blend, Grand
 from robust_diffusion.models import GraphPDE
 from robust_diffusion.operators import Graph, random_walk
