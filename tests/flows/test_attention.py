@@ -98,7 +98,7 @@ def test_resample_of_trained_attention_draws_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "frozen"}, r"flow\.attention=frozen: .*resampled, trained"),
+        ({"attention": "frozen"}, r"flow\.attention=frozen: .*resampled, trained"),
         ({"heads": 0}, r"flow\.heads=0"),
         ({"heads": 2.0}, r"flow\.heads=2\.0"),
         ({"attention_channels": 0}, r"flow\.attention_channels=0"),
@@ -106,6 +106,6 @@ def test_resample_of_trained_attention_draws_nothing() -> None:
     ],
 )
 def test_bad_option_names_its_key(options: dict[str, object], message: str) -> None:
-    arguments = {"kind": "trained", "channels": CHANNELS, "heads": 2, **options}
+    arguments = {"attention": "trained", "channels": CHANNELS, "heads": 2, **options}
     with without_type_checks(), pytest.raises(ConfigError, match=message):
         build_attention(**arguments)

@@ -70,7 +70,7 @@ def check_config(cfg: DictConfig, hydra: Any = None, read: Collection[str] | Non
     for part in (str(key) for key in cfg if key != "paths" and (read is None or key in read)):
         if isinstance(cfg[part], DictConfig):
             check_keys(cfg[part], f"{part}.")
-    check_overrides(cfg, hydra or HydraConfig.get())
+    check_overrides(cfg, hydra or HydraConfig.get(), read or ())
 
 
 def composed(
@@ -107,7 +107,7 @@ def check_parts(cfg: DictConfig) -> None:
             raise ConfigError(f"{path}={said}: has no _target_; leave it as its option has it")
 
 
-def check_overrides(cfg: DictConfig, hydra: Any) -> None:
+def check_overrides(cfg: DictConfig, hydra: Any, read: Collection[str]) -> None:
     """Refuse an override that nothing reads; in a sweep, where other cells may read it, warn."""
     groups = {path.name for path in CONFIG_DIR.iterdir() if path.is_dir()}
     known = groups | set(OmegaConf.load(CONFIG_DIR / "config.yaml"))
@@ -116,6 +116,8 @@ def check_overrides(cfg: DictConfig, hydra: Any) -> None:
         if key not in known:
             raise ConfigError(f"{key!s}={cfg[key]}: unknown key; nothing reads it")
     for key, value in overrides_of(hydra).items():
+        if key.split(".")[0] == "certificate" and "certificate" in read:
+            continue
         if message := _unused(key, value, cfg, hydra.runtime.choices):
             # In a sweep over models the key is there for the others.
             if hydra.mode != RunMode.MULTIRUN:
