@@ -138,7 +138,7 @@ def test_a_late_mistake_costs_no_training(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_model_without_a_flow_is_refused() -> None:
-    with pytest.raises(RobustDiffusionError, match="(?i)model=gcn"):
+    with pytest.raises(RobustDiffusionError, match=r"(?i)model=gcn"):
         build_figure(LIPSCHITZ, [*SMOKE, "model=gcn"])
 
 
