@@ -77,6 +77,7 @@ class PerturbedGraph:
         part_accuracy: Of an attack of several parts, the accuracy of the attacked model at the
             targets that each part reached, in 0..1, in the order in which they ran.
         part: The part that made this graph; "" if the attack has none.
+        given_up: Why, by part, of the parts that could not be run.
         clean: The graph before the attack, of which `to_data` takes labels and masks; attacks
             leave it to their caller.
 
@@ -94,6 +95,7 @@ class PerturbedGraph:
     num_original_nodes: int
     part_accuracy: Mapping[str, float] = field(default_factory=dict)
     part: str = ""
+    given_up: Mapping[str, str] = field(default_factory=dict)
     clean: Data | None = field(default=None, repr=False)
 
     def to_data(self) -> Data:

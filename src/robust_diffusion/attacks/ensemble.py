@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 Keep = Callable[[str, Callable[[], Artifact]], Artifact]
 """Gives what a part of this name has found: computes it, or has kept it from an earlier run."""
 
-GIVEN_UP = "%s: given up: %s"
-
 Graph = tuple[Tensor, Tensor]
 """Features and edges."""
 
@@ -75,9 +73,9 @@ class Ensemble(Attack):
             parts = Parts(problem, generator, keep)
             self.run_parts(parts, budget)
         if parts.graph is None:
-            return clean
-        x, edge_index = parts.graph
-        return PerturbedGraph(x, edge_index, clean.num_original_nodes, parts.accuracy, parts.best)
+            return replace(clean, given_up=parts.given_up)
+        (x, edge_index), n = parts.graph, clean.num_original_nodes
+        return PerturbedGraph(x, edge_index, n, parts.accuracy, parts.best, parts.given_up)
 
     @abstractmethod
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
@@ -99,6 +97,7 @@ class Parts:
         accuracy: By part, the lowest that it reached, in 0..1.
         graph: The most harmful graph; `None` before the first.
         best: Its part.
+        given_up: Why, by part, of those whose gradient is missing or not finite.
     """
 
     problem: Problem
@@ -107,6 +106,7 @@ class Parts:
     accuracy: dict[str, float] = field(default_factory=dict)
     graph: Graph | None = None
     best: str = ""
+    given_up: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Find the forms of the model."""
@@ -154,19 +154,21 @@ class Parts:
         try:
             _ = problem.labels  # drawn here, whether the part is run or taken from memory
         except AttackError as error:
-            log.warning(GIVEN_UP, name, error)
-            return None
+            return self._give_up(name, str(error))
         kept = self.keep(f"{self._count}: {name}", judged)
         set_random_state(kept.tensors, self.generator, device)
         if "given_up" in kept.metadata:
-            log.warning(GIVEN_UP, name, kept.metadata["given_up"])
-            return None
+            return self._give_up(name, kept.metadata["given_up"])
         found = Artifact({k: v.to(device) for k, v in kept.tensors.items()}, kept.metadata)
         accuracy = kept.metadata["accuracy"]
         if accuracy < self.lowest:
             self.graph, self.best = graph(found), name
         self.accuracy[name] = min(accuracy, self.accuracy.get(name, accuracy))
         return found
+
+    def _give_up(self, name: str, reason: str) -> None:
+        log.warning("%s: given up: %s", name, reason)
+        self.given_up[name] = reason
 
 
 def _forms(problem: Problem) -> tuple[dict[str, Problem], Problem]:

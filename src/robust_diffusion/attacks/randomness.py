@@ -1,22 +1,11 @@
 """Random draws of code that asks no generator, and the state that all draws depend on."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed torch's global generators, of all devices, and restore them afterwards.
-
-    Args:
-        seed: Of every draw within.
-    """
-    with torch.random.fork_rng(range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
+from robust_diffusion.models.checked import seeded as seeded
 
 
 def random_state(generator: torch.Generator, device: torch.device) -> dict[str, Tensor]:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack
-from robust_diffusion.attacks.base import frozen
 from robust_diffusion.certificates.attacked import attack_smoothed, on_device, worst_of
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bi_smoothing import BiSmoothing
@@ -91,7 +90,7 @@ def certify(
     chosen = _of_kind(attacks, scheme)
     seconds: dict[str, float] = {}
     with ExitStack() as stack:
-        stack.enter_context(frozen(subject.model))
+        stack.enter_context(subject.tried.ready())
         folder = stack.enter_context(TemporaryDirectory()) if store is None else store
         start = time.perf_counter()
         count = _counter(subject, scheme, seed, folder, progress=progress)

@@ -23,6 +23,7 @@ from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.perturbed import Attacker
 from robust_diffusion.evaluation.provenance import processor
 from robust_diffusion.evaluation.solves import solves_of, tell_of_steps
+from robust_diffusion.evaluation.subject import Task
 from robust_diffusion.evaluation.threat import Seeding, ThreatModel
 from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
 from robust_diffusion.evaluation.victim_flags import with_victim_flags
@@ -146,17 +147,16 @@ def evaluate_cell(
     seconds = {"test": time.perf_counter() - start}
     flags = with_victim_flags(
         attacks_made.flags,
-        victim.model,
-        clean=datamodule.view("test"),
-        graphs={
-            name: {graph: datamodule.test_graph(graph) for graph in of}
+        victim.model.to(device),
+        Task(datamodule.graph, targets, device),
+        {
+            name: [datamodule.test_graph(graph) for graph in of]
             for name, of in attacks_made.graphs.items()
         },
-        not_finite=tested.not_finite,
         norm_growth=solves.get("norm_growth", 0.0),
         seed=seed,
     )
-    exact = {name: _exact(value, targets.numel()) for name, value in tested.accuracy.items()}
+    exact = {name: _exact(value, targets.numel()) for name, value in tested.items()}
     members = {"clean": ["clean"], **attacks_made.graphs}
     return CellResult(
         accuracy={name: min(exact[graph] for graph in of) for name, of in members.items()},
@@ -238,13 +238,11 @@ def _attack(
         return surrogate
 
     attack_on = Attacker(
-        graph=train.datamodule.graph,
-        target_nodes=train.datamodule.target_nodes,
+        task=Task(train.datamodule.graph, train.datamodule.target_nodes, device),
         budget=budget,
         seed=train.seed,
         store=train.store,
         knows_labels=threat.labels == "true",
-        device=device,
     )
     models = threat.attacked_models(victim, train_surrogate)
     for model_name, attacked in models.items():

@@ -13,7 +13,6 @@ from torch_geometric.data import Data
 from tqdm import tqdm
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
-from robust_diffusion.attacks.base import frozen
 from robust_diffusion.checks import check_choice
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import AttackError, ConfigError
@@ -32,6 +31,7 @@ from robust_diffusion.evaluation.subject import (
 from robust_diffusion.evaluation.threat import AttackedModel, Labels, WhiteBox
 from robust_diffusion.evaluation.victim_flags import with_victim_flags
 from robust_diffusion.hashes import state_hash, tensor_hash
+from robust_diffusion.models.checked import TriedModel, own_context
 from robust_diffusion.store import ArtifactStore
 
 Threat = Literal["white_box", "adaptive", "black_box"]
@@ -47,6 +47,7 @@ class _Run:
     seen: nn.Module  # as the attacker differentiates it
 
 
+@own_context()
 def evaluate(
     model: nn.Module,
     data: Data | GraphDataModule,
@@ -109,8 +110,8 @@ def evaluate(
         DataError: No graph can be like `data`, or `nodes` are none of its nodes.
         AttackError: A model cannot be attacked so; for one, it has no gradient.
     """
-    subject = subject_of(model, data, nodes, device)
     chosen = attacks_of(attacks)
+    subject = subject_of(model, data, nodes, device, grows=_grow(chosen))
     _check_choices(labels, threat, seed)
     budget = budget_of(budget, subject, chosen)
     others = surrogates_of(surrogates, subject)
@@ -118,18 +119,18 @@ def evaluate(
         raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
     controls = _controls(chosen)
     with _running(subject, others, budget, labels, seed, store) as attacker:
+        clean_accuracy = subject.accuracy(subject.logits(subject.graph, seed))
         seen = {"": _form(subject.model, threat)} if threat != "black_box" else {}
         runs = [_Run("", name, control, subject.model) for name, control in controls.items()]
         runs += [
             _Run(made_on, name, attack, form)
-            for made_on, form in (seen | others).items()
+            for made_on, form in (seen | {k: of.model for k, of in others.items()}).items()
             for name, attack in chosen.items()
             if name not in controls
         ]
         bar = tqdm(runs, "attacks", leave=False, disable=None if progress else True)
         reports = [_report(attacker, subject, run) for run in bar]
         flags = _flags(subject, reports, seed)
-        clean_accuracy = subject.accuracy(subject.logits(subject.graph, seed))
     return RobustnessReport(
         model=type(subject.model).__name__,
         clean_accuracy=clean_accuracy,
@@ -143,9 +144,11 @@ def evaluate(
         dataset=str(data.name) if isinstance(data, GraphDataModule) else "",
         clean_graph=subject.fingerprint,
         weights=state_hash(subject.model.state_dict()),
+        notes=() if subject.tried.sees_edges else ("the model sees no edge",),
     )
 
 
+@own_context()
 def attack(
     model: nn.Module,
     data: Data | GraphDataModule,
@@ -184,8 +187,8 @@ def attack(
         >>> graph.to_data().num_nodes
         102
     """
-    subject = subject_of(model, data, nodes, device)
     ((label, chosen),) = attacks_of([name]).items()
+    subject = subject_of(model, data, nodes, device, grows=_grow({label: chosen}))
     _check_choices(labels, threat, seed)
     budget = budget_of(budget, subject, {label: chosen})
     with _running(subject, {}, budget, labels, seed, None) as attacker:
@@ -196,7 +199,7 @@ def attack(
 @contextmanager
 def _running(
     subject: Subject,
-    others: Mapping[str, nn.Module],
+    others: Mapping[str, TriedModel],
     budget: Budget,
     labels: str,
     seed: int,
@@ -204,11 +207,10 @@ def _running(
 ) -> Iterator[Attacker]:
     """All models in eval mode, and who attacks them."""
     with ExitStack() as stack:
-        for model in (subject.model, *others.values()):
-            stack.enter_context(frozen(model))
+        for tried in (subject.tried, *others.values()):
+            stack.enter_context(tried.ready())
         yield Attacker(
-            graph=subject.graph,
-            target_nodes=subject.targets,
+            task=subject,
             budget=budget,
             seed=seed,
             store=ArtifactStore(
@@ -216,7 +218,6 @@ def _running(
                 option="store",
             ),
             knows_labels=labels == "true",
-            device=subject.device,
         )
 
 
@@ -227,7 +228,7 @@ def _report(attacker: Attacker, subject: Subject, run: _Run) -> AttackReport:
         "attack": object_key(run.attack),
         "model": object_key(run.seen),
         # Whatever a key cannot tell of a model shows in what it predicts.
-        "logits": tensor_hash(subject.logits(subject.graph, seed, run.seen)),
+        "logits": tensor_hash(subject.logits_of(run.seen, subject.graph, seed)),
     }
     attacked = AttackedModel(run.seen, state_hash(run.seen.state_dict()))
     try:
@@ -260,20 +261,20 @@ def _flags(subject: Subject, reports: Sequence[AttackReport], seed: int) -> dict
         other = min(transferred, default=1.0)
         if flag := weaker_than(report.accuracy, other, "weaker_than_transfer"):
             found[report.name].append(flag)
-    logits = {report.name: subject.logits(report.graph, seed) for report in reports}
-    return with_victim_flags(
-        found,
-        subject.model,
-        clean=subject.test_graph(subject.graph),
-        graphs={r.name: {r.name: subject.test_graph(r.graph)} for r in reports},
-        not_finite={name: int((~of.isfinite()).any(1).sum()) for name, of in logits.items()},
-        seed=seed,
-    )
+    if subject.tried.gives_probabilities:
+        text = "the model returns probabilities, attacked through their logarithm; return logits"
+        found["victim"] = [Flag("probabilities", text)]
+    graphs = {report.name: [report.graph] for report in reports}
+    return with_victim_flags(found, subject.model, subject, graphs, seed=seed)
 
 
 def _form(model: nn.Module, threat: str) -> nn.Module:
     """The model as the attacker differentiates it."""
     return WhiteBox(gradient="adaptive" if threat == "adaptive" else None).seen(model)
+
+
+def _grow(chosen: Mapping[str, Attack]) -> bool:
+    return any(attack.kind == "injection" for attack in chosen.values())
 
 
 def _controls(chosen: Mapping[str, Attack]) -> dict[str, Attack]:

@@ -4,7 +4,7 @@ An attack that fails may have failed because the model is robust, or because the
 Each function below looks for one way of being misled and returns its flag, or none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
+from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget, seeded
 from robust_diffusion.attacks.base import Classifier
 
 Code = Literal[
@@ -28,11 +28,22 @@ Code = Literal[
     "solvers_disagree",
     "budget_unspent",
     "budget_overspent",
+    "budget_allows_nothing",
+    "parts_given_up",
+    "probabilities",
     "degree_leak",
     "logits_not_finite",
     "diverged",
 ]
 CODES: tuple[Code, ...] = get_args(Code)
+
+OF_THE_NUMBER: frozenset[Code] = frozenset(
+    [
+        *("stochastic", "solvers_disagree", "budget_overspent", "degree_leak"),
+        *("logits_not_finite", "diverged"),
+    ]
+)
+"""Flags that put the accuracy itself in doubt; the others say that an attack found too little."""
 
 POINT = 0.01
 """Accuracy, in 0..1, below which a difference tells nothing."""
@@ -59,6 +70,46 @@ class Flag:
     def __str__(self) -> str:
         """The line."""
         return self.detail
+
+
+def of_the_row(flags: Iterable[Flag], accuracy: float) -> list[Flag]:
+    """The flags that count for a row of a table, each once.
+
+    Args:
+        flags: Of all that the row depends on.
+        accuracy: In 0..1; where none is left, no attack can have found too little.
+    """
+    return [flag for flag in dict.fromkeys(flags) if accuracy > 0 or flag.code in OF_THE_NUMBER]
+
+
+def parts_given_up(given_up: Mapping[str, str], done: int) -> Flag | None:
+    """An ensemble that had to do without some of its parts.
+
+    Args:
+        given_up: Why, by part.
+        done: Parts that were not.
+    """
+    if not given_up:
+        return None
+    reasons = "; ".join(dict.fromkeys(given_up.values()))
+    text = f"{len(given_up)} of {len(given_up) + done} parts given up: {reasons}"
+    return Flag("parts_given_up", text)
+
+
+def budget_allows_nothing(budget: Budget, targets: int, edges: int) -> Flag | None:
+    """A modification that may flip no edge, or change no node, since a share of few is none.
+
+    Args:
+        budget: What was allowed.
+        targets: Nodes under attack.
+        edges: Undirected edges that touch one.
+    """
+    texts = []
+    if budget.max_flipped_edges(edges) == 0:
+        texts.append(f"budget.edge_ratio={budget.edge_ratio} of {edges} edges is no flip")
+    if budget.max_changed_nodes(targets) == 0:
+        texts.append(f"budget.node_ratio={budget.node_ratio} of {targets} target nodes is no node")
+    return Flag("budget_allows_nothing", ", ".join(texts)) if texts else None
 
 
 def no_effect(before: Int[Tensor, " t"], after: Int[Tensor, " t"]) -> Flag | None:
@@ -179,7 +230,7 @@ def stochastic(
         x: Features.
         edge_index: Edges.
     """
-    with torch.no_grad():
+    with torch.no_grad(), seeded(0):
         first, second = model(x, edge_index), model(x, edge_index)
     if torch.equal(first, second):
         return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -26,25 +26,34 @@ from robust_diffusion.attacks import (
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.base import frozen
 from robust_diffusion.attacks.ensemble import Ensemble
+from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.errors import AttackError
 from robust_diffusion.evaluation.content import by_content
 from robust_diffusion.evaluation.flags import (
     Flag,
+    budget_allows_nothing,
     budget_unspent,
     gradient_flags,
     is_blind_to_edges,
     loss_without_errors,
     no_effect,
+    of_the_row,
+    parts_given_up,
     weaker_than,
 )
 from robust_diffusion.evaluation.kept_parts import KeptParts
+from robust_diffusion.evaluation.subject import Task
 from robust_diffusion.evaluation.threat import AttackedModel
 from robust_diffusion.evaluation.trained import computed_by
-from robust_diffusion.hashes import tensor_hash
+from robust_diffusion.hashes import state_hash, tensor_hash
 from robust_diffusion.models.adaptive import adaptive_form
+from robust_diffusion.models.checked import sees_edges
 from robust_diffusion.store import Artifact, ArtifactStore
 
 log = logging.getLogger(__name__)
+
+OF_PARTS = ("part_accuracy", "part", "given_up")
+"""Fields of a perturbed graph that tell of the parts of its attack."""
 
 BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": RandomFlip()}
 """Chance with the same budget, which an attack of each kind has to beat."""
@@ -67,13 +76,11 @@ class AttackOutcome:
 class Attacker:
     """Runs attacks on one graph with one budget from one seed, or takes them from the store."""
 
-    graph: Data  # clean, features normalised, with true classes
-    target_nodes: Int[Tensor, " t"]
+    task: Task
     budget: Budget  # resolved
     seed: int
     store: ArtifactStore
     knows_labels: bool  # every attack is handed the true classes, not the worst case's alone
-    device: torch.device
 
     def __call__(
         self, name: str, attack: Attack, attacked: AttackedModel, cache_key: Mapping[str, Any]
@@ -100,13 +107,14 @@ class Attacker:
             log.info("%s: attacked before, taken from the store", name)
         perturbed = self._unpack(artifact)
         after = self._logits(attacked, perturbed)
-        accuracy = self._accuracy(after)
-        spent = spent_budget(self.graph, perturbed)
+        accuracy = self.task.accuracy(after)
+        spent = spent_budget(self.task.graph, perturbed)
         flags = [*self._audit(attack, perturbed), *self._misled(attack, attacked, perturbed, after)]
         # A worst case has tried the whole budget as well as less.
         is_one_try = attack.kind == "injection" and not attack.is_worst_case
         if is_one_try and (flag := budget_unspent(self.budget, spent)):
             flags.append(flag)
+        flags = of_the_row(flags, accuracy)
         for flag in flags:
             log.warning("%s: %s", name, flag)
         return AttackOutcome(
@@ -121,46 +129,62 @@ class Attacker:
 
     def clean_accuracy(self, attacked: AttackedModel) -> float:
         """Accuracy of a model at the target nodes of the clean graph, in 0..1."""
-        return self._accuracy(self._logits(attacked))
+        return self.task.accuracy(self._logits(attacked))
+
+    def _known(self, attack: Attack) -> Data:
+        """What the attacker is told, for it to do with as it likes."""
+        keys = ["x", "edge_index", *(["y"] if self.knows_labels or attack.is_worst_case else [])]
+        return Data(**{key: self.task.graph[key].clone() for key in keys})
 
     def _fingerprint(self, attack: Attack) -> str:
-        assert self.graph.x is not None
-        assert self.graph.edge_index is not None
-        parts = [self.graph.x, self.graph.edge_index, self.target_nodes]
-        if self.knows_labels or attack.is_worst_case:
-            assert isinstance(self.graph.y, Tensor)
-            parts.append(self.graph.y)
-        return tensor_hash(*parts)
+        x, edge_index, *y = self._known(attack).to_dict().values()
+        return tensor_hash(x, edge_index, self.task.targets, *y)
 
     def _run(
         self, attack: Attack, attacked: AttackedModel, parts: KeptParts | None = None
     ) -> PerturbedGraph:
-        known = Data(x=self.graph.x, edge_index=self.graph.edge_index)
-        if self.knows_labels or attack.is_worst_case:
-            known.y = self.graph.y
+        name, model = type(attack).__name__, attacked.model.to(self.task.device)
         perturb: Callable[..., PerturbedGraph] = attack
         if parts is not None and isinstance(attack, Ensemble):
             perturb = partial(attack.run, keep=parts)
+        weights = state_hash(dict(model.named_parameters()))
         with seeded(self.seed):  # a model may sample by the global generator
             perturbed = perturb(
-                attacked.model.to(self.device),
-                known.to(self.device),
-                self.target_nodes.to(self.device),
+                model,
+                self._known(attack).to(self.task.device),
+                self.task.targets.clone().to(self.task.device),
                 self.budget,
                 torch.Generator().manual_seed(self.seed),
             )
-        found = replace(perturbed, x=perturbed.x.cpu(), edge_index=perturbed.edge_index.cpu())
-        self._check_graph(found, type(attack).__name__)
-        return found
+        model.eval()
+        if state_hash(dict(model.named_parameters())) != weights:
+            raise AttackError(f"{name}: changes the weights of the attacked model; work on a copy")
+        self._check_graph(perturbed, name)
+        x, edge_index = perturbed.x.detach().cpu(), perturbed.edge_index.cpu()
+        return replace(perturbed, x=x, edge_index=edge_index)
 
-    def _check_graph(self, perturbed: PerturbedGraph, name: str) -> None:
+    def _check_graph(self, perturbed: object, name: str) -> None:
         """Refuse what no model can be run on, before it is stored; the auditor tells the rest."""
-        x, edges = perturbed.x, perturbed.edge_index
-        assert self.graph.x is not None
-        n, width = self.graph.x.shape
-        if x.ndim != 2 or x.size(1) != width or x.size(0) < n:
+        if not isinstance(perturbed, PerturbedGraph):
             raise AttackError(
-                f"{name}: returns features of shape {tuple(x.shape)}; it must keep the {n} x "
+                f"{name}: returns a {type(perturbed).__name__}; it must return a PerturbedGraph"
+            )
+        x, edges = perturbed.x, perturbed.edge_index
+        n, width = self.task.graph["x"].shape
+        if edges.dtype != torch.int64 or edges.ndim != 2 or edges.size(0) != 2:
+            raise AttackError(
+                f"{name}: returns edges of {edges.dtype} and shape {tuple(edges.shape)}; they must "
+                "be of torch.int64 and 2 x e"
+            )
+        if x.dtype != self.task.graph["x"].dtype or x.ndim != 2:
+            raise AttackError(
+                f"{name}: returns features of {x.dtype} and shape {tuple(x.shape)}; they must be "
+                f"of {self.task.graph['x'].dtype}, a row per node"
+            )
+        if x.size(1) != width or not n == perturbed.num_original_nodes <= x.size(0):
+            raise AttackError(
+                f"{name}: returns features of shape {tuple(x.shape)}, "
+                f"{perturbed.num_original_nodes} rows of them original; it must keep the {n} x "
                 f"{width} of the clean graph, and may add rows"
             )
         if edges.numel() and (edges.min() < 0 or edges.max() >= x.size(0)):
@@ -175,76 +199,82 @@ class Attacker:
         seconds = time.perf_counter() - start + parts.seconds
         # What differs from the clean features, since those of a wide graph would fill the disk.
         n = perturbed.num_original_nodes
-        changed = (perturbed.x[:n] != self.graph.x).any(1).nonzero().squeeze(1)
+        changed = (perturbed.x[:n] != self.task.graph["x"]).any(1).nonzero().squeeze(1)
         tensors = {
             "injected_x": perturbed.x[n:],
             "changed_nodes": changed,
             "changed_x": perturbed.x[changed],
             "edge_index": perturbed.edge_index,
         }
-        reached = {"part_accuracy": dict(perturbed.part_accuracy), "part": perturbed.part}
+        reached = {key: getattr(perturbed, key) for key in OF_PARTS}
         return Artifact(tensors, {"seconds": seconds, **reached})
 
     def _unpack(self, artifact: Artifact) -> PerturbedGraph:
-        assert self.graph.x is not None
-        tensors = artifact.tensors
-        original = self.graph.x
+        tensors, original = artifact.tensors, self.task.graph["x"]
         if tensors["changed_nodes"].numel():
             original = original.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
         x = torch.cat([original, tensors["injected_x"]])
-        parts = {key: artifact.metadata[key] for key in ("part_accuracy", "part")}
+        parts = {key: artifact.metadata[key] for key in OF_PARTS}
         return PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
 
     def _misled(
         self, attack: Attack, attacked: AttackedModel, graph: PerturbedGraph, after: Tensor
     ) -> Iterator[Flag]:
         """Signs that the attack found less harm than there is."""
-        if attack.kind == "injection" and not any(self.budget.injected_degrees):
+        task, model, budget = self.task, attacked.model, self.budget
+        shares = budget.injected_degrees, (budget.edge_ratio, budget.node_ratio)
+        if not any(shares[attack.kind == "modification"]):
             return  # nothing was allowed
-        model, targets = attacked.model, self.target_nodes.to(self.device)
-        there = replace(
-            graph, x=graph.x.to(self.device), edge_index=graph.edge_index.to(self.device)
-        )
-        injects = graph.x.size(0) > graph.num_original_nodes
+        before = self._logits(attacked)
+        idle, given_up = no_effect(before.argmax(1), after.argmax(1)), graph.given_up
+        by_features = attack.is_worst_case or "feature_gradient" in attack.needs
+        x, edge_index = (task.graph[key].to(task.device) for key in ("x", "edge_index"))
         with frozen(model), seeded(self.seed):
-            if injects and is_blind_to_edges(model, there, targets):
-                return
-            if attack.is_worst_case:  # which differentiates the adaptive form as well
-                yield from gradient_flags(adaptive_form(model), there, targets)
-            elif "feature_gradient" in attack.needs:
-                yield from gradient_flags(model, there, targets)
-        before, accuracy = self._logits(attacked), self._accuracy(after)
-        if flag := no_effect(before.argmax(1), after.argmax(1)):
+            if len(graph.x) > len(x):
+                attacked_x, edges = graph.x.to(task.device), graph.edge_index.to(task.device)
+                there = replace(graph, x=attacked_x, edge_index=edges)
+                targets = task.targets.to(task.device)
+                if is_blind_to_edges(model, there, targets):
+                    return
+                # A worst case differentiates the adaptive form as well.
+                seen = adaptive_form(model) if attack.is_worst_case else model
+                yield from gradient_flags(seen, there, targets) if by_features else ()
+            elif (idle or given_up) and not sees_edges(model, x, edge_index):
+                given_up = {k: why for k, why in given_up.items() if "edge weights" not in why}
+                idle = idle if by_features else None
+        if flag := parts_given_up(given_up, len(graph.part_accuracy)):
             yield flag
+        if idle:
+            yield self._nothing_allowed(attack, graph) or idle
         elif type(attack) is not type(baseline := BASELINES[attack.kind]):
-            by_chance = self._accuracy(self._logits(attacked, self._run(baseline, attacked)))
-            if flag := weaker_than(accuracy, by_chance, "weaker_than_chance"):
+            by_chance = task.accuracy(self._logits(attacked, self._run(baseline, attacked)))
+            if flag := weaker_than(task.accuracy(after), by_chance, "weaker_than_chance"):
                 yield flag
-        if flag := loss_without_errors(before, after, self._labels):
+        if flag := loss_without_errors(before, after, task.labels):
             yield flag
+
+    def _nothing_allowed(self, attack: Attack, graph: PerturbedGraph) -> Flag | None:
+        """The share of the budget that is too small, if a modification changes nothing."""
+        x, edge_index = (self.task.graph[key] for key in ("x", "edge_index"))
+        unchanged = torch.equal(graph.x, x) and torch.equal(graph.edge_index, edge_index)
+        if attack.kind == "injection" or not unchanged:
+            return None
+        edges = edges_at(self.task.targets, edge_index, len(x)).size(1)
+        return budget_allows_nothing(self.budget, self.task.targets.numel(), edges)
 
     def _logits(
         self, attacked: AttackedModel, graph: PerturbedGraph | None = None
     ) -> Float[Tensor, "t c"]:
-        seen = self.graph if graph is None else graph
-        assert seen.x is not None
-        assert seen.edge_index is not None
-        model = attacked.model.to(self.device)
-        with torch.no_grad(), seeded(self.seed):
-            logits = model(seen.x.to(self.device), seen.edge_index.to(self.device)).cpu()
-        return logits[self.target_nodes]  # type: ignore[no-any-return]
-
-    @property
-    def _labels(self) -> Int[Tensor, " t"]:
-        assert isinstance(self.graph.y, Tensor)
-        return self.graph.y[self.target_nodes]
-
-    def _accuracy(self, logits: Tensor) -> float:
-        return float((logits.argmax(1) == self._labels).double().mean().item())
+        model = attacked.model.to(self.task.device)
+        return self.task.logits_of(model, self.task.graph if graph is None else graph, self.seed)
 
     def _audit(self, attack: Attack, perturbed: PerturbedGraph) -> list[Flag]:
         limits = asdict(self.budget) | dict.fromkeys(attack.unbounded)
         found = audit(
-            self.graph, perturbed, kind=attack.kind, target_nodes=self.target_nodes, **limits
+            self.task.graph,
+            perturbed,
+            kind=attack.kind,
+            target_nodes=self.task.targets,
+            **limits,
         )
         return [Flag("budget_overspent", violation.message) for violation in found]

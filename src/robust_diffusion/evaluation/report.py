@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,8 @@ class AttackReport:
         accuracy: Of the evaluated model at the target nodes, in 0..1.
         is_control: Chance with the same budget, which every attack has to beat.
         made_on: Surrogate that the attack saw instead of the model; "" for the model itself.
-        flags: Signs that the accuracy is no bound; see `evaluation.flags`.
+        flags: Signs that the accuracy is no bound, the model's own included; see
+            `evaluation.flags`.
         spent: Budget used.
         seconds: Wall time of the attack, whenever it ran.
         reused: Taken from the store.
@@ -58,6 +60,11 @@ class AttackReport:
     reused: bool
     graph: PerturbedGraph
 
+    @property
+    def is_bound(self) -> bool:
+        """True if nothing says that another attack would do more, or that the number is wrong."""
+        return not self.flags and (not self.is_control or self.accuracy == 0)
+
     def record(self) -> dict[str, Any]:
         """All but the graph, as JSON."""
         plain = {
@@ -66,6 +73,7 @@ class AttackReport:
         parts = {"part": self.graph.part, "part_accuracy": dict(self.graph.part_accuracy)}
         times = {"seconds": self.seconds, "reused": self.reused}
         flags = [asdict(flag) for flag in self.flags]
+        plain["is_bound"] = self.is_bound
         return plain | {"flags": flags, "spent": asdict(self.spent)} | times | parts
 
 
@@ -87,6 +95,7 @@ class RobustnessReport:
         dataset: Name of the datamodule's dataset; "" of a graph of one's own.
         clean_graph: Hash of features, edges, classes and target nodes.
         weights: Hash of the model's weights, by which a zoo knows it.
+        notes: What a reader should know of the model that is no flaw.
 
     Examples:
         >>> from robust_diffusion import MLP, Budget, evaluate
@@ -109,11 +118,15 @@ class RobustnessReport:
     dataset: str = ""
     clean_graph: str = ""
     weights: str = ""
+    notes: Sequence[str] = ()
 
     @property
     def worst(self) -> AttackReport:
-        """The attack under which accuracy is lowest."""
-        return min(self.attacks, key=lambda attack: attack.accuracy)
+        """The attack under which accuracy is lowest; of equals one that is a bound, if any is."""
+        return min(
+            self.attacks,
+            key=lambda attack: (attack.accuracy, attack.is_control, not attack.is_bound),
+        )
 
     @property
     def robust_accuracy(self) -> float:
@@ -164,7 +177,7 @@ class RobustnessReport:
         return frame[order]
 
     def __str__(self) -> str:
-        """The table of `to_frame`, accuracies in %, below a line that says of what."""
+        """The table of `to_frame`, accuracies in %, between lines that say of what."""
         frame = self.to_frame()
         shown = frame[["attack"]].copy()
         shown.loc[frame.is_control, "attack"] += " (control)"
@@ -176,7 +189,8 @@ class RobustnessReport:
         shown["flags"] = frame["flags"]
         labels = f"{self.labels} labels"
         title = f"{self.model}, {self.num_targets} target nodes, {self.threat}, {labels}"
-        return f"{title}\n{shown.to_string(index=False)}"
+        worst = f"worst: {self.worst.name}" + ("" if self.worst.is_bound else ", no bound")
+        return "\n".join([title, shown.to_string(index=False), worst, *self.notes])
 
     def to_json(self) -> str:
         """The record: all but the graphs."""
@@ -194,6 +208,7 @@ class RobustnessReport:
             "dataset": self.dataset,
             "clean_graph": self.clean_graph,
             "weights": self.weights,
+            "notes": list(self.notes),
             "version": __version__,
         }
         return json.dumps(record, indent=2, allow_nan=False)
@@ -220,9 +235,10 @@ class RobustnessReport:
 
 
 def graph_file(attack: str) -> str:
-    """Name of the file with an attack's graph, beside the report."""
+    """Name of the file with an attack's graph, beside the report; two attacks never share one."""
     name = re.sub(r"[^\w.-]+", "-", attack)
-    return f"graph-{name}.safetensors"
+    own = "" if name == attack else f"-{sha256(attack.encode()).hexdigest()[:8]}"
+    return f"graph-{name}{own}.safetensors"
 
 
 def _codes(flags: Sequence[Flag]) -> str:

@@ -16,49 +16,78 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.sources.pyg import checked_graph, node_index
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.hashes import tensor_hash
-from robust_diffusion.models.checked import check_model, device_of
+from robust_diffusion.models.checked import TriedModel, check_model, device_of
 from robust_diffusion.training import NodeClassification
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
-    """A model that was tried on a graph, and the nodes at which it is attacked.
+class Task:
+    """A clean graph and the nodes at which models are tested on it and on what is made of it.
 
     Args:
-        model: As it was handed over, or a copy on another device.
         graph: Checked, on the CPU, true classes of the targets known.
         targets: Nodes under attack.
-        given: The graph as it was handed over, of which an attacked graph keeps the masks.
-        device: Of the model.
+        device: Where models run.
     """
 
-    model: nn.Module
     graph: Data
     targets: Int[Tensor, " t"]
-    given: Data
     device: torch.device
 
-    def check(self, model: nn.Module, name: str) -> nn.Module:
-        """Another model, on the same device, if it suits the graph as well."""
-        model = _on(model, self.device)
-        _try(model, self.graph, self.targets, self.device, name)
-        return model
-
-    def logits(
-        self, graph: Data | PerturbedGraph, seed: int, model: nn.Module | None = None
+    def logits_of(
+        self, model: nn.Module, graph: Data | PerturbedGraph, seed: int
     ) -> Float[Tensor, "t c"]:
-        """Logits of the targets, of this model or another, on the CPU."""
+        """Logits of the targets, on the CPU."""
         assert graph.x is not None
         assert graph.edge_index is not None
-        model = self.model if model is None else model
+        given = graph.x.to(self.device), graph.edge_index.to(self.device)
+        versions = [tensor._version for tensor in given]
         with torch.no_grad(), seeded(seed):  # a model may sample
-            logits: Tensor = model(graph.x.to(self.device), graph.edge_index.to(self.device))
+            logits: Tensor = model(*given)
+        if versions != [tensor._version for tensor in given]:
+            raise ConfigError(
+                f"model: {type(model).__name__} writes into the features or edges that it is "
+                "handed; let its forward work on a copy"
+            )
         return logits.cpu()[self.targets]
 
     def accuracy(self, logits: Float[Tensor, "t c"]) -> float:
         """Share of the targets that are classified right, in 0..1."""
+        return float((logits.argmax(1) == self.labels).double().mean())
+
+    @property
+    def labels(self) -> Int[Tensor, " t"]:
+        """True classes of the targets."""
         assert isinstance(self.graph.y, Tensor)
-        return float((logits.argmax(1) == self.graph.y[self.targets]).double().mean())
+        return self.graph.y[self.targets]
+
+
+@dataclass(frozen=True, eq=False)
+class Subject(Task):
+    """A model that was tried on a graph, and the nodes at which it is attacked.
+
+    Args:
+        tried: The model as it was handed over, or a copy on another device.
+        given: The graph as it was handed over, of which an attacked graph keeps the masks.
+        grows: Nodes may be added to the graph.
+    """
+
+    tried: TriedModel
+    given: Data
+    grows: bool = True
+
+    @property
+    def model(self) -> nn.Module:
+        """The model."""
+        return self.tried.model
+
+    def check(self, model: nn.Module, name: str) -> TriedModel:
+        """Another model, on the same device, if it suits the graph as well."""
+        return _try(_on(model, self.device), self, name, grows=self.grows)
+
+    def logits(self, graph: Data | PerturbedGraph, seed: int) -> Float[Tensor, "t c"]:
+        """Logits of the targets, on the CPU."""
+        return self.logits_of(self.model, graph, seed)
 
     @property
     def fingerprint(self) -> str:
@@ -66,19 +95,14 @@ class Subject:
         x, edge_index, y = (self.graph[key] for key in ("x", "edge_index", "y"))
         return tensor_hash(x, edge_index, y, self.targets)
 
-    def test_graph(self, graph: Data | PerturbedGraph) -> Data:
-        """A graph with the true classes and the mask of the targets."""
-        assert isinstance(self.graph.y, Tensor)
-        assert graph.x is not None
-        total, known = graph.x.size(0), self.graph.y
-        mask = torch.zeros(total, dtype=torch.bool)
-        mask[self.targets] = True
-        y = torch.cat([known, known.new_full((total - known.numel(),), -1)])
-        return Data(x=graph.x, edge_index=graph.edge_index, y=y, mask=mask)
-
 
 def subject_of(
-    model: nn.Module, data: Data | GraphDataModule, nodes: Any, device: str | torch.device | None
+    model: nn.Module,
+    data: Data | GraphDataModule,
+    nodes: Any,
+    device: str | torch.device | None,
+    *,
+    grows: bool = True,
 ) -> Subject:
     """Check a model, a graph and the nodes under attack.
 
@@ -87,6 +111,7 @@ def subject_of(
         data: A `Data`, whose features are taken as they are, or a datamodule.
         nodes: As of `node_index`; of a datamodule `test` is the test set of its difficulty.
         device: Where to run; `None` for where the model is.
+        grows: Nodes may be added to the graph.
 
     Raises:
         ConfigError: The model does not suit the graph, or the device is not there.
@@ -103,12 +128,13 @@ def subject_of(
         model = model.model
     place = device_of(model) if device is None else _device(device)
     model = _on(model, place)
-    dtypes = [p.dtype for p in model.parameters()] if isinstance(model, nn.Module) else []
-    if dtypes and dtypes[0].is_floating_point:
-        assert graph.x is not None
-        graph.x = graph.x.to(dtypes[0])
-    _try(model, graph, targets, place, "model")
-    return Subject(model, graph, targets, given, place)
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    dtypes = [p.dtype for p in parameters if p.dtype.is_floating_point]
+    assert graph.x is not None
+    # A copy, whatever the model does to it.
+    graph.x = graph.x.to(next(iter(dtypes), graph.x.dtype), copy=True)
+    tried = _try(model, Task(graph, targets, place), "model", grows=grows)
+    return Subject(graph, targets, place, tried, given, grows)
 
 
 def attacks_of(attacks: Any) -> dict[str, Attack]:
@@ -158,7 +184,7 @@ def budget_of(budget: Any, subject: Subject, attacks: Mapping[str, Attack]) -> B
     return budget.resolve(subject.graph.x)
 
 
-def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, nn.Module]:
+def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
     """Surrogates by name, from a mapping or a list, whose names are those of their classes.
 
     Raises:
@@ -180,12 +206,9 @@ def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, nn.Module]:
     }
 
 
-def _try(model: nn.Module, graph: Data, targets: Tensor, device: torch.device, name: str) -> None:
-    assert graph.x is not None
-    assert graph.edge_index is not None
-    assert isinstance(graph.y, Tensor)
-    classes = int(graph.y[targets].max()) + 1
-    check_model(model, graph.x.to(device), graph.edge_index.to(device), classes, name=name)
+def _try(model: nn.Module, task: Task, name: str, *, grows: bool) -> TriedModel:
+    x, edge_index = (task.graph[key].to(task.device) for key in ("x", "edge_index"))
+    return check_model(model, x, edge_index, int(task.labels.max()) + 1, name=name, grows=grows)
 
 
 def _device(device: str | torch.device) -> torch.device:

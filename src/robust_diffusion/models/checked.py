@@ -1,14 +1,41 @@
-"""Checks of a model, whoever has written it."""
+"""Checks of a model, whoever has written it, and the conditions under which one is run."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import chain
+from threading import RLock
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
+
+_TURN = RLock()
+
+
+@contextmanager
+def own_context() -> Iterator[None]:
+    """Gradients as the package needs them, whatever the caller has switched off.
+
+    Threads take turns: a model's train mode and PyTorch's random state are the whole process's.
+    """
+    with _TURN, torch.inference_mode(mode=False), torch.enable_grad():
+        yield
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch's global generators, of all devices, and restore them afterwards.
+
+    Args:
+        seed: Of every draw within.
+    """
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
 
 
 @contextmanager
@@ -36,6 +63,50 @@ def device_of(model: object) -> torch.device:
     return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
+@dataclass(frozen=True, eq=False)
+class TriedModel:
+    """A model that was tried on a graph, and what it was seen to do.
+
+    Args:
+        model: As it was handed over.
+        logits: Its output on the graph, in eval mode.
+        writes_in_place: It writes into the tensors that it is handed.
+        gives_probabilities: It returns probabilities for logits.
+        sees_edges: Its output depends on the edges.
+    """
+
+    model: nn.Module
+    logits: Float[Tensor, "n c"]
+    writes_in_place: bool = False
+    gives_probabilities: bool = False
+    sees_edges: bool = True
+
+    @contextmanager
+    def copying(self) -> Iterator[None]:
+        """Hand the model copies, if it writes into what it is handed."""
+        with ExitStack() as stack:
+            if self.writes_in_place:
+                hook = self.model.register_forward_pre_hook(_copied, prepend=True)
+                stack.callback(hook.remove)
+            yield
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """The model frozen, its inputs safe from it, its output logits; restored afterwards."""
+        with frozen(self.model), self.copying(), ExitStack() as stack:
+            if self.gives_probabilities:
+                stack.callback(self.model.register_forward_hook(_logarithm).remove)
+            yield
+
+
+def _copied(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(a.clone() if isinstance(a, Tensor) else a for a in args)
+
+
+def _logarithm(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
+    return output.clamp_min(torch.finfo(output.dtype).tiny).log()
+
+
 def check_model(
     model: object,
     x: Float[Tensor, "n f"],
@@ -43,8 +114,9 @@ def check_model(
     num_classes: int,
     *,
     name: str = "model",
-) -> Float[Tensor, "n c"]:
-    """Try a model on a graph; it is left as it was.
+    grows: bool = True,
+) -> TriedModel:
+    """Try a model on a graph; both are left as they were.
 
     Args:
         model: Any object.
@@ -52,13 +124,12 @@ def check_model(
         edge_index: Edges, likewise.
         num_classes: Classes that the labels tell.
         name: Of the argument, for messages.
-
-    Returns:
-        Its logits in eval mode.
+        grows: Try it on one more node, as an injection will.
 
     Raises:
-        ConfigError: It is no module, remembers its first graph, does not take (x, edge_index), or
-            returns something other than finite logits, one of each node and class.
+        ConfigError: It is no module, remembers a graph, does not take (x, edge_index) of any
+            number of nodes, or returns something other than finite logits, one of each node and
+            class.
     """
     if not isinstance(model, nn.Module):
         given = "class" if isinstance(model, type) else type(model).__name__
@@ -69,32 +140,80 @@ def check_model(
                 f"{name}: {type(part).__name__} remembers the first graph that it sees, and would "
                 "not see any other; build it with cached=False"
             )
+    kind = type(model).__name__
+    n = x.size(0)
+    copies = x.clone(), edge_index.clone()
+    logits = _tried(model, *copies, f"{name}: {kind} does not take this graph")
+    if logits.size(1) < num_classes:
+        raise ConfigError(
+            f"{name}: {kind} tells {logits.size(1)} classes apart, and the labels are "
+            f"0..{num_classes - 1}"
+        )
+    if not torch.isfinite(logits).all():
+        raise ConfigError(f"{name}: the logits of {kind} are not finite")
+    if grows:
+        new = edge_index.new_tensor([[n, 0], [0, n]])
+        larger = torch.cat([x, x[:1]]), torch.cat([edge_index, new], 1)
+        _tried(model, *larger, f"{name}: {kind} takes this graph, but none of one more node")
+    sees = sees_edges(model, x, edge_index)
+    if not sees and _depends_on_others(model, x, edge_index, logits):
+        raise ConfigError(
+            f"{name}: {kind} keeps a graph of its own: its logits are the same on other edges, but "
+            "depend on other nodes; let it use the edge_index of each call"
+        )
+    row_sums = logits.sum(1)
+    return TriedModel(
+        model=model,
+        logits=logits,
+        writes_in_place=not (torch.equal(copies[0], x) and torch.equal(copies[1], edge_index)),
+        gives_probabilities=bool(
+            (logits >= 0).all() and torch.allclose(row_sums, torch.ones_like(row_sums), atol=1e-3)
+        ),
+        sees_edges=sees,
+    )
+
+
+def sees_edges(model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> bool:
+    """True of a model whose logits are others on other edges, or of a graph without any.
+
+    Tried are as many edges between other nodes, and fewer, since those may be the same.
+    """
+    others = [(edge_index + 1) % x.size(0), edge_index[:, (edge_index != edge_index[0, :1]).all(0)]]
+    wrong = f"model: {type(model).__name__} does not take this graph"
+    clean = _tried(model, x.clone(), edge_index.clone(), wrong)
+    return not edge_index.numel() or any(
+        not torch.equal(_tried(model, x.clone(), edges, wrong), clean) for edges in others
+    )
+
+
+def _depends_on_others(model: nn.Module, x: Tensor, edge_index: Tensor, logits: Tensor) -> bool:
+    """True of a model whose logits change with other nodes' features, or with no features."""
+    other = x.clone()
+    other[::2] = x.roll(1, 0)[::2]
+    changed = (_tried(model, other, edge_index.clone(), "model") != logits).any(1)
+    is_constant = bool((logits == logits[:1]).all())
+    return bool(changed[1::2].any()) or not (changed.any() or is_constant)
+
+
+def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float[Tensor, "n c"]:
+    """Output in eval mode on tensors that are the model's own; an error begins with `wrong`."""
+    n = x.size(0)
     try:
-        with torch.no_grad(), frozen(model):
+        with torch.no_grad(), frozen(model), seeded(0):
             logits = model(x, edge_index)
     except (RobustDiffusionError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # of anybody's forward
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(
-            f"{name}: {type(model).__name__} does not take this graph of {x.size(1)} features per "
-            f"node ({reason}); it must map (x, edge_index) to logits"
+            f"{wrong} of {n} nodes and {x.size(1)} features per node ({reason}); it must map "
+            "(x, edge_index) to logits"
         ) from error
     if not isinstance(logits, Tensor):
+        raise ConfigError(f"{wrong}: it returns a {type(logits).__name__}; return logits alone")
+    if logits.ndim != 2 or logits.size(0) != n or not logits.is_floating_point():
         raise ConfigError(
-            f"{name}: {type(model).__name__} returns a {type(logits).__name__}; it must return "
-            "logits alone"
+            f"{wrong}: it returns shape {tuple(logits.shape)} of {logits.dtype} for {n} nodes; it "
+            "must return one row of logits per node"
         )
-    if logits.ndim != 2 or logits.size(0) != x.size(0) or not logits.is_floating_point():
-        raise ConfigError(
-            f"{name}: {type(model).__name__} returns shape {tuple(logits.shape)} of {logits.dtype} "
-            f"for {x.size(0)} nodes; it must return one row of logits per node"
-        )
-    if logits.size(1) < num_classes:
-        raise ConfigError(
-            f"{name}: {type(model).__name__} tells {logits.size(1)} classes apart, and the labels "
-            f"are 0..{num_classes - 1}"
-        )
-    if not torch.isfinite(logits).all():
-        raise ConfigError(f"{name}: the logits of {type(model).__name__} are not finite")
     return logits

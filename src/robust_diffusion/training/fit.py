@@ -62,14 +62,6 @@ class FitResult:
     checkpoint: Path | None  # file of the best weights, if it was kept
 
 
-@dataclass(frozen=True)
-class Tested:
-    """Result of a test."""
-
-    accuracy: dict[str, float]  # accuracy on each test graph, in 0..1
-    not_finite: dict[str, int]  # target nodes without finite logits, of each graph with any
-
-
 @validated("{key}")
 class Fit:
     """GRB's protocol: Adam, cross-entropy, early stop on validation loss, best accuracy kept.
@@ -216,15 +208,17 @@ class Fit:
             )
             return on_one(build, build())
 
-    def test(self, model: nn.Module, datamodule: GraphDataModule, trainer: pl.Trainer) -> Tested:
-        """A trained model's accuracy on every test graph, with a trainer from `trainer`."""
+    def test(
+        self, model: nn.Module, datamodule: GraphDataModule, trainer: pl.Trainer
+    ) -> dict[str, float]:
+        """A trained model's accuracy on every test graph, in 0..1, with a trainer from `trainer`."""
         module = NodeClassification(
             model, num_classes=datamodule.num_classes, test_names=datamodule.test_names
         )
         with quiet_lightning(), ctrl_c_passes():
             results = trainer.test(module, datamodule, verbose=False)
         named = [item for result in results for item in result.items()]
-        return Tested({k.removeprefix("test/"): v for k, v in named}, module.not_finite)
+        return {key.removeprefix("test/"): accuracy for key, accuracy in named}
 
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
         given: Mapping[str, Any] = getattr(self._trainer, "keywords", {})

@@ -12,11 +12,12 @@ from torch_geometric.data import Data
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models.checked import check_model, device_of
+from robust_diffusion.models.checked import check_model, device_of, own_context
 from robust_diffusion.training.adversary import Adversary
 from robust_diffusion.training.fit import Fit, FitResult
 
 
+@own_context()
 def fit(
     model: nn.Module,
     data: Data | GraphDataModule,
@@ -64,11 +65,11 @@ def fit(
     assert view.x is not None
     assert view.edge_index is not None
     device = device_of(model)
-    logits = check_model(model, view.x.to(device), view.edge_index.to(device), classes)
-    if logits.size(1) != classes:
+    tried = check_model(model, view.x.to(device), view.edge_index.to(device), classes, grows=False)
+    if tried.logits.size(1) != classes:
         raise ConfigError(
-            f"model: {type(model).__name__} tells {logits.size(1)} classes apart, and the labels "
-            f"{classes}; build it with {classes}"
+            f"model: {type(model).__name__} tells {tried.logits.size(1)} classes apart, and the "
+            f"labels {classes}; build it with {classes}"
         )
     trainer = partial(
         pl.Trainer,
@@ -90,5 +91,6 @@ def fit(
     )
     with ExitStack() as stack:
         folder = directory or stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(tried.copying())
         result = train(model, datamodule, directory=Path(folder))
     return result if directory is not None else replace(result, checkpoint=None)

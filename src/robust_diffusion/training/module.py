@@ -72,8 +72,6 @@ class NodeClassification(pl.LightningModule):
         self.weight_decay = weight_decay
         self.test_names = list(test_names)
         self.key = key
-        self.not_finite: dict[str, int] = {}
-        """Scored nodes of each test graph whose logits are not finite, where there are any."""
         self._adversary = adversary
         self._attacker: Attacker | None = None
         self._prepared: dict[int, Tensor] = {}
@@ -118,7 +116,7 @@ class NodeClassification(pl.LightningModule):
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Loss on the scored nodes of the train view."""
-        _, loss, accuracy = self._score(batch)
+        loss, accuracy = self._score(batch)
         if not torch.isfinite(loss):
             raise TrainingError(
                 f"loss is {loss.item()} at epoch {self.current_epoch}: "
@@ -130,15 +128,13 @@ class NodeClassification(pl.LightningModule):
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         """Loss and accuracy on the validation nodes."""
-        _, loss, accuracy = self._score(batch)
+        loss, accuracy = self._score(batch)
         self._log("val", loss, accuracy)
 
     def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Accuracy on the target nodes of one test graph."""
+        _, accuracy = self._score(batch)
         name = self._test_name(dataloader_idx)
-        logits, _, accuracy = self._score(batch)
-        if broken := int((~torch.isfinite(logits)).any(1).sum()):
-            self.not_finite[name] = broken
         self.log(f"test/{name}", accuracy, batch_size=1, add_dataloader_idx=False)
 
     def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
@@ -156,19 +152,19 @@ class NodeClassification(pl.LightningModule):
             self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
         )
 
-    def _score(self, data: Data) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of the scored nodes, loss and accuracy."""
+    def _score(self, data: Data) -> tuple[Tensor, Tensor]:
+        """Loss and accuracy of the scored nodes."""
         logits, labels = self(data)[data.mask], data.y[data.mask]
         loss = F.cross_entropy(logits, labels)
         accuracy = multiclass_accuracy(
             logits.detach(), labels, num_classes=self.num_classes, average="micro"
         )
-        return logits, loss, accuracy
+        return loss, accuracy
 
     def _mixed(self, loss: Tensor, data: Data, adversary: Adversary) -> Tensor:
         """The clean loss, mixed with that under attack."""
         assert self._attacker is not None
-        _, attacked_loss, attacked_accuracy = self._score(self._attacker(data))
+        attacked_loss, attacked_accuracy = self._score(self._attacker(data))
         self._log("attacked", attacked_loss, attacked_accuracy)
         return loss + adversary.attacked_share * (attacked_loss - loss)
 

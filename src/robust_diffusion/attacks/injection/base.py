@@ -56,7 +56,7 @@ def draw_targets(
     block = max(1, DRAWN_AT_ONCE // t)
     for first in range(0, len(degrees), block):
         size = min(block, len(degrees) - first)
-        drawn = torch.rand(size, t, generator=generator).argsort(1)[:, :most]
+        drawn = torch.rand(size, t, generator=generator, dtype=torch.float32).argsort(1)[:, :most]
         rows += list(targets[drawn.to(targets.device)])
     return [row[:count] for row, count in zip(rows, degrees, strict=True)]
 

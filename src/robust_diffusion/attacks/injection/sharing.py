@@ -32,10 +32,11 @@ def drawn(problem: Problem, graph: State, degrees: Degrees, generator: Generator
 def equal(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
     """Random targets, each with the same number of edges, or one more."""
     targets = problem.targets
-    used = torch.zeros(targets.numel())
+    used = torch.zeros(targets.numel(), dtype=torch.float32)
     rows = []
     for count in degrees:
-        chosen = (used + torch.rand(used.numel(), generator=generator)).argsort()[:count]
+        drawn = torch.rand(used.numel(), generator=generator, dtype=used.dtype)
+        chosen = (used + drawn).argsort()[:count]
         used[chosen] += 1
         rows.append(targets[chosen.to(targets.device)])
     return rows

@@ -23,14 +23,14 @@ def zero(problem: Problem, rows: Rows, limits: Limits, generator: Generator) -> 
 def uniform(problem: Problem, rows: Rows, limits: Limits, generator: Generator) -> Tensor:
     """Uniform between the limits."""
     low, high = limits
-    drawn = torch.rand(len(rows), problem.x.size(1), generator=generator)
+    drawn = torch.rand(len(rows), problem.x.size(1), generator=generator, dtype=torch.float32)
     return low + (high - low) * drawn.to(problem.x)
 
 
 def small_normal(problem: Problem, rows: Rows, limits: Limits, generator: Generator) -> Tensor:
     """Normal, the standard deviation a tenth of the limits' largest magnitude."""
     low, high = limits
-    drawn = torch.randn(len(rows), problem.x.size(1), generator=generator)
+    drawn = torch.randn(len(rows), problem.x.size(1), generator=generator, dtype=torch.float32)
     return drawn.to(problem.x) * max(-low, high) / 10
 
 

@@ -84,7 +84,9 @@ class TDGIA(AdamAttack):
                 problem, (x, edge_index), sum(degrees), max(all_degrees), generator
             )
             edge_index = connect(edge_index, self._deal(order, degrees), x.size(0))
-            angle = torch.randn(len(degrees), x.size(1), generator=generator).to(x)
+            angle = torch.randn(
+                len(degrees), x.size(1), generator=generator, dtype=torch.float32
+            ).to(x)
             new = self._fit_features(angle, problem, x, edge_index, budget.limits)
             x = torch.cat([x, new])
         return x, edge_index

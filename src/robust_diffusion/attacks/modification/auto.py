@@ -72,7 +72,7 @@ class AutoModification(Ensemble):
     where no target is left.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
-    missing or not finite is given up with a warning in the log.
+    missing or not finite is given up, and named in `given_up`.
 
     Reference: in the manner of AutoAttack, Croce and Hein 2020, arXiv:2003.01690; flips as in
     Geisler et al. 2021, arXiv:2110.14038, and Gosch et al. 2023, arXiv:2306.15427.

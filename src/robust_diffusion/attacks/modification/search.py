@@ -88,7 +88,7 @@ def _judged(problem: Problem, x: Tensor, pairs: Tensor) -> Flips:
 def _kept(problem: Problem, best: Flips, count: int, generator: torch.Generator) -> Tensor:
     """So many of the flips, those first at which a target is lost."""
     lost = membership(problem.targets[best.margins > 0], best.logits.size(0))
-    drawn = torch.rand(best.pairs.size(1), generator=generator).to(lost.device)
+    drawn = torch.rand(best.pairs.size(1), generator=generator, dtype=torch.float32).to(lost.device)
     order = (lost[best.pairs].any(0) + drawn).argsort(descending=True)
     return best.pairs[:, order[: max(0, count)]]
 
@@ -99,7 +99,7 @@ def _tried(
     """At most so many further flips, at the targets that are nearest to being lost."""
     device, n = x.device, x.size(0)
     right = (best.margins <= 0).nonzero().squeeze(1)
-    noise = torch.rand(right.numel(), generator=generator).to(x)
+    noise = torch.rand(right.numel(), generator=generator, dtype=torch.float32).to(x)
     order = right[(best.margins[right] * (0.5 + noise)).argsort(descending=True)]
     chosen = order.repeat(-(-count // max(1, order.numel())))[:count]
     nodes, labels = problem.targets[chosen], problem.labels[chosen]
