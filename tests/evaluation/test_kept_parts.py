@@ -13,6 +13,7 @@ import torch
 from robust_diffusion.attacks import AutoInjection, Budget
 from robust_diffusion.attacks.injection import auto
 from robust_diffusion.evaluation.perturbed import Attacker, AttackOutcome
+from robust_diffusion.evaluation.subject import Task
 from robust_diffusion.evaluation.threat import AttackedModel
 from robust_diffusion.store import ArtifactStore
 from tests.attacks.contract import graph, same, trained
@@ -51,13 +52,11 @@ def raise_error() -> None:
 def attack(tmp_path: Path) -> Callable[..., AttackOutcome]:
     def run(folder: str = "store", *, refresh: bool = False) -> AttackOutcome:
         attacker = Attacker(
-            graph=graph(),
-            target_nodes=graph().index_test,
+            task=Task(graph(), graph().index_test, torch.device("cpu")),
             budget=Budget(12, 12, (-0.94, 0.94)),
             seed=0,
             store=ArtifactStore(tmp_path / folder, refresh=refresh),
             knows_labels=False,
-            device=torch.device("cpu"),
         )
         attacked = AttackedModel(trained(), "state")
         return attacker("auto", AutoInjection(num_steps=8), attacked, {"attack": "auto"})

@@ -11,7 +11,7 @@ from robust_diffusion.attacks import Budget, PerturbedGraph, spent_budget
 from robust_diffusion.attacks.audit import audit, perturbed_files, read_perturbed
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.flags import Flag
-from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
+from robust_diffusion.evaluation.report import AttackReport, RobustnessReport, graph_file
 from tests.drawn import NODES, drawn_data
 
 DATA = drawn_data()
@@ -50,7 +50,30 @@ REPORT = RobustnessReport(
     seed=1,
     dataset="cora",
     weights="0a",
+    notes=["seen"],
 )
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_equals_an_unflagged_attack_is_the_worst_and_chance_is_no_bound(order: int) -> None:
+    flagged = replace(TRANSFERRED, accuracy=0.5)
+    own, control = replace(flagged, name="pgd", flags=[]), replace(CONTROL, accuracy=0.5)
+    for attacks, worst, is_bound in (
+        ([control, flagged, own], own, True),
+        ([control, flagged], flagged, False),
+        ([control], control, False),
+        ([replace(control, accuracy=0.0)], None, True),
+    ):
+        report = replace(REPORT, attacks=attacks[::order])
+        assert worst in (None, report.worst)
+        assert report.worst.is_bound == is_bound
+        assert str(report).count("no bound") == (not is_bound)
+
+
+def test_each_attack_has_a_file_of_its_own() -> None:
+    names = ["a/b", "a-b", "a b", "a  b", "A/b", "a/b/"]
+    assert len({graph_file(name) for name in names}) == len(names)
+    assert graph_file("auto") == "graph-auto.safetensors"
 
 
 def test_the_worst_is_the_lowest() -> None:
@@ -63,10 +86,13 @@ def test_the_worst_is_the_lowest() -> None:
 
 
 def test_the_table() -> None:
-    title, header, clean, control, transferred = str(REPORT).splitlines()
+    title, header, clean, control, transferred, worst, note = str(REPORT).splitlines()
     assert title == "GCN, 40 target nodes, white_box, true labels"
     assert header.split()[:3] == ["attack", "accuracy", "%"]
     assert "flipped" not in header
+    assert "pgd/GCN 2" in worst
+    assert "no bound" in worst
+    assert note == "seen"
     assert clean.split()[:2] == ["clean", "80.00"]
     assert control.split() == ["random", "(control)", "75.00", "1", "1", "0.5"]
     assert transferred.split() == ["pgd/GCN", "2", "25.00", "1", "1", "0.5", "budget_unspent"]
@@ -97,7 +123,7 @@ def test_the_record() -> None:
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     folder = REPORT.save(tmp_path / "report")
     names = sorted(path.name for path in folder.iterdir())
-    assert names == ["graph-pgd-GCN-2.safetensors", "graph-random.safetensors", "report.json"]
+    assert names == [graph_file("pgd/GCN 2"), "graph-random.safetensors", "report.json"]
     assert (folder / "report.json").read_text() == REPORT.to_json() + "\n"
     found = Data.from_dict(load_file(folder / "graph-random.safetensors"))
     expected = GRAPH.to_data()
