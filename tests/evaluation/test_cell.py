@@ -1,6 +1,5 @@
 import csv
 import itertools
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -291,27 +290,15 @@ def test_an_attack_that_does_nothing_is_told(run: Run) -> None:
     assert [len(lines) for lines in result.warnings.values()] == [2]
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"x": torch.zeros(204, 17)}, "(204, 17); it must keep the 200 x 16"),
-        ({"x": torch.zeros(199, 16)}, "(199, 16); it must keep the 200 x 16"),
-        ({"edge_index": torch.tensor([[0], [777]])}, "edge of node 777; its nodes are 0..199"),
-        ({"edge_index": torch.tensor([[-1], [0]])}, "edge of node -1; its nodes are 0..199"),
-    ],
-)
 def test_a_graph_that_no_model_can_be_run_on_is_refused_and_not_stored(
-    run: Run, store: ArtifactStore, change: dict[str, torch.Tensor], words: str
+    run: Run, store: ArtifactStore
 ) -> None:
     class Faulty(Idle):
         def __call__(self, model, data, target_nodes, budget, generator):  # type: ignore[no-untyped-def]
-            return PerturbedGraph(
-                change.get("x", data.x), change.get("edge_index", data.edge_index), 200
-            )
+            return PerturbedGraph(data.x[1:], data.edge_index, 200)
 
-    with pytest.raises(AttackError, match=re.escape(words)) as caught:
+    with pytest.raises(AttackError, match=r"^Faulty: returns"):
         run(attacks={"faulty": Faulty()})
-    assert str(caught.value).startswith("Faulty: returns")
     assert not list(store.directory.rglob("graph-*"))
 
 

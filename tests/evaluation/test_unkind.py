@@ -162,7 +162,7 @@ def test_an_attack_may_not_change_the_weights() -> None:
             next(model.parameters()).data.add_(1)
             return PerturbedGraph(data.x, data.edge_index, len(data.x))
 
-    with pytest.raises(AttackError, match="Training: .*weights"):
+    with pytest.raises(AttackError, match=r"Training: .*weights"):
         run(gcn(), attacks=Training(lambda data: data))
 
 
@@ -175,7 +175,9 @@ def test_an_attack_may_not_change_the_weights() -> None:
         lambda data: PerturbedGraph(data.x, data.edge_index[0], len(data.x)),
         lambda data: PerturbedGraph(data.x.double(), data.edge_index, len(data.x)),
         lambda data: PerturbedGraph(data.x, data.edge_index, len(data.x) - 1),
-        lambda data: PerturbedGraph(data.x.tolist(), data.edge_index, len(data.x)),
+        lambda data: PerturbedGraph(data.x[:, 1:], data.edge_index, len(data.x)),
+        lambda data: PerturbedGraph(data.x, data.edge_index + 1, len(data.x)),
+        lambda data: PerturbedGraph(data.x, data.edge_index - 1, len(data.x)),
     ],
 )
 def test_what_is_no_attacked_graph_is_refused_in_one_line(make: Callable[[Data], Any]) -> None:
@@ -223,7 +225,7 @@ class OwnGraph(Around):
 
 
 def test_blindness_to_edges_is_refused_but_of_an_mlp_noted() -> None:
-    with pytest.raises(ConfigError, match="^model: OwnGraph .*edge_index"):
+    with pytest.raises(ConfigError, match=r"^model: OwnGraph .*edge_index"):
         run(OwnGraph(gcn()))
     attacks = [PGD(num_steps=1), DICE(), AutoInjection(num_steps=1), AutoModification(num_steps=1)]
     report = run(Around(MLP(FEATURES, 8, CLASSES)), attacks=attacks)

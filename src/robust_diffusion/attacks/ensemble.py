@@ -154,11 +154,13 @@ class Parts:
         try:
             _ = problem.labels  # drawn here, whether the part is run or taken from memory
         except AttackError as error:
-            return self._give_up(name, str(error))
+            self._give_up(name, str(error))
+            return None
         kept = self.keep(f"{self._count}: {name}", judged)
         set_random_state(kept.tensors, self.generator, device)
         if "given_up" in kept.metadata:
-            return self._give_up(name, kept.metadata["given_up"])
+            self._give_up(name, kept.metadata["given_up"])
+            return None
         found = Artifact({k: v.to(device) for k, v in kept.tensors.items()}, kept.metadata)
         accuracy = kept.metadata["accuracy"]
         if accuracy < self.lowest:

@@ -211,7 +211,7 @@ class Fit:
     def test(
         self, model: nn.Module, datamodule: GraphDataModule, trainer: pl.Trainer
     ) -> dict[str, float]:
-        """A trained model's accuracy on every test graph, in 0..1, with a trainer from `trainer`."""
+        """Accuracy of a trained model on every test graph, in 0..1; `trainer` made the trainer."""
         module = NodeClassification(
             model, num_classes=datamodule.num_classes, test_names=datamodule.test_names
         )
