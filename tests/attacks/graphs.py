@@ -19,7 +19,7 @@ def small_graph() -> Data:
 
 def trained_gcn(graph: Data, epochs: int = 60) -> GCN:
     """A GCN that knows the train nodes, in eval mode."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), torch.enable_grad():  # a model may ask for it as it predicts
         torch.manual_seed(0)
         model = GCN(graph.num_features, 16, graph.num_classes, num_layers=2)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
