@@ -1,11 +1,23 @@
 """Random draws of code that asks no generator, and the state that all draws depend on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from robust_diffusion.models.checked import seeded as seeded
+
+
+@contextmanager
+def single_precision(like: Tensor) -> Iterator[None]:
+    """Draws that name no type are of float32, as a tensor is; of another they are the caller's."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32 if like.dtype == torch.float32 else before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def random_state(generator: torch.Generator, device: torch.device) -> dict[str, Tensor]:

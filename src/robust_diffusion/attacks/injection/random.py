@@ -42,6 +42,6 @@ class RandomInjection(InjectionAttack):
         """Draw the edges, then the features."""
         x, (low, high) = problem.x, budget.limits
         rows = draw_targets(problem.targets, budget.injected_degrees, generator)
-        drawn = torch.randn(len(rows), x.size(1), generator=generator).to(x)
+        drawn = torch.randn(len(rows), x.size(1), generator=generator, dtype=torch.float32).to(x)
         features = (drawn * max(-low, high)).clamp(low, high)
         return torch.cat([x, features]), connect(problem.edge_index, rows, x.size(0))

@@ -15,7 +15,7 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack, edges_at
 from robust_diffusion.attacks.modification.pairs import TargetPairs
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
-from robust_diffusion.attacks.randomness import seeded
+from robust_diffusion.attacks.randomness import seeded, single_precision
 from robust_diffusion.checks import Count, Positive, PositiveShare, SomeSteps
 from robust_diffusion.errors import ConfigError
 
@@ -87,7 +87,8 @@ class BlockCoordinateAttack(ModificationAttack):
         attack = self.build(LogProbabilities(problem.model), problem)
         attack.pairs = pairs
         attack.loss = attack.metric = self._watched(attack.loss)
-        with seeded(int(torch.randint(2**63 - 1, (), generator=generator).item())):
+        seed = int(torch.randint(2**63 - 1, (), generator=generator).item())
+        with seeded(seed), single_precision(x):
             try:
                 edges, _ = attack.attack(
                     x, edge_index, problem.all_labels, flips, idx_attack=problem.targets
