@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robust_diffusion.attacks.base import Kind
-from robust_diffusion.certificates.bounds import ClassBounds
+from robust_diffusion.certificates.bounds import ClassBounds, class_bounds
 from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.checks import check_number, check_whole
+
+LARGEST = 50
+"""Totals at which the search for the largest certified one ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +95,25 @@ class Smoothing(ABC):
         """Nodes whose class no perturbation within a budget of `grid` changes."""
 
     @abstractmethod
+    def mixes(self, total: int) -> Sequence[Mapping[str, int]]:
+        """The ways in which an attack may spend one of `budgets`."""
+
+    @abstractmethod
+    def survival(self, degrees: int | NDArray[np.int64]) -> Any:
+        """Probability that a node keeps any of so many edges."""
+
     def certified_at(self, bounds: ClassBounds, total: int) -> Bool[NDArray[np.bool_], " t"]:
-        """The same of one of `budgets`, which an attack may spend as it likes."""
+        """Nodes certified against every mix of one of `budgets`."""
+        found: NDArray[np.bool_] = np.all(
+            [self.certified(bounds, mix) for mix in self.mixes(total)], axis=0
+        )
+        return found
+
+    def largest(self, classes: int) -> int:
+        """Largest total at which any model is certified: all draws agree; at most LARGEST."""
+        votes = self.samples * torch.eye(1, classes, dtype=torch.long)
+        bounds = class_bounds(votes, votes, self.alpha)
+        return next((k for k in range(LARGEST) if not self.certified_at(bounds, k + 1)), LARGEST)
 
 
 def copied(

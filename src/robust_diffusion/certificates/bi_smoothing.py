@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -105,9 +105,14 @@ class BiSmoothing(Smoothing):
         s = isolation(self.p_e, self.p_n, budget["nodes"], budget["edges_per_node"])
         return s * (bounds.lower - bounds.upper + 1) > 1 + SLACK
 
-    def certified_at(self, bounds: ClassBounds, total: int) -> Bool[NDArray[np.bool_], " t"]:
-        """Nodes certified against so many injected nodes of the first number of edges."""
-        return self.certified(bounds, {"edges_per_node": self.edges[0], "nodes": total})
+    def mixes(self, total: int) -> Sequence[Mapping[str, int]]:
+        """So many injected nodes of the first number of edges."""
+        return [{"edges_per_node": self.edges[0], "nodes": total}]
+
+    def survival(self, degrees: int | NDArray[np.int64]) -> Any:
+        """Probability that a node keeps any of so many edges, to nodes that are there too."""
+        there = 1 - self.p_n
+        return there * (1 - (1 - there * (1 - self.p_e)) ** degrees)
 
 
 def isolation(p_e: float, p_n: float, nodes: int, edges_per_node: int) -> float:

@@ -3,16 +3,18 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack
-from robust_diffusion.certificates.attacked import attack_smoothed, on_device, worst_of
+from robust_diffusion.certificates.attacked import SmoothedAttacks, on_device
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bi_smoothing import BiSmoothing
 from robust_diffusion.certificates.bounds import class_bounds
@@ -41,6 +43,7 @@ def certify(
     attacks: str | Attack | Sequence[str | Attack] | Mapping[str, str | Attack] = (),
     feature_limits: Sequence[float] | None = None,
     attack_draws: int = DRAWS,
+    local: int = 0,
     seed: int = 0,
     device: str | torch.device | None = None,
     store: str | Path | None = None,
@@ -73,6 +76,9 @@ def certify(
         feature_limits: Smallest and largest feature of injected nodes; `None` for the range of
             the clean graph. The certificate has no limit.
         attack_draws: Draws of the smoothed classifier that attacks differentiate, at least 1.
+        local: Attack targets one at a time, each with the whole budget (of flips, at most as many
+            as it has edges): so many, drawn from those with edges, and no other is certified; 0
+            for all targets and attacks on all of them together.
         seed: Of all random choices, in 0..2^32 - 1.
         device: Where to run; `None` for where the model is.
         store: Folder that keeps votes and attacked graphs, so that a call that was cut off goes on
@@ -87,7 +93,10 @@ def certify(
     subject, scheme = subject_of(model, data, nodes, device), scheme_of(certificate)
     check_seed(seed)
     check_whole("attack_draws", attack_draws, at_least=1)
+    check_whole("local", local, at_least=0)
     chosen = _of_kind(attacks, scheme)
+    if local:
+        subject = replace(subject, targets=_sample(subject, local, seed))
     seconds: dict[str, float] = {}
     with ExitStack() as stack:
         stack.enter_context(subject.tried.ready())
@@ -99,22 +108,14 @@ def certify(
         votes = count("votes", scheme.samples, x, edge_index)
         bounds = class_bounds(selection, votes, scheme.alpha)
         seconds["votes"] = time.perf_counter() - start
-        reports = {}
-        if chosen:
-            start = time.perf_counter()
-            reports = attack_smoothed(
-                count,
-                subject,
-                data,
-                chosen,
-                folder,
-                feature_limits=feature_limits,
-                draws=attack_draws,
-            )
-            seconds["attacks"] = time.perf_counter() - start
         start = time.perf_counter()
-        attacked = worst_of(reports, count, subject, bounds, votes)
-        seconds["attacked votes"] = time.perf_counter() - start
+        run = SmoothedAttacks(
+            count, subject, data, chosen, folder, bounds, votes, feature_limits, attack_draws
+        )
+        attacked, reports = [], []
+        if chosen:
+            attacked, reports = run.one_by_one() if local else run.jointly()
+        seconds["attacks"] = time.perf_counter() - start
         plain = subject.accuracy(subject.logits(subject.graph, seed))
     assert isinstance(subject.graph.y, Tensor)
     return CertificateReport(
@@ -124,14 +125,18 @@ def certify(
         votes=votes,
         labels=subject.graph.y[subject.targets].numpy(),
         nodes=subject.targets,
+        degrees=_degrees(subject).numpy(),
+        num_edges=edge_index.size(1) // 2,
         plain_accuracy=plain,
+        clean_accuracy=subject.accuracy(votes.double()),
+        local=bool(local),
         attacked=attacked,
         seed=seed,
         dataset=str(data.name) if isinstance(data, GraphDataModule) else "",
         clean_graph=subject.fingerprint,
         weights=state_hash(subject.model.state_dict()),
         seconds=seconds,
-        attacks=tuple(reports.values()),
+        attacks=tuple(reports),
     )
 
 
@@ -144,6 +149,22 @@ def scheme_of(certificate: str | Smoothing) -> Smoothing:
     if isinstance(certificate, Smoothing):
         return certificate
     return SCHEMES[check_choice("certificate", str(certificate), SCHEMES)]()
+
+
+def _degrees(subject: Subject) -> Int[Tensor, " t"]:
+    """Edges of each target."""
+    assert isinstance(subject.graph.edge_index, Tensor)
+    src, _ = subject.graph.edge_index
+    return src.bincount(minlength=subject.graph.num_nodes)[subject.targets]
+
+
+def _sample(subject: Subject, number: int, seed: int) -> Int[Tensor, " s"]:
+    """So many of the targets that have edges, ascending."""
+    possible = subject.targets[_degrees(subject) > 0]
+    if number > len(possible):
+        raise ConfigError(f"local={number}: {len(possible)} target nodes have edges; give fewer")
+    order = torch.randperm(len(possible), generator=torch.Generator().manual_seed(seed))
+    return possible[order[:number]].sort().values
 
 
 def _of_kind(attacks: Any, scheme: Smoothing) -> dict[str, Attack]:

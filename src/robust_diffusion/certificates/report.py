@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 REPORT = "certificate.json"
 """Name of the report's file."""
 
+NOTHING_FELL = "no attack did anything to the smoothed accuracy, so `broken` checks nothing"
+
 
 @dataclass(frozen=True)
 class Attacked:
@@ -54,7 +56,11 @@ class CertificateReport:
         votes: Draws by class, of each target.
         labels: True classes of the targets.
         nodes: Numbers of the targets.
+        degrees: Edges of the targets.
+        num_edges: Undirected edges of the graph.
         plain_accuracy: Of the classifier without noise, in 0..1.
+        clean_accuracy: Of the majority of the draws, without abstention, in 0..1.
+        local: The targets are a sample that was attacked one node at a time.
         attacked: By budget, if attacks were run.
         seed: Of all draws.
         dataset: Name of the datamodule's dataset; "" of a graph of one's own.
@@ -78,7 +84,11 @@ class CertificateReport:
     votes: Int[Tensor, "t c"]
     labels: Int[NDArray[np.int64], " t"]
     nodes: Int[Tensor, " t"]
+    degrees: Int[NDArray[np.int64], " t"]
+    num_edges: int
     plain_accuracy: float
+    clean_accuracy: float
+    local: bool
     attacked: Sequence[Attacked]
     seed: int
     dataset: str
@@ -88,14 +98,24 @@ class CertificateReport:
     attacks: Sequence[RobustnessReport] = ()
 
     @property
-    def clean_accuracy(self) -> float:
-        """Accuracy of the majority of the draws, without abstention, in 0..1."""
-        return float((self.votes.argmax(1).numpy() == self.labels).mean())
-
-    @property
     def abstained(self) -> float:
         """Share of the targets at which the draws do not tell the class, in 0..1."""
         return float(self.bounds.abstained.mean())
+
+    @property
+    def largest(self) -> int:
+        """Largest total at which the scheme certifies any node of any model, all draws agreeing."""
+        return self.scheme.largest(self.votes.size(1))
+
+    @property
+    def radius(self) -> float:
+        """Average certified radius: the largest certified total of each target, 0 if wrong."""
+        return sum(self.certified_accuracy(total) for total in range(1, self.largest + 1))
+
+    @property
+    def sees_no_edge(self) -> float:
+        """Share of the targets that the noise leaves none of their edges, expected, in 0..1."""
+        return float(1 - self.scheme.survival(self.degrees).mean())
 
     def certified(self, **budget: int) -> Bool[NDArray[np.bool_], " t"]:
         """Targets whose class no perturbation of up to this budget changes, right or wrong.
@@ -153,6 +173,7 @@ class CertificateReport:
     def __str__(self) -> str:
         """The curve, in %, below lines that say of what."""
         frame = self.curve()
+        empty = nothing_fell(frame.to_dict(orient="records"))
         for column in ("certified", "attacked"):
             if column in frame:
                 frame[column] = [f"{100 * value:.2f}" for value in frame[column]]
@@ -163,9 +184,13 @@ class CertificateReport:
             f"{100 * (1 - self.scheme.alpha):g} %",
             f"accuracy {100 * self.plain_accuracy:.2f} % without noise, "
             f"{100 * self.clean_accuracy:.2f} % smoothed; abstained {100 * self.abstained:.2f} %",
-            f"accuracy in % by {self.scheme.unit}",
+            f"noise leaves {100 * self.scheme.survival(1):.3g} % of {self.num_edges} edges, and none "
+            f"at {100 * self.sees_no_edge:.1f} % of the targets",
+            f"average certified radius {self.radius:.2f}, of any model at most {self.largest}",
+            f"accuracy in % by {self.scheme.unit}{', of one node at a time' if self.local else ''}",
         ]
-        return "\n".join([*lines, frame.to_string(index=False)])
+        table = [frame.to_string(index=False)]
+        return "\n".join([*lines, *table, *([NOTHING_FELL] if empty else [])])
 
     def to_json(self) -> str:
         """The record: all but the votes of each node."""
@@ -178,9 +203,14 @@ class CertificateReport:
             "plain_accuracy": self.plain_accuracy,
             "clean_accuracy": self.clean_accuracy,
             "abstained": self.abstained,
+            "num_edges": self.num_edges,
+            "edge_survival": self.scheme.survival(1),
+            "sees_no_edge": self.sees_no_edge,
+            "largest": self.largest,
+            "radius": self.radius,
+            "local": self.local,
             "curve": self.curve().to_dict(orient="records"),
             "grid": self.to_frame().to_dict(orient="records"),
-            "attacked": [asdict(of) for of in self.attacked],
             "num_targets": len(self.labels),
             "seed": self.seed,
             "clean_graph": self.clean_graph,
@@ -201,3 +231,9 @@ class CertificateReport:
 
     def _right(self, certified: Bool[NDArray[np.bool_], " t"]) -> float:
         return float((certified & (self.bounds.predicted == self.labels)).mean())
+
+
+def nothing_fell(curve: Sequence[Mapping[str, Any]]) -> bool:
+    """True where attacks were run, and none with any budget did what the clean graph does not."""
+    found = [point["attacked"] for point in curve if "attacked" in point]
+    return bool(found) and min(found) == found[0]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -121,11 +121,13 @@ class SparseSmoothing(Smoothing):
         least, largest = worst_case(clean, attacked, bounds.lower, bounds.upper)
         return least > largest + SLACK
 
-    def certified_at(self, bounds: ClassBounds, total: int) -> Bool[NDArray[np.bool_], " t"]:
-        """Nodes certified against every mix of so many additions and deletions."""
-        mixes = [{"additions": added, "deletions": total - added} for added in range(total + 1)]
-        found: NDArray[np.bool_] = np.all([self.certified(bounds, mix) for mix in mixes], axis=0)
-        return found
+    def mixes(self, total: int) -> Sequence[Mapping[str, int]]:
+        """Every number of additions, and deletions for the rest."""
+        return [{"additions": added, "deletions": total - added} for added in range(total + 1)]
+
+    def survival(self, degrees: int | NDArray[np.int64]) -> Any:
+        """Probability that a node keeps any of so many edges; joined pairs are none of them."""
+        return 1 - self.p_minus**degrees
 
 
 @cache

@@ -58,6 +58,13 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--clean-training", action="store_true", help="train on the clean graph, without noise"
     )
+    parser.add_argument(
+        "--local",
+        metavar="N",
+        type=int,
+        default=0,
+        help="certify a sample of N targets, and attack each by itself with the whole budget",
+    )
     parser.add_argument("--save", metavar="FOLDER", help="write certificate.json there")
     parser.add_argument(
         "--show",
@@ -93,6 +100,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         certificate=scheme,
         attacks=attacks,
         feature_limits=limits,
+        local=chosen.local,
         seed=cfg.seed,
         store=cfg.paths.store,
     )
