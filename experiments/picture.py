@@ -3,6 +3,7 @@
 `python experiments/picture.py attack` draws that of the README, clean and under transferred
 attacks; `... budget` the worst case against budget; `... certificates` what smoothing certifies
 beside what attacks on the smoothed models reach, from the reports in `experiments/certificates/`;
+`... tradeoff` certified radius against accuracy by the noise, from those in its `tradeoff/`;
 `... tables` the charts of the paper's tables.
 """
 
@@ -20,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.optimize import isotonic_regression
 
+from robust_diffusion.certificates.bounds import clopper_pearson
 from robust_diffusion.certificates.table import read_certificates
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation import latest_by_cell, read_records
@@ -180,12 +182,50 @@ def _draw_panel(axes: Axes, found: Mapping[Any, pd.DataFrame]) -> None:
     _label_ends(axes, ends)
 
 
-def certificates() -> dict[str, dict[str, Any]]:
+def certificates(*parts: str) -> dict[str, dict[str, Any]]:
     """Reports of `certify` by the name of their folder."""
     try:
-        return read_certificates([CERTIFICATES])
+        return read_certificates([CERTIFICATES.joinpath(*parts)])
     except DataError as error:
         raise SystemExit(str(error)) from error
+
+
+def draw_tradeoff(found: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """A panel per scheme: average certified radius against smoothed accuracy, a mark per noise.
+
+    Args:
+        found: Reports by `<model>-<certificate>-<probabilities>`.
+    """
+    schemes = sorted({str(record["certificate"]) for record in found.values()}, reverse=True)
+    figure = plt.figure(figsize=(8, 4.6), layout="constrained")
+    panels = figure.subplots(1, len(schemes), squeeze=False)
+    for axes, scheme in zip(panels[0], schemes, strict=True):
+        of_panel = {n: r for n, r in found.items() if r["certificate"] == scheme}
+        options = next(iter(of_panel.values()))["options"]
+        noise = [key for key in options if key.startswith("p_")]
+        for name, record in of_panel.items():
+            model = name.split("-")[0]
+            label, marker, color = CURVES.get(model, (model.upper(), "x", "#1b1b1b"))
+            accuracy, nodes = record["clean_accuracy"], record["num_targets"]
+            right = np.array(round(accuracy * nodes))
+            low, high = clopper_pearson(right, nodes, 0.025)
+            x, bars = 100 * accuracy, 100 * np.array([[accuracy - low], [high - accuracy]])
+            at = (x, record["radius"])
+            axes.errorbar(*at, xerr=bars, fmt=marker, color=color, elinewidth=0.5, label=label)
+            if model != "mlp":
+                text = ", ".join(f"{record['options'][key]:g}" for key in noise)
+                axes.annotate(text, at, (3, 4), textcoords="offset points", fontsize=8)
+        axes.set_title(f"{scheme.replace('_', '-')}, by {', '.join(noise)}", fontsize=10)
+        axes.set(xlabel="smoothed accuracy in %", ylim=(-0.2, None))
+        axes.set_ylabel(f"average certified radius in {next(iter(of_panel.values()))['unit']}")
+        axes.grid(color="#eeeeee", zorder=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    shown = dict(zip(labels, handles, strict=True))
+    figure.legend(shown.values(), shown, loc="outside lower center", frameon=False, ncols=2)
+    draws = {record["options"]["samples"] for record in found.values()}
+    figure.suptitle(f"Cora, {'/'.join(map(str, sorted(draws)))} draws; bars are 95 % intervals")
+    return figure
 
 
 def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
@@ -254,6 +294,7 @@ def main() -> None:
             "certified_accuracy.svg",
             lambda: draw_certificates(certificates()),
         ),
+        "tradeoff": ("certified_radius.svg", lambda: draw_tradeoff(certificates("tradeoff"))),
     }
     parser = argparse.ArgumentParser(description="Draw pictures from the published records.")
     parser.add_argument("picture", choices=[*pictures, "tables"], help="written to docs/figures/")

@@ -13,9 +13,9 @@ from torch_geometric.nn import models as pyg
 
 from robust_diffusion import certify
 from robust_diffusion.attacks import FGSM, PRBCD, Budget, RandomInjection
-from robust_diffusion.attacks.modification.base import edges_at
+from robust_diffusion.attacks.modification.base import edges_at, flipped
 from robust_diffusion.certificates import BiSmoothing, SmoothedModel, SparseSmoothing
-from robust_diffusion.certificates.report import CertificateReport
+from robust_diffusion.certificates.report import NOTHING_FELL, CertificateReport
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models import MLP
 from robust_diffusion.training.fit_model import fit
@@ -92,12 +92,41 @@ def test_no_attack_of_the_package_breaks_a_certificate(scheme: Any, total: int) 
     assert fall > 0.05  # or the attacks would have done nothing
 
 
+ATTACKS = [(SPARSE, PRBCD(num_steps=3, block_size=500)), (INJECTION, FGSM(num_steps=3))]
+
+
+@pytest.mark.parametrize(("scheme", "attack"), ATTACKS, ids=["sparse", "bi_smoothing"])
+def test_local_attacks_spend_each_budget_on_one_target(scheme: Any, attack: Any) -> None:
+    scheme = replace(scheme, samples=30, budgets=(2,))
+    report = call(scheme, attacks=attack, attack_draws=2, local=2)
+    assert len(report.nodes) == len(report.labels) == 2
+    assert set(report.nodes.tolist()) < set(graph().index_test.tolist())
+    assert [of.num_targets for of in report.attacks] == [1, 1]
+    (attacked,) = report.attacked
+    assert report.certified_accuracy(2) <= attacked.accuracy <= report.clean_accuracy
+    assert json.loads(report.to_json())["local"]
+    for node, of in zip(report.nodes, report.attacks, strict=True):
+        new = of[attack.name].graph.edge_index
+        flips = flipped(graph().edge_index, new, int(new.max()) + 1)
+        assert (flips == node).any(0).all()
+        assert 0 < flips.size(1) <= 2
+    with pytest.raises(ConfigError, match="local=1000: "):
+        call(scheme, local=1000)
+
+
+def test_a_model_without_edges_has_the_largest_radius_and_its_attacks_check_nothing() -> None:
+    torch.manual_seed(0)
+    scheme = replace(INJECTION, samples=100, budgets=(1,), max_nodes=0)
+    report = call(scheme, MLP(16, 8, 7), attacks=FGSM(num_steps=3))
+    assert report.abstained == 0
+    assert report.plain_accuracy == report.clean_accuracy == report.certified_accuracy(1)
+    assert scheme.largest(7) == report.largest == 1
+    assert report.radius == pytest.approx(report.largest * report.clean_accuracy)
+    assert str(report).endswith(NOTHING_FELL)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("scheme", "attack"),
-    [(SPARSE, PRBCD(num_steps=3, block_size=500)), (INJECTION, FGSM())],
-    ids=["sparse", "bi_smoothing"],
-)
+@pytest.mark.parametrize(("scheme", "attack"), ATTACKS, ids=["sparse", "bi_smoothing"])
 def test_attacked_accuracy_is_above_the_certified_one(
     scheme: Any, attack: Any, tmp_path: Path
 ) -> None:
@@ -117,13 +146,6 @@ def test_attacked_accuracy_is_above_the_certified_one(
     assert record["curve"][2]["attacked"] == curve["attacked"][2]
     assert record["options"]["samples"] == 100
     assert f"{100 * curve['certified'][1]:.2f}" in str(report)
-
-
-def test_a_model_without_edges_is_certified_wherever_it_is_sure() -> None:
-    torch.manual_seed(0)
-    report = call(replace(INJECTION, max_nodes=2), MLP(16, 8, 7))
-    assert report.abstained == 0
-    assert report.plain_accuracy == report.clean_accuracy == report.certified_accuracy(2)
 
 
 def test_a_model_of_pyg_is_certified_on_a_graph_of_pyg() -> None:

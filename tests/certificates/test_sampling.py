@@ -1,7 +1,9 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,16 @@ from robust_diffusion.store import ArtifactStore
 from tests.attacks.contract import graph, model
 
 SCHEMES = [SparseSmoothing(p_plus=0.01), BiSmoothing(p_e=0.3, p_n=0.3)]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_nodes_keep_an_edge_as_often_as_the_scheme_says(scheme: Any) -> None:
+    star = torch.tensor([[0, 0, 0, 1, 2, 3], [1, 2, 3, 0, 0, 0]])  # no room for joined pairs
+    scheme = replace(scheme, **({"p_plus": 0} if scheme.name == "sparse" else {}))
+    edges, _ = scheme.sample(star, 4, Noise(0, "votes"), range(4000))
+    kept = torch.zeros(4000, 4).index_put((edges[0] // 4, edges[0] % 4), torch.ones(()))
+    expected = torch.from_numpy(scheme.survival(np.array([3, 1, 1, 1]))).float()
+    torch.testing.assert_close(kept.mean(0), expected, atol=0.03, rtol=0)
 
 
 class Counted(nn.Module):

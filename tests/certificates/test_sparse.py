@@ -85,6 +85,18 @@ def test_a_total_of_flips_is_certified_if_every_mix_is() -> None:
     assert totals[0] == (~bounds.abstained).sum()
 
 
+def test_additions_have_a_limit_where_p_plus_is_small_beside_what_the_bound_leaves() -> None:
+    lower = 1 - np.array([0.1, 0.01, 1e-4])
+    bounds = ClassBounds(np.zeros(3, dtype=np.int64), lower, 1 - lower)
+    for added, small, large in ((3, True, True), (4, False, True)):  # 0.8^3 > 1/2 > 0.8^4
+        budget = {"additions": added, "deletions": 0}
+        few, many = (SparseSmoothing(p_plus=p).certified(bounds, budget) for p in (1e-6, 1e-3))
+        assert few.tolist()[1:] == [small, small]
+        assert many[2] == large
+    unanimous = [SparseSmoothing(samples=n).largest(7) for n in (1000, 10_000)]
+    assert unanimous == [3, 7]
+
+
 def dense(edges: torch.Tensor, nodes: int, weights: torch.Tensor | None = None) -> torch.Tensor:
     found = torch.zeros(nodes, nodes, dtype=torch.float64)
     values = torch.ones(edges.size(1)).double() if weights is None else weights

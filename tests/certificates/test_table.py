@@ -1,11 +1,16 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from robust_diffusion.certificates import BiSmoothing, SparseSmoothing
+from robust_diffusion.certificates.certify_model import SCHEMES
 from robust_diffusion.certificates.table import certificate_tables, read_certificates
 from robust_diffusion.errors import DataError
+
+ROOT = Path(__file__).parents[2]
 
 
 def record(**changes: Any) -> dict[str, Any]:
@@ -37,6 +42,13 @@ def test_reports_are_rows_by_scheme(tmp_path: Path) -> None:
         "25.00 / 50.00",
     ]
     assert sparse.set_index("model").loc["mlp", ["0", "2"]].tolist() == ["100.00", ""]
+    assert sparse.set_index("model")["attacks"].to_dict() == {
+        "gcn": "all targets together",
+        "mlp": "none",
+    }
+    equal = [{"budget": n, "certified": 0.8, "attacked": 0.9, "broken": 0} for n in range(3)]
+    (empty,) = certificate_tables({"a": record(curve=equal, local=True)}).values()
+    assert empty["attacks"].tolist() == ["one target at a time, no effect"]
     assert nodes["1"].tolist() == ["80.00 / 70.00!"]
 
 
@@ -45,6 +57,29 @@ def test_budgets_are_in_order_whoever_has_them() -> None:
     (table,) = certificate_tables({"a": record(curve=first), "b": record(curve=second)}).values()
     assert list(table)[-4:] == ["0", "2", "6", "10"]
     assert table["2"].tolist() == ["", "50.00"]
+
+
+def test_the_page_has_the_numbers_of_its_records() -> None:
+    page = (ROOT / "docs" / "certificates.md").read_text(encoding="utf-8")
+    found = read_certificates([ROOT / "experiments" / "certificates" / "tradeoff"])
+    for name, scheme in (("bi_smoothing-0.9-0.8", "bi_smoothing"), ("sparse-0.8-0.001", "sparse")):
+        of = found[f"gcn-{name}"]
+        assert of["edge_survival"] == SCHEMES[scheme]().survival(1)
+        left, edges = 100 * of["edge_survival"], of["num_edges"]
+        assert f"{left:.3g} % ({left * edges / 100:,.0f})" in page
+        assert f"{edges:,}" in page
+        assert f"{100 * of['sees_no_edge']:.1f} %" in page
+    for samples in (1000, 10_000):
+        nodes = [BiSmoothing(edges=[m], samples=samples).largest(7) for m in (1, 4, 50)]
+        flips = SparseSmoothing(samples=samples).largest(7)
+        assert re.search(rf"\| {', '.join(map(str, nodes))}\b.* \| {flips}\b", page)
+    mlp = {name: of for name, of in found.items() if of["model"] == "MLP"}
+    assert len(found) == 2 * len(mlp)
+    for name, of in mlp.items():
+        gcn = found[name.replace("mlp", "gcn")]
+        assert of["radius"] == pytest.approx(of["largest"] * of["clean_accuracy"])
+        assert gcn["radius"] <= of["radius"]
+        assert "bi_smoothing" not in name or gcn["clean_accuracy"] < of["clean_accuracy"]
 
 
 def test_what_is_no_report_is_told(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ def test_weights_are_certified_and_attacked(run: Callable[..., str], tmp_path: P
     torch.manual_seed(0)
     save_file(GCN(16, 8, 7).state_dict(), path := tmp_path / "gcn.safetensors")
     given = [f"checkpoint={path}", "certificate.budgets=[2]", "attack=[random]"]
-    out = run(*given, "certificate=bi_smoothing")
+    out = run(*given, "certificate=bi_smoothing", "--local", "3")
+    assert out.startswith("GCN, 3 target nodes, bi_smoothing")
     assert re.search(r"budget certified attacked attack +broken\n", out)
     assert re.search(r" 2 +[\d.]+ +[\d.]+ +(random )? *0\n", out)
     assert models(tmp_path) == set()

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,9 +58,9 @@ class Smoothing(ABC):
         object.__setattr__(self, "budgets", tuple(sorted(self.budgets)))
 
     @property
-    @abstractmethod
     def probabilities(self) -> Mapping[str, float]:
         """Options of the noise, by name."""
+        return {of.name: getattr(self, of.name) for of in fields(self) if of.name[:2] == "p_"}
 
     @abstractmethod
     def sample(

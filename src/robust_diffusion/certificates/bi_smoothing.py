@@ -73,11 +73,6 @@ class BiSmoothing(Smoothing):
         check_whole("certificate.edges: their number", len(self.edges), at_least=1)
         object.__setattr__(self, "edges", tuple(self.edges))
 
-    @property
-    def probabilities(self) -> Mapping[str, float]:
-        """p_e and p_n."""
-        return {"p_e": self.p_e, "p_n": self.p_n}
-
     def sample(
         self,
         edge_index: Int[Tensor, "2 e"],

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,11 +15,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack
-from robust_diffusion.certificates.attacked import SmoothedAttacks, on_device
+from robust_diffusion.certificates.attacked import attack_smoothed, on_device
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bi_smoothing import BiSmoothing
 from robust_diffusion.certificates.bounds import class_bounds
-from robust_diffusion.certificates.report import CertificateReport
+from robust_diffusion.certificates.report import Attacked, CertificateReport
 from robust_diffusion.certificates.sampling import VoteCounter, graphs_per_pass
 from robust_diffusion.certificates.sparse import SparseSmoothing
 from robust_diffusion.checks import check_choice, check_whole
@@ -26,6 +27,7 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.cell import check_seed
 from robust_diffusion.evaluation.object_key import object_key
+from robust_diffusion.evaluation.report import RobustnessReport
 from robust_diffusion.evaluation.subject import Subject, attacks_of, subject_of
 from robust_diffusion.hashes import state_hash, tensor_hash
 from robust_diffusion.models.adaptive import DRAWS
@@ -102,39 +104,50 @@ def certify(
         stack.enter_context(subject.tried.ready())
         folder = stack.enter_context(TemporaryDirectory()) if store is None else store
         start = time.perf_counter()
-        count = _counter(subject, scheme, seed, folder, progress=progress)
         x, edge_index = on_device(subject.graph, subject)
+        own = subject.model
+        weights = state_hash(own.state_dict())
+        clean = subject.logits(subject.graph, seed)
+        key = {"model": object_key(own), "weights": weights, "logits": tensor_hash(clean)}
+        count = VoteCounter(
+            own,
+            scheme,
+            subject.targets,
+            seed,
+            ArtifactStore(folder, option="store"),
+            key,
+            per_pass=graphs_per_pass(own, x, edge_index, scheme),
+            progress=progress,
+        )
         selection = count("selection", scheme.selection_samples, x, edge_index)
         votes = count("votes", scheme.samples, x, edge_index)
         bounds = class_bounds(selection, votes, scheme.alpha)
         seconds["votes"] = time.perf_counter() - start
         start = time.perf_counter()
-        run = SmoothedAttacks(
-            count, subject, data, chosen, folder, bounds, votes, feature_limits, attack_draws
-        )
-        attacked, reports = [], []
+        attacked: list[Attacked] = []
+        reports: list[RobustnessReport] = []
         if chosen:
-            attacked, reports = run.one_by_one() if local else run.jointly()
+            run = partial(attack_smoothed, count, subject, data, chosen, folder, bounds, votes)
+            attacked, reports = run(feature_limits, attack_draws, local=local > 0)
         seconds["attacks"] = time.perf_counter() - start
-        plain = subject.accuracy(subject.logits(subject.graph, seed))
     assert isinstance(subject.graph.y, Tensor)
     return CertificateReport(
-        model=type(subject.model).__name__,
+        model=type(own).__name__,
         scheme=scheme,
         bounds=bounds,
         votes=votes,
         labels=subject.graph.y[subject.targets].numpy(),
         nodes=subject.targets,
-        degrees=_degrees(subject).numpy(),
         num_edges=edge_index.size(1) // 2,
-        plain_accuracy=plain,
+        sees_no_edge=float(1 - scheme.survival(_degrees(subject).numpy()).mean()),
+        plain_accuracy=subject.accuracy(clean),
         clean_accuracy=subject.accuracy(votes.double()),
-        local=bool(local),
+        local=local > 0,
         attacked=attacked,
         seed=seed,
         dataset=str(data.name) if isinstance(data, GraphDataModule) else "",
         clean_graph=subject.fingerprint,
-        weights=state_hash(subject.model.state_dict()),
+        weights=weights,
         seconds=seconds,
         attacks=tuple(reports),
     )
@@ -155,7 +168,7 @@ def _degrees(subject: Subject) -> Int[Tensor, " t"]:
     """Edges of each target."""
     assert isinstance(subject.graph.edge_index, Tensor)
     src, _ = subject.graph.edge_index
-    return src.bincount(minlength=subject.graph.num_nodes)[subject.targets]
+    return torch.bincount(src, minlength=subject.graph.num_nodes)[subject.targets]
 
 
 def _sample(subject: Subject, number: int, seed: int) -> Int[Tensor, " s"]:
@@ -177,23 +190,3 @@ def _of_kind(attacks: Any, scheme: Smoothing) -> dict[str, Attack]:
                 f"against {scheme.kind}"
             )
     return chosen
-
-
-def _counter(
-    subject: Subject, scheme: Smoothing, seed: int, folder: str | Path, *, progress: bool
-) -> VoteCounter:
-    key = {
-        "model": object_key(subject.model),
-        "weights": state_hash(subject.model.state_dict()),
-        "logits": tensor_hash(subject.logits(subject.graph, seed)),
-    }
-    return VoteCounter(
-        subject.model,
-        scheme,
-        subject.targets,
-        seed,
-        ArtifactStore(folder, option="store"),
-        key,
-        per_pass=graphs_per_pass(subject.model, *on_device(subject.graph, subject), scheme),
-        progress=progress,
-    )

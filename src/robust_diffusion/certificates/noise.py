@@ -1,7 +1,7 @@
 """Random choices about nodes and pairs of nodes, each a function of its own number alone."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,16 +11,9 @@ from torch import Tensor
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
+# Draws depend on the order of these names.
 Purpose = Literal["selection", "votes", "attacked", "model", "training"]
-PURPOSES: dict[Purpose, int] = {
-    "selection": 0,
-    "votes": 1,
-    "attacked": 2,
-    "model": 3,
-    "training": 4,
-}
 Subject = Literal["edge", "node", "pair"]
-SUBJECTS: dict[Subject, int] = {"edge": 0, "node": 1, "pair": 2}
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,8 @@ class Noise:
         return chosen[chosen < total]
 
     def _keys(self, subject: Subject, draws: NDArray[np.int64]) -> NDArray[np.uint64]:
-        stream = np.array([self.seed * 64 + PURPOSES[self.purpose] * 8 + SUBJECTS[subject]])
+        purpose = get_args(Purpose).index(self.purpose)
+        stream = np.array([self.seed * 64 + purpose * 8 + get_args(Subject).index(subject)])
         start = _mixed((stream.astype(np.uint64) + np.uint64(1)) * GOLDEN)
         return _mixed(start + (draws.astype(np.uint64) + np.uint64(1)) * GOLDEN)
 

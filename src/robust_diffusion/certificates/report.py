@@ -4,9 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
@@ -19,11 +20,14 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.report import RobustnessReport
 from robust_diffusion.files import write_whole
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 REPORT = "certificate.json"
 """Name of the report's file."""
+
+RECORDED = (
+    *("model", "dataset", "plain_accuracy", "clean_accuracy", "abstained", "radius", "largest"),
+    *("num_edges", "sees_no_edge", "local", "seed", "clean_graph", "weights", "seconds"),
+)
+"""Attributes of a report that its file has as they are."""
 
 NOTHING_FELL = "no attack did anything to the smoothed accuracy, so `broken` checks nothing"
 
@@ -56,8 +60,8 @@ class CertificateReport:
         votes: Draws by class, of each target.
         labels: True classes of the targets.
         nodes: Numbers of the targets.
-        degrees: Edges of the targets.
         num_edges: Undirected edges of the graph.
+        sees_no_edge: Share of the targets that the noise leaves none of their edges, expected.
         plain_accuracy: Of the classifier without noise, in 0..1.
         clean_accuracy: Of the majority of the draws, without abstention, in 0..1.
         local: The targets are a sample that was attacked one node at a time.
@@ -84,8 +88,8 @@ class CertificateReport:
     votes: Int[Tensor, "t c"]
     labels: Int[NDArray[np.int64], " t"]
     nodes: Int[Tensor, " t"]
-    degrees: Int[NDArray[np.int64], " t"]
     num_edges: int
+    sees_no_edge: float
     plain_accuracy: float
     clean_accuracy: float
     local: bool
@@ -112,11 +116,6 @@ class CertificateReport:
         """Average certified radius: the largest certified total of each target, 0 if wrong."""
         return sum(self.certified_accuracy(total) for total in range(1, self.largest + 1))
 
-    @property
-    def sees_no_edge(self) -> float:
-        """Share of the targets that the noise leaves none of their edges, expected, in 0..1."""
-        return float(1 - self.scheme.survival(self.degrees).mean())
-
     def certified(self, **budget: int) -> Bool[NDArray[np.bool_], " t"]:
         """Targets whose class no perturbation of up to this budget changes, right or wrong.
 
@@ -126,7 +125,7 @@ class CertificateReport:
         Raises:
             ConfigError: Other names, or a number out of range.
         """
-        needed = next(iter(self.scheme.grid())).keys()
+        needed = self.scheme.mixes(0)[0].keys()
         if budget.keys() != needed:
             raise ConfigError(
                 f"budget: is of {', '.join(budget)}; certificate={self.scheme.name} needs "
@@ -140,35 +139,23 @@ class CertificateReport:
         """Share of the targets that are right whatever an attack does with this total, in 0..1."""
         return self._right(self.scheme.certified_at(self.bounds, total))
 
-    def to_frame(self) -> "pd.DataFrame":
+    def to_frame(self) -> pd.DataFrame:
         """One row per budget of the grid, with the certified share and accuracy, in 0..1."""
-        import pandas as pd
+        of = [(budget, self.certified(**budget)) for budget in self.scheme.grid()]
+        return pd.DataFrame(
+            [{**b, "certified": s.mean(), "certified_accuracy": self._right(s)} for b, s in of]
+        )
 
-        rows: list[dict[str, Any]] = []
-        for budget in self.scheme.grid():
-            certified = self.certified(**budget)
-            shares: dict[str, Any] = {
-                "certified": float(certified.mean()),
-                "certified_accuracy": self._right(certified),
-            }
-            rows.append({**budget, **shares})
-        return pd.DataFrame(rows)
-
-    def curve(self) -> "pd.DataFrame":
+    def curve(self) -> pd.DataFrame:
         """One row per budget that was listed, clean first: certified and attacked accuracy."""
-        import pandas as pd
-
-        found = {of.total: of for of in self.attacked}
-        clean: dict[str, Any] = {"budget": 0, "certified": self.certified_accuracy(0)}
-        unharmed = {"attacked": self.clean_accuracy, "attack": "", "broken": 0}
-        rows = [clean | unharmed]
-        for total in (total for total in self.scheme.budgets if total):
-            row: dict[str, Any] = {"budget": total, "certified": self.certified_accuracy(total)}
-            if (of := found.get(total)) is not None:
-                row |= {"attacked": of.accuracy, "attack": of.attack, "broken": of.broken}
-            rows.append(row)
-        frame = pd.DataFrame(rows)
-        return frame if self.attacked else frame[["budget", "certified"]]
+        found = {of.total: of for of in (Attacked(0, self.clean_accuracy, "", 0), *self.attacked)}
+        rows: list[dict[str, Any]] = []
+        for total in (0, *filter(None, self.scheme.budgets)):
+            rows.append({"budget": total, "certified": self.certified_accuracy(total)})
+            if self.attacked:
+                of = found[total]
+                rows[-1] |= {"attacked": of.accuracy, "attack": of.attack, "broken": of.broken}
+        return pd.DataFrame(rows)
 
     def __str__(self) -> str:
         """The curve, in %, below lines that say of what."""
@@ -184,38 +171,23 @@ class CertificateReport:
             f"{100 * (1 - self.scheme.alpha):g} %",
             f"accuracy {100 * self.plain_accuracy:.2f} % without noise, "
             f"{100 * self.clean_accuracy:.2f} % smoothed; abstained {100 * self.abstained:.2f} %",
-            f"noise leaves {100 * self.scheme.survival(1):.3g} % of {self.num_edges} edges, and none "
-            f"at {100 * self.sees_no_edge:.1f} % of the targets",
+            f"noise leaves {100 * self.scheme.survival(1):.3g} % of {self.num_edges} edges, and "
+            f"none at {100 * self.sees_no_edge:.1f} % of the targets",
             f"average certified radius {self.radius:.2f}, of any model at most {self.largest}",
             f"accuracy in % by {self.scheme.unit}{', of one node at a time' if self.local else ''}",
         ]
-        table = [frame.to_string(index=False)]
-        return "\n".join([*lines, *table, *([NOTHING_FELL] if empty else [])])
+        return "\n".join([*lines, frame.to_string(index=False), *[NOTHING_FELL][: int(empty)]])
 
     def to_json(self) -> str:
         """The record: all but the votes of each node."""
-        record = {
-            "model": self.model,
-            "dataset": self.dataset,
+        record = {key: getattr(self, key) for key in RECORDED} | {
             "certificate": self.scheme.name,
             "unit": self.scheme.unit,
             "options": asdict(self.scheme),
-            "plain_accuracy": self.plain_accuracy,
-            "clean_accuracy": self.clean_accuracy,
-            "abstained": self.abstained,
-            "num_edges": self.num_edges,
             "edge_survival": self.scheme.survival(1),
-            "sees_no_edge": self.sees_no_edge,
-            "largest": self.largest,
-            "radius": self.radius,
-            "local": self.local,
             "curve": self.curve().to_dict(orient="records"),
             "grid": self.to_frame().to_dict(orient="records"),
             "num_targets": len(self.labels),
-            "seed": self.seed,
-            "clean_graph": self.clean_graph,
-            "weights": self.weights,
-            "seconds": dict(self.seconds),
             "version": __version__,
         }
         return json.dumps(record, indent=2, allow_nan=False)
@@ -233,7 +205,7 @@ class CertificateReport:
         return float((certified & (self.bounds.predicted == self.labels)).mean())
 
 
-def nothing_fell(curve: Sequence[Mapping[str, Any]]) -> bool:
+def nothing_fell(curve: Sequence[Mapping[Any, Any]]) -> bool:
     """True where attacks were run, and none with any budget did what the clean graph does not."""
     found = [point["attacked"] for point in curve if "attacked" in point]
     return bool(found) and min(found) == found[0]

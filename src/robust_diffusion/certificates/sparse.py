@@ -67,11 +67,6 @@ class SparseSmoothing(Smoothing):
         check_whole("certificate.max_additions", self.max_additions, at_least=0)
         check_whole("certificate.max_deletions", self.max_deletions, at_least=0)
 
-    @property
-    def probabilities(self) -> Mapping[str, float]:
-        """p_plus and p_minus."""
-        return {"p_plus": self.p_plus, "p_minus": self.p_minus}
-
     def sample(
         self,
         edge_index: Int[Tensor, "2 e"],
@@ -89,8 +84,9 @@ class SparseSmoothing(Smoothing):
         spared = noise.uniform("edge", np.array(draws), numbers) >= self.p_minus
         edges, weights = copied(edge_index, spared, num_nodes, edge_weight)
         joined = [noise.chosen_pairs(self.p_plus, draw, num_nodes) for draw in draws]
-        new = _side_by_side([of[~np.isin(of, numbers)] for of in joined], num_nodes)
-        added = new.to(edges.device)
+        ends = [pairs(of[~np.isin(of, numbers)]) + i * num_nodes for i, of in enumerate(joined)]
+        new = torch.from_numpy(np.concatenate(ends, axis=1)).to(edges.device)
+        added = torch.cat([new, new.flip(0)], 1)
         if edge_weight is None or weights is None:
             return torch.cat([edges, added], 1), None
         again, missing = copied(
@@ -160,10 +156,3 @@ def flip_regions(
 
     # An attacked pair differs from the clean graph where the noise did not undo the attack.
     return of_sum(p_plus, p_minus), of_sum(1 - p_minus, 1 - p_plus)
-
-
-def _side_by_side(numbers: Sequence[NDArray[np.int64]], num_nodes: int) -> Int[Tensor, "2 s"]:
-    """Edges, both directions, of the numbered pairs of each graph."""
-    ends = [pairs(of) + i * num_nodes for i, of in enumerate(numbers)]
-    edges = torch.from_numpy(np.concatenate(ends, axis=1))
-    return torch.cat([edges, edges.flip(0)], 1)

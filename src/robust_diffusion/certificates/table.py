@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.certificates.report import REPORT
+from robust_diffusion.certificates.report import REPORT, nothing_fell
 from robust_diffusion.errors import DataError
 
 NEEDED = ("certificate", "unit", "plain_accuracy", "clean_accuracy", "abstained", "curve")
@@ -45,6 +45,7 @@ def certificate_tables(records: Mapping[str, Mapping[str, Any]]) -> dict[str, pd
             "without noise": _percent(record["plain_accuracy"]),
             "smoothed": _percent(record["clean_accuracy"]),
             "abstained": _percent(record["abstained"]),
+            "attacks": _attacks(record),
         }
         for point in record["curve"]:
             shown = [_percent(point[key]) for key in ("certified", "attacked") if key in point]
@@ -59,6 +60,14 @@ def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
     columns = [str(column) for column in frame]
     budgets = sorted(filter(str.isdecimal, columns), key=int)
     return frame[[*(column for column in columns if column not in budgets), *budgets]]
+
+
+def _attacks(record: Mapping[str, Any]) -> str:
+    """How targets were attacked, and if the attacks did anything."""
+    if "attacked" not in record["curve"][0]:
+        return "none"
+    how = "one target at a time" if record.get("local") else "all targets together"
+    return f"{how}, no effect" if nothing_fell(record["curve"]) else how
 
 
 def _percent(share: float) -> str:
