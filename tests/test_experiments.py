@@ -136,14 +136,21 @@ def test_certified_beside_attacked_accuracy_is_drawn(
         module.main()
     curve = [{"budget": n, "certified": 0.8 - n / 10, "attacked": 0.9} for n in range(3)]
     shares = {"plain_accuracy": 0.9, "clean_accuracy": 0.9, "abstained": 0.1, "curve": curve}
+    shares |= {"options": {"samples": 70, "p_e": 0.5}, "num_targets": 10, "radius": 2.5}
     for scheme, unit in (("sparse", "flipped edges"), ("bi_smoothing", "injected nodes")):
         for model in ("beltrami", "mlp"):
             report = {"certificate": scheme, "unit": unit, **shares}
-            (folder := tmp_path / f"{model}-{scheme}").mkdir()
-            (folder / "certificate.json").write_text(json.dumps(report))
+            for folder in (f"{model}-{scheme}", f"tradeoff/{model}-{scheme}-0.5"):
+                (tmp_path / folder).mkdir(parents=True)
+                (tmp_path / folder / "certificate.json").write_text(json.dumps(report))
     module.main()
     drawn = (tmp_path / "certified_accuracy.svg").read_text(encoding="utf-8")
     for text in ("Beltrami", "MLP", "flipped edges", "injected nodes"):
+        assert f"<!-- {text} -->" in drawn
+    monkeypatch.setattr(sys, "argv", ["picture.py", "tradeoff"])
+    module.main()
+    drawn = (tmp_path / "certified_radius.svg").read_text(encoding="utf-8")
+    for text in ("Beltrami", "MLP", "0.5", "average certified radius in flipped edges"):
         assert f"<!-- {text} -->" in drawn
 
 
