@@ -31,11 +31,13 @@ from robust_diffusion.evaluation.report import RobustnessReport
 from robust_diffusion.evaluation.subject import Subject, attacks_of, subject_of
 from robust_diffusion.hashes import state_hash, tensor_hash
 from robust_diffusion.models.adaptive import DRAWS
+from robust_diffusion.models.checked import own_context
 from robust_diffusion.store import ArtifactStore
 
 SCHEMES: Mapping[str, type[Smoothing]] = {of.name: of for of in (SparseSmoothing, BiSmoothing)}
 
 
+@own_context()
 def certify(
     model: nn.Module,
     data: Data | GraphDataModule,
