@@ -14,7 +14,7 @@ def main() -> None:
     count = int(sys.argv[1])
     both = {
         "one after the other": [],
-        "two processes": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
+        "two processes": ["hydra/launcher=cores", "hydra.launcher.n_jobs=2"],
     }
     print(json.dumps({name: _seconds(count, launcher) for name, launcher in both.items()}))
 

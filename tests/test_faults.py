@@ -1,6 +1,6 @@
 """Cells that are killed, hang or run out of memory: nothing is lost, doubled or wrong."""
 
-import functools
+import collections
 import importlib.util
 import json
 import os
@@ -11,11 +11,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+from tests.conftest import TINY_DATA, TINY_TRAINING
+
+pytestmark = pytest.mark.faults
+
+Cli = Callable[..., Any]
+Record = dict[str, Any]
 
 FAULTY = '''
 import os, resource, signal, time
@@ -26,14 +32,17 @@ from pytorch_lightning import Callback
 
 
 class Fault(Callback):
-    """A fault in the cell of each seed but 0, before its first epoch."""
+    """A fault, once, in the cell of each seed but 0, before its first epoch."""
 
     def __init__(self, seed):
         self.seed = seed
 
     def on_train_start(self, trainer, module):
-        if self.seed == 1 and not Path("killed").exists():  # once
-            Path("killed").touch()
+        note = Path(f"fault-{self.seed}")
+        if self.seed == 0 or note.exists():
+            return
+        note.write_text(str(os.getpid()))
+        if self.seed == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.seed == 2:
             before = resource.getrlimit(resource.RLIMIT_AS)
@@ -43,42 +52,44 @@ class Fault(Callback):
             finally:
                 resource.setrlimit(resource.RLIMIT_AS, before)
         if self.seed == 3:
-            Path(f"hangs-{os.getpid()}").touch()
             time.sleep(600)
 '''
-LAUNCHERS = {
-    "basic": None,
-    "joblib": "cloudpickle",
-    "submitit_local": "hydra_plugins.hydra_submitit_launcher",
-    "ray": "ray",
+PLUGINS = {
+    "cores": "joblib",
+    "local": "hydra_plugins.hydra_submitit_launcher",
+    "ray": "hydra_plugins.hydra_ray_launcher",
 }
 """Per launcher, the module that it needs."""
 
-EXAMPLES = {"joblib": "cores", "submitit_local": "slurm", "ray": "ray"}
+EXAMPLES = {"cores": "cores", "local": "slurm", "ray": "ray"}
 """Per launcher, the one whose example on the page about clusters it runs, on this machine."""
 
-OF_A_CLUSTER = "hydra.launcher.partition"
-"""Option of an example that this machine has not."""
-
-OF_THE_RUN = ("time", "seconds", "directory")
+OF_THE_RUN = ("time", "seconds", "directory", "job", "overrides", "launcher")
 """Fields of a record that differ from run to run."""
 
+SWEEP = [
+    *("-m", "flow=heat", "logger=none", "attack=none", *TINY_DATA, *TINY_TRAINING),
+    "+callbacks.fault={_target_: faulty.Fault, seed: ${seed}}",
+]
 
-def start(folder: Path, arguments: list[str]) -> "subprocess.Popen[str]":
-    """A sweep of faulty cells, in a process of its own."""
-    (folder / "faulty.py").write_text(FAULTY)
-    source = Path(__file__).parents[1] / "src"
+
+@pytest.fixture
+def _faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "faulty", raising=False)
+
+
+def start(*arguments: str) -> "subprocess.Popen[str]":
+    """A sweep in a process group of its own."""
+    path = os.pathsep.join([str(Path(__file__).parents[1] / "src"), str(Path.cwd())])
     return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "robust_diffusion.run", "-m", "flow=heat", "logger=none"),
-            "+callbacks.fault={_target_: faulty.Fault, seed: ${seed}}",
-            *arguments,
-        ],
-        cwd=folder,
+        [sys.executable, "-m", "robust_diffusion.run", *SWEEP, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{source}{os.pathsep}{folder}"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        start_new_session=True,
     )
 
 
@@ -90,115 +101,98 @@ def example(launcher: str) -> list[str]:
     given = next(c.split() for c in found if f"hydra/launcher={EXAMPLES[launcher]} " in c)
     own = [option for option in given if option.startswith("hydra.launcher.")]
     assert own
-    return [option for option in own if not option.startswith(OF_A_CLUSTER)]
+    return [f"hydra/launcher={launcher}", *(o for o in own if "partition" not in o)]
 
 
-def needs(launcher: str) -> None:
-    module = LAUNCHERS[launcher]
-    if module is not None and importlib.util.find_spec(module) is None:
-        pytest.skip(f"{module} is not installed")
+def recorded() -> list[Record]:
+    path = Path("outputs", "records.jsonl")
+    return list(map(json.loads, path.read_text().splitlines())) if path.is_file() else []
 
 
-class Done(NamedTuple):
-    status: int
-    said: str
-    records: list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Done]:
-    """Runs the same sweep under a launcher, once: a cell that is done, killed, out of memory."""
-    from tests.conftest import TINY_DATA, TINY_TRAINING
-
-    @functools.cache
-    def run(launcher: str) -> Done:
-        needs(launcher)
-        folder = tmp_path_factory.mktemp(launcher)
-        if launcher == "basic":
-            (folder / "killed").touch()  # its cells run in the sweep's own process
-        own = ["attack=none", "seed=0,1,2", "time_limit=10000", f"hydra/launcher={launcher}"]
-        own += example(launcher) if launcher in EXAMPLES else []
-        process = start(folder, [*TINY_DATA, *TINY_TRAINING, *own])
-        said, _ = process.communicate(timeout=600)
-        lines = (folder / "outputs" / "records.jsonl").read_text().splitlines()
-        records = sorted(map(json.loads, lines), key=lambda record: record["seed"])
-        return Done(process.returncode, said, records)
-
-    return run
-
-
-def failures(said: str) -> list[str]:
-    return [line[line.index("cell ") :] for line in said.splitlines() if " failed: " in line]
-
-
-def result(record: dict[str, Any]) -> dict[str, Any]:
+def result(record: Record) -> Record:
     return {key: value for key, value in record.items() if key not in OF_THE_RUN}
 
 
-def test_a_cell_out_of_memory_is_one_failure(sweep: Callable[[str], Done]) -> None:
-    done = sweep("basic")
-    assert done.status == 1, done.said
-    assert "Traceback" not in done.said
-    (line,) = failures(done.said)
-    assert line.startswith("cell 2 failed: out of memory")
-    assert ["accuracy" in record for record in done.records] == [True, True, False]
-    assert done.records[2]["error"] in line
+def assert_each_done_once(records: list[Record], seeds: list[int]) -> None:
+    done = collections.Counter(r["seed"] for r in records if "accuracy" in r)
+    assert done == dict.fromkeys(seeds, 1)
 
 
-def test_a_killed_process_fails_its_own_cell(sweep: Callable[[str], Done]) -> None:
-    done = sweep("joblib")
-    assert done.status == 1, done.said
-    assert "Traceback" not in done.said
-    killed = "cell 1 failed: its process was killed (SIGKILL), as for want of memory"
-    assert killed in failures(done.said)
-    assert len(done.records) == 3
-    assert done.records[1]["error_kind"] == "WorkerError"
-    assert f"cell 1 failed: {done.records[1]['error']}" == killed
+@pytest.mark.usefixtures("_faulty")
+def test_a_cell_out_of_memory_is_one_failure_and_is_tried_again(cli: Cli) -> None:
+    first = cli(*SWEEP, "seed=2,0")
+    assert first.status == 1
+    assert "Traceback" not in first.err
+    (line,) = [line for line in first.err.splitlines() if " failed: " in line]
+    assert line.startswith("cell 0 failed: out of memory")
+    failed, done = first.records
+    assert failed["error"] in line
+    assert "accuracy" in done
+    again = cli(*SWEEP, "seed=2,0")
+    assert again.status == 0
+    assert_each_done_once(again.records, [0, 2])
 
 
-@pytest.mark.parametrize("launcher", ["submitit_local", "ray"])
-def test_a_killed_job_is_run_again(sweep: Callable[[str], Done], launcher: str) -> None:
-    done = sweep(launcher)
-    assert done.status == 1, done.said
-    assert "Traceback" not in done.said
-    assert ["accuracy" in record for record in done.records] == [True, True, False]
+@pytest.mark.slow
+@pytest.mark.usefixtures("_faulty")
+@pytest.mark.parametrize("launcher", PLUGINS)
+def test_a_killed_cell_is_run_again_and_records_do_not_depend_on_the_launcher(
+    cli: Cli, launcher: str
+) -> None:
+    if importlib.util.find_spec(PLUGINS[launcher]) is None:
+        pytest.skip(f"{PLUGINS[launcher]} is not installed")
+    process = start("seed=0,1", "time_limit=10000", *example(launcher))
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == (0 if launcher == "ray" else 1), said
+    assert "Traceback" not in said
+    before = recorded()
+    if launcher == "cores":
+        (failed,) = [record for record in before if "error" in record]
+        assert (failed["seed"], failed["error_kind"]) == (1, "WorkerError")
+        assert f"cell 1 failed: {failed['error']}" in said
+    again = cli(*SWEEP, "seed=0,1", "time_limit=10000")
+    assert again.status == 0, again.err
+    assert again.records[: len(before)] == before
+    assert_each_done_once(again.records, [0, 1])
+    alone = cli(*SWEEP, "seed=0", "time_limit=10000", "--force")
+    first, last = (r for r in alone.records if "accuracy" in r and r["seed"] == 0)
+    assert result(first) == result(last) | {"reused": first["reused"]}
 
 
-@pytest.mark.parametrize("launcher", [name for name in LAUNCHERS if name != "basic"])
-def test_records_do_not_hang_on_the_launcher(sweep: Callable[[str], Done], launcher: str) -> None:
-    expected, found = (
-        [result(record) for record in sweep(name).records if "Worker" not in str(record)]
-        for name in ("basic", launcher)
-    )
-    of = [record["seed"] for record in found]
-    assert of == ([0, 2] if launcher == "joblib" else [0, 1, 2])
-    assert found == [record for record in expected if record["seed"] in of]
-
-
+@pytest.mark.slow
+@pytest.mark.usefixtures("_faulty")
 @pytest.mark.parametrize(
-    ("launcher", "number"),
+    ("launcher", "number", "status"),
     [
-        ("joblib", signal.SIGTERM),
-        ("joblib", signal.SIGKILL),
-        ("submitit_local", signal.SIGKILL),
-        ("ray", signal.SIGKILL),
+        ("basic", signal.SIGTERM, 143),
+        ("cores", signal.SIGINT, 130),
+        ("cores", signal.SIGKILL, -signal.SIGKILL),
     ],
 )
-def test_no_process_outlives_its_sweep(
-    tiny_clean: list[str], tmp_path: Path, launcher: str, number: signal.Signals
+def test_a_sweep_that_is_ended_leaves_no_process_and_is_taken_up_where_it_was(
+    cli: Cli, launcher: str, number: signal.Signals, status: int
 ) -> None:
-    needs(launcher)
-    process = start(tmp_path, [*tiny_clean, "seed=3", f"hydra/launcher={launcher}"])
-    wait_for(lambda: bool(list(tmp_path.glob("hangs-*"))) or process.poll() is not None)
-    (hanging,) = [int(path.name.removeprefix("hangs-")) for path in tmp_path.glob("hangs-*")]
-    process.send_signal(number)
-    said, _ = process.communicate(timeout=120)
-    if number == signal.SIGTERM:
-        assert process.returncode == 143, said
-        assert said.splitlines()[-1].startswith("terminated: finished cells are recorded")
-        assert "Traceback" not in said
-    wait_for(lambda: not is_running(hanging), seconds=60)
-    assert (tmp_path / "outputs" / "records.jsonl").read_text() == ""
+    process = start("seed=0,3", f"hydra/launcher={launcher}")
+    note = Path("fault-3")
+    wait_for(lambda: process.poll() is not None or bool(note.is_file() and recorded()))
+    assert process.poll() is None, process.communicate()[0]
+    if number == signal.SIGINT:  # as a terminal does
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == status, said
+    assert "Traceback" not in said
+    hanging = int(note.read_text())
+    wait_for(lambda: not is_running(hanging), seconds=30)
+    before = recorded()
+    assert_each_done_once(before, [0])
+    again = cli(*SWEEP, "seed=0,3")
+    assert again.status == 0, again.err
+    assert again.records[:1] == before
+    assert_each_done_once(again.records, [0, 3])
+    assert len(again.table) == 2
+    assert "2 of 2 cells done" in again.err
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 240) -> None:
@@ -211,3 +205,41 @@ def wait_for(condition: Callable[[], bool], seconds: float = 240) -> None:
 def is_running(process: int) -> bool:
     status = Path(f"/proc/{process}/status")
     return status.is_file() and "zombie" not in status.read_text()
+
+
+def test_a_cell_that_another_sweep_computes_is_waited_for(
+    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from robust_diffusion import files
+    from robust_diffusion.evaluation import append_record
+
+    ((record,), path) = cli("flow=heat", *tiny_clean).records, Path("outputs/records.jsonl")
+    path.unlink()
+    held, waits = Event(), Event()
+    monkeypatch.setattr(files.log, "info", lambda *_: waits.set())
+
+    def compute() -> None:
+        lock = path.with_name(f".{path.name}.{record['cell']}.lock")
+        with files.locked(lock, waits_for=""):
+            held.set()
+            if waits.wait(60):
+                append_record(path, record)
+
+    other = Thread(target=compute)
+    other.start()
+    held.wait()
+    outcome = cli("flow=heat", *tiny_clean)
+    other.join()
+    assert outcome.status == 0
+    assert outcome.records[0] == record
+    assert ["reference" in line for line in outcome.records] == [False, True]
+    assert not list(Path("outputs").glob(".*[0-9a-f].lock"))
+
+
+def test_force_repeats_what_is_done(cli: Cli, tiny_clean: list[str]) -> None:
+    first = cli("flow=heat", *tiny_clean)
+    forced = cli("--force", "flow=heat", *tiny_clean)
+    assert first.table == forced.table
+    done, repeated = forced.records
+    assert (done["cell"], done["accuracy"]) == (repeated["cell"], repeated["accuracy"])
+    assert repeated["reused"] == []

@@ -356,22 +356,6 @@ def test_a_fault_of_the_machine_is_one_line_and_one_failure(
 
 
 @pytest.mark.faults
-def test_data_that_cannot_be_read_fail_a_sweep_once(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    swept = ["seed=0,1,2", "dataset=cora", "paths.data_dir=empty", "download=false"]
-    outcome = cli("-m", *swept, "trainer=cpu", "attack=none")
-    assert outcome.status == 1
-    (line,) = [line for line in outcome.err.splitlines() if "not found" in line]
-    assert line.startswith("cell 0 failed: empty/grb-cora/adj.npz: not found")
-    assert outcome.err.count("further cells of these data fail without another try") == 1
-    assert [(record["error"], record["error_kind"]) for record in outcome.records] == [
-        (line.removeprefix("cell 0 failed: "), "DataError")
-    ] * 3
-    # Another sweep tries anew.
-    assert "cell 0 failed" in cli("-m", *swept, "trainer=cpu", "attack=none").err
-
-
-@pytest.mark.faults
 def test_a_cell_ends_at_its_time_limit(
     cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

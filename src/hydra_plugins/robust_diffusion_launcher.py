@@ -1,84 +1,42 @@
-"""The launcher of `hydra/launcher=cores`; Hydra looks for plugins in this package alone.
-
-Joblib gives up a sweep when one of its processes is killed, and leaves them running when it is
-killed itself. Here a killed process fails its own cell, and none outlives the sweep. On the command
-line, `hydra/launcher=joblib` is this one.
-"""
+"""The launcher of `hydra/launcher=cores`; Hydra looks for plugins in this package alone."""
 
 import logging
-import multiprocessing
 import os
 import signal
-import sys
+import threading
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from hydra.core.utils import JobReturn
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, configure_log, run_job, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
 
+from robust_diffusion.checks import check_number
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.launch import (
-    CARDS,
-    GRACE,
-    JobLauncher,
-    card_places,
-    check_share,
-    follow,
-    run_to_send,
-    unpickled,
-)
 
 log = logging.getLogger(__name__)
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Settings by which processes side by side share the processors, unless they are set already."""
 
-
-@dataclass(frozen=True)
-class Worker:
-    """A process that runs one cell after another, all on the same graphics card if it has one."""
-
-    process: SpawnProcess
-    connection: Connection
-    card: str | None
-
-    @classmethod
-    def start(cls, common: bytes, card: str | None) -> "Worker":
-        """A new one; `common` is the pickled job."""
-        context = multiprocessing.get_context("spawn")
-        own, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, common))
-        with _environment({} if card is None else {CARDS: card}):
-            process.start()
-        theirs.close()  # so that its end is seen here when the process dies
-        return cls(process, own, card)
-
-    def end(self, *, idle: bool) -> None:
-        """End it: one that is idle does so by itself, another cleans up first."""
-        self.connection.close()
-        if not idle:
-            self.process.terminate()
-        self.process.join(GRACE)
-        self.process.kill()
-        self.process.join()
-
-    def died(self) -> str:
-        """Its end, in words."""
-        self.process.join()
-        code = self.process.exitcode or 0
-        if code == -signal.SIGKILL:
-            return "its process was killed (SIGKILL), as for want of memory"
-        return f"its process ended with {signal.Signals(-code).name if code < 0 else code}"
+CARDS = "CUDA_VISIBLE_DEVICES"
+"""Environment variable that names the graphics cards of a process."""
 
 
-class ProcessLauncher(JobLauncher):
-    """Runs the cells of a sweep side by side, in processes of their own.
+class ProcessLauncher(Launcher):
+    """Runs the cells of a sweep side by side, in processes of joblib's.
 
-    A cell whose process dies is recorded as failed, and the others go on. When this process ends,
-    however it does, so do the others.
+    A cell whose process dies is recorded as failed, and the others go on: each process is an
+    executor of its own, since joblib gives up an executor that has lost one. When this process
+    ends, however it does, so do the others.
 
     Args:
         n_jobs: Cells at a time; -1 for one per processor, -2 for one less, and so on.
@@ -95,82 +53,120 @@ class ProcessLauncher(JobLauncher):
             raise ConfigError(f"hydra.launcher.n_jobs={n_jobs}: must be a whole number, and not 0")
         processors = os.cpu_count() or 1
         self.n_jobs = n_jobs if n_jobs > 0 else max(1, processors + 1 + n_jobs)
-        self.gpus_per_cell = check_share(gpus_per_cell)
+        self.gpus_per_cell = check_number(
+            "hydra.launcher.gpus_per_cell", gpus_per_cell, at_least=0, at_most=1
+        )
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Take what Hydra hands to a launcher."""
+        self.hydra_context, self.task_function, self.config = hydra_context, task_function, config
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Run every cell; their returns are in the order of the overrides."""
-        self.job.begin()
+        setup_globals()
+        self._configure_log()
+        Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
         waiting = deque(enumerate(job_overrides, start=initial_job_idx))
-        places = deque(self._places(len(waiting)))
-        limit = len(places)
-        log.info("%d cells, %d at a time", len(waiting), limit)
-        common = self.job.pickled()
-        idle: list[Worker] = []
-        busy: dict[Connection, tuple[Worker, int, Sequence[str]]] = {}
+        places = self.places(len(waiting))
+        threads = str(max(1, (os.cpu_count() or 1) // len(places)))
+        shared = {name: os.environ.get(name, threads) for name in THREADS}
+        log.info("%d cells, %d at a time", len(waiting), len(places))
+        executors = [_executor(shared | place) for place in places]
+        idle = list(range(len(places)))
+        running: dict[Future[JobReturn], tuple[int, Sequence[str], int]] = {}
         done: dict[int, JobReturn] = {}
-        threads = str(max(1, (os.cpu_count() or 1) // limit))
         try:
-            with _environment({name: os.environ.get(name, threads) for name in THREADS}):
-                while waiting or busy:
-                    while waiting and len(busy) < limit:
-                        worker = idle.pop() if idle else Worker.start(common, places.popleft())
-                        try:
-                            worker.connection.send(waiting[0])
-                        except OSError:  # it died while it had nothing to do
-                            worker.end(idle=True)
-                            places.append(worker.card)
-                            continue
-                        busy[worker.connection] = (worker, *waiting.popleft())
-                    for connection in wait(list(busy)):
-                        assert isinstance(connection, Connection)
-                        worker, number, overrides = busy.pop(connection)
-                        try:
-                            done[number] = connection.recv()
-                            idle.append(worker)
-                        except (EOFError, OSError):
-                            places.append(worker.card)
-                            done[number] = self.job.lost(number, overrides, worker.died())
+            while waiting or running:
+                while waiting and idle:
+                    i, cell = idle.pop(), waiting.popleft()
+                    future = executors[i].submit(self.run_there, Singleton.get_state(), *cell)
+                    running[future] = (*cell, i)
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    number, overrides, i = running.pop(future)
+                    idle.append(i)
+                    try:
+                        done[number] = future.result()
+                    except BrokenExecutor:
+                        done[number] = self._lost(number, overrides)
+                        executors[i] = _executor(shared | places[i])
         finally:
-            for worker, _, _ in busy.values():
-                worker.end(idle=False)
-            for worker in idle:
-                worker.end(idle=True)
+            for executor in executors:
+                executor.shutdown(kill_workers=bool(running))
         return [done[number] for number in sorted(done)]
 
-    def _places(self, cells: int) -> list[str | None]:
-        """Per cell at a time its graphics card, if it has one."""
+    def places(self, cells: int) -> list[dict[str, str]]:
+        """Per cell at a time the environment that names its graphics card, if it has one."""
+        import torch  # late, since Hydra imports every launcher
+
         limit = min(self.n_jobs, cells)
-        cards = [] if self.job.on_cpu else card_places(self.gpus_per_cell)
-        return [*cards[:limit]] or [None] * limit
+        on_cpu = OmegaConf.select(self.config, "trainer.accelerator") == "cpu"
+        if not self.gpus_per_cell or on_cpu or not (count := torch.cuda.device_count()):
+            return [{}] * limit
+        named = (os.environ.get(CARDS) or ",".join(map(str, range(count)))).split(",")[:count]
+        return [{CARDS: card} for card in named * int(1 / self.gpus_per_cell + 1e-9)][:limit]
+
+    def run_there(self, state: Any, number: int, overrides: Sequence[str]) -> JobReturn:
+        """Run one cell in a process of joblib's."""
+        setup_globals()
+        Singleton.set_state(state)
+        # Configurations do not all travel, and nobody at the other end reads them.
+        returned = self._run(number, overrides, self.task_function)
+        return replace(returned, cfg=None, hydra_cfg=None)
+
+    def _lost(self, number: int, overrides: Sequence[str]) -> JobReturn:
+        """Record, here, the failure of a cell whose process is no more."""
+        from robust_diffusion.experiment import record_failure
+
+        def record(cfg: DictConfig) -> None:
+            message = "its process was killed or crashed, as for want of memory"
+            record_failure(cfg, message, "WorkerError")
+            log.error("cell %s failed: %s", number, message)
+
+        returned = self._run(number, overrides, record)
+        self._configure_log()
+        return returned
+
+    def _run(self, number: int, overrides: Sequence[str], task: TaskFunction) -> JobReturn:
+        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+        with open_dict(config):
+            config.hydra.job.id = f"{config.hydra.job.name}_{number}"
+            config.hydra.job.num = number
+        HydraConfig.instance().set_config(config)
+        return run_job(
+            hydra_context=self.hydra_context,
+            config=config,
+            task_function=task,
+            job_dir_key="hydra.sweep.dir",
+            job_subdir_key="hydra.sweep.subdir",
+        )
+
+    def _configure_log(self) -> None:
+        configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
 
 
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Environment of the processes that are started in a `with` block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ |= variables
+def _executor(environment: dict[str, str]) -> Any:
+    """An executor of one process."""
     try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        from joblib.externals.loky import ProcessPoolExecutor
+    except ImportError as error:
+        remedy = "pip install 'robust-diffusion[launchers]'"
+        raise ConfigError(f"hydra/launcher=cores: joblib is not there; {remedy}") from error
+    return ProcessPoolExecutor(
+        max_workers=1, env=environment, initializer=_follow, initargs=(os.getpid(),)
+    )
 
 
-def _work(connection: Connection, common: bytes) -> None:
-    """Run cells as they come, until there are no more or the sweep is gone."""
-    sweep = multiprocessing.parent_process()
-    assert sweep is not None
-    assert sweep.pid is not None
-    follow(sweep.pid)
-    try:
-        job = unpickled(common)
-        with suppress(EOFError):
-            while True:
-                connection.send(run_to_send(job, *connection.recv()))
-    except KeyboardInterrupt:
-        sys.exit(1)  # the sweep says so
+def _follow(sweep: int) -> None:
+    """End this process when that of the sweep has ended, however it did."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which ends this one
+
+    def end() -> None:
+        while os.getppid() == sweep:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()

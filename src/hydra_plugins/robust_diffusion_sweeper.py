@@ -1,13 +1,16 @@
 """Sweepers of `hydra/sweeper=grid` and `tune`; Hydra looks for plugins in this package alone."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
+from hydra.errors import ConfigCompositionException
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
@@ -15,8 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.checks import check_number, check_whole
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.lacking_keys import without_lacking_keys
-from robust_diffusion.sweeper import plan
+from robust_diffusion.sweeper import covering, plan, without_lacking_keys
 
 if TYPE_CHECKING:
     from robust_diffusion.search import Search
@@ -38,6 +40,13 @@ class _LaunchingSweeper(Sweeper):
         """Take what Hydra hands to a sweeper, and open the launcher."""
         self.hydra_context = hydra_context
         self.config = config
+        if "hydra_ray_launcher" in config.hydra.launcher._target_:
+            if find_spec("hydra_plugins.hydra_ray_launcher") is None:
+                remedy = "pip install 'robust-diffusion[ray]'"
+                raise ConfigError(f"hydra/launcher=ray: not installed; {remedy}")
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # tells nobody of a sweep
+            # Without cards of its own a cell sees those of its machine, as elsewhere.
+            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
@@ -52,7 +61,17 @@ class _LaunchingSweeper(Sweeper):
     def launch(self, cells: Sequence[Sequence[str]], first: int = 0) -> Sequence[JobReturn]:
         """Run cells, numbered from `first`; raises what one of them raised."""
         assert self.launcher is not None
-        jobs = self.launcher.launch(cells, initial_job_idx=first) if cells else []
+        try:
+            jobs = self.launcher.launch(cells, initial_job_idx=first) if cells else []
+        except Exception as error:
+            library = type(error).__module__.partition(".")[0]
+            if library not in ("ray", "submitit") and not isinstance(error, ConnectionError):
+                raise
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            remedy = "finished cells are kept: ask for the sweep again"
+            raise TrainingError(
+                f"hydra/launcher: a cell or its cluster is gone ({said}); {remedy}"
+            ) from error
         for job in jobs:
             _ = job.return_value
         return jobs
@@ -84,11 +103,19 @@ class GridSweeper(_LaunchingSweeper):
         """Launch every cell that `arguments`, the command line's overrides, ask for."""
         cells = self.plan(typed=arguments)
         self.save(self.config, "multirun.yaml")
-        # A value that does not compose stops the sweep before its first cell.
-        return [self.launch(without_lacking_keys(cells, self._compose))]
+        # A value that does not compose stops the sweep before its first cell. One cell of each
+        # value is enough to tell, and all of them would take minutes.
+        try:
+            self.validate_batch_is_legal(covering(cells))
+        except ConfigCompositionException:
+            cells = without_lacking_keys(cells, self._compose)
+            self.validate_batch_is_legal(covering(cells))
+        return [self.launch(cells)]
 
-    def _compose(self, overrides: Sequence[str]) -> None:
-        self.validate_batch_is_legal([overrides])
+    def _compose(self, overrides: list[str]) -> DictConfig:
+        assert self.hydra_context is not None
+        assert self.config is not None
+        return self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
 
 
 class TuneSweeper(_LaunchingSweeper):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger, WandbLogger
@@ -34,7 +33,6 @@ from robust_diffusion.operators import set_backend
 from robust_diffusion.results.loggers import log_finished, log_record
 from robust_diffusion.store import ArtifactStore
 from robust_diffusion.threads import set_threads
-from robust_diffusion.unreadable import read_once
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +80,7 @@ def _recorded_before(cfg: DictConfig, record: Record) -> Record | None:
         )
     append_record(cfg.paths.records, reference_to(record))
     if "wandb" in cfg.logger:
-        log_finished(found, partial(_wandb_logger, cfg), Path(cfg.paths.store))
+        log_finished(found, Path(cfg.paths.store), partial(_wandb_logger, cfg))
     return found
 
 
@@ -93,10 +91,7 @@ def _compute(cfg: DictConfig, record: Record) -> Record:
     store = ArtifactStore(cfg.paths.store, refresh=cfg.force)
     measure = _timing(cfg, record) if cfg.timing else _evaluation(cfg, record, store)
     record["backend"] = set_backend(cfg.backend)  # may compile, which a mistake need not wait for
-    hydra = HydraConfig.get()
-    sweep = Path(hydra.sweep.dir) if hydra.mode == RunMode.MULTIRUN else None
-    with read_once(sweep, record["config"]["data"]):
-        datamodule.setup()
+    datamodule.setup()
     _set_threads(cfg, datamodule)
     loggers = _loggers(cfg, record)
     for logger in loggers:

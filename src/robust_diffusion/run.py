@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from importlib import import_module
@@ -29,9 +30,9 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from robust_diffusion import __version__
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
+from robust_diffusion.errors import ConfigError, RobustDiffusionError
 from robust_diffusion.interrupts import Terminated, end_on_sigterm
-from robust_diffusion.lacking_keys import as_sweeps
+from robust_diffusion.sweeper import as_sweeps
 from robust_diffusion.usage import usage
 
 log = logging.getLogger(__name__)
@@ -58,9 +59,6 @@ PLUGINS = {
     "hydra/launcher=submitit_slurm": "slurm",
 }
 """Options of Hydra's plugins, and the extra that brings each."""
-
-LAUNCHERS = {"joblib": "cores", "submitit_local": "local", "submitit_slurm": "slurm"}
-"""Names of Hydra's launchers, and the project's that takes the place of each."""
 
 NO_NAME = re.compile(r"[-+\d.]+(e[-+]?\d+)?|true|false|null", re.IGNORECASE)
 """Text that Hydra reads as a number, a truth value or nothing, so no name of an option."""
@@ -92,13 +90,9 @@ def cell(cfg: DictConfig) -> float | None:
     """
     # Imported late, so that a mistyped option is answered at once.
     from robust_diffusion.experiment import record_failure, run_and_record
-    from robust_diffusion.unreadable import KnownUnreadableError
 
     try:
         accuracy: float | None = run_and_record(cfg).get("val_accuracy")
-    except KnownUnreadableError as known:
-        record_failure(cfg, describe(known), DataError.__name__)
-        return None
     except Exception as error:
         cause = expected_cause(error)
         message = describe(cause or error)
@@ -112,8 +106,6 @@ def cell(cfg: DictConfig) -> float | None:
         if multirun:
             number, shown = HydraConfig.get().job.num, _wants_traceback()
             log.error("cell %s failed: %s", number, message, exc_info=shown)  # noqa: TRY400
-            if isinstance(cause, DataError):
-                log.error("further cells of these data fail without another try")  # noqa: TRY400
         elif _wants_traceback():
             raise
         else:
@@ -138,6 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Set to nothing is as good as not set; as a folder it would be the current one.
     if os.environ.get("ROBUST_DIFFUSION_DATA") == "":
         del os.environ["ROBUST_DIFFUSION_DATA"]
+    # conf/hydra/launcher/ray.yaml bears the name of the option of Ray's plugin, and replaces it.
+    warnings.filterwarnings("ignore", r"(?s).*hydra/launcher/ray' is validated against ConfigStore")
     end_on_sigterm()
     try:
         _answer(given)
@@ -289,10 +283,6 @@ def _as_override(argument: str) -> str:
     # The config groups are `attack` and `surrogate`; a list of several reads better in the plural.
     if argument == "--force":
         return "force=true"
-    # Hydra's own launchers give up a sweep when one of its cells is killed.
-    key, _, launcher = argument.partition("=")
-    if key == "hydra/launcher":
-        return f"{key}={LAUNCHERS.get(launcher, launcher)}"
     for group in ("attack", "surrogate"):
         if argument.startswith(f"{group}s="):
             return argument.replace("s=", "=", 1)

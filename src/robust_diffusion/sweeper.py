@@ -1,13 +1,18 @@
 """The cells of a sweep: one product of options or several, thinned for a smoke run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+log = logging.getLogger(__name__)
 
 Cell = dict[str, str]
 """Per option of a cell its override, in the order in which they are given to Hydra."""
@@ -78,6 +83,66 @@ def covering(cells: Iterable[Sequence[str]]) -> list[list[str]]:
             found.append(list(cell))
             seen.update(cell)
     return found
+
+
+def as_sweeps(arguments: Sequence[str]) -> list[str]:
+    """A command line on which the keys of swept groups are sweeps of one value.
+
+    Before a sweep, Hydra composes the defaults with everything that is no sweep. A key of
+    `model=gcn,gat` would have to be one of the default model's.
+    """
+    parsed = {}
+    for argument in arguments:
+        try:
+            parsed[argument] = OverridesParser.create().parse_override(argument)
+        except HydraException:  # a flag, or an error that Hydra will report
+            continue
+    swept = {of.key_or_group for of in parsed.values() if of.is_sweep_override()}
+    fixed = {
+        argument
+        for argument, of in parsed.items()
+        if not (of.is_sweep_override() or of.is_add() or of.is_delete())
+        and "." in of.key_or_group
+        and _group(of.key_or_group) in swept
+    }
+    one = re.compile("=(.*)", re.DOTALL)
+    return [one.sub(r"=choice(\1)", of, count=1) if of in fixed else of for of in arguments]
+
+
+def without_lacking_keys(
+    cells: Sequence[Sequence[str]], compose: Callable[[list[str]], DictConfig]
+) -> list[list[str]]:
+    """The cells, each less the keys that the chosen option of their group lacks.
+
+    A key that no option has stays, an error of whoever composes the cell.
+    """
+    overrides = list(dict.fromkeys(override for cell in cells for override in cell))
+    lacking: dict[str, set[str]] = {}
+    for key in dict.fromkeys(
+        key for o in overrides if "." in (key := _key(o)) and key[0].isalpha()
+    ):
+        options = [o for o in overrides if _key(o) == _group(key)]
+        without = sorted(option for option in options if not _has(compose([option]), key))
+        if 0 < len(without) < len(options):
+            told = " or ".join(without)
+            log.warning("%s: left out of cells with %s, which have no such key", key, told)
+            lacking[key] = set(without)
+    return [[o for o in cell if lacking.get(_key(o), set()).isdisjoint(cell)] for cell in cells]
+
+
+def _has(config: DictConfig, key: str) -> bool:
+    part, _, name = key.rpartition(".")
+    found = OmegaConf.select(config, part)
+    return isinstance(found, DictConfig) and name in found.keys()  # noqa: SIM118 - ??? is there
+
+
+def _group(key: str) -> str:
+    part = key.partition(".")[0]
+    return {"attacks": "attack", "surrogates": "surrogate"}.get(part, part)
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0]
 
 
 def _parsed(options: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -1,86 +1,131 @@
+"""Runs that are made of records hold what their cells' own runs would."""
+
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from robust_diffusion.commands.wandb_import import run_wandb_import_command
-from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.results.wandb_import import WandbImport
-from tests.paper.records import finished
+from robust_diffusion.evaluation.records import reference_to
+from robust_diffusion.results import loggers
+from tests.paper.records import failed, finished, timed
+from tests.results.wandb_files import Logged
+
+Record = dict[str, Any]
+Cli = Callable[..., Any]
+CHOICES = ["cora", "graph_pde", "beltrami", "black_box", "paper"]
+
+
+def asked_by(experiment: str, record: Record) -> Record:
+    return reference_to(record) | {"experiment": experiment}
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> str:
-    path = tmp_path / "own.jsonl"
-    lines = [finished(cell=cell) for cell in "abc"] + [finished(cell="d", experiment="mlp")]
-    path.write_text("".join(json.dumps(record) + "\n" for record in lines))
-    return str(path)
+def imports(cli: Cli) -> Callable[..., str]:
+    """Imports records by the command, and gives what it says of the runs of cells."""
+
+    def run(lines: list[Record], *options: str, status: int = 0) -> str:
+        Path("own.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
+        outcome = cli("wandb-import", "own.jsonl", "--store", "store", *options)
+        assert outcome.status == status, outcome.err
+        said: str = outcome.out.removeprefix("offline in outputs: ")
+        return said.strip()
+
+    return run
+
+
+def files(run: str) -> list[Path]:
+    return sorted(Path("outputs").glob(f"**/wandb/offline-run-*/run-{run}.wandb"))
 
 
 @pytest.mark.slow
-def test_an_import_that_is_cut_short_goes_on(
-    records: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_wandb_import_command([records, "--experiment", "table-3", "--limit", "2"])
-    run_wandb_import_command([records, "--experiment", "table-3"])
-    assert capsys.readouterr().out.splitlines() == [
-        "offline in outputs: 2 runs made, 0 passed over, 0 failed; "
-        "1 table made, 0 passed over, 0 failed",
-        "offline in outputs: 1 run made, 2 passed over, 0 failed; "
-        "0 tables made, 1 passed over, 0 failed",
-    ]
+def test_records_are_read_back(imports: Callable[..., str]) -> None:
+    record = finished(0.71, 0.33, cell="5bd1", flags={"speit": ["no_effect"]})
+    record |= {"seconds": {"train": 2.5, "speit": 0.25}, "epochs": 321}
+    step = timed(0.004) | {"cell": "c311"}
+    lines = [record, asked_by("worst-case", record), asked_by("table-1", record), step]
+    assert imports(lines).startswith("2 runs made, 0 passed over, 0 failed; ")
+
+    run = Logged(*files("5bd1"))
+    assert run.about["tags"] == [*CHOICES, "table-3", "worst-case", "table-1"]
+    assert (run.about["run_group"], run.about["job_type"]) == ("table-3", "cell")
+    config = run.run["config"]
+    # The file does not hold what is empty.
+    assert config.pop("record") == {k: v for k, v in record.items() if k != "config" and v != {}}
+    assert {key: config[key] for key in record["config"]} == record["config"]
+    summary = run.run["summary"]
+    for graph, accuracy in record["accuracy"].items():
+        assert summary[f"accuracy/{graph}"] == pytest.approx(accuracy)
+    assert summary["flags/speit"] == ["no_effect"]
+    assert (summary["seconds/train"], summary["epochs"]) == (2.5, 321)
+    assert summary["spent/tdgia/injected_edges"] == 2500
+    assert Logged(*files("c311")).run["summary"]["seconds/diffusion"] == 0.004
+    (table,) = Path("outputs").rglob("*table-3-paper-full*/**/*.table.json")
+    assert '"71.0' in table.read_text()
 
 
 @pytest.mark.slow
-def test_wandb_itself_says_nothing(records: str) -> None:
-    command = [sys.executable, "-m", "robust_diffusion.run", "wandb-import", records]
-    hidden = ("WANDB_SILENT", "WANDB_MODE", "WANDB_API_KEY")
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    ended = subprocess.run(
-        command,
-        env=environment | {"HOME": str(Path.cwd()), "NETRC": "none"},
-        capture_output=True,
-        text=True,
-        check=True,
+def test_a_second_import_makes_the_changed_runs_alone(imports: Callable[..., str]) -> None:
+    Path("store").mkdir()
+    Path("store", "model-1.safetensors").write_bytes(b"weights")
+    Path("secret").write_bytes(b"not ours")
+    names = {"victim": "model-1.safetensors", "speit": "graph-1", "tdgia": "../secret"}
+    lines = [finished(cell="a", files=names), finished(cell="b")]
+    one = ["--experiment", "table-3"]
+    assert imports(lines, "--limit", "1", *one) == (
+        "1 run made, 0 passed over, 0 failed; 1 table made, 0 passed over, 0 failed"
     )
-    assert ended.stdout.startswith("offline in outputs: 4 runs made")
-    assert ended.stderr == ""
+    found = [e["artifact"] for e in Logged(*files("a")).entries if "artifact" in e]
+    assert [(artifact["name"], artifact["type"]) for artifact in found] == [("a-victim", "model")]
+    lines.append(finished(cell="c", experiment="mlp"))
+    assert imports(lines, *one).startswith("1 run made, 1 passed over")
+    Path("store", "graph-1").write_bytes(b"edges")
+    assert imports(lines, *one).startswith("1 run made, 1 passed over")
+    assert [len(files(run)) for run in "abc"] == [2, 1, 0]
 
 
-def test_an_interrupt_says_what_was_done(
-    cli: Callable[..., Any], records: str, monkeypatch: pytest.MonkeyPatch
+def test_cells_without_a_result_are_passed_over_and_others_go_on_after_a_failure(
+    imports: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    outcomes = iter(["made", "failed"])
+    class Run:
+        offline = True
 
-    def import_cell(*_: Any) -> str:
-        for outcome in outcomes:
-            return outcome
-        raise KeyboardInterrupt
+    def make(record: Record, *_: Any, **__: Any) -> Run:
+        if record["cell"] == "interrupted":
+            raise KeyboardInterrupt
+        if record["cell"] == "no/id":
+            raise ValueError("no id\nmore")
+        return Run()
 
-    monkeypatch.setattr(WandbImport, "import_cell", import_cell)
-    outcome = cli("wandb-import", records)
-    assert outcome.status == 130
-    assert "1 run made, 0 passed over, 1 failed; 0 tables" in outcome.out
-    assert outcome.err == "interrupted: the same command goes on from here\n"
+    monkeypatch.setattr(loggers, "log_finished", make)
+    monkeypatch.setattr(loggers, "log_table", lambda *_, **__: Run())
+    lines = [failed("no data") | {"cell": "f"}, finished(cell="no/id"), finished(cell="a")]
+    assert imports(lines, status=1).startswith("1 run made, 1 passed over, 1 failed; 1 table")
+    assert "no/id: no id" in caplog.text
+    lines.insert(0, finished(cell="interrupted"))
+    assert imports(lines, status=130).endswith("0 tables made, 0 passed over, 0 failed")
 
 
-def test_a_failure_is_the_exit_status(
-    cli: Callable[..., Any], records: str, monkeypatch: pytest.MonkeyPatch
+def test_a_bad_option_is_named(
+    imports: Callable[..., str], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WandbImport, "import_cell", lambda *_: "failed")
-    monkeypatch.setattr(WandbImport, "import_tables", lambda *_: iter(()))
-    assert cli("wandb-import", records).status == 1
+    lines = [finished(cell="a")]
+    for options in (["--experiment", "nope"], ["--limit", "-1"]):
+        imports(lines, *options, status=1)
+    assert cli("wandb-import", "nowhere.jsonl").error.startswith("error: nowhere.jsonl: not found")
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    imports(lines, status=1)
 
 
-def test_what_is_not_there_is_named(records: str) -> None:
-    with pytest.raises(DataError, match=r"--experiment nope: .* use table-3, mlp"):
-        run_wandb_import_command([records, "--experiment", "nope"])
-    with pytest.raises(DataError, match=r"^nowhere.jsonl: not found"):
-        run_wandb_import_command(["nowhere.jsonl"])
-    with pytest.raises(ConfigError, match=r"--limit -1: below 0"):
-        run_wandb_import_command([records, "--limit", "-1"])
+@pytest.mark.slow
+def test_a_cell_that_is_asked_for_again_gets_a_tag(cli: Cli, tiny_clean: list[str]) -> None:
+    (record,) = cli("flow=heat", "logger=none", *tiny_clean).records
+    outcome = cli("experiment=demo", "flow=heat", "logger=wandb", *tiny_clean)
+    assert [line.get("reference", False) for line in outcome.records] == [False, True]
+    (path,) = files(record["cell"])
+    assert path.parents[2].name == "from-records"
+    found = Logged(path)
+    assert found.about["tags"][-1] == "demo"
+    assert found.run["config"]["record"]["time"] == record["time"]
+    assert found.run["summary"]["accuracy/clean"] == pytest.approx(record["accuracy"]["clean"])

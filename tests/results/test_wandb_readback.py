@@ -22,7 +22,14 @@ def lacking(dashboards: list[Dashboard], logged: Logged) -> set[str]:
     def of_any_attack(keys: set[str]) -> set[str]:
         return {re.sub(f"/({ATTACKS})(?=/|$)", "/*", key) for key in keys}
 
-    wanted = {key for dashboard in dashboards for key in dashboard.keys}
+    wanted = {key for of in dashboards for key in (*of.filters, *of.groups)}
+    wanted |= {
+        axis
+        for of in dashboards
+        for panels in of.sections.values()
+        for panel in panels
+        for axis in panel[2:]
+    }
     return of_any_attack(wanted) - of_any_attack(logged.keys)
 
 

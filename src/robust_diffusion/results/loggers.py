@@ -1,22 +1,19 @@
-"""Loggers of a cell: W&B without a key, without a network and without a question; TensorBoard."""
+"""W&B as the logger of a cell: without a key, without a network and without a question."""
 
 import logging
 import netrc
 import os
 import re
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 import pandas as pd
-from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
+from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.checks import check_choice
-from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.records import Record
-from robust_diffusion.results.captions import ranges
 
 if TYPE_CHECKING:
     import wandb  # elsewhere where it is used: it takes a second, and most cells go without
@@ -25,18 +22,14 @@ log = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
 
-FORMER_HOST = "api.wandb.ai"
-"""Host of W&B's own server, under which older versions of wandb keep its key."""
-
 FROM_RECORDS = "from-records"
 """Folder of the runs that were made of records: uploaded, they add to a run that is there."""
 
-OF_THIS_MACHINE = (
-    *("x_disable_stats", "x_disable_meta", "x_disable_machine_info"),
-    *("disable_git", "disable_code", "disable_job_creation"),
-)
-"""Settings that keep machine and code out of a run, which are not those of a record; a tenth of
-the time is left."""
+NOT_OF_A_RECORD = dict.fromkeys(
+    ("x_disable_stats", "x_disable_meta", "x_disable_machine_info", "disable_git", "disable_code"),
+    True,
+) | {"disable_job_creation": True, "console": "off", "x_save_requirements": False}
+"""Settings that keep machine and code out of a run made of a record, in a tenth of the time."""
 
 SUMMARY = (
     *("accuracy", "mean_accuracy", "attacked", "val_accuracy", "flags"),
@@ -59,16 +52,15 @@ def wandb_logger(
 ) -> WandbLogger:
     """Open the W&B run of a cell, which never asks and never hangs.
 
-    A cell has one run, whose id is the cell's. Computed again, it takes the place of the former
-    one.
+    A cell has one run, whose id is the cell's. Computed again, it replaces the former one.
 
     Args:
         record: Of the cell, or the part of it that is known before anything is computed.
         project: W&B project.
-        directory: Where the run's files go.
+        directory: Folder of the run's files.
         name: Run name; `None` lets W&B pick one.
-        experiments: What has asked for the cell, such as table-3: a tag each.
-        tags: What else to find the run by, besides the choices of the cell.
+        experiments: Experiments that have asked for the cell, such as table-3: a tag each.
+        tags: Further tags, besides the choices of the cell.
         mode: `online`, `offline`, `disabled`, or `auto`: what the environment
             variable `WANDB_MODE` says, else online with a key and offline without.
         init_timeout: Seconds to wait for the server before falling back to offline.
@@ -107,23 +99,20 @@ def _open_run(
     import wandb
 
     _be_quiet()
-    mode = chosen_mode(mode)
+    mode, tags = chosen_mode(mode), list(dict.fromkeys(tags))
     Path(directory).mkdir(parents=True, exist_ok=True)
-    settings: dict[str, Any] = {"init_timeout": init_timeout}
-    if finished:
-        settings |= dict.fromkeys(OF_THIS_MACHINE, True)
-        settings |= {"console": "off", "x_save_requirements": False}
+    own: dict[str, Any] = NOT_OF_A_RECORD if finished else {}
 
     def start(mode: Mode) -> wandb.Run:
         resumes = finished and mode == "online"
         return wandb.init(
             **about,
-            tags=None if resumes else list(dict.fromkeys(tags)),
+            tags=None if resumes else tags,
             dir=str(Path(directory).resolve()),  # W&B writes in a process of its own
             mode=mode,
             resume="allow" if resumes else None,
             reinit="finish_previous",
-            settings=wandb.Settings(**settings),
+            settings=wandb.Settings(init_timeout=init_timeout, **own),
         )
 
     try:
@@ -135,8 +124,8 @@ def _open_run(
         log.warning("logger=wandb: %s; logging offline, upload later with `wandb sync`", reason)
         wandb.teardown()  # or its service would go on holding the id
         run = start("offline")
-    # Given at the start, tags would take the place of those that a resumed run has.
-    if missing := [tag for tag in dict.fromkeys(tags) if tag not in (run.tags or ())]:
+    # Given at the start, tags would replace those that a resumed run has.
+    if missing := [tag for tag in tags if tag not in (run.tags or ())]:
         run.tags = (*(run.tags or ()), *missing)
     return run
 
@@ -150,12 +139,6 @@ def chosen_mode(mode: Mode | Literal["auto"]) -> Mode:
     return cast(Mode, check_choice("WANDB_MODE", chosen, get_args(Mode)))
 
 
-def tensorboard_logger(**options: Any) -> TensorBoardLogger:
-    """Lightning's logger with these options; a `ConfigError` says how to install TensorBoard."""
-    if find_spec("tensorboard") is None:
-        remedy = "pip install 'robust-diffusion[tensorboard]'"
-        raise ConfigError(f"logger=tensorboard: not installed; {remedy}")
-    return TensorBoardLogger(**options)
 
 
 def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
@@ -164,13 +147,15 @@ def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
 
     kept = {key: value for key, value in record.items() if key != "config"}
     run.config.update({"record": kept}, allow_val_change=True)  # type: ignore[no-untyped-call]
-    shown = {key: record[key] for key in SUMMARY if key in record} | {"spent": _spent(record)}
-    for name, value in _flat(shown).items():
-        run.summary[name] = value
+    spent = record.get("budget", {}).get("spent", {})
+    shown: Any = {key: record[key] for key in SUMMARY if key in record}
+    # Of several attacked models the most that an attack spent.
+    shown["spent"] = {a: pd.DataFrame(of).max(axis=1).to_dict() for a, of in spent.items()}
+    run.summary.update(pd.json_normalize(shown, sep="/").to_dict("records")[0])
     for name, path in files_there(record, store).items():
-        kind = "model" if name == "victim" else "perturbed-graph"
         # W&B allows fewer characters in a name than a test graph's can have.
         plain = re.sub(r"[^\w.-]", "-", name)
+        kind = "model" if name == "victim" else "perturbed-graph"
         artifact = wandb.Artifact(f"{record['cell']}-{plain}", type=kind)
         # The store does not change a file once it is written, so W&B need not copy it.
         artifact.add_file(str(path), policy="immutable", skip_cache=True)
@@ -178,7 +163,7 @@ def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
 
 
 def files_there(record: Record, store: Path) -> dict[str, Path]:
-    """Files of the store that a record names, by what they hold, as far as they are there."""
+    """Files of the store that a record names, by their content, as far as they are there."""
     # Others may have written the record: it is no way to files outside the store.
     return {
         name: store / file
@@ -187,19 +172,18 @@ def files_there(record: Record, store: Path) -> dict[str, Path]:
     }
 
 
-def log_finished(record: Record, open_run: Callable[..., WandbLogger], store: Path) -> "wandb.Run":
-    """Make the W&B run of a cell from its record, or add its tags to the run that is there.
+def log_finished(
+    record: Record,
+    store: Path,
+    open_run: Callable[..., WandbLogger] = wandb_logger,
+    **options: Any,
+) -> "wandb.Run":
+    """Make the run of a finished cell from its record, or add its tags to the run that is there.
 
-    Args:
-        record: Of a finished cell.
-        open_run: `wandb_logger`, with the arguments that are not of the record.
-        store: Folder of the files that the record names, as far as they are there.
-
-    Returns:
-        The run, finished.
+    `options` are those of `open_run` that are not of the record. The run, finished, is returned.
     """
     name = ",".join(f"{key}={value}" for key, value in sorted(record.get("overrides", {}).items()))
-    logger = open_run(record=record, name=name, finished=True)
+    logger = open_run(record=record, name=name, finished=True, **options)
     run: wandb.Run = logger.experiment
     try:
         logger.log_hyperparams(record.get("config", {}))
@@ -210,30 +194,22 @@ def log_finished(record: Record, open_run: Callable[..., WandbLogger], store: Pa
 
 
 def log_table(
-    frame: pd.DataFrame,
-    *,
-    project: str,
-    experiment: str,
-    directory: str,
-    mode: Mode | Literal["auto"] = "auto",
-    tags: Sequence[str] = (),
+    frame: pd.DataFrame, *, experiment: str, tags: Sequence[str] = (), **place: Any
 ) -> "wandb.Run":
     """Log a table as a run of its own in the group of its experiment's cells.
 
-    A former table of the same experiment and tags gives way to it. The other arguments are those of
-    `wandb_logger`, and the run, finished, is returned.
+    A former table of the same experiment and tags is replaced. `place` is `project`, `directory`
+    and `mode`, as in `wandb_logger`; the run, finished, is returned.
     """
     import wandb
 
     run = _open_run(
-        project=project,
-        directory=directory,
-        mode=mode,
         tags=[experiment, *tags],
         id="-".join([experiment, *tags]),
         name=experiment,
         group=experiment,
         job_type="table",
+        **place,
     )
     try:
         # W&B infers one type per column, and a column of numbers and gaps has two.
@@ -241,22 +217,6 @@ def log_table(
     finally:
         run.finish()
     return run
-
-
-def _spent(record: Record) -> dict[str, dict[str, float]]:
-    """Per attack what it used of its budget, the most over the attacked models."""
-    return {
-        attack: {count: most for count, (_, most) in ranges(models.values()).items()}
-        for attack, models in record.get("budget", {}).get("spent", {}).items()
-    }
-
-
-def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{path}{key}"
-        flat |= _flat(value, f"{name}/") if isinstance(value, dict) else {name: value}
-    return flat
 
 
 def has_key() -> bool:
@@ -267,14 +227,13 @@ def has_key() -> bool:
 
     _be_quiet()
     url = os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url
-    hosts = {urlsplit(url).netloc}
-    if url == wandb.Settings().base_url:
-        hosts.add(FORMER_HOST)
+    # Older versions keep the key of W&B's own server under another name.
+    former = ["api.wandb.ai"] if url == wandb.Settings().base_url else []
     try:
-        logins = netrc.netrc(os.environ.get("NETRC"))
+        hosts = netrc.netrc(os.environ.get("NETRC")).hosts
     except (OSError, netrc.NetrcParseError):
         return False
-    return any(logins.authenticators(host) is not None for host in hosts)
+    return any(host in hosts for host in (urlsplit(url).netloc, *former))
 
 
 def _be_quiet() -> None:

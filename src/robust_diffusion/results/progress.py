@@ -12,7 +12,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from robust_diffusion.sweeper import planned_cells
-from robust_diffusion.unreadable import read_anew
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +30,6 @@ class SweepProgress(Callback):
         """Count the cells to come."""
         directory = Path(config.hydra.sweep.dir)
         directory.mkdir(parents=True, exist_ok=True)
-        read_anew(directory)
         # A sweeper that searches has a number of trials and no plan.
         cells = config.hydra.sweeper.get("n_trials") or len(planned_cells(config))
         plan = {"cells": cells, "start": time.time()}

@@ -2,10 +2,8 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,34 +14,34 @@ from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.files import write_whole
 from robust_diffusion.paper.commands.options import add_fidelity_option
-from robust_diffusion.paper.dashboard import project_dashboard, table_dashboard
+from robust_diffusion.paper.dashboard import project_dashboard, publish, table_dashboard
 from robust_diffusion.paper.layout import load_layout, table_numbers
-from robust_diffusion.results.loggers import has_key
-
-OFFLINE = ("offline", "disabled")
+from robust_diffusion.results.loggers import chosen_mode
 
 
 def run_dashboard_command(arguments: Sequence[str]) -> None:
     """Create or update the dashboards, or show what they would be; nothing is run."""
     chosen = _parser().parse_args(arguments)
     variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
-    dashboards = [] if chosen.table else [project_dashboard(**variant)]
     every = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
-    numbers = [chosen.table] if chosen.table else every
-    dashboards += [table_dashboard(number, **variant) for number in numbers]
-    text = json.dumps([asdict(dashboard) for dashboard in dashboards], indent=2) + "\n"
+    dashboards = [] if chosen.table else [project_dashboard(**variant)]
+    dashboards += [
+        table_dashboard(n, **variant) for n in ([chosen.table] if chosen.table else every)
+    ]
+    text = json.dumps([dashboard._asdict() for dashboard in dashboards], indent=2) + "\n"
     if chosen.json:
         text = f"{write_whole(chosen.json, text, option='--json')}\n"
     if chosen.dry_run or chosen.json:
         sys.stdout.write(text)
         return
-    _check_ready()
-    # Imported late: the package is optional, and the server is asked who is there.
-    from robust_diffusion.paper.dashboard.publish import default_entity, publish
-
-    entity = chosen.entity or default_entity()
+    if find_spec("wandb_workspaces") is None:
+        remedy = "pip install 'robust-diffusion[dashboards]'"
+        raise ConfigError(f"dashboard: needs wandb-workspaces; {remedy}")
+    if chosen_mode("auto") != "online":
+        remedy = "run `wandb login`, unset WANDB_MODE, or add --dry-run"
+        raise ConfigError(f"dashboard: W&B is offline, or there is no key; {remedy}")
     for dashboard in dashboards:
-        url = publish(dashboard, entity=entity, project=chosen.project)
+        url = publish(dashboard, entity=chosen.entity, project=chosen.project)
         sys.stdout.write(f"{dashboard.name}: {url}\n")
 
 
@@ -53,31 +51,15 @@ def _parser() -> argparse.ArgumentParser:
         description="Create or update saved views of a W&B project: accuracy, training curves, "
         "times and spent budgets of each table's runs, and of all runs. Nothing is run.",
     )
-    parser.add_argument(
-        "--table", type=int, choices=table_numbers(), help="one table (default: each, and all runs)"
-    )
+    one = "one table (default: each, and all runs)"
+    parser.add_argument("--table", type=int, choices=table_numbers(), help=one)
     parser.add_argument("--entity", help="W&B user or team (default: that of the key)")
     project = OmegaConf.select(OmegaConf.load(CONFIG_DIR / "logger" / "wandb.yaml"), "project")
     parser.add_argument("--project", default=project, help="W&B project (default: %(default)s)")
     add_scale_option(parser)
     add_fidelity_option(parser)
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument(
-        "--dry-run", action="store_true", help="print what the dashboards would show; no W&B"
-    )
+    told = "print what the dashboards would show; no W&B"
+    shown.add_argument("--dry-run", action="store_true", help=told)
     shown.add_argument("--json", type=Path, metavar="FILE", help="the same, into a file")
     return parser
-
-
-def _check_ready() -> None:
-    """Refuse what could not reach W&B, before it asks or waits."""
-    if find_spec("wandb_workspaces") is None:
-        raise ConfigError(
-            "dashboard: needs wandb-workspaces; pip install 'robust-diffusion[dashboards]'"
-        )
-    if (mode := os.environ.get("WANDB_MODE")) in OFFLINE:
-        raise ConfigError(
-            f"WANDB_MODE={mode}: no dashboard without W&B; unset it, or add --dry-run"
-        )
-    if not has_key():
-        raise ConfigError("dashboard: no W&B key; run `wandb login`, or add --dry-run")

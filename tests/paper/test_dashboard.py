@@ -1,0 +1,187 @@
+"""W&B dashboards, and the requests that reach a local server in W&B's place."""
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import wandb
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.commands import dashboard as dashboard_command
+from robust_diffusion.paper.commands.dashboard import run_dashboard_command
+from robust_diffusion.paper.dashboard import (
+    Dashboard,
+    project_dashboard,
+    publish,
+    table_dashboard,
+    to_workspace,
+)
+from robust_diffusion.paper.layout import load_layout, table_numbers
+
+PROJECT = {"entity": "me", "project": "robust_diffusion"}
+USER = {"id": "1", "entity": "me", "username": "me", "flags": "{}", "teams": {"edges": []}}
+NUMBERS = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
+
+Views = dict[str, dict[str, Any]]
+
+
+def keys(dashboard: Dashboard) -> set[str]:
+    return {axis for of in dashboard.sections.values() for panel in of for axis in panel[2:]}
+
+
+@pytest.mark.parametrize(
+    ("number", "groups"),
+    [
+        (3, ["record.dataset", "record.flow"]),
+        (5, ["record.solver", "model.solver.num_steps"]),
+        (9, ["record.dataset", "budget.max_injected_nodes", "record.model"]),
+        (10, ["budget.node_ratio", "budget.epsilon"]),
+    ],
+)
+def test_groups_are_the_axes_of_the_table(number: int, groups: list[str]) -> None:
+    assert table_dashboard(number).groups == [f"config:{group}" for group in groups]
+
+
+def test_panels_are_those_of_the_attacks_and_numbers_of_the_table() -> None:
+    spent = "summary:spent/pgd_modification"
+    shown = keys(table_dashboard(10))
+    assert {f"{spent}/largest_feature_change", "summary:seconds/pgd_modification"} <= shown
+    assert f"{spent}/injected_nodes" not in shown
+    assert not any("tdgia" in key for key in keys(table_dashboard(11)))
+    varied = table_dashboard(6).sections["What table 6 varies"]
+    assert {panel[3] for panel in varied} == {"config:model.num_layers"}
+    assert not any("varies" in heading for heading in table_dashboard(3).sections)
+    (timed,) = [n for n in NUMBERS if load_layout(n).kind == "time"]
+    assert keys(table_dashboard(timed)) == {"summary:seconds/diffusion", "summary:nfe"}
+
+
+@pytest.mark.parametrize("number", [None, *NUMBERS])
+def test_every_panel_filter_and_group_becomes_one_of_wandb(number: int | None) -> None:
+    dashboard = table_dashboard(number) if number else project_dashboard()
+    spec = to_workspace(dashboard, **PROJECT)._spec["spec"]["section"]
+    sections = spec["panelBankConfig"]["sections"]
+    assert [section["name"] for section in sections] == list(dashboard.sections)
+    kinds = {"bar": "Bar Chart", "line": "Run History Line Plot", "scatter": "Scatter Plot"}
+    for section, wanted in zip(sections, dashboard.sections.values(), strict=True):
+        for panel, (kind, title, *axes) in zip(section["panels"], wanted, strict=True):
+            assert panel["viewType"] == kinds[kind]
+            said = json.dumps(panel)
+            assert title in said
+            for _, _, name in (key.partition(":") for key in axes):
+                assert f'{name}"' in said or f'{name.replace(".", ".value.", 1)}"' in said
+    (runs,) = spec["runSets"]
+    assert len(runs["filters"]["filters"]) == len(dashboard.filters)
+    assert len(runs["grouping"]) == len(dashboard.groups)
+    if number == 3:
+        filters = {f["key"]["name"]: f["value"] for f in runs["filters"]["filters"]}
+        assert filters == {
+            "tags": ["table-3"],
+            "jobType": "cell",
+            "record.value.scale": "full",
+            "record.value.fidelity": "paper",
+        }
+        assert [of["name"] for of in runs["grouping"]] == [
+            *("record.value.dataset", "record.value.flow")
+        ]
+
+
+def reply(query: str, given: dict[str, Any], views: Views) -> dict[str, Any]:
+    """The data that W&B answers a query with."""
+    if "upsertView" in query:
+        # W&B has one view per id; without one it makes a new view.
+        old = next((name for name, view in views.items() if view["id"] == given.get("id")), None)
+        name = old or given["name"]
+        views[name] = given | {"id": f"id of {name}", "name": name}
+        return {"upsertView": {"view": views[name], "inserted": old is None}}
+    if "allViews" in query:
+        if given["projectName"] != PROJECT["project"]:
+            return {"project": None}
+        found = views.get(given["viewName"])
+        return {"project": {"allViews": {"edges": [{"node": found}] if found else []}}}
+    return {"viewer": USER}
+
+
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> Iterator[Views]:
+    """The views that the server has, by their internal names."""
+    held: Views = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            data = reply(asked["query"], asked.get("variables") or {}, held)
+            body = json.dumps({"data": data}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("WANDB_API_KEY", "0123456789" * 4)
+        # W&B keeps the address that it saw first.
+        wandb.teardown()
+        yield held
+        server.shutdown()
+    wandb.teardown()
+
+
+def test_a_view_is_created_once_then_updated(views: Views) -> None:
+    first = publish(table_dashboard(3), entity=None, project="robust_diffusion")
+    ((name, old),) = views.items()
+    assert old["displayName"] == "Table 3: flows (paper)"
+    assert first.endswith(f"/me/robust_diffusion?nw={name.removeprefix('nw-').removesuffix('-v')}")
+    changed = Dashboard(table_dashboard(3).name, {"run:Group": "other"}, [], {})
+    assert publish(changed, **PROJECT) == first
+    assert list(views) == [name]
+    section = json.loads(views[name]["spec"])["section"]
+    assert section["panelBankConfig"]["sections"] == []
+    assert [f["value"] for f in section["runSets"][0]["filters"]["filters"]] == ["other"]
+    assert publish(table_dashboard(1), **PROJECT) != first
+    with pytest.raises(ConfigError, match="me/nope"):
+        publish(table_dashboard(3), entity="me", project="nope")
+    assert len(views) == 2
+
+
+def test_a_refusal_of_wandb_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(url: str) -> None:
+        raise wandb.errors.CommError("not yours\nsecond line")
+
+    monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.from_url", refuse)
+    with pytest.raises(ConfigError, match="not yours"):
+        publish(table_dashboard(3), **PROJECT)
+
+
+def test_a_dry_run_shows_the_dashboards(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "dashboard.json"
+    options = ["--scale", "smoke", "--fidelity", "released"]
+    run_dashboard_command([*options, "--json", str(path)])
+    run_dashboard_command([*options, "--dry-run"])
+    written, shown = capsys.readouterr().out.split("\n", 1)
+    assert written == str(path)
+    dashboards = json.loads(shown)
+    assert json.loads(path.read_text()) == dashboards
+    names = [dashboard["name"] for dashboard in dashboards]
+    assert names[0] == "All cells (released, smoke run)"
+    assert "Table 14: pLap (released, smoke run)" in names
+    assert len(names) == 1 + len(NUMBERS)
+
+
+def test_without_package_connection_or_runs_nothing_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ConfigError, match="--table 15"):
+        run_dashboard_command(["--table", "15", "--dry-run"])
+    with pytest.raises(ConfigError, match="WANDB_MODE"):
+        run_dashboard_command(["--table", "3"])
+    monkeypatch.setattr(dashboard_command, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="pip install"):
+        run_dashboard_command(["--table", "3"])
