@@ -139,8 +139,6 @@ def chosen_mode(mode: Mode | Literal["auto"]) -> Mode:
     return cast(Mode, check_choice("WANDB_MODE", chosen, get_args(Mode)))
 
 
-
-
 def log_record(run: "wandb.Run", record: Record, store: Path) -> None:
     """Put a cell's record, and the files of `store` that it names, into its open W&B run."""
     import wandb
