@@ -29,7 +29,7 @@ setup: $(STAMP) ## Create .venv and install the pinned dependencies
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,launchers,sweepers,clusters,slurm,ray]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,launchers,sweepers,clusters,slurm]'
 	@touch $@
 
 demo: $(STAMP) ## Train three flows on the built-in graph, attack them, print the table
