@@ -18,7 +18,7 @@ import pytest
 from robust_diffusion.arithmetic import PORTABLE, named_in
 from robust_diffusion.evaluation import read_records
 from robust_diffusion.evaluation.identity import cell_id
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.results.leaderboard.board import boards, published
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
@@ -47,6 +47,29 @@ def publish() -> ModuleType:
 @pytest.fixture(scope="module")
 def records() -> list[Record]:
     return read_records(RESULTS / "records.jsonl.gz")
+
+
+def test_the_headline_of_the_readme_is_what_the_records_say(records: list[Record]) -> None:
+    page = (RESULTS.parents[1] / "README.md").read_text()
+    rows = re.findall(r"^\| (Beltrami|GRAND|MLP)\b.*?\|(.*)\|$", page, re.MULTILINE)
+    cells = latest_by_cell(records)
+    asked = {r["cell"] for r in records if r["experiment"] == "successors"}
+    for name, numbers in rows:
+        own = [
+            cells[cell]
+            for cell in asked
+            if (cells[cell]["flow"] or cells[cell]["model"]) == name.lower()
+            and cells[cell]["seed"] < 5
+        ]
+        found = []
+        for threat, attack in [("black_box", a) for a in ("clean", "speit", "tdgia", "auto")] + [
+            ("white_box", "auto")
+        ]:
+            values = [r["accuracy"][attack] for r in own if r["threat"] == threat]
+            assert len(values) == 5, (name, threat)
+            found.append(f"{100 * sum(values) / 5:.2f}")
+        assert [number.strip() for number in numbers.split("|")] == found, name
+    assert len(rows) == 3
 
 
 def test_the_picture_shows_the_published_means() -> None:
