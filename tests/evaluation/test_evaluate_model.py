@@ -1,3 +1,4 @@
+import copy
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -232,13 +233,17 @@ def test_black_box_does_not_look_at_the_model(gcn: nn.Module, gat: nn.Module) ->
 
 
 def test_a_weaker_white_box_is_flagged(gcn: nn.Module) -> None:
+    with pytest.raises(ConfigError, match=r"surrogates\[GCN\]"):
+        evaluate(gcn, DATA, attacks=PGD(), budget=BUDGET, surrogates=[gcn])
+    alike = copy.deepcopy(gcn)
+    next(alike.parameters()).data.mul_(1.001)
     # Nothing is weaker than an attack that does nothing.
     report = evaluate(
         gcn,
         DATA,
         attacks={"own": Noted(), "tdgia": TDGIA(num_steps=20)},
         budget=BUDGET,
-        surrogates=[gcn],
+        surrogates=[alike],
     )
     assert report["tdgia/GCN"].accuracy < report["own"].accuracy
     assert {"no_effect", "weaker_than_transfer"} <= {flag.code for flag in report["own"].flags}

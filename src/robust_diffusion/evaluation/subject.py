@@ -15,7 +15,7 @@ from robust_diffusion.attacks.named import build_attack
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.sources.pyg import checked_graph, node_index
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.hashes import tensor_hash
+from robust_diffusion.hashes import state_hash, tensor_hash
 from robust_diffusion.models.checked import TriedModel, check_model, device_of
 from robust_diffusion.training import NodeClassification
 
@@ -188,7 +188,7 @@ def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
     """Surrogates by name, from a mapping or a list, whose names are those of their classes.
 
     Raises:
-        ConfigError: Something other, or a model that does not suit the graph.
+        ConfigError: Something other, a model that does not suit the graph, or the model itself.
     """
     if isinstance(surrogates, nn.Module) or not isinstance(surrogates, Mapping | list | tuple):
         raise ConfigError(
@@ -201,6 +201,13 @@ def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
             same = sum(name.split(" ")[0] == of_class for name in named)
             named[f"{of_class} {same + 1}" if same else of_class] = model
         surrogates = named
+    own = state_hash(subject.model.state_dict()) if list(subject.model.parameters()) else ""
+    for name, model in surrogates.items():
+        if isinstance(model, nn.Module) and state_hash(model.state_dict()) == own:
+            raise ConfigError(
+                f"surrogates[{name}]: has the weights of the model itself, which is a white box; "
+                "train another"
+            )
     return {
         str(name): subject.check(model, f"surrogates[{name}]") for name, model in surrogates.items()
     }
