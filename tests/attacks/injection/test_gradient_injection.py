@@ -1,4 +1,3 @@
-import inspect
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.steps import RULES
 from robust_diffusion.errors import ConfigError
 from tests.attacks.contract import clean, graph, run, same, trained
+from tests.graphs import without_type_checks
 
 BUDGET = Budget(8, 8, (-0.94, 0.94))
 EVERY = [
@@ -108,7 +108,8 @@ def test_exchanged_edges_keep_the_degrees() -> None:
     ],
 )
 def test_a_bad_value_is_refused(key: str, value: Any) -> None:
-    # Past the type checker of the tests, as it is in use.
-    init = inspect.unwrap(GradientInjection.__init__)
-    with pytest.raises(ConfigError, match=f"attacks.gradient_injection.{key}={value}: "):
-        init(object.__new__(GradientInjection), **{key: value})
+    with (
+        without_type_checks(),
+        pytest.raises(ConfigError, match=f"attacks.gradient_injection.{key}={value}: "),
+    ):
+        GradientInjection(**{key: value})

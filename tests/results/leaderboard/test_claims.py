@@ -47,7 +47,7 @@ def test_a_report_is_read(tmp_path: Path) -> None:
         ("seed", [-1, 2**32, 10**400, 1.5, True]),
         ("budget", [{"nodes": 3}, BUDGET | {"max_injected_nodes": "2"}, 3]),
         ("budget", [BUDGET | {"feature_limits": None}, BUDGET | {"max_injected_nodes": -1}]),
-        ("attacks", [[], [3], [ATTACK, ATTACK], [ATTACK, ATTACK | {"name": "pgd-GCN"}]]),
+        ("attacks", [[], [3], [ATTACK, ATTACK]]),
         ("attacks", [[ATTACK | {"name": "clean"}], [ATTACK | {"kind": "poison"}]]),
         ("attacks", [[ATTACK | {"name": "\ud800"}], [ATTACK | {"accuracy": 10**400}]]),
     ],
