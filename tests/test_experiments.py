@@ -229,6 +229,21 @@ def test_the_study_of_rounding_is_whole(monkeypatch: pytest.MonkeyPatch, tmp_pat
         module.main()
 
 
+def test_crossed_networks_and_graphs_are_what_was_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = script("crossed/crossed")
+    monkeypatch.setattr(sys, "argv", ["crossed.py", "--check"])
+    with pytest.raises(SystemExit) as caught:
+        module.main()
+    assert caught.value.code is None
+    study = {"accuracy": {"0": {"0": 0.2, "1": 0.4}, "1": {"0": 0.4, "1": 0.6}}}
+    names = {"model": "gat", "flow": None, "dataset": "d", "fidelity": "paper", "attack": "tdgia"}
+    text = module.view(study | names)
+    assert "networks 50 %, graphs 50 %, their interaction 0 %" in text
+    assert text.rstrip().endswith("40.00 |")
+
+
 def test_rounding_counts_points_and_means_over_seeds() -> None:
     common = {"dataset": "cora", "fidelity": "paper", "test_graph": "clean"}
     found = [("a", 0.8, 0.81), ("a", 0.8, 0.77), ("b", 0.5, 0.5)]

@@ -2,6 +2,7 @@ import errno
 import gc
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
