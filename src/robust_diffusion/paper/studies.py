@@ -84,7 +84,8 @@ def studies(
         table = compare_worst_cases(recorded_on(records, [experiment]), *models)
         if not table.cells.empty:
             yield name, replace(table, title=f"**experiment={experiment}.** {table.title}.")
-    table = show_curvature(records)
+    # Networks of a factorial would be a row for each of its settings.
+    table = show_curvature([r for r in records if SHOWN.get(r["experiment"]) is not show_effects])
     if not table.cells.empty:
         yield "curvature", replace(table, title=f"{table.title}.")
 
