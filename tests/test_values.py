@@ -2,21 +2,27 @@
 
 import math
 import re
+from functools import partial
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from robust_diffusion import FGSM, GCN, Budget, Fit, GraphPDE, Heat, Solver
+from robust_diffusion import FGSM, GCN, Budget, Fit, GraphPDE, Heat, Solver, attack
 from robust_diffusion.attacks import Attack
 from robust_diffusion.checks import parameters_of
 from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.overrides import check_keys
+from robust_diffusion.evaluation.records import append_record, read_records
+from robust_diffusion.experiment import _finite
 from robust_diffusion.flows import Flow
 
 TEXTS = [path.read_text(encoding="utf-8") for path in CONFIG_DIR.rglob("*.yaml")]
@@ -82,3 +88,31 @@ def trainer(**_: Any) -> Any: ...
 def test_a_script_gets_the_same_error(made: Any, key: str) -> None:
     with pytest.raises(ConfigError, match=f"^{key}: "):
         made()
+
+
+@pytest.mark.parametrize("method", ["rk4", "scipy_solver"])
+def test_half_precision_is_refused_where_a_solver_needs_single(method: str) -> None:
+    steps = {"num_steps": 1} if method == "rk4" else {"rtol": 1e-3, "atol": 1e-3}
+    model = GraphPDE(4, 4, 3, flow="heat", solver=Solver(method, adjoint=True, **steps))
+    edges = torch.tensor([[0, 1], [1, 0]])
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ConfigError, match=r"solver\."):
+        model(torch.rand(2, 4), edges)
+
+
+def test_a_period_of_zero_is_one_for_both_derivatives() -> None:
+    data = citation_like_graph(num_nodes=100, num_edges=200, num_features=4)
+    found = []
+    for adjoint in (False, True):
+        torch.manual_seed(0)
+        solver = Solver("rk4", num_steps=1, adjoint=adjoint)
+        model = GraphPDE(4, 4, 7, flow=partial(Heat, t_end=0.0), solver=solver)
+        found.append(attack(model, data, Budget(1, 1), "fgsm").x)
+    assert torch.equal(*found)
+
+
+def test_a_failure_that_holds_no_number_is_recorded(tmp_path: Path) -> None:
+    config = _finite({"a": {"rate": math.nan}, "b": [math.inf, 1.0]})
+    append_record(tmp_path / "records.jsonl", {"cell": "x", "config": config, "error": "nan"})
+    (record,) = read_records(tmp_path / "records.jsonl")
+    assert record["config"]["b"][1] == 1.0
+    assert "nan" in str(record["config"]["a"]["rate"])
