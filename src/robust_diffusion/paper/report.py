@@ -64,7 +64,7 @@ def render_report(
         facts={"This page": f"--scale {scale} --fidelity {fidelity}", **_facts(records)},
         pictures=pictures,
         sections=sections,
-        tables=[Markup(render_html(table)) for table in measured],  # noqa: S704 # nosec B704: escaped
+        tables=[Markup(render_html(table)) for table in measured],  # noqa: S704 - escaped  # nosec B704
     )
 
 
