@@ -182,7 +182,7 @@ def test_a_sweep_that_is_ended_leaves_no_process_and_is_taken_up_where_it_was(
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=150)
     assert process.returncode == status, said
     assert "Traceback" not in said
     hanging = int(note.read_text())
