@@ -243,6 +243,8 @@ TEXTS = [*((ROOT / page).read_text() for page in PAGES), usage().removeprefix(HE
 def test_every_command_of_the_pages_composes(compose: Callable[..., Any], command: str) -> None:
     given = [word for word in command.split() if "=" in word and not word.startswith("-")]
     given = [re.sub(r"^attacks=", "attack=", word) for word in given]
+    if "certify" in command.split():
+        given = ["certificate=sparse", *given]
     first, last = [], []
     for override in OverridesParser.create().parse_overrides(given):
         if override.is_sweep_override():
@@ -255,3 +257,12 @@ def test_every_command_of_the_pages_composes(compose: Callable[..., Any], comman
             last.append(override.input_line)
     for overrides in (first, last):
         assert compose(*overrides).seed == 0 or any(o.startswith("seed=") for o in overrides)
+
+
+def test_a_package_that_could_not_be_looked_up_fails_the_audit() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    command = subprocess.run(
+        ["make", "--dry-run", "audit"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "--strict" in command

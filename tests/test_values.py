@@ -5,18 +5,19 @@ import re
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import numpy as np
 import pytest
 import torch
+from annotated_types import Ge, Gt, Le
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from robust_diffusion import FGSM, GCN, Budget, Fit, GraphPDE, Heat, Solver, attack
 from robust_diffusion.attacks import Attack
-from robust_diffusion.checks import parameters_of
+from robust_diffusion.checks import check_argument, parameters_of
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError
@@ -33,6 +34,18 @@ KEYS = [
     for key, parameter in parameters_of(resolve_name(target)).items()
     if parameter.annotation is not parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
 ]
+
+
+def number_of(target: str, key: str) -> Any:
+    """The number with a range that a key takes, if it takes one and nothing else."""
+    kind = parameters_of(resolve_name(target))[key].annotation
+    return kind if get_origin(kind) is Annotated and get_args(kind)[0] in (int, float) else None
+
+
+def bounds(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind)[1:]
+
+
 ODD = st.sampled_from(
     [-1, 0, 1.5, math.nan, math.inf, 10**40, 1e30, 2**31, "x", "no", None, True, [], {}, ["a"]]
 )
@@ -62,6 +75,22 @@ def test_an_odd_value_is_taken_or_refused_by_its_key(of: tuple[str, str], value:
     except ConfigError as error:
         refusal = str(error)
     assert not refusal or key in refusal
+
+
+NUMBERS = [(of, key, kind) for of, key in KEYS if (kind := number_of(of, key)) is not None]
+
+
+@given(st.data())
+def test_numbers_of_a_range_are_taken_and_all_others_refused(data: st.DataObject) -> None:
+    target, key, kind = data.draw(st.sampled_from(NUMBERS))
+    inside = data.draw(st.from_type(kind).filter(lambda v: abs(v) < 2**63 and math.isfinite(v)))
+    parameter = parameters_of(resolve_name(target))[key]
+    assert check_argument(key, inside, parameter) == inside
+    outside = [math.nan, math.inf, "x", *(b.ge - 1 for b in bounds(kind) if isinstance(b, Ge))]
+    outside += [b.gt for b in bounds(kind) if isinstance(b, Gt)]
+    outside += [b.le + 1 for b in bounds(kind) if isinstance(b, Le)]
+    with pytest.raises(ConfigError, match=f"^{key}="):
+        check_argument(key, data.draw(st.sampled_from(outside)), parameter)
 
 
 def test_numbers_of_numpy_become_pythons() -> None:

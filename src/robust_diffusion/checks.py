@@ -28,10 +28,10 @@ NAME = re.compile(r"\w[\w.+ -]{0,99}")
 Natural = Annotated[int, Ge(0)]
 Count = Annotated[int, Ge(1)]
 Width = Annotated[int, Ge(1), Le(10**6)]
-"""Of a layer; weights of 10^6 x 10^6 do not fit into any memory."""
+"""Width of a layer; weights of 10^6 x 10^6 do not fit into any memory."""
 Layers = Annotated[int, Ge(1), Le(1000)]
 Steps = Annotated[int, Ge(0), Le(10**6)]
-"""Of a loop; more would not end within days."""
+"""Rounds of a loop; more would not end within days."""
 SomeSteps = Annotated[int, Ge(1), Le(10**6)]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
 Nodes = Annotated[int, Ge(0), Le(10**8)]
@@ -41,7 +41,7 @@ Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Ge(0), Le(1)]
 PositiveShare = Annotated[float, Gt(0), Le(1)]
 Probability = Annotated[float, Ge(0), Lt(1)]
-"""Of dropping something, which must leave something."""
+"""Probability of dropping something, which must leave something."""
 
 BOUNDS: Mapping[type, tuple[str, Callable[[Any, Any], bool]]] = {
     Ge: ("at least", operator.ge),
@@ -52,7 +52,7 @@ BOUNDS: Mapping[type, tuple[str, Callable[[Any, Any], bool]]] = {
 """Words of a bound, and the comparison that keeps it; its value has the name of the class."""
 
 LARGEST: Mapping[Any, float] = {int: 2**63 - 1, float: sys.float_info.max}
-"""Of the magnitude of a number; neither infinity nor NaN is within."""
+"""Limit of a number's magnitude; neither infinity nor NaN is within."""
 
 NAMED: Mapping[Any, str] = {
     bool: "true or false",

@@ -14,7 +14,7 @@ from robust_diffusion.checks import check_value
 from robust_diffusion.errors import ConfigError, TrainingError
 
 Seconds = Annotated[float, Ge(0.001), Le(10**8)]
-"""Of a time limit; a timer rounds less to 0, which is none, and does not take much more."""
+"""Range of a time limit; a timer rounds less to 0, which is none, and does not take much more."""
 
 REPEAT = 10.0
 """Seconds after which the end of a time limit is called out again, if nobody has heard it."""

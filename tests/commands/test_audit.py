@@ -9,7 +9,6 @@ import pytest
 import scipy.sparse as sp
 import torch
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
 
 from robust_diffusion.commands.audit import run_audit_command
 from robust_diffusion.data.normalize import arctan_normalize
@@ -187,7 +186,7 @@ def test_what_cannot_be_read_is_an_error(audit: Audit, tmp_path: Path) -> None:
     (tmp_path / "adj.pkl").write_bytes(pickle.dumps(3))
     with pytest.raises(DataError, match=r"adj\.pkl: holds no sparse matrix"):
         audit(tmp_path)
-    with pytest.raises(HydraException, match=r"budget\.epsilon=0: must be a finite number"):
+    with pytest.raises(ConfigError, match=r"budget\.epsilon=0: must be a finite number"):
         audit(write_injection(tmp_path / "result"), "budget.epsilon=0")
 
 

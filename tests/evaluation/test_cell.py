@@ -1,6 +1,7 @@
 import csv
 import itertools
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,32 @@ def test_a_threat_that_cannot_see_the_victim_is_refused_before_training(
 
     with pytest.raises(ConfigError, match=r"threat\.adjoint=false: .*scipy_solver"):
         run(model=scipy, threat=WhiteBox(adjoint=False))
+    assert not list(store.directory.rglob("model-*"))
+
+
+class Keeping(nn.Module):
+    """A user's model that goes by the first graph that it sees, or breaks another rule."""
+
+    def __init__(self, in_channels: int, out_channels: int, *, rule: str) -> None:
+        super().__init__()
+        self.net, self.rule = GCN(in_channels, 8, out_channels), rule
+        self.edges: Tensor | None = None
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        if self.rule == "keeps a graph":
+            self.edges = edge_index if self.edges is None else self.edges
+            return self.net(x, self.edges)
+        x = x.add_(0.3) if self.rule == "writes into" else x
+        logits = self.net(x, edge_index)
+        return logits.softmax(1) if self.rule == "returns probabilities" else logits
+
+
+@pytest.mark.parametrize("rule", ["keeps a graph", "writes into", "returns probabilities"])
+def test_a_model_of_ones_own_is_tried_before_it_is_trained(
+    run: Run, store: ArtifactStore, rule: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^model: .*{rule}"):
+        run(model=partial(Keeping, rule=rule))
     assert not list(store.directory.rglob("model-*"))
 
 

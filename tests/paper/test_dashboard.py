@@ -2,9 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -21,6 +19,7 @@ from robust_diffusion.paper.dashboard import (
     to_workspace,
 )
 from robust_diffusion.paper.layout import load_layout, table_numbers
+from tests.graphql import answering
 
 PROJECT = {"entity": "me", "project": "robust_diffusion"}
 USER = {"id": "1", "entity": "me", "username": "me", "flags": "{}", "teams": {"edges": []}}
@@ -110,27 +109,12 @@ def views(monkeypatch: pytest.MonkeyPatch) -> Iterator[Views]:
     """The views that the server has, by their internal names."""
     held: Views = {}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            data = reply(asked["query"], asked.get("variables") or {}, held)
-            body = json.dumps({"data": data}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+    with answering(lambda asked: reply(asked["query"], asked.get("variables") or {}, held)) as url:
+        monkeypatch.setenv("WANDB_BASE_URL", url)
         monkeypatch.setenv("WANDB_API_KEY", "0123456789" * 4)
         # W&B keeps the address that it saw first.
         wandb.teardown()
         yield held
-        server.shutdown()
     wandb.teardown()
 
 

@@ -1,18 +1,16 @@
 """What `make wandb-sync` sends to W&B, recorded by a local server."""
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from robust_diffusion.results.loggers import wandb_logger
+from tests.graphql import answering
 from tests.paper.records import finished
 
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
@@ -21,6 +19,7 @@ ANSWERS: dict[str, Any] = {
     "CreateRunFiles": {"createRunFiles": {"runID": "1", "uploadHeaders": [], "files": []}},
     "RunResumeStatus": {"model": PROJECT | {"bucket": None}},
 }
+VIEWER = {"viewer": {"id": "1", "entity": "me", "username": "me"}}
 
 Queries = list[tuple[str, dict[str, Any]]]
 
@@ -30,29 +29,18 @@ def server() -> Iterator[tuple[str, Queries]]:
     """Its address; names and variables of the queries that reach it, in order."""
     asked: Queries = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            name, variables = sent.get("operationName"), sent.get("variables") or {}
-            data = ANSWERS.get(name, {"viewer": {"id": "1", "entity": "me", "username": "me"}})
-            if name == "UpsertBucket":
-                run = {"id": "1", "name": variables["name"], "project": PROJECT}
-                data = {"upsertBucket": {"bucket": run, "inserted": True}}
-            if name:
-                asked.append((name, variables))
-            body = json.dumps({"data": data}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(sent: dict[str, Any]) -> dict[str, Any]:
+        name, variables = sent.get("operationName"), sent.get("variables") or {}
+        if name:
+            asked.append((name, variables))
+        if name == "UpsertBucket":
+            run = {"id": "1", "name": variables["name"], "project": PROJECT}
+            return {"upsertBucket": {"bucket": run, "inserted": True}}
+        data: dict[str, Any] = ANSWERS.get(name or "", VIEWER)
+        return data
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
+    with answering(answer) as address:
+        yield address, asked
 
 
 @pytest.mark.slow

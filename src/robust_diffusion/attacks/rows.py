@@ -6,13 +6,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from robust_diffusion.attacks.randomness import seeded
+from robust_diffusion.models.checked import is_of_this_package
 from robust_diffusion.operators import SelectiveTensor
-
-KNOWN = ("robust_diffusion.", "torch.nn.modules.")
-"""Beginnings of the modules whose classes compute with `FixedRows` as with plain rows."""
 
 
 class FixedRows:
@@ -95,12 +93,7 @@ def stands_in(
     Compiled and scripted code, for one, looks at the storage, which holds nothing. Models of the
     package and of PyTorch's layers alone are known to, by their tests.
     """
-    parts = model.modules() if isinstance(model, nn.Module) else [model]
-    compiled = "_compiled_call_impl"
-    if all(
-        type(part).__module__.startswith(KNOWN) and getattr(part, compiled, None) is None
-        for part in parts
-    ):
+    if is_of_this_package(model):
         return True
     n = x.size(0)
     edges = torch.cat([edge_index, edge_index.new_tensor([[0, n], [n, 0]])], 1)

@@ -63,7 +63,7 @@ def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _attacks(record: Mapping[str, Any]) -> str:
-    """How targets were attacked, and if the attacks did anything."""
+    """Extent of the attacks, and if they did anything."""
     if "attacked" not in record["curve"][0]:
         return "none"
     how = "one target at a time" if record.get("local") else "all targets together"

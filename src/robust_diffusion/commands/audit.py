@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
-from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 
@@ -20,9 +19,9 @@ from robust_diffusion.attacks.audit import (
     read_perturbed,
     write_perturbed,
 )
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.overrides import composed
 from robust_diffusion.results.markdown import print_table
 
 READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")
@@ -84,8 +83,7 @@ def _clean(overrides: Sequence[str]) -> tuple[GraphDataModule, Budget]:
             raise ConfigError(
                 f"{override.input_line}: audit does not read it; use {', '.join(READ)}"
             )
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        cfg = compose("config", ["download=false", *overrides])
+    cfg, _ = composed(["download=false", *overrides], READ)
     datamodule: GraphDataModule = instantiate(cfg.data)
     budget: Budget = instantiate(cfg.budget)
     return datamodule, budget.resolve(datamodule.graph.x)

@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from torch import nn
 
 from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.commands.evaluate import built_model, load_weights
 from robust_diffusion.commands.records import add_records_option, read_chosen
-from robust_diffusion.config import CONFIG_DIR, PUBLISHED
+from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import DataError, RobustDiffusionError
+from robust_diffusion.evaluation.overrides import composed
 from robust_diffusion.evaluation.trained import ModelTraining
 from robust_diffusion.evaluation.zoo import Zoo
 from robust_diffusion.files import write_whole
@@ -140,8 +140,7 @@ def _loaded(name: str, weights: Path, datamodule: GraphDataModule) -> nn.Module:
 
 def _trained(training: str, datamodule: GraphDataModule) -> nn.Module:
     """The model that a cell of these overrides trains."""
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        cfg = compose("config", [f"dataset={datamodule.name}", *shlex.split(training)])
+    cfg, _ = composed([f"dataset={datamodule.name}", *shlex.split(training)])
     set_threads(cfg.threads)
     set_up_arithmetic()
     set_backend(cfg.backend)

@@ -28,6 +28,7 @@ from robust_diffusion.evaluation.threat import Seeding, ThreatModel
 from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
 from robust_diffusion.evaluation.victim_flags import with_victim_flags
 from robust_diffusion.integrators import count_evaluations
+from robust_diffusion.models.checked import check_model, is_of_this_package
 from robust_diffusion.operators import current_backend
 from robust_diffusion.store import ArtifactStore
 from robust_diffusion.training import Fit
@@ -121,6 +122,7 @@ def evaluate_cell(
     train = ModelTraining(datamodule, store, seed, directory)
     untrained = train.untrained(model).eval()
     threat.check(untrained)
+    _check_own(untrained, datamodule, grows=any(a.kind == "injection" for a in attacks.values()))
     tell_of_steps(untrained, datamodule.view("val"))
     # A callback may change the training, by averaging weights, say.
     further = {"callbacks": cache_key["callbacks"]} if cache_key.get("callbacks") else {}
@@ -195,6 +197,22 @@ def check_seed(seed: int) -> int:
     if check_whole("seed", seed, at_least=0) > LARGEST_SEED:
         raise ConfigError(f"seed={seed}: must be at most {LARGEST_SEED}")
     return seed
+
+
+def _check_own(model: nn.Module, datamodule: GraphDataModule, *, grows: bool) -> None:
+    """Refuse, before it is trained, a model of the user's that no accuracy could be told of."""
+    if is_of_this_package(model):  # whose models are tested
+        return
+    clean = datamodule.view("test")
+    tried = check_model(model, clean.x, clean.edge_index, datamodule.num_classes, grows=grows)
+    name = type(model).__name__
+    if tried.writes_in_place:
+        raise ConfigError(
+            f"model: {name} writes into the features or edges that it is handed; let its forward "
+            "work on a copy"
+        )
+    if tried.gives_probabilities:
+        raise ConfigError(f"model: {name} returns probabilities; return logits")
 
 
 @dataclass(frozen=True)

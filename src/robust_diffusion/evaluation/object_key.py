@@ -104,7 +104,7 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _reduced(value: Any) -> Any:
-    """What `pickle` would build an object from that keeps no attributes in Python."""
+    """Parts from which `pickle` would build an object that keeps no attributes in Python."""
     try:
         parts = value.__reduce_ex__(2)
     except (TypeError, RuntimeError):

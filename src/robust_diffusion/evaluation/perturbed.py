@@ -132,12 +132,14 @@ class Attacker:
         return self.task.accuracy(self._logits(attacked))
 
     def _known(self, attack: Attack) -> Data:
-        """What the attacker is told, for it to do with as it likes."""
-        keys = ["x", "edge_index", *(["y"] if self.knows_labels or attack.is_worst_case else [])]
-        return Data(**{key: self.task.graph[key].clone() for key in keys})
+        """The graph as the attacker is told of it, a copy that it may write to."""
+        return Data(**{key: self.task.graph[key].clone() for key in self._told(attack)})
+
+    def _told(self, attack: Attack) -> list[str]:
+        return ["x", "edge_index", *(["y"] if self.knows_labels or attack.is_worst_case else [])]
 
     def _fingerprint(self, attack: Attack) -> str:
-        x, edge_index, *y = self._known(attack).to_dict().values()
+        x, edge_index, *y = (self.task.graph[key] for key in self._told(attack))
         return tensor_hash(x, edge_index, self.task.targets, *y)
 
     def _run(

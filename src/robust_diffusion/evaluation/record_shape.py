@@ -111,7 +111,7 @@ TIMING_FIELDS: Mapping[str, tuple[Fits, str]] = {
     "seconds": (_are_numbers, "numbers by name"),
 }
 PERCENT = " in 0..1; what is above 1 looks like a percentage"
-"""What shares are, in messages."""
+"""Description of a share, in messages."""
 
 FURTHER_FIELDS: Mapping[str, tuple[Fits, str]] = {
     "mean_accuracy": (_are_shares, f"shares{PERCENT}"),
@@ -120,7 +120,7 @@ FURTHER_FIELDS: Mapping[str, tuple[Fits, str]] = {
         (lambda value: all(map(_are_shares, value.values())), f"shares{PERCENT}"),
     ),
 }
-"""What a record may lack."""
+"""Fields that a record may lack."""
 
 ACCURACY_FIELDS: Mapping[str, tuple[Fits, str]] = {
     "accuracy": (

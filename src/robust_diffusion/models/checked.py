@@ -57,6 +57,16 @@ def frozen(model: object) -> Iterator[None]:
             parameter.requires_grad_(requires_grad)
 
 
+def is_of_this_package(model: object) -> bool:
+    """True of a model made of this package's and PyTorch's layers alone, none of it compiled."""
+    parts = model.modules() if isinstance(model, nn.Module) else [model]
+    return all(
+        type(part).__module__.startswith(("robust_diffusion.", "torch.nn.modules."))
+        and getattr(part, "_compiled_call_impl", None) is None
+        for part in parts
+    )
+
+
 def device_of(model: object) -> torch.device:
     """The device of a module's first tensor; the CPU if it has none."""
     tensors = chain(model.parameters(), model.buffers()) if isinstance(model, nn.Module) else ()

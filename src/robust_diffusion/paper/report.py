@@ -69,7 +69,7 @@ def render_report(
 
 
 def _facts(records: Sequence[Record]) -> dict[str, str]:
-    """What was run, by what code and where, by name."""
+    """Facts about the run, by name: options, code, machine."""
     latest = list(latest_by_cell(records).values())
 
     def counts(*keys: str) -> str:

@@ -9,7 +9,7 @@ from robust_diffusion.evaluation.records import Record
 from robust_diffusion.results.captions import spent_ranges
 from robust_diffusion.results.cells import CLEAN, ModelKey, trained_model
 from robust_diffusion.results.entry import Entry, Mark, Run, named_seeds
-from robust_diffusion.results.worst_case import CHANCE, KIND, SEEN
+from robust_diffusion.results.evidence import CHANCE, KIND, SEEN
 
 EPS = 1e-6
 """Rounding of features as 32-bit floats."""

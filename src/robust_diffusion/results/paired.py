@@ -6,13 +6,13 @@ import pandas as pd
 
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.results.captions import describe_cuts
+from robust_diffusion.results.evidence import Evidence
 from robust_diffusion.results.model_names import told_apart
 from robust_diffusion.results.numbers import signed, spread
 from robust_diffusion.results.significance import LEVEL, Estimate, one_sample_p, starred
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
     Draw,
-    Evidence,
     ModelOnSplit,
     differing,
     limits_in_words,

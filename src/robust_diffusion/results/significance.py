@@ -18,7 +18,7 @@ RULE = (
     "method over all comparisons of one claim: a sentence of the paper, a setting beside the one "
     "that it departs from, or a model beside another."
 )
-"""How comparisons are tested and corrected."""
+"""The one rule of tests and corrections, in words."""
 
 
 @dataclass(frozen=True)

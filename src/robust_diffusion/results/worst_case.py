@@ -12,33 +12,12 @@ from robust_diffusion.attacks import Budget
 from robust_diffusion.evaluation.records import Record, experiments_asking, latest_by_cell
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
 from robust_diffusion.results.cells import CLEAN, is_tested, settings_of
+from robust_diffusion.results.evidence import BEFORE, SEEN, THOROUGH, Evidence, outcomes_of
 from robust_diffusion.results.model_names import model_name, told_apart
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
 
-Evidence = str
-"""One of `COLUMNS`, that of a transferred attack with its surrogates: `transfer from gcn`."""
-
 COLUMNS: tuple[Evidence, ...] = ("clean", "chance", "transfer", "white_box", "adaptive", "worst")
-
-CHANCE = frozenset(["random", "random_flip"])
-"""Attacks that look at no model."""
-
-KIND: Mapping[str, Evidence] = {
-    "black_box": "transfer",
-    "white_box": "white_box",
-    "adaptive": "adaptive",
-}
-"""Threat model of a cell -> column of the accuracy under its attacks."""
-
-SEEN: tuple[Evidence, ...] = ("white_box", "adaptive")
-"""Kinds of evidence of an attacker who knows the model."""
-
-THOROUGH = "auto"
-"""The attack by which a model's worst case is told, by an attacker who knows it."""
-
-BEFORE = f"{THOROUGH} without 4 edges per target"
-"""An earlier version of it, as its parts tell."""
 
 EXPERIMENTS = (
     *("worst-case", "worst-case-models", "worst-case-graphs", "worst-case-splits"),
@@ -83,16 +62,6 @@ Draw = tuple[Any, str]
 
 CONTROL = "mlp"
 """The model that no edge can hurt."""
-
-
-class _Outcome(NamedTuple):
-    """One attack on one model."""
-
-    reached: float  # accuracy, in 0..1
-    name: str
-    words: str  # the attack with its part or threat model
-    kinds: Mapping[Evidence, float]  # of an attack in parts, the lowest of each
-    flags: Collection[str]
 
 
 def recorded_on(
@@ -159,7 +128,7 @@ def _complete(drawn: dict[Draw, ModelOnSplit]) -> dict[Draw, ModelOnSplit]:
 
 
 def _brought_together(records: Sequence[Record]) -> ModelOnSplit:
-    outcomes = [outcome for record in records for outcome in _outcomes(record)]
+    outcomes = [outcome for record in records for outcome in outcomes_of(record)]
     model = ModelOnSplit({"clean": min(record["accuracy"][CLEAN] for record in records)})
     for outcome in outcomes:
         for kind, lowest in outcome.kinds.items():
@@ -186,91 +155,6 @@ def _flags_of_victim(record: Record) -> Iterator[str]:
     yield from record.get("flags", {}).get("victim", [])
     if record.get("config", {}).get("data", {}).get("degree_leak", False):
         yield "degree_leak"
-
-
-def _outcomes(recorded: Record) -> Iterator[_Outcome]:
-    for record in _without_twins(recorded):
-        for attack, reached in record["accuracy"].items():
-            if attack != CLEAN:
-                words, kinds = attack_in_words(record, attack), _evidence(record, attack, reached)
-                flags = record.get("flags", {}).get(attack, [])
-                yield _Outcome(reached, attack, words, kinds, flags)
-
-
-def _without_twins(record: Record) -> Iterator[Record]:
-    """The record; of a black box with a surrogate that has the victim's weights, what it is worth.
-
-    Under `seeding=cell`, as before there was a choice, a surrogate is trained from the cell's seed,
-    and so is the victim itself where their configurations agree: an attack on it is white-box.
-    """
-    config, attacked = record.get("config", {}), record.get("attacked", {})
-    threat = config.get("threat") or {}
-    given = threat.get("surrogates") if record.get("threat") == "black_box" else {}
-    surrogates: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    twins = [
-        name
-        for name, of in surrogates.items()
-        # Their trainings may differ in length, and then hardly end alike.
-        if of == config.get("model")
-        and attacked.get(name, {}).get(CLEAN) == record["accuracy"][CLEAN]
-    ]
-    if not twins or threat.get("seeding", "cell") != "cell":
-        yield record
-        return
-    own, parts = attacked[twins[0]], record.get("parts", {})
-    of_twin = {a: parts.get(f"{a}/{twins[0]}", parts.get(a, {})) for a in own}
-    yield record | {"threat": "white_box", "accuracy": own, "parts": of_twin}
-    others = [name for name in surrogates if name not in twins]
-    both, lower = record.get("mean_accuracy", {}), record["accuracy"]
-    if len(others) == 1 and both.keys() >= own.keys():  # a mean of more does not tell them apart
-        accuracy = {
-            a: lower[a] if lower[a] < own[a] else max(own[a], 2 * both[a] - own[a]) for a in own
-        }
-        yield record | {"accuracy": accuracy, "surrogates": others}
-
-
-def _evidence(record: Record, attack: str, reached: float) -> dict[Evidence, float]:
-    """Accuracy by kind of evidence; of an attack in parts on the model itself, of each part."""
-    kind = _kind(record, attack)
-    if kind is None:  # a threat model of the user's
-        return {}
-    found: dict[Evidence, float] = {}
-    for part, lowest in (_parts(record, attack) or {"": reached}).items():
-        of = "adaptive" if part.startswith("adaptive") else kind
-        found[of] = min(lowest, found.get(of, 1.0))
-    return found
-
-
-def _kind(record: Record, attack: str) -> Evidence | None:
-    if attack in CHANCE:
-        return "chance"
-    kind = KIND.get(record.get("threat", ""))
-    if kind != "transfer" or not record.get("surrogates"):
-        return kind
-    parts = [
-        part
-        for name, of in record.get("parts", {}).items()
-        if name.split("/")[0] == THOROUGH
-        for part in of
-    ]
-    version = f"; {BEFORE}" if parts and not any("4 edges" in part for part in parts) else ""
-    return f"transfer from {', '.join(sorted(record['surrogates']))}{version}"
-
-
-def _parts(record: Record, attack: str) -> Mapping[str, float]:
-    """Accuracy that each part of an attack on the model itself reached; none of other attacks."""
-    seen = _kind(record, attack) in SEEN
-    parts: Mapping[str, float] = record.get("parts", {}).get(attack, {}) if seen else {}
-    return parts
-
-
-def attack_in_words(record: Record, attack: str) -> str:
-    """An attack with its most harmful part, or the threat model of its cell."""
-    if attack in CHANCE:
-        return attack
-    parts = _parts(record, attack)
-    how = KIND.get(record.get("threat", ""), str(record.get("threat")))
-    return f"{attack} ({min(parts, key=parts.__getitem__) if parts else how.replace('_', ' ')})"
 
 
 def worst_case_table(records: Sequence[Record]) -> pd.DataFrame:

@@ -15,9 +15,10 @@ from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS, printed_number
 from robust_diffusion.results.cells import CLEAN, RecordSet, select, value_at
 from robust_diffusion.results.entry import Reported
+from robust_diffusion.results.evidence import SEEN
+from robust_diffusion.results.evidence import Evidence as Kind
 from robust_diffusion.results.significance import Estimate
-from robust_diffusion.results.worst_case import SEEN, worst_cases
-from robust_diffusion.results.worst_case import Evidence as Kind
+from robust_diffusion.results.worst_case import worst_cases
 
 WORST_CASES = (WORST_CASE, "worst-case-models", "worst-case-graphs")
 """Experiments in which all seeds of all models meet the same attacks, on one split per dataset."""

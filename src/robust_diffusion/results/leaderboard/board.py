@@ -9,13 +9,11 @@ import pandas as pd
 from robust_diffusion.attacks import Budget
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.results.cells import CLEAN
+from robust_diffusion.results.evidence import CHANCE, KIND, THOROUGH
 from robust_diffusion.results.leaderboard.check import OWN, Entry
 from robust_diffusion.results.numbers import MINUS
 from robust_diffusion.results.worst_case import (
-    CHANCE,
     CONTROL,
-    KIND,
-    THOROUGH,
     Draw,
     Key,
     ModelOnSplit,

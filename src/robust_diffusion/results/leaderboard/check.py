@@ -19,8 +19,8 @@ from robust_diffusion.evaluation.subject import Subject, subject_of
 from robust_diffusion.evaluation.zoo import Zoo
 from robust_diffusion.files import check_readable
 from robust_diffusion.hashes import state_hash
+from robust_diffusion.results.evidence import THOROUGH
 from robust_diffusion.results.leaderboard.claims import Claims, read_claims
-from robust_diffusion.results.worst_case import THOROUGH
 
 TOLERANCE = 0.015
 """Accuracy, in 0..1, by which rounding on another processor may be off a claim."""
