@@ -42,9 +42,9 @@ from robust_diffusion.evaluation.zoo import (
 from robust_diffusion.files import write_whole
 from robust_diffusion.hashes import file_hash, state_hash
 from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
+from robust_diffusion.results.frame import model_name
 from robust_diffusion.results.leaderboard.board import published
 from robust_diffusion.results.markdown import print_table
-from robust_diffusion.results.model_names import model_name
 from robust_diffusion.store import Artifact, read_artifact, write_artifact
 
 ZOO = PUBLISHED / "zoo"

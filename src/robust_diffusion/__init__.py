@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         Rewiring as Rewiring,
         RobustGCN as RobustGCN,
     )
+    from robust_diffusion.results.frame import frame as frame
     from robust_diffusion.solver import Solver as Solver
     from robust_diffusion.training import (
         Fit as Fit,
@@ -129,6 +130,7 @@ _MODULES = {
         "APPNP GAT GCN GCNSVD GIN MLP BeltramiGuard GNNGuard GraphPDE GraphSAGE GRBModel Guard "
         "RawFeatures Rewiring RobustGCN"
     ),
+    "results.frame": "frame",
     "solver": "Solver",
     "training": "Fit FitResult NodeClassification",
     "training.fit_model": "fit",

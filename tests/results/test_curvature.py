@@ -18,6 +18,8 @@ def record(victim: str, quantile: float, same: float, flow: str = "beltrami") ->
         "model": "graph_pde",
         "flow": flow,
         "files": {"victim": victim},
+        "seed": 0,
+        "accuracy": {"clean": 0.8},
         "curvature": {"layers": layers, "same_predictions": same},
     }
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robust_diffusion.attacks import Budget
+from robust_diffusion.results.frame import frame
 from robust_diffusion.results.worst_case import (
-    Draw,
-    ModelOnSplit,
+    SHOWN,
     show_worst_cases,
     worst_case_table,
     worst_cases,
@@ -41,10 +40,20 @@ def record(
     }
 
 
-def tried(records: list[dict[str, Any]], model: str) -> dict[Draw, ModelOnSplit]:
-    """Everything that was tried on one model."""
-    (found,) = (drawn for key, drawn in worst_cases(records).items() if key.model == model)
-    return found
+def tried(records: list[dict[str, Any]], model: str = "gcn") -> list[dict[str, Any]]:
+    """What was tried on each trained model of one name."""
+    models = worst_cases(frame(records))
+    return models[models["model"] == model].to_dict("records")  # type: ignore[return-value]
+
+
+def lowest(found: dict[str, Any]) -> dict[str, float]:
+    """Accuracies of what was tried, each transfer by its surrogates."""
+    own = {kind: found[kind] for kind in SHOWN if kind != "transfer" and found[kind] >= 0}
+    return own | {f"transfer {name}": value for name, value in found["transfers"].items()}
+
+
+def table(records: list[dict[str, Any]]) -> pd.DataFrame:
+    return worst_case_table(worst_cases(frame(records)))
 
 
 MLP = [record("mlp", "black_box", seed, clean=0.6, speit=0.6) for seed in (0, 1)]
@@ -57,28 +66,17 @@ FLOW = [
 
 
 def test_worst_case_is_the_lowest_of_all() -> None:
-    found = tried(FLOW, "beltrami")
-    assert found[0, "grb"].lowest == {
-        "clean": 0.8,
-        "chance": 0.75,
-        "transfer": 0.61,
-        "white_box": 0.4,
-        "adaptive": 0.3,
-        "worst": 0.3,
-    }
-    assert found[0, "grb"].attack == "auto (adaptive)"
+    found = tried(FLOW, "beltrami")[0]
+    every = {"clean": 0.8, "chance": 0.75, "transfer ": 0.61, "white_box": 0.4, "adaptive": 0.3}
+    assert lowest(found) == every | {"worst": 0.3}
+    assert (found["by"], found["flags"]) == ("auto (adaptive)", frozenset())
 
 
 def test_accuracy_above_the_mlp_is_paired() -> None:
-    table = worst_case_table([*MLP, *FLOW]).set_index("model")
-    assert table.loc["beltrami", "above_mlp"] == pytest.approx(-35)
-    assert table.loc["beltrami", "seeds"] == 2
-    assert table.loc["mlp", "above_mlp"] == pytest.approx(0)
-    assert list(table.index) == ["mlp", "beltrami"]
-
-
-def test_without_a_control_nothing_is_above_it() -> None:
-    assert math.isnan(worst_case_table(FLOW)["above_mlp"].iloc[0])
+    found = table([*MLP, *FLOW]).set_index("model")
+    assert dict(found["above_mlp"]) == pytest.approx({"mlp": 0, "beltrami": -35})
+    assert found.loc["beltrami", "seeds"] == 2
+    assert math.isnan(table(FLOW)["above_mlp"].iloc[0])  # without a control
 
 
 FLAGS = ("stochastic", "zero_gradient", "no_effect", "solvers_disagree")
@@ -95,17 +93,14 @@ def test_the_order_of_records_decides_nothing(data: st.DataObject) -> None:
         for seed in (0, 1)
         for threat, attack in (("white_box", "auto"), ("white_box", "pgd"), ("black_box", "auto"))
     ]
-    flagged_cells = [tried(cells, model) for model in ("gcn", "gat", "mlp")]
     shuffled = data.draw(st.permutations(cells))
-    assert [tried(shuffled, model) for model in ("gcn", "gat", "mlp")] == flagged_cells
-    tables = [worst_case_table(of).drop(columns="fewer") for of in (cells, shuffled)]
-    pd.testing.assert_frame_equal(*tables, check_exact=True)
+    pd.testing.assert_frame_equal(table(cells), table(shuffled), check_exact=True)
     for cell in cells:  # nothing that the lowest accuracy depends on is lost
-        (model,) = (m for d, m in tried(cells, cell["model"]).items() if d[0] == cell["seed"])
+        (model,) = (m for m in tried(shuffled, cell["model"]) if m["draw"] == cell["seed"])
         own = set(cell["flags"].get("victim", []))
-        if model.lowest["worst"] in cell["accuracy"].values():
+        if model["worst"] in cell["accuracy"].values():
             own |= {f for attack in cell["accuracy"] for f in cell["flags"].get(attack, [])}
-        assert own <= model.flags
+        assert own <= model["flags"]
 
 
 flagged = st.sets(st.sampled_from(["auto", "pgd", "victim"]))
@@ -118,7 +113,7 @@ def test_a_mean_is_over_models_that_were_attacked_as_thoroughly() -> None:
         record("gcn", "white_box", 5, auto=0.2, clean=0.9),
         record("gcn", "white_box", 6, pgd=0.0, clean=0.9),
     ]
-    (row,) = worst_case_table(cells).to_dict("records")
+    (row,) = table(cells).to_dict("records")
     assert (row["seeds"], row["fewer"]) == (4, {"chance": 0, "transfer": 3, "adaptive": 0})
     assert [row[k] for k in ("clean", "transfer", "white_box", "worst")] == pytest.approx(
         [75, 50, 12.5, 12.5]
@@ -143,58 +138,43 @@ def twin(seeding: dict[str, str], seed: int = 0) -> dict[str, Any]:
 
 
 def test_a_surrogate_with_the_victims_weights_is_no_transfer() -> None:
-    (found,) = tried([twin({})], "gcn").values()
-    assert found.lowest == pytest.approx(
-        {"clean": 0.8, "white_box": 0.1, "transfer from graph_pde": 0.4, "worst": 0.1}
-    )
+    (found,) = tried([twin({})])
+    expected = {"clean": 0.8, "white_box": 0.1, "transfer graph_pde": 0.4, "worst": 0.1}
+    assert lowest(found) == pytest.approx(expected)
     other = twin({"seeding": "name"})
-    assert tried([other], "gcn")[0, "grb"].lowest["transfer from gcn, graph_pde"] == 0.1
+    assert lowest(tried([other])[0])["transfer gcn, graph_pde"] == 0.1
     other["parts"] = {"auto/gcn": {"search: 4 edges a target": 0.1}}
     old = twin({}) | {"parts": {"auto/gcn": {"search": 0.1}}}
-    (row,) = worst_case_table([old, other]).to_dict("records")
+    (row,) = table([old, other]).to_dict("records")
     assert (row["transfer"], row["surrogates"]) == (pytest.approx(10), "gcn, graph_pde")
-    (row,) = worst_case_table([old]).to_dict("records")
+    (row,) = table([old]).to_dict("records")
     assert row["surrogates"] == "graph_pde; auto without 4 edges per target"
-
-
-def test_white_box_weaker_than_transfer_is_flagged() -> None:
-    weak = [record("gcn", "black_box", speit=0.3), record("gcn", "white_box", auto=0.5)]
-    found = tried(weak, "gcn")
-    assert found[0, "grb"].flags == {"weaker_than_transfer"}
-    assert not tried(FLOW, "beltrami")[0, "grb"].flags
 
 
 def test_flags_of_the_worst_attack_count() -> None:
     cell = record("gcn", "white_box", auto=0.5, speit=0.7)
-    cell["flags"] = {
-        "auto": ["stochastic"],
-        "speit": ["no_effect"],
-    }
-    table = worst_case_table([cell])
-    assert table["flags"].iloc[0] == "stochastic"
-    assert not table["bound"].iloc[0]
-
-
-def test_model_with_a_flow_of_its_own_goes_by_its_name() -> None:
-    found = worst_cases([record("beltrami_guard", "white_box", flow="beltrami", auto=0.5)])
-    assert list(found) == [("cora", "paper", "beltrami_guard", Budget(50, 50, (-1.0, 1.0)))]
+    cell["flags"] = {"auto": ["stochastic"], "speit": ["no_effect"]}
+    (row,) = table([cell]).to_dict("records")
+    assert (row["flags"], row["bound"]) == ("stochastic", False)
+    leak = cell | {"flags": {}, "config": {"data": {"degree_leak": True}}}
+    assert tried([leak])[0]["flags"] == {"degree_leak"}
+    lost = cell | {"accuracy": {"clean": 0.8, "auto": 0.0}}
+    assert table([lost])["bound"].iloc[0]  # nothing is left to lose
 
 
 def test_a_model_trained_against_an_adversary_has_a_row_of_its_own() -> None:
     own = record("graph_pde", "white_box", 0, "beltrami", auto=0.6)
     own |= {"cell": "own", "config": {"training": {"adversary": {"num_steps": 1}}}}
     plain = FLOW[1] | {"config": {"training": {"adversary": {}}}}
-    table = worst_case_table([plain, own, *MLP]).set_index("model")
-    assert table.loc["beltrami", "worst"] == pytest.approx(40)
-    assert table.loc["beltrami, adversary", "worst"] == pytest.approx(60)
-    assert table.loc["beltrami, adversary", "above_mlp"] == pytest.approx(0)
+    found = table([plain, own, *MLP]).set_index("model")["worst"]
+    assert dict(found) == pytest.approx({"beltrami": 40, "beltrami, adversary": 60, "mlp": 60})
 
 
 def test_budgets_are_not_mixed() -> None:
     small = record("gcn", "white_box", budget=(5, 4), auto=0.5)
     line = record("mlp", "white_box", budget=(5, 4), clean=0.4, auto=0.4)
-    table = worst_case_table([*MLP, line, small, record("gcn", "white_box", auto=0.1)])
-    gcn = table[table["model"] == "gcn"]
+    found = table([*MLP, line, small, record("gcn", "white_box", auto=0.1)])
+    gcn = found[found["model"] == "gcn"]
     assert list(zip(gcn["nodes"], gcn["edges"], strict=True)) == [(5, 4), (50, 50)]
     assert list(gcn["worst"]) == pytest.approx([50, 10])
     assert list(gcn["above_mlp"]) == pytest.approx([10, -50])
@@ -203,26 +183,16 @@ def test_budgets_are_not_mixed() -> None:
 
 def test_failures_and_times_are_left_out() -> None:
     failed = record("gcn", "white_box", auto=0.5) | {"error": "no"}
-    timed = record("gat", "white_box", auto=0.5) | {"config": {"timing": {"on": "cpu"}}}
-    assert worst_case_table([failed, timed]).empty
+    timing = {"config": {"timing": {"on": "cpu"}}, "seconds": {"diffusion": 0.1}}
+    assert table([failed, record("gat", "white_box", auto=0.5) | timing]).empty
 
 
 def test_parts_of_an_attack_tell_white_box_from_adaptive() -> None:
     cell = record("gnn_guard", "white_box", auto=0.1)
     cell["parts"] = {"auto": {"search: equal": 0.7, "white box: a": 0.6, "adaptive: a": 0.1}}
-    (found,) = tried([cell], "gnn_guard").values()
-    assert found.lowest == {"clean": 0.8, "white_box": 0.6, "adaptive": 0.1, "worst": 0.1}
-    assert found.attack == "auto (adaptive: a)"
-
-
-def test_nothing_left_to_lose_is_a_bound() -> None:
-    cell = record("gcn", "white_box", auto=0.0) | {"flags": {"auto": ["zero_gradient"]}}
-    assert worst_case_table([cell])["bound"].iloc[0]
-
-
-def test_degree_leak_is_a_flag() -> None:
-    cell = record("gcn", "white_box", auto=0.1) | {"config": {"data": {"degree_leak": True}}}
-    assert worst_case_table([cell])["flags"].iloc[0] == "degree_leak"
+    (found,) = tried([cell], "gnn_guard")
+    assert lowest(found) == {"clean": 0.8, "white_box": 0.6, "adaptive": 0.1, "worst": 0.1}
+    assert found["by"] == "auto (adaptive: a)"
 
 
 def test_flagged_model_is_shown_as_no_bound() -> None:
@@ -239,9 +209,9 @@ def test_flagged_model_is_shown_as_no_bound() -> None:
 def test_the_attack_that_most_often_reaches_the_worst_case_is_named() -> None:
     names = ("random", "speit", "speit", "tdgia")
     cells = [record("gcn", "black_box", seed, **{n: 0.1}) for seed, n in enumerate(names)]
-    assert worst_case_table(cells)["by"].iloc[0] == "speit (transfer), 2 of 4"
-    assert worst_case_table(cells[1:3])["by"].iloc[0] == "speit (transfer)"
-    assert worst_case_table(cells[:1])["by"].iloc[0] == "random"
+    assert table(cells)["by"].iloc[0] == "speit (transfer), 2 of 4"
+    assert table(cells[1:3])["by"].iloc[0] == "speit (transfer)"
+    assert table(cells[:1])["by"].iloc[0] == "random"
 
 
 def test_columns_of_what_was_not_tried_are_left_out() -> None:

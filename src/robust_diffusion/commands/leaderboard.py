@@ -23,9 +23,8 @@ from robust_diffusion.evaluation.trained import ModelTraining
 from robust_diffusion.evaluation.zoo import Zoo
 from robust_diffusion.files import write_whole
 from robust_diffusion.operators import set_backend
-from robust_diffusion.results.leaderboard.board import boards, published
+from robust_diffusion.results.leaderboard.board import boards, published, render
 from robust_diffusion.results.leaderboard.check import Entry, ReportCheck
-from robust_diffusion.results.leaderboard.render import render
 from robust_diffusion.store import ArtifactStore
 from robust_diffusion.threads import set_threads
 

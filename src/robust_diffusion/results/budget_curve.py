@@ -1,8 +1,7 @@
 """Worst case against budget: lowest accuracy by injected nodes, beside an MLP."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,21 +9,16 @@ import pandas as pd
 from robust_diffusion.evaluation.flags import budget_without_effect
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.results.captions import describe_cuts
-from robust_diffusion.results.model_names import told_apart
+from robust_diffusion.results.entry import named_seeds
+from robust_diffusion.results.frame import frame, told_apart
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
     CONTROL,
-    Draw,
-    Key,
-    ModelOnSplit,
     differing,
-    table_of,
+    worst_case_table,
     worst_cases,
 )
-
-Curve = Mapping[int, Mapping[Draw, ModelOnSplit]]
-"""Injected nodes -> one model under everything that was tried within that budget."""
 
 CURVE = ["dataset", "variant", "model", "edges"]
 """Columns of `worst_case_table` that tell curves apart."""
@@ -34,60 +28,47 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
     """Worst case of each model by budget, and signs that it is no bound.
 
     Args:
-        records: As for `worst_cases`, of one limit on edges in all.
+        records: Cells under any threat models, of one limit on edges in all.
 
     Returns:
         The rows of `worst_case_table`, those of one curve by ascending `nodes`, and a column
         `stalled`: seeds and figures of `budget_without_effect`, the same on all of a curve, empty
         without that flag. `bound` is false on a curve that stalls.
     """
-    records = told_apart(records)
-    found = worst_cases(records)
-    curves: dict[Key, dict[int, dict[Draw, ModelOnSplit]]] = {}
-    for key, drawn in found.items():
-        curves.setdefault(_without_nodes(key), {})[key.budget.max_injected_nodes] = drawn
-    for curve in curves.values():  # each budget on the same models, as far as there are any
-        shared = set.intersection(*(set(drawn) for drawn in curve.values()))
-        for drawn in curve.values():
-            for draw in drawn.keys() - shared if shared else ():
-                del drawn[draw]
-    frame = table_of(found)
-    if frame.empty:
-        return frame
-    stalled = {
-        (key.dataset, key.variant, key.model, key.budget.max_edges_per_injected_node): text
-        for key, curve in curves.items()
-        # Nothing that is injected has an effect on the control.
-        if key.model != CONTROL and (text := _stalled(curve))
-    }
-    named = frame[CURVE].itertuples(index=False, name=None)
-    frame["stalled"] = [stalled.get(name, "") for name in named]
-    frame["bound"] &= frame["stalled"] == ""
-    return frame.sort_values([*CURVE, "nodes"], ignore_index=True)
+    models = worst_cases(told_apart(frame(records)))
+    models = pd.concat([models.head(0), *(_shared(of) for _, of in models.groupby(CURVE))])
+    table = worst_case_table(models)
+    if table.empty:
+        return table
+    # Nothing that is injected has an effect on the control.
+    curves = models[models["model"] != CONTROL].groupby(CURVE)
+    stalled = {curve: _stalled(of) for curve, of in curves}
+    named = table[CURVE].itertuples(index=False, name=None)
+    table["stalled"] = [stalled.get(name, "") for name in named]
+    table["bound"] &= table["stalled"] == ""
+    return table.sort_values([*CURVE, "nodes"], ignore_index=True)
 
 
-def _without_nodes(key: Key) -> Key:
-    return key._replace(budget=replace(key.budget, max_injected_nodes=0))
+def _shared(curve: pd.DataFrame) -> pd.DataFrame:
+    """Each budget on the same models, as far as there are any."""
+    budgets = curve.groupby(["draw", "split"])["nodes"].transform("nunique")
+    on_all = budgets == curve["nodes"].nunique()
+    return curve[on_all] if on_all.any() else curve
 
 
-def _stalled(curve: Curve) -> str:
+def _stalled(curve: pd.DataFrame) -> str:
     """Seeds on which more budget has no more effect, and the figures of the first."""
-    found = list(_flagged(curve))
-    if not found:
-        return ""
-    seeds = sorted({seed for seed, _ in found})
-    return f"{found[0][1]} (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})"
+    found = [
+        (seed, flag.detail)
+        for (seed, _), of in curve.dropna(subset="worst").groupby(["draw", "split"], sort=False)
+        if len(of) > 1 and (flag := budget_without_effect(_points(of)))
+    ]
+    seeds: list[Any] = sorted({seed for seed, _ in found})
+    return f"{found[0][1]} ({named_seeds(seeds)})" if found else ""
 
 
-def _flagged(curve: Curve) -> Iterator[tuple[int, str]]:
-    for seed, split in dict.fromkeys(draw for drawn in curve.values() for draw in drawn):
-        reached = [
-            (nodes, drawn[seed, split].lowest["worst"])
-            for nodes, drawn in curve.items()
-            if "worst" in drawn.get((seed, split), ModelOnSplit()).lowest
-        ]
-        if len(reached) > 1 and (flag := budget_without_effect(reached)):
-            yield seed, flag.detail
+def _points(curve: pd.DataFrame) -> list[tuple[int, float]]:
+    return list(zip(curve["nodes"].tolist(), curve["worst"].tolist(), strict=True))
 
 
 def show_budgets(records: Sequence[Record]) -> ResultTable:
@@ -128,9 +109,9 @@ def show_budgets(records: Sequence[Record]) -> ResultTable:
 
 
 def _entry(row: "pd.Series[Any]") -> str:
+    text = spread(row["worst"], row["spread"], 2)
     if math.isnan(row["worst"]):
-        return "-"
-    text = spread(row["worst"], None if math.isnan(row["spread"]) else row["spread"], 2)
+        return text
     if not row["bound"]:
         return f"{text} !"
     return f"**{text}**" if row["above_mlp"] > 0 else text

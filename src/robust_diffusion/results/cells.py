@@ -181,10 +181,11 @@ def _settings(config: Mapping[str, Any], graph: str, *, timed: bool) -> str:
     if graph != CLEAN:
         chosen |= {part: config.get(part) for part in ("threat", "budget")}
         chosen["attack"] = config.get("attacks", {}).get(graph)
-    return canonical_json(_without_trainer(chosen), "config")
+    return canonical_json(without_trainer(chosen), "config")
 
 
-def _without_trainer(node: Any) -> Any:
+def without_trainer(node: Any) -> Any:
+    """A configuration without its trainers."""
     if not isinstance(node, dict):
         return node
-    return {key: _without_trainer(child) for key, child in node.items() if key != "trainer"}
+    return {key: without_trainer(child) for key, child in node.items() if key != "trainer"}

@@ -190,8 +190,7 @@ def _named(setting: Setting, base: Setting | None) -> str:
 
 def _mean(values: list[float]) -> str:
     series = 100 * pd.Series(values, dtype=float)
-    mean = series.mean() if values else None
-    return spread(mean, series.std() if len(values) > 1 else None, 2)
+    return spread(series.mean(), series.std(), 2)
 
 
 def _shown(change: list[float], p: str) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.evaluation.records import Record, latest_by_cell
-from robust_diffusion.results.model_names import model_name, told_apart
+from robust_diffusion.evaluation.records import Record
+from robust_diffusion.results.frame import frame, told_apart
 from robust_diffusion.results.table import ResultTable
 
 KEYS = ["dataset", "variant", "flow", "layer"]
@@ -28,27 +28,24 @@ def curvature_table(records: Sequence[Record]) -> pd.DataFrame:
         B = 1 / deg at the same weights leaves as they are.
     """
     rows = []
-    seen = set()
-    latest = latest_by_cell(records).values()
-    for record in told_apart([record for record in latest if record.get("curvature")]):
-        # What was measured tells networks apart: the same one, trained again, has other files.
-        network = json.dumps(record["curvature"], sort_keys=True)
-        if network not in seen:
-            seen.add(network)
-            rows += _rows(record)
+    found = frame(record for record in records if record.get("curvature"))
+    cells = told_apart(found).drop_duplicates("cell")
+    # What was measured tells networks apart: the same one, trained again, has other files.
+    measured = [json.dumps(record["curvature"], sort_keys=True) for record in cells["record"]]
+    for _, cell in cells[~pd.Series(measured, index=cells.index).duplicated()].iterrows():
+        rows += _rows(cell)
     if not rows:
         return pd.DataFrame(columns=KEYS)
     groups = pd.DataFrame(rows).groupby(KEYS, sort=False)
-    frame = groups.mean()
-    frame.insert(0, "networks", groups.size())
-    frame["largest 90%"] = groups["90%"].max()
-    return frame.reset_index().sort_values(KEYS[:3], kind="stable", ignore_index=True)
+    table = groups.mean()
+    table.insert(0, "networks", groups.size())
+    table["largest 90%"] = groups["90%"].max()
+    return table.reset_index().sort_values(KEYS[:3], kind="stable", ignore_index=True)
 
 
-def _rows(record: Record) -> list[dict[str, Any]]:
-    key = {"dataset": record["dataset"], "variant": record["fidelity"]}
-    key["flow"] = model_name(record)
-    measured = record["curvature"]
+def _rows(cell: "pd.Series[Any]") -> list[dict[str, Any]]:
+    key = {"dataset": cell["dataset"], "variant": cell["variant"], "flow": cell["model"]}
+    measured = cell["record"]["curvature"]
     same = 100 * measured["same_predictions"]
     last = len(measured["layers"]) - 1
     return [
@@ -59,14 +56,14 @@ def _rows(record: Record) -> list[dict[str, Any]]:
 
 def show_curvature(records: Sequence[Record]) -> ResultTable:
     """The table as text; arguments as of `curvature_table`."""
-    frame = curvature_table(records)
-    shown = frame[KEYS].copy()
-    shown["networks"] = frame.get("networks", pd.Series(dtype=int))
-    for column in _quantiles(frame):
+    table = curvature_table(records)
+    shown = table[KEYS].copy()
+    shown["networks"] = table.get("networks", pd.Series(dtype=int))
+    for column in _quantiles(table):
         name = column if column.startswith("largest") else f"|B deg - 1|, {column}"
-        shown[name] = [f"{value:.2g}" for value in frame[column]]
-    if "same_predictions" in frame:
-        shown["same predictions"] = [f"{value:.2f}" for value in frame["same_predictions"]]
+        shown[name] = [f"{value:.2g}" for value in table[column]]
+    if "same_predictions" in table:
+        shown["same predictions"] = [f"{value:.2f}" for value in table["same_predictions"]]
     title = (
         "Distance |B deg - 1| of the modulation from a uniform one over edges, at the initial "
         "state of each layer, and the share in % of test predictions that stay the same when "
@@ -75,9 +72,9 @@ def show_curvature(records: Sequence[Record]) -> ResultTable:
     return ResultTable(title, shown, KEYS, [])
 
 
-def _quantiles(frame: pd.DataFrame) -> list[str]:
+def _quantiles(table: pd.DataFrame) -> list[str]:
     """Columns of quantiles, the lowest first, then that of the largest."""
-    named = [column for column in frame.columns if column.endswith("%")]
+    named = [column for column in table.columns if column.endswith("%")]
     return sorted(
         named, key=lambda column: (column.startswith("largest"), float(column.split()[-1][:-1]))
     )

@@ -1,26 +1,22 @@
 """Evidence of a recorded cell: each of its attacks, by who made it, knowing what."""
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.results.cells import CLEAN
 
-Evidence = str
-"""Kind of evidence: a column of worst cases; of a transferred attack with its surrogates, as in
-`transfer from gcn`."""
-
 CHANCE = frozenset(["random", "random_flip"])
 """Attacks that look at no model."""
 
-KIND: Mapping[str, Evidence] = {
+KIND: Mapping[str, str] = {
     "black_box": "transfer",
     "white_box": "white_box",
     "adaptive": "adaptive",
 }
 """Threat model of a cell -> column of the accuracy under its attacks."""
 
-SEEN: tuple[Evidence, ...] = ("white_box", "adaptive")
+SEEN = ["white_box", "adaptive"]
 """Kinds of evidence of an attacker who knows the model."""
 
 THOROUGH = "auto"
@@ -30,24 +26,18 @@ BEFORE = f"{THOROUGH} without 4 edges per target"
 """An earlier version of it, as its parts tell."""
 
 
-class Outcome(NamedTuple):
-    """One attack on one model."""
+def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
+    """The columns of `frame` from `accuracy` to `by`, of each attack of a finished cell.
 
-    reached: float  # accuracy, in 0..1
-    name: str
-    words: str  # the attack with its part or threat model
-    kinds: Mapping[Evidence, float]  # of an attack in parts, the lowest of each
-    flags: Collection[str]
-
-
-def outcomes_of(recorded: Record) -> Iterator[Outcome]:
-    """Each attack of a cell; one on a surrogate that is the victim itself is white-box."""
+    An attack on a surrogate that is the victim itself is white-box.
+    """
+    found: dict[str, dict[str, Any]] = {}
     for record in _without_twins(recorded):
-        for attack, reached in record["accuracy"].items():
-            if attack != CLEAN:
-                words, kinds = attack_in_words(record, attack), _evidence(record, attack, reached)
-                flags = record.get("flags", {}).get(attack, [])
-                yield Outcome(reached, attack, words, kinds, flags)
+        for attack in record["accuracy"].keys() - {CLEAN}:
+            both = [_outcome(record, attack), *([found[attack]] if attack in found else [])]
+            lowest, *others = sorted(both, key=lambda outcome: (outcome["accuracy"], outcome["by"]))
+            found[attack] = {k: v for of in (*others, lowest) for k, v in of.items()}
+    return found
 
 
 def _without_twins(record: Record) -> Iterator[Record]:
@@ -82,24 +72,25 @@ def _without_twins(record: Record) -> Iterator[Record]:
         yield record | {"accuracy": accuracy, "surrogates": others}
 
 
-def _evidence(record: Record, attack: str, reached: float) -> dict[Evidence, float]:
-    """Accuracy by kind of evidence; of an attack in parts on the model itself, of each part."""
-    kind = _kind(record, attack)
+def _outcome(record: Record, attack: str) -> dict[str, Any]:
+    """An attack's accuracy, the same by kind of evidence, and the attack in words."""
+    reached = record["accuracy"][attack]
+    outcome = {"accuracy": reached, "by": attack_in_words(record, attack)}
+    kind = "chance" if attack in CHANCE else KIND.get(record.get("threat", ""))
     if kind is None:  # a threat model of the user's
-        return {}
-    found: dict[Evidence, float] = {}
+        return outcome
+    if kind == "transfer":
+        outcome["surrogates"] = _surrogates(record)
     for part, lowest in (_parts(record, attack) or {"": reached}).items():
         of = "adaptive" if part.startswith("adaptive") else kind
-        found[of] = min(lowest, found.get(of, 1.0))
-    return found
+        outcome[of] = min(lowest, outcome.get(of, 1.0))
+    return outcome
 
 
-def _kind(record: Record, attack: str) -> Evidence | None:
-    if attack in CHANCE:
-        return "chance"
-    kind = KIND.get(record.get("threat", ""))
-    if kind != "transfer" or not record.get("surrogates"):
-        return kind
+def _surrogates(record: Record) -> str:
+    """Surrogates of a black box, with the version of `auto` that attacked them."""
+    if not record.get("surrogates"):
+        return ""
     parts = [
         part
         for name, of in record.get("parts", {}).items()
@@ -107,12 +98,12 @@ def _kind(record: Record, attack: str) -> Evidence | None:
         for part in of
     ]
     version = f"; {BEFORE}" if parts and not any("4 edges" in part for part in parts) else ""
-    return f"transfer from {', '.join(sorted(record['surrogates']))}{version}"
+    return f"{', '.join(sorted(record['surrogates']))}{version}"
 
 
 def _parts(record: Record, attack: str) -> Mapping[str, float]:
     """Accuracy that each part of an attack on the model itself reached; none of other attacks."""
-    seen = _kind(record, attack) in SEEN
+    seen = attack not in CHANCE and KIND.get(record.get("threat", "")) in SEEN
     parts: Mapping[str, float] = record.get("parts", {}).get(attack, {}) if seen else {}
     return parts
 

@@ -6,10 +6,12 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def spread(mean: float | None, std: float | None, decimals: int) -> str:
-    """A mean with its deviation if there is one; a dash without a mean."""
-    if mean is None:
+    """A mean with its deviation if there is one, `None` or NaN if not; a dash without a mean."""
+    if mean is None or math.isnan(mean):
         return "-"
-    return f"{mean:.{decimals}f}" + ("" if std is None else f" ± {std:.{decimals}f}")
+    return f"{mean:.{decimals}f}" + (
+        "" if std is None or math.isnan(std) else f" ± {std:.{decimals}f}"
+    )
 
 
 def places_for(value: float, *, digits: int) -> int:

@@ -1,28 +1,25 @@
 """Two models compared by their worst cases, seed by seed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.results.captions import describe_cuts
-from robust_diffusion.results.evidence import Evidence
-from robust_diffusion.results.model_names import told_apart
+from robust_diffusion.results.frame import frame, told_apart
 from robust_diffusion.results.numbers import signed, spread
 from robust_diffusion.results.significance import LEVEL, Estimate, one_sample_p, starred
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
-    Draw,
-    ModelOnSplit,
+    PAIRED,
+    all_of,
     differing,
     limits_in_words,
     worst_cases,
 )
 
-NAMES = ("dataset", "variant", "budget")
+NAMES = ["dataset", "variant", "budget"]
 """Columns that are shown where rows differ in them."""
-
-Tried = Mapping[Draw, ModelOnSplit]
 
 
 def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> ResultTable:
@@ -32,7 +29,7 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     of their mean; a star marks what is significant by Holm's method over the table.
 
     Args:
-        records: As for `worst_cases`.
+        records: Cells under any threat models.
         first: Name of a model, or flow; the differences are its accuracy less the other's.
         second: Name of the other.
 
@@ -40,35 +37,29 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
         One row per dataset, variant and budget under which both were tried, and accuracy; none if
         there is no seed of both. A lowest accuracy that is no bound is marked.
     """
-    found = worst_cases(told_apart(records))
+    models = worst_cases(told_apart(frame(records)))
+    sides = [models[models["model"] == name] for name in (first, second)]
+    both = sides[0].merge(sides[1], on=PAIRED, suffixes=("", " of other"))
+    marks = [side.groupby(NAMES, sort=False)["flags"].agg(all_of).to_dict() for side in sides]
     rows, changes, notes = [], [], []
-    for key, own in found.items():
-        if key.model != first:
-            continue
-        other = found.get(key._replace(model=second), {})
-        flags = {name: _flags(of) for name, of in ((first, own), (second, other))}
-        tried = [{kind for model in of.values() for kind in model.transfers} for of in (own, other)]
-        for kind in ("clean", *sorted(set.intersection(*tried)), "worst"):
-            both = pairs(own, other, kind)
-            if not both:
-                continue
-            marked = {name: kind == "worst" and bool(codes) for name, codes in flags.items()}
-            changes.append([round(a - b, 9) for a, b in both])
-            rows.append(
-                {
-                    "dataset": key.dataset,
-                    "variant": key.variant,
-                    "budget": limits_in_words(key.budget),
-                    "accuracy": kind,
-                    "seeds": len(both),
-                    first: _mean([a for a, _ in both], marked=marked[first]),
-                    second: _mean([b for _, b in both], marked=marked[second]),
-                }
-            )
+    for key, of_both in both.groupby(NAMES, sort=False):
+        dataset, variant, budget = of_both.iloc[0][NAMES]
+        named = {"dataset": dataset, "variant": variant, "budget": limits_in_words(budget)}
+        flags = {
+            name: sorted(codes[key]) for name, codes in zip((first, second), marks, strict=True)
+        }
+        for kind, pairs in _accuracies(of_both.sort_values(["draw", "split"])).items():
+            changes.append([round(a - b, 9) for a, b in pairs])
+            means = {
+                name: spread(pd.Series(values).mean(), pd.Series(values).std(), 2)
+                + (" !" if kind == "worst" and flags[name] else "")
+                for name, values in zip((first, second), zip(*pairs, strict=True), strict=True)
+            }
+            rows.append({**named, "accuracy": kind, "seeds": len(pairs), **means})
         notes += [
-            f"! {name}, {key.dataset}, {key.variant}: not a bound: {', '.join(codes)}"
+            f"! {name}, {dataset}, {variant}: not a bound: {', '.join(codes)}"
             for name, codes in flags.items()
-            if codes and other
+            if codes
         ]
     cells = pd.DataFrame(rows, columns=None if rows else ["accuracy"])
     if not rows:
@@ -89,21 +80,23 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
     return ResultTable(title, shown, [*told, "accuracy", "by seed"], notes)
 
 
-def pairs(own: Tried, other: Tried, kind: Evidence) -> list[tuple[float, float]]:
-    """Accuracies in % of the seeds and splits on which both models have one, in order."""
-    draws = sorted(draw for draw in own.keys() & other.keys())
-    found = [(own[draw].lowest.get(kind), other[draw].lowest.get(kind)) for draw in draws]
-    return [(100 * a, 100 * b) for a, b in found if a is not None and b is not None]
-
-
-def _flags(tried: Tried) -> list[str]:
-    return sorted({code for model in tried.values() for code in model.flags})
-
-
-def _mean(values: Sequence[float], *, marked: bool) -> str:
-    series = pd.Series(values, dtype=float)
-    text = spread(series.mean(), series.std() if len(values) > 1 else None, 2)
-    return f"{text} !" if marked else text
+def _accuracies(both: pd.DataFrame) -> dict[str, list[tuple[float, float]]]:
+    """Pairs of accuracies in % by kind, of the seeds on which both models have one."""
+    columns = {kind: (both[kind], both[f"{kind} of other"]) for kind in ("clean", "worst")}
+    clean, worst = columns.items()
+    transfers = (both["transfers"], both["transfers of other"])
+    shared = set.intersection(*({name for tried in of for name in tried} for of in transfers))
+    tried = {
+        f"transfer from {name}" if name else "transfer": tuple(
+            pd.Series([each.get(name) for each in of], dtype=float) for of in transfers
+        )
+        for name in sorted(shared)
+    }
+    found = {
+        kind: [(100 * a, 100 * b) for a, b in zip(own, other, strict=True) if a >= 0 and b >= 0]
+        for kind, (own, other) in [clean, *tried.items(), worst]
+    }
+    return {kind: pairs for kind, pairs in found.items() if pairs}
 
 
 def _interval(change: Sequence[float]) -> str:

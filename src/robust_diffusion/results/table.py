@@ -128,7 +128,7 @@ def _by_seed(records: Iterable[Record]) -> list[Record]:
 
 def _cell(values: Sequence[float], failed: int) -> str:
     series = 100 * pd.Series(values, dtype=float)
-    text = spread(series.mean(), series.std() if len(values) > 1 else None, 2) if values else ""
+    text = spread(series.mean(), series.std(), 2) if values else ""
     return _with_failures(text, failed)
 
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from robust_diffusion.evaluation.records import Record
-from robust_diffusion.results.leaderboard.board import boards, published
+from robust_diffusion.results.leaderboard.board import boards, published, render
 from robust_diffusion.results.leaderboard.check import Entry
-from robust_diffusion.results.leaderboard.render import render
 from tests.results.leaderboard.reports import entry, record
 from tests.zoo import BUDGET
 

@@ -15,8 +15,7 @@ from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS, printed_number
 from robust_diffusion.results.cells import CLEAN, RecordSet, select, value_at
 from robust_diffusion.results.entry import Reported
-from robust_diffusion.results.evidence import SEEN
-from robust_diffusion.results.evidence import Evidence as Kind
+from robust_diffusion.results.frame import frame
 from robust_diffusion.results.significance import Estimate
 from robust_diffusion.results.worst_case import worst_cases
 
@@ -91,15 +90,9 @@ def _worst_case(records: Sequence[Record], group: Group) -> Sample:
     """Worst, or clean, accuracy per seed of a model that was itself attacked."""
     wanted = group.line.record.items()
     found = [r for r in records if all(value_at(r, path) == value for path, value in wanted)]
-    kind: Kind = "worst" if group.graph == WORST else "clean"
-    return Sample(
-        {
-            seed: 100.0 * model.lowest[kind]
-            for drawn in worst_cases(found).values()
-            for (seed, _), model in drawn.items()
-            if not model.lowest.keys().isdisjoint(SEEN)
-        }
-    )
+    models = worst_cases(frame(found))
+    seen = models[models["seen"]].set_index("draw")
+    return Sample(dict(100.0 * seen["worst" if group.graph == WORST else "clean"]))
 
 
 def _value(record: Record, group: Group, graph: str) -> float | None:

@@ -1,34 +1,43 @@
-"""Boards: models in the order of their worst cases, one board per dataset and budget."""
+"""Boards: models in the order of their worst cases, as one HTML page and as JSON."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from robust_diffusion import __version__
 from robust_diffusion.attacks import Budget
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.results.cells import CLEAN
-from robust_diffusion.results.evidence import CHANCE, KIND, THOROUGH
+from robust_diffusion.results.evidence import CHANCE, KIND
+from robust_diffusion.results.frame import frame
 from robust_diffusion.results.leaderboard.check import OWN, Entry
-from robust_diffusion.results.numbers import MINUS
+from robust_diffusion.results.numbers import MINUS, signed
 from robust_diffusion.results.worst_case import (
     CONTROL,
-    Draw,
-    Key,
-    ModelOnSplit,
-    draw_of,
-    key_of,
+    KEY,
+    MODEL,
     limits_in_words,
     recorded_on,
-    row_of,
+    worst_case_table,
     worst_cases,
 )
 
 EXPERIMENTS = ("worst-case", "worst-case-models", "worst-case-graphs")
 """Experiments whose models make the boards."""
 
-PUBLISHED = "published records"
+ENVIRONMENT = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=True,  # names come from records and reports
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 State = Literal[
     "ranked", "control", "not a bound", "claimed", "training not checked", "not checked"
@@ -79,32 +88,45 @@ def published(
         records: Of anything.
         experiments: That asked for the models.
     """
-    found = recorded_on(records, experiments)
+    recorded = recorded_on(records, experiments)
+    found = frame(recorded)
     models = worst_cases(found)
-    return [
-        record
-        for record in found
-        if (model := models[key_of(record)].get(draw_of(record))) and THOROUGH in model.known_by
-    ]
+    cells = set(found.merge(models[models["thorough"]][MODEL], on=MODEL)["cell"])
+    return [record for record in recorded if record["cell"] in cells]
 
 
 def boards(records: Sequence[Record], reports: Sequence[Entry]) -> list[Board]:
-    """Boards of published records and reports.
+    """Boards of published records and reports, one per dataset and budget.
 
     Args:
         records: As `published` gives them.
         reports: A checked attack on a published model lowers that model's worst case if it does
             more.
     """
-    before = worst_cases(records)
-    together: dict[Key, list[Record]] = {}
-    for record in [*records, *(record for report in reports for record in report.records)]:
-        together.setdefault(key_of(record), []).append(record)
-    found = worst_cases([record for of_key in together.values() for record in of_key])
+    found = frame([*records, *(record for report in reports for record in report.records)])
+    table = worst_case_table(worst_cases(found))
+    sources = _sources(records, reports)
     rows: dict[tuple[str, Budget], list[Row]] = {}
-    for key in found:
-        row = _row(key, row_of(key, found), together[key], before.get(key, {}), reports)
-        rows.setdefault((key.dataset, key.budget), []).append(row)
+    if not table.empty:
+        attacks = found[found["attack"] != CLEAN].groupby(KEY, sort=False)[["threat", "attack"]]
+        table = table.join(attacks.apply(_tried).rename("attacks"), on=KEY)
+    for line in table.to_dict("records"):
+        own, told = line["variant"] == OWN, sources.get(tuple(line[column] for column in KEY), {})
+        state: State = "ranked" if line["bound"] else "not a bound"
+        if own and not all(told.values()):
+            state = "training not checked"
+        if not line["thorough"]:
+            state = "claimed"
+        row = Row(
+            **{name: line[name] for name in ("model", "variant", "clean", "worst", "seeds", "by")},
+            spread=_given(line["spread"]),
+            above_mlp=_given(line["above_mlp"]),
+            attacks=line["attacks"],
+            flags=[code for code in line["flags"].split(", ") if code],
+            state="control" if line["model"] == CONTROL else state,
+            sources=[*([] if own else ["published records"]), *told],
+        )
+        rows.setdefault((line["dataset"], line["budget"]), []).append(row)
     for report in reports:
         if not report.records:
             board = (report.claims.dataset or "unknown graph", report.claims.budget)
@@ -116,53 +138,51 @@ def boards(records: Sequence[Record], reports: Sequence[Entry]) -> list[Board]:
     return sorted(made, key=lambda board: (board.dataset, board.mlp is None, board.budget))
 
 
+def render(boards: Sequence[Board]) -> dict[str, str]:
+    """The page, which loads nothing, and the same as data, by the names of their files."""
+    page = ENVIRONMENT.get_template("page.html.jinja")
+    data = {"boards": [asdict(board) for board in boards], "version": __version__}
+    return {
+        "leaderboard.html": page.render(boards=boards, version=__version__, signed=signed),
+        "leaderboard.json": json.dumps(data, indent=1, allow_nan=False) + "\n",
+    }
+
+
 def _in_words(budget: Budget) -> str:
     low, high = budget.limits
     return f"{limits_in_words(budget)}, features {low:.4g} to {high:.4g}".replace("-", MINUS)
 
 
-def _row(
-    key: Key,
-    line: Mapping[str, Any],
-    records: Sequence[Record],
-    before: Mapping[Draw, ModelOnSplit],
-    reports: Sequence[Entry],
-) -> Row:
-    state: State = "ranked" if line["bound"] else "not a bound"
-    sources = [PUBLISHED, *_better(key, before, reports)]
-    if key.variant == OWN:
-        own = [report for report in reports if any(key_of(of) == key for of in report.records)]
-        trained = [f", trained by {of.training}" if of.training else "" for of in own]
-        sources = [of.claims.source + how for of, how in zip(own, trained, strict=True)]
-        state = state if all(trained) else "training not checked"
-    if not line["thorough"]:
-        state = "claimed"
+def _tried(attacked: pd.DataFrame) -> list[str]:
+    """Names of attacks by what they know."""
     tried: dict[str, set[str]] = {}
-    for record in records:
-        kind = KIND.get(record["threat"], record["threat"]).replace("_", " ")
-        for attack in record["accuracy"].keys() - {CLEAN}:
-            tried.setdefault("chance" if attack in CHANCE else kind, set()).add(attack)
-    return Row(
-        **{name: line[name] for name in ("model", "variant", "clean", "worst", "seeds", "by")},
-        spread=_given(line["spread"]),
-        above_mlp=_given(line["above_mlp"]),
-        attacks=[f"{kind}: {', '.join(sorted(names))}" for kind, names in sorted(tried.items())],
-        flags=[code for code in line["flags"].split(", ") if code],
-        state="control" if key.model == CONTROL else state,
-        sources=sources,
-    )
+    for threat, attack in attacked.itertuples(index=False, name=None):
+        kind = "chance" if attack in CHANCE else KIND.get(threat, threat).replace("_", " ")
+        tried.setdefault(kind, set()).add(attack)
+    return [f"{kind}: {', '.join(sorted(names))}" for kind, names in sorted(tried.items())]
 
 
-def _better(
-    key: Key, before: Mapping[Draw, ModelOnSplit], reports: Sequence[Entry]
-) -> Iterator[str]:
-    """Reports that found a lower accuracy of a published model."""
+def _sources(
+    records: Sequence[Record], reports: Sequence[Entry]
+) -> dict[tuple[object, ...], dict[str, bool]]:
+    """Reports by the row of `worst_case_table` that they shape, and if a training was repeated.
+
+    These are reports of a user's model, and of a lower accuracy of a published one.
+    """
+    before = worst_cases(frame(records)).set_index(MODEL)["worst"].to_dict()
+    found: dict[tuple[object, ...], dict[str, bool]] = {}
     for report in reports:
-        for draw, model in worst_cases(report.records).get(key, {}).items():
-            worst = model.lowest["worst"]
-            if draw not in before or worst < before[draw].lowest["worst"]:
-                found = f"seed {draw[0]} by {model.attack}, {100 * worst:.2f} %"
-                yield f"{report.claims.source}: {found}"
+        for model in worst_cases(frame(report.records)).to_dict("records"):
+            source, worst = report.claims.source, model["worst"]
+            if model["variant"] == OWN:
+                source += f", trained by {report.training}" if report.training else ""
+            elif worst >= before.get(tuple(model[column] for column in MODEL), 1.0):
+                continue
+            else:
+                source += f": seed {model['draw']} by {model['by']}, {100 * worst:.2f} %"
+            key = tuple(model[column] for column in KEY)
+            found.setdefault(key, {})[source] = bool(report.training)
+    return found
 
 
 def _unchecked(report: Entry) -> Row:

@@ -1,12 +1,14 @@
-"""Names of recorded models in a sweep over their settings."""
+"""The frame of recorded results, and names of models in a sweep over their settings."""
 
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from robust_diffusion.results.model_names import model_name, told_apart
+from robust_diffusion.results.frame import COLUMNS, frame, told_apart
 from robust_diffusion.results.paired import compare_worst_cases
 from robust_diffusion.results.worst_case import show_worst_cases
+from tests.paper.records import failed, finished, timed
 
 
 def record(cell: str, seed: int = 0, split: int | None = None, **config: Any) -> dict[str, Any]:
@@ -31,7 +33,30 @@ def record(cell: str, seed: int = 0, split: int | None = None, **config: Any) ->
 
 
 def names(*records: dict[str, Any]) -> list[str]:
-    return [model_name(found) for found in told_apart(records)]
+    return list(told_apart(frame(records)).drop_duplicates("cell")["model"])
+
+
+def test_the_frame_has_a_row_per_cell_and_graph() -> None:
+    records = [
+        finished(0.8, {"speit": 0.4}, flags={"speit": ["no_effect"]}),
+        failed(seed=1),
+        timed(0.01, seed=2),
+    ]
+    found = frame([records[0], *records])
+    assert dict(found.dtypes.astype(str)) == {
+        k: str(pd.Series(dtype=t).dtype) for k, (t, _) in COLUMNS.items()
+    }
+    assert list(found["attack"].fillna("-")) == ["clean", "speit", "-", "clean"]
+    assert list(found["accuracy"].fillna(0)) == [0.8, 0.4, 0, 0]
+    assert list(found["transfer"].fillna(0)) == [0, 0.4, 0, 0]
+    assert list(found["seconds"].fillna(0)) == [0, 0, 0, 0.01]
+    assert (found["flags"][1], found["surrogates"][1], found["nodes"][1]) == (
+        {"no_effect"},
+        "gcn",
+        50,
+    )
+    assert found["error"][2] == "loss is not finite"
+    assert frame([]).empty
 
 
 def test_settings_that_all_share_are_not_named() -> None:
@@ -59,15 +84,6 @@ def test_adversaries_are_told_apart_among_themselves() -> None:
     trained = [record(str(steps), adversary={"num_steps": steps}) for steps in (1, 2)]
     said = [f"grand, adversary, adversary.num_steps={steps}" for steps in (1, 2)]
     assert names(record("plain"), *trained) == ["grand", *said]
-
-
-def test_of_a_cell_the_record_that_counts_and_failures_stay() -> None:
-    failed = {"cell": "b", "error": "no"}
-    reference = {"cell": "a", "reference": "here"}
-    assert told_apart([record("a", auto=0.1), record("a"), reference, failed]) == [
-        record("a") | {"settings": []},
-        failed,
-    ]
 
 
 def test_no_worst_case_is_taken_over_several_settings() -> None:

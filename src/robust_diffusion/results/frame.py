@@ -1,0 +1,166 @@
+"""Recorded results as one tidy frame, of which tables, curves and comparisons are views."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from robust_diffusion.attacks import Budget
+from robust_diffusion.evaluation.identity import recorded_settings
+from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
+from robust_diffusion.results.cells import ABSENT, CLEAN, value_at, without_trainer
+from robust_diffusion.results.evidence import outcomes_of
+
+COLUMNS: Mapping[str, tuple[str, str]] = {
+    "cell": ("object", "id of the cell"),
+    "experiment": ("object", "experiment that ran it, or `none`"),
+    "scale": ("object", "`full` or `smoke`"),
+    "dataset": ("object", "name of the dataset"),
+    "variant": ("object", "variant of the equations: `paper`, `released`"),
+    "model": ("object", "the model, or its flow; `beltrami, adversary` if it was trained with one"),
+    "settings": ("object", "options of model, training and data, by the path of each override"),
+    "draw": ("object", "seed, or hash of the weights of a model from elsewhere"),
+    "split": ("object", "hash of the split"),
+    "threat": ("object", "threat model: `black_box`, `white_box`, `adaptive`, or a user's"),
+    "budget": ("object", "declared limits, a `Budget`"),
+    "nodes": ("Int64", "most injected nodes"),
+    "edges": ("Int64", "most edges of each injected node"),
+    "attack": ("object", "`clean`, or the name of the attack; none in a cell that failed"),
+    "accuracy": ("float64", "accuracy on the test nodes of that graph, in 0..1"),
+    "chance": ("float64", "the same, where the attack looks at no model"),
+    "transfer": ("float64", "the same, where it was made on surrogates"),
+    "white_box": (
+        "float64",
+        "the same, where it knows the model; the lowest of its parts",
+    ),
+    "adaptive": ("float64", "the same, where it also knows the defence"),
+    "surrogates": ("object", "models that a transferred attack was made on"),
+    "by": ("object", "the attack with its most harmful part, or its threat model"),
+    "flags": ("object", "set of codes that speak against the accuracy as a bound"),
+    "victim_flags": ("object", "set of such codes of the model itself"),
+    "validation": ("float64", "accuracy on the clean validation nodes, in 0..1"),
+    "seconds": ("float64", "median time of one step, in a cell that timed it"),
+    "error": ("object", "reason of a failure; none of a finished cell"),
+    "record": ("object", "the whole record"),
+}
+"""Columns of `frame`: the type of each, and its meaning."""
+
+
+def frame(records: Iterable[Record]) -> pd.DataFrame:
+    """Recorded results: one row per cell and test graph, that is per attack and the clean graph.
+
+    Args:
+        records: As `read_records` gives them. The latest finished record of a cell counts, or else
+            its latest failure.
+
+    Returns:
+        The columns of `COLUMNS`, in the order of the records. A cell that failed, or that timed a
+        step, has one row without an accuracy.
+
+    Examples:
+        >>> from robust_diffusion import frame
+        >>> budget = {"max_injected_nodes": 5, "max_edges_per_injected_node": 4}
+        >>> record = {
+        ...     "cell": "a", "dataset": "cora", "fidelity": "paper", "model": "gcn", "seed": 0,
+        ...     "threat": "white_box", "budget": {"declared": budget},
+        ...     "accuracy": {"clean": 0.8, "pgd": 0.3},
+        ... }
+        >>> frame([record])[["model", "attack", "accuracy", "white_box"]]
+          model attack  accuracy  white_box
+        0   gcn  clean       0.8        NaN
+        1   gcn    pgd       0.3        0.3
+    """
+    rows = [
+        common | row
+        for record in latest_by_cell(records).values()
+        for common in [_common(record)]
+        for row in _results(record)
+    ]
+    types: Mapping[str, Any] = {name: kind for name, (kind, _) in COLUMNS.items()}
+    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
+
+
+def _common(record: Record) -> dict[str, Any]:
+    """What all rows of a cell share."""
+    config = record.get("config", {})
+    limits = record.get("budget", {}).get("declared")
+    victim = set(record.get("flags", {}).get("victim", []))
+    if (config.get("data") or {}).get("degree_leak", False):
+        victim.add("degree_leak")
+    return {
+        "cell": record["cell"],
+        "experiment": record.get("experiment", "none"),
+        "scale": record.get("scale", "full"),
+        "dataset": record.get("dataset"),
+        "variant": record.get("fidelity"),
+        "model": model_name(record) if "model" in record else None,
+        "settings": {} if "error" in record else _settings(record),
+        "draw": record.get("weights", record.get("seed")),
+        "split": str(record.get("split", "")),
+        "threat": record.get("threat"),
+        "budget": limits and Budget(**limits),
+        "nodes": limits and limits["max_injected_nodes"],
+        "edges": limits and limits["max_edges_per_injected_node"],
+        "victim_flags": frozenset(victim),
+        "validation": record.get("val_accuracy"),
+        "record": record,
+    }
+
+
+def _results(record: Record) -> Iterator[dict[str, Any]]:
+    """What each row of a cell says of its own graph."""
+    if "error" in record:
+        yield {"error": record["error"]}
+    elif is_timing(record):
+        yield {"attack": CLEAN, "seconds": record["seconds"]["diffusion"]}
+    else:
+        flags, outcomes = record.get("flags", {}), outcomes_of(record)
+        for graph, accuracy in record["accuracy"].items():
+            own = {"attack": graph, "accuracy": accuracy, "flags": frozenset(flags.get(graph, []))}
+            yield outcomes.get(graph, {}) | own
+
+
+def model_name(record: Record) -> str:
+    """A model by its own name, or by that of its flow; `beltrami, adversary` if it had one."""
+    # Any other model that has a flow brings its own.
+    flow = record.get("flow") if record["model"] == "graph_pde" else None
+    adversary = value_at(record, "config.training.adversary")
+    against = ["adversary"] if adversary is not ABSENT and adversary else []
+    return ", ".join([str(flow or record["model"]), *against])
+
+
+def told_apart(found: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a frame, `model` named with the settings in which models of one name differ.
+
+    A sweep over `flow.rate`, say, trains several models of the name `grand`; no table may take the
+    mean over them, let alone the lowest. Where those of one dataset, variant and name differ in
+    settings, the name says so: `grand, flow.rate=0.5`. Splits are no setting but draws.
+    """
+    cells = found.drop_duplicates("cell").set_index("cell")
+    names: dict[str, str] = {}
+    for _, alike in cells[cells["accuracy"].notna()].groupby(["dataset", "variant", "model"]):
+        paths = sorted({path for settings in alike["settings"] for path in settings})
+        leaves = [{path: of.get(path, "none") for path in paths} for of in alike["settings"]]
+        differing = [path for path in paths if len({of[path] for of in leaves}) > 1]
+        for cell, model, of in zip(alike.index, alike["model"], leaves, strict=True):
+            names[cell] = ", ".join([model, *(f"{path}={of[path]}" for path in differing)])
+    pairs = zip(found["cell"], found["model"], strict=True)
+    return found.assign(model=[names.get(cell, model) for cell, model in pairs])
+
+
+def _settings(record: Record) -> dict[str, str]:
+    config = recorded_settings(record)
+    parts = {part: config.get(part) for part in ("model", "training", "data")}
+    parts["data"] = {k: v for k, v in (parts["data"] or {}).items() if k != "source"}
+    return dict(_leaves(without_trainer(parts)))
+
+
+def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Settings by the paths under which they are typed."""
+    if isinstance(node, Mapping):
+        for key, child in node.items():
+            # A flow, a solver, an adversary are groups of their own.
+            within = isinstance(child, Mapping) and path in ("model.", "training.", "data.")
+            yield from _leaves(child, f"{key}." if within else f"{path}{key}.")
+    else:
+        yield path.removesuffix("."), str(node)
