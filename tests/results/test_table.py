@@ -14,7 +14,7 @@ SPENT = {"injected_nodes": 3, "injected_edges": 6, "max_edges_per_injected_node"
 
 
 def record(flow: str | None = "heat", seed: int = 0, clean: float = 0.5, **changes: Any) -> Record:
-    return {
+    own: Record = {
         "dataset": "toy",
         "difficulty": "easy",
         "model": "graph_pde",
@@ -29,11 +29,16 @@ def record(flow: str | None = "heat", seed: int = 0, clean: float = 0.5, **chang
         },
         "overrides": {"flow": str(flow), "seed": str(seed)},
         "accuracy": {"clean": clean, "speit": clean / 2},
-    } | changes
+        **changes,
+    }
+    return {"cell": repr(own), **own}
 
 
 def failed(**changes: Any) -> Record:
-    made = record(**changes) | {"error": "solver.num_steps=0: must be at least 1"}
+    made = record(**changes) | {
+        "cell": repr(changes),
+        "error": "solver.num_steps=0: must be at least 1",
+    }
     del made["accuracy"]
     return made
 

@@ -4,7 +4,7 @@ import argparse
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +13,7 @@ from hydra.utils import instantiate
 from torch import nn
 
 from robust_diffusion.arithmetic import set_up_arithmetic
+from robust_diffusion.attacks import AutoInjection
 from robust_diffusion.commands.evaluate import built_model, load_weights
 from robust_diffusion.commands.records import add_records_option, read_chosen
 from robust_diffusion.config import PUBLISHED
@@ -45,15 +46,13 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
         parser.error("--model and --weights: name both, or neither, or --training alone")
     records = chosen.records or ([RECORDS] if RECORDS.is_file() else None)
     counted = published(read_chosen(records, required=True))
-    own = chosen.model and partial(_loaded, chosen.model, chosen.weights)
-    own = partial(_trained, chosen.training) if chosen.training else own
-    check = ReportCheck(
-        counted,
-        _zoo(chosen.zoo),
-        own,
-        chosen.training,
-        **({"attack": None} if chosen.no_attack else {}),
-    )
+    own: Callable[[GraphDataModule], nn.Module] | None = None
+    if chosen.training:
+        own = partial(_trained, chosen.training)
+    elif chosen.model:
+        own = partial(_loaded, chosen.model, chosen.weights)
+    attack = None if chosen.no_attack else AutoInjection()
+    check = ReportCheck(counted, _zoo(chosen.zoo), own, chosen.training, attack)
     reports: list[Entry] = []
     refused = False
     for folder in chosen.report:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from robust_diffusion.evaluation.records import Record, is_timing
 from robust_diffusion.results.captions import describe_budget, describe_cuts
+from robust_diffusion.results.frame import frame
 from robust_diffusion.results.numbers import spread
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
@@ -31,19 +32,21 @@ def summarize(records: Sequence[Record]) -> ResultTable:
     Raises:
         ValueError: There are no records.
     """
-    keys, groups = _group(records)
-    graphs = list(dict.fromkeys(g for record in records for g in record.get("accuracy", {})))
+    results, keys = _by_setting(records)
+    tested = results[results["accuracy"].notna()]
     timed = any(map(is_timing, records))
-    for line, done, failed in groups:
-        for graph in graphs:
-            values = [r["accuracy"][graph] for r in done if graph in r.get("accuracy", {})]
-            line[graph] = _cell(values, failed)
-            if any(graph in record.get("warnings", {}) for record in done):
+    lines = []
+    for setting, of in results.groupby("setting", sort=False):
+        line, failed = _line(keys, setting, of)
+        for graph in tested["attack"].unique():
+            on_graph = of[(of["attack"] == graph) & of["accuracy"].notna()]
+            line[graph] = _cell(on_graph["accuracy"], failed)
+            if any(graph in record.get("warnings", {}) for record in of["record"]):
                 line[graph] += " !"
         if timed:
-            line["ms per step"] = _time([r for r in done if is_timing(r)], failed)
-    cells = pd.DataFrame([line for line, _, _ in groups])
-    return ResultTable(_title(records), cells, keys, _notes(records))
+            line["ms per step"] = _time(of[of["seconds"].notna()]["record"], failed)
+        lines.append(line)
+    return ResultTable(_title(records), pd.DataFrame(lines), keys, _notes(records))
 
 
 def rank(records: Sequence[Record]) -> ResultTable:
@@ -55,16 +58,42 @@ def rank(records: Sequence[Record]) -> ResultTable:
     Raises:
         ValueError: There are no records.
     """
-    keys, groups = _group(records)
-    means = []
-    for line, done, failed in groups:
-        values = [record["val_accuracy"] for record in done]
-        line["validation"] = _cell(values, failed)
-        means.append(pd.Series(values, dtype=float).mean())
-    best_first = pd.Series(means).sort_values(ascending=False, kind="stable").index
-    cells = pd.DataFrame([line for line, _, _ in groups]).loc[best_first].reset_index(drop=True)
+    results, keys = _by_setting(records)
+    lines = []
+    for setting, of in results.drop_duplicates("cell").groupby("setting", sort=False):
+        line, failed = _line(keys, setting, of)
+        values = of["validation"].dropna()
+        lines.append(line | {"validation": _cell(values, failed), "mean": values.mean()})
+    table = pd.DataFrame(lines).sort_values("mean", ascending=False, kind="stable")
     title = f"{records[0]['dataset']}: accuracy on clean validation nodes in %, best first"
-    return ResultTable(f"{title}; fidelity={records[0]['fidelity']}", cells, keys, [])
+    title += f"; fidelity={records[0]['fidelity']}"
+    return ResultTable(title, table.drop(columns="mean").reset_index(drop=True), keys, [])
+
+
+def _by_setting(records: Sequence[Record]) -> tuple[pd.DataFrame, list[str]]:
+    """The frame with a column `setting`, a cell for each seed of it, and the columns of a setting.
+
+    Of several cells of a seed the latest finished one counts, or else the latest failure.
+    """
+    if not records:
+        raise ValueError("no records to show")
+    results = frame(records)
+    cells = results.drop_duplicates("cell").copy()
+    rows = [_row(record) for record in cells["record"]]
+    keys = _row_keys(rows)
+    cells["setting"] = [tuple(row.get(key, "") for key in keys) for row in rows]
+    cells["place"] = cells.groupby("setting", sort=False).ngroup()
+    cells["finished"] = cells["error"].isna()
+    kept = cells.sort_values("finished", kind="stable")
+    kept = kept.drop_duplicates(["setting", "draw"], keep="last")[["cell", "setting", "place"]]
+    return results.merge(kept, on="cell").sort_values("place", kind="stable"), keys
+
+
+def _line(keys: Sequence[str], setting: Any, of: pd.DataFrame) -> tuple[dict[str, Any], int]:
+    """The first columns of a row, and the number of its failed seeds."""
+    failed = int(of["error"].notna().sum())
+    line = dict(zip(keys, setting, strict=True))
+    return line | {"seeds": of["cell"].nunique() - failed}, failed
 
 
 def _notes(records: Sequence[Record]) -> list[str]:
@@ -96,47 +125,16 @@ def _row_keys(rows: Sequence[dict[str, str]]) -> list[str]:
     return differing or (["flow"] if "flow" in rows[0] else ["model"])
 
 
-def _group(
-    records: Sequence[Record],
-) -> tuple[list[str], list[tuple[dict[str, Any], list[Record], int]]]:
-    """Columns that tell settings apart; per setting its line, finished records, failed seeds."""
-    if not records:
-        raise ValueError("no records to show")
-    rows = [_row(record) for record in records]
-    keys = _row_keys(rows)
-    members: dict[tuple[str, ...], list[Record]] = {}
-    for row, record in zip(rows, records, strict=True):
-        members.setdefault(tuple(row.get(key, "") for key in keys), []).append(record)
-    groups = []
-    for values, found in members.items():
-        by_seed = _by_seed(found)
-        done = [record for record in by_seed if "error" not in record]
-        line = dict(zip(keys, values, strict=True)) | {"seeds": len(done)}
-        groups.append((line, done, len(by_seed) - len(done)))
-    return keys, groups
-
-
-def _by_seed(records: Iterable[Record]) -> list[Record]:
-    """One record per seed: the latest finished one, or else the latest failure."""
-    latest: dict[Any, Record] = {}
-    for record in records:
-        seed = record.get("seed")  # of a failure it may be anything, or nothing
-        if "error" not in record or "error" in latest.get(seed, record):
-            latest[seed] = record
-    return list(latest.values())
-
-
-def _cell(values: Sequence[float], failed: int) -> str:
-    series = 100 * pd.Series(values, dtype=float)
-    text = spread(series.mean(), series.std(), 2) if values else ""
+def _cell(values: "pd.Series[float]", failed: int) -> str:
+    text = "" if values.empty else spread(100 * values.mean(), 100 * values.std(), 2)
     return _with_failures(text, failed)
 
 
-def _time(records: Sequence[Record], failed: int) -> str:
+def _time(records: Iterable[Record], failed: int) -> str:
     """The median, and in brackets the quartiles; of several seeds their means."""
-    if not records:
-        return _with_failures("", failed)
     times = [(r["seconds"]["diffusion"], r["timing"]["q1"], r["timing"]["q3"]) for r in records]
+    if not times:
+        return _with_failures("", failed)
     median, q1, q3 = 1e3 * pd.DataFrame(times).mean()
     return _with_failures(f"{median:.3g} ({q1:.3g}–{q3:.3g})", failed)
 

@@ -9,8 +9,7 @@ from torch import nn
 from robust_diffusion import Attack, Budget, RandomInjection, evaluate, open_dataset
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.evaluation.zoo import Zoo
-from robust_diffusion.results.leaderboard.check import Entry
-from robust_diffusion.results.leaderboard.claims import AttackClaim, Claims
+from robust_diffusion.results.leaderboard.check import AttackClaim, Claims, Entry
 from tests.zoo import BUDGET
 
 DECLARED = {"declared": asdict(BUDGET)}

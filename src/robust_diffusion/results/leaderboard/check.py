@@ -1,37 +1,104 @@
-"""Check of a report by the graphs that it carries, on a model that is at hand."""
+"""Reports of attacks: read as data, checked by their graphs on a model that is at hand."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import nn
 
 from robust_diffusion.attacks import Attack, AutoInjection, Budget, PerturbedGraph
 from robust_diffusion.attacks.audit import audit, read_perturbed
+from robust_diffusion.attacks.base import Kind
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.inventory import dataset_names, open_dataset
-from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation import RobustnessReport, evaluate
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation import evaluate
 from robust_diffusion.evaluation.records import Record, latest_by_cell
-from robust_diffusion.evaluation.report import graph_file
+from robust_diffusion.evaluation.report import REPORT, AttackReport, graph_file
 from robust_diffusion.evaluation.subject import Subject, subject_of
 from robust_diffusion.evaluation.zoo import Zoo
-from robust_diffusion.files import check_readable
+from robust_diffusion.files import check_readable, read_limited
 from robust_diffusion.hashes import state_hash
 from robust_diffusion.results.evidence import THOROUGH
-from robust_diffusion.results.leaderboard.claims import Claims, read_claims
 
 TOLERANCE = 0.015
 """Accuracy, in 0..1, by which rounding on another processor may be off a claim."""
 
-LARGEST = 1_000_000_000
-"""Bytes of a graph's file, at most."""
+LARGEST = 10_000_000, 1_000_000_000
+"""Bytes of a `report.json` and of a graph's file, at most."""
 
 LIMITS = ("max_injected_nodes", "max_edges_per_injected_node", "max_injected_edges")
 
 OWN = "own"
 """Variant of a model that is not the package's."""
+
+Text = Annotated[str, Field(max_length=200)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
+
+
+class AttackClaim(_Schema):
+    """The claims about one attack; fields as of `AttackReport`."""
+
+    name: Annotated[Text, Field(min_length=1)]
+    kind: Kind
+    accuracy: Share
+    is_control: bool
+    made_on: Text
+
+
+class Claims(_Schema):
+    """The claims of a report; fields as of `RobustnessReport`, and the folder it was read from."""
+
+    model: Text
+    dataset: Text = ""  # reports of older versions lack it, the clean graph and the weights
+    clean_graph: Text = ""
+    weights: Text = ""
+    clean_accuracy: Share
+    budget: Budget
+    threat: Literal["white_box", "adaptive", "black_box"]
+    seed: Annotated[int, Field(ge=0, lt=2**32)]
+    attacks: Annotated[list[AttackClaim], Field(min_length=1)]
+    folder: Path = Path()
+
+    @property
+    def name(self) -> str:
+        """The model, with the hash of its weights."""
+        return f"{self.model} {self.weights[:8]}"
+
+    @property
+    def source(self) -> str:
+        """Name of the report."""
+        return f"report {self.folder.resolve().name}"
+
+
+def read_claims(folder: Path) -> Claims:
+    """Read `report.json` of a folder, as `RobustnessReport.save` has written it.
+
+    Raises:
+        DataError: It is missing, or says something that no report says.
+    """
+    path = folder / REPORT
+    try:
+        claims = Claims.model_validate_json(read_limited(path, LARGEST[0]))
+        _ = claims.budget.limits  # which a board is named by
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: not found; name a folder that report.save() has made") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "text"
+        raise DataError(f"{path}: is no report: {key}: {first['msg']}") from error
+    except (OSError, ConfigError) as error:
+        raise DataError(f"{path}: is no report ({error})") from error
+    names = [attack.name for attack in claims.attacks]
+    if len({graph_file(name) for name in names}) < len(names) or "clean" in names:
+        raise DataError(f"{path}: attacks: share a name or a file of {', '.join(names)}")
+    return claims.model_copy(update={"folder": folder})
 
 
 @dataclass(frozen=True)
@@ -93,11 +160,14 @@ class ReportCheck:
         """
         claims = read_claims(folder)
         try:
-            return self._checked(claims)
+            records = self._records_of(claims)
         except _Uncheckable as error:
             return Entry(claims, reason=str(error))
+        is_own = records[0]["fidelity"] == OWN
+        return Entry(claims, records, training=self.training if is_own else "")
 
-    def _checked(self, claims: Claims) -> Entry:
+    def _records_of(self, claims: Claims) -> list[Record]:
+        """Records of the attacks that saw the model, and of those that did not."""
         if claims.dataset not in dataset_names():
             raise _Uncheckable("it names no dataset that can be loaded here")
         datamodule = open_dataset(claims.dataset)
@@ -106,51 +176,49 @@ class ReportCheck:
         except DataError as error:
             raise _Uncheckable(str(error)) from error
         model, base = self._model(claims, datamodule)
+        is_own = base["fidelity"] == OWN
         subject = subject_of(model, datamodule, "test", None)
         if claims.clean_graph != subject.fingerprint:
             raise DataError(
                 f"its clean graph is {claims.clean_graph[:16] or 'not named'}, and that of "
                 f"dataset={claims.dataset} with its test nodes {subject.fingerprint[:16]}"
             )
-        is_own = base["fidelity"] == OWN
-        boards = [r for r in self.records if r["dataset"] == claims.dataset] if is_own else [base]
-        budget, graphs = _on_board(claims, boards, subject, own=is_own)
-
-        def measure(attacks: Mapping[str, Attack]) -> RobustnessReport:
-            options: Any = {"budget": budget, "seed": base["seed"], "progress": False}
-            return evaluate(model, datamodule, attacks=attacks, **options)
-
-        reported = measure({_reported(name): Given(graph) for name, graph in graphs.items()})
+        budget, graphs = self._on_board(claims, base, subject)
+        options: Any = {"budget": budget, "seed": base["seed"], "progress": False}
+        # What a report calls `auto` need not be it.
+        attacks = {f"{name}, reported": Given(graph) for name, graph in graphs.items()}
+        reported = evaluate(model, datamodule, attacks=attacks, **options)
         _hold("clean accuracy", claims.clean_accuracy, reported.clean_accuracy)
-        found, unseen = list(reported.attacks), {"random"}
+        found: list[AttackReport] = list(reported.attacks)
+        unseen = {"random"}
         for claim in claims.attacks:
             if claim.name in graphs:
-                measured = reported[_reported(claim.name)]
+                measured = reported[f"{claim.name}, reported"]
                 _hold(f"{claim.name}: accuracy", claim.accuracy, measured.accuracy)
                 if claim.made_on or claims.threat == "black_box":
                     unseen.add(measured.name)
         if is_own:
             others = dict(self._worst_graphs(claims, subject, budget))
             unseen |= others.keys()
-            tried = others | ({THOROUGH: self.attack} if self.attack else {})
-            found += measure(tried).attacks if tried else ()
+            if tried := others | ({THOROUGH: self.attack} if self.attack else {}):
+                found += evaluate(model, datamodule, attacks=tried, **options).attacks
         clean = {"clean": reported.clean_accuracy} if is_own else base["accuracy"]
         flags = {attack.name: [flag.code for flag in attack.flags] for attack in found}
-        base |= {
+        common = base | {
             "split": datamodule.split_hash,
             "budget": {"declared": asdict(budget)},
             "flags": flags | {"victim": [flag.code for flag in reported.flags]},
         }
-        records = [
-            base
-            | {"cell": f"{claims.folder.resolve()} {threat}", "threat": threat}
+        return [
+            common
             | {
+                "cell": f"{claims.folder.resolve()} {threat}",
+                "threat": threat,
                 "accuracy": clean
-                | {a.name: a.accuracy for a in found if (a.name in unseen) == other}
+                | {of.name: of.accuracy for of in found if (of.name in unseen) == other},
             }
             for threat, other in (("white_box", False), ("black_box", True))
         ]
-        return Entry(claims, records, training=self.training if is_own else "")
 
     def _model(self, claims: Claims, datamodule: GraphDataModule) -> tuple[nn.Module, Record]:
         """The model of a report, and what its records have in common."""
@@ -189,10 +257,25 @@ class ReportCheck:
                 if not _breaches(subject, graph, budget):
                     yield f"worst of {entry.name}", Given(graph)
 
+    def _on_board(
+        self, claims: Claims, base: Record, subject: Subject
+    ) -> tuple[Budget, Mapping[str, PerturbedGraph]]:
+        """The budget of a published board and the graphs within it, or else the report's and all.
 
-def _reported(name: str) -> str:
-    """Name of a report's attack on the board: what it calls `auto` need not be it."""
-    return f"{name}, reported"
+        To attack a published model with less is as good as with all of it. A model of one's own is
+        compared with those that had to withstand as much.
+        """
+        graphs = dict(_graphs(claims, subject))
+        if not graphs:
+            raise _Uncheckable("it has no injection, and boards are of injections")
+        own = base["fidelity"] == OWN
+        records = [r for r in self.records if r["dataset"] == claims.dataset] if own else [base]
+        for budget in sorted({Budget(**r["budget"]["declared"]) for r in records}, key=str):
+            within = {n: of for n, of in graphs.items() if not _breaches(subject, of, budget)}
+            same = all(getattr(budget, key) == getattr(claims.budget, key) for key in LIMITS)
+            if within and (not own or (same and len(within) == len(graphs))):
+                return budget, within
+        return claims.budget, graphs
 
 
 def _graphs(claims: Claims, subject: Subject) -> Iterator[tuple[str, PerturbedGraph]]:
@@ -200,7 +283,7 @@ def _graphs(claims: Claims, subject: Subject) -> Iterator[tuple[str, PerturbedGr
     for claim in claims.attacks:
         if claim.kind == "injection" and not claim.is_control:
             path = claims.folder / graph_file(claim.name)
-            check_readable(path, LARGEST)
+            check_readable(path, LARGEST[1])
             read = read_perturbed(path, subject.graph)
             graph = PerturbedGraph(read.x, read.edge_index, subject.graph.num_nodes or 0)
             if broken := _breaches(subject, graph, claims.budget):
@@ -213,25 +296,6 @@ def _breaches(subject: Subject, graph: PerturbedGraph, budget: Budget) -> list[s
     limits = asdict(budget)
     found = audit(subject.graph, graph, kind="injection", target_nodes=subject.targets, **limits)
     return [violation.message for violation in found if violation.level == "error"]
-
-
-def _on_board(
-    claims: Claims, records: Sequence[Record], subject: Subject, *, own: bool
-) -> tuple[Budget, Mapping[str, PerturbedGraph]]:
-    """The budget of a published board and the graphs within it, or else the report's and all.
-
-    To attack a published model with less is as good as with all of it. A model of one's own is
-    compared with those that had to withstand as much.
-    """
-    graphs = dict(_graphs(claims, subject))
-    if not graphs:
-        raise _Uncheckable("it has no injection, and boards are of injections")
-    for budget in sorted({Budget(**r["budget"]["declared"]) for r in records}, key=str):
-        within = {n: graph for n, graph in graphs.items() if not _breaches(subject, graph, budget)}
-        same = all(getattr(budget, key) == getattr(claims.budget, key) for key in LIMITS)
-        if within and (not own or (same and len(within) == len(graphs))):
-            return budget, within
-    return claims.budget, graphs
 
 
 def _hold(what: str, claimed: float, found: float) -> None:
