@@ -24,6 +24,7 @@ def config() -> DictConfig:
 
 def add(directory: str, *, flow: str = "heat", job: int = 0, **changes: Any) -> None:
     record = {
+        "cell": repr((directory, flow, changes)),
         "dataset": "toy",
         "difficulty": "easy",
         "model": "graph_pde",

@@ -39,7 +39,7 @@ def names(*records: dict[str, Any]) -> list[str]:
 def test_the_frame_has_a_row_per_cell_and_graph() -> None:
     records = [
         finished(0.8, {"speit": 0.4}, flags={"speit": ["no_effect"]}),
-        failed(seed=1),
+        failed(seed="x", budget=(-1, 10**400)),
         timed(0.01, seed=2),
     ]
     found = frame([records[0], *records])

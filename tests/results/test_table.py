@@ -135,6 +135,14 @@ def test_a_seed_counts_once_per_row(show: Callable[[list[Record]], ResultTable])
     assert len(cells) == 3
 
 
+def test_a_cell_that_two_settings_ask_for_is_in_both_rows() -> None:
+    lines = [record(overrides={"fidelity": name}) | {"cell": "a"} for name in ("paper", "released")]
+    assert [(row["fidelity"], row["clean"]) for row in rows(lines)] == [
+        ("paper", "50.00"),
+        ("released", "50.00"),
+    ]
+
+
 def test_title_tells_the_spent_budget() -> None:
     assert summarize([record()]).title == (
         "toy, easy test nodes: accuracy in %; black_box, spent 3 nodes, 6 edges; fidelity=paper"

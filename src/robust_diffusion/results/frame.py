@@ -83,7 +83,8 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
 def _common(record: Record) -> dict[str, Any]:
     """What all rows of a cell share."""
     config = record.get("config", {})
-    limits = record.get("budget", {}).get("declared")
+    # What a failed cell declares need not be a budget.
+    limits = None if "error" in record else record.get("budget", {}).get("declared")
     victim = set(record.get("flags", {}).get("victim", []))
     if (config.get("data") or {}).get("degree_leak", False):
         victim.add("degree_leak")

@@ -33,12 +33,12 @@ def summarize(records: Sequence[Record]) -> ResultTable:
         ValueError: There are no records.
     """
     results, keys = _by_setting(records)
-    tested = results[results["accuracy"].notna()]
+    graphs = list(dict.fromkeys(g for record in records for g in record.get("accuracy", {})))
     timed = any(map(is_timing, records))
     lines = []
     for setting, of in results.groupby("setting", sort=False):
         line, failed = _line(keys, setting, of)
-        for graph in tested["attack"].unique():
+        for graph in graphs:
             on_graph = of[(of["attack"] == graph) & of["accuracy"].notna()]
             line[graph] = _cell(on_graph["accuracy"], failed)
             if any(graph in record.get("warnings", {}) for record in of["record"]):
@@ -77,16 +77,19 @@ def _by_setting(records: Sequence[Record]) -> tuple[pd.DataFrame, list[str]]:
     """
     if not records:
         raise ValueError("no records to show")
-    results = frame(records)
-    cells = results.drop_duplicates("cell").copy()
-    rows = [_row(record) for record in cells["record"]]
+    rows = [_row(record) for record in records]
     keys = _row_keys(rows)
-    cells["setting"] = [tuple(row.get(key, "") for key in keys) for row in rows]
-    cells["place"] = cells.groupby("setting", sort=False).ngroup()
-    cells["finished"] = cells["error"].isna()
-    kept = cells.sort_values("finished", kind="stable")
-    kept = kept.drop_duplicates(["setting", "draw"], keep="last")[["cell", "setting", "place"]]
-    return results.merge(kept, on="cell").sort_values("place", kind="stable"), keys
+    # A cell may have been asked for by several settings.
+    asked = pd.DataFrame({"cell": [record["cell"] for record in records]})
+    asked["seed"] = [record.get("seed") for record in records]
+    asked["setting"] = [tuple(row.get(key, "") for key in keys) for row in rows]
+    asked["place"] = asked.groupby("setting", sort=False).ngroup()
+    asked["finished"] = ["error" not in record for record in records]
+    asked = asked.sort_values("finished", kind="stable")
+    asked = asked.drop_duplicates(["setting", "seed"], keep="last").sort_values(
+        "place", kind="stable"
+    )
+    return asked.merge(frame(records), on="cell"), keys
 
 
 def _line(keys: Sequence[str], setting: Any, of: pd.DataFrame) -> tuple[dict[str, Any], int]:
