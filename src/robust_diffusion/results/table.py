@@ -75,6 +75,7 @@ def _by_setting(records: Sequence[Record]) -> tuple[pd.DataFrame, list[str]]:
 
     Of several cells of a seed the latest finished one counts, or else the latest failure.
     """
+    records = [record for record in records if "cell" in record]
     if not records:
         raise ValueError("no records to show")
     rows = [_row(record) for record in records]
