@@ -15,22 +15,10 @@ def test_columns_line_up() -> None:
     ]
 
 
-def test_leading_columns_are_left_aligned() -> None:
-    assert aligned(["a", "", "b"], [["1", "22", "4444"]], left=2) == [
-        "| a   |     |    b |",
-        "| --- | --- | ---: |",
-        "| 1   | 22  | 4444 |",
-    ]
-
-
 @pytest.mark.parametrize(("text", "cell"), [("a|b", "a\\|b"), ("a\nb", "a b")])
 def test_a_cell_stays_one_cell(text: str, cell: str) -> None:
     *_, row = aligned(["a", "b"], [[text, "1"]], left=2)
     assert row == f"| {cell.ljust(3)} | 1   |"
-
-
-def test_a_table_without_rows_is_its_header() -> None:
-    assert markdown_table(pd.DataFrame(columns=["a", "b"]), []).splitlines()[0] == "|   a |   b |"
 
 
 def test_title_table_and_notes_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,16 +37,6 @@ def test_differences_are_paired_by_seed() -> None:
     assert (clean["difference"], clean["95 % interval"], clean["p"]) == ("0.00", "-", "-")
 
 
-def test_a_model_is_paired_with_itself_trained_against_an_adversary() -> None:
-    against = {"training": {"adversary": {"num_steps": 1}}}
-    own = [cell | {"cell": cell["cell"] + "a", "config": against} for cell in BOTH[:3]]
-    better = [cell | {"accuracy": {"clean": 0.7, "auto": 0.5}} for cell in own]
-    table = compare_worst_cases([*BOTH, *better], "beltrami, adversary", "beltrami")
-    worst = table.cells.set_index("accuracy").loc["worst"]
-    assert worst["by seed"] == "+30.00, +26.00, +19.00"
-    assert worst["95 % interval"] == "+11.17 to +38.83"
-
-
 def test_only_seeds_of_both_count() -> None:
     assert rows(BOTH[:-1])["worst"]["by seed"] == "+10.00, +4.00"
     assert compare_worst_cases(BOTH[:3], "beltrami", "uniform_modulation").cells.empty

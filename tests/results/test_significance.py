@@ -1,7 +1,6 @@
 import math
 import statistics
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,12 +19,6 @@ accuracies = st.lists(st.floats(0, 100).map(lambda x: round(x, 2)), min_size=2, 
 p_values = st.lists(st.floats(0, 1), max_size=12)
 
 
-def sample(mean: float, std: float, size: int) -> np.ndarray:
-    """Numbers with exactly that mean and sample deviation."""
-    raw = np.linspace(-1, 1, size)
-    return mean + std * (raw - raw.mean()) / raw.std(ddof=1)
-
-
 @given(accuracies, st.floats(0, 100), st.floats(0.1, 20))
 def test_welch_is_the_textbook_formula(values: list[float], mean: float, std: float) -> None:
     n, m = len(values), 5
@@ -37,28 +30,15 @@ def test_welch_is_the_textbook_formula(values: list[float], mean: float, std: fl
     assert p == pytest.approx(2 * stats.t.sf(t, degrees), abs=1e-9)
 
 
-def test_welch_is_that_of_two_samples() -> None:
-    ours, theirs = [70.1, 72.4, 69.0], sample(75.93, 1.46, 5)
-    expected = stats.ttest_ind(ours, theirs, equal_var=False).pvalue
-    assert welch_p(ours, 75.93, 1.46, 5) == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(
-    ("values", "std", "runs"), [([70.0], 1.0, 5), ([], 1.0, 5), ([70.0, 71.0], 1.0, 1)]
+    ("values", "std", "runs"),
+    [([70.0], 1.0, 5), ([], 1.0, 5), ([70.0, 71.0], 1.0, 1), ([70.0, 70.0], 0.0, 5)],
 )
-def test_one_value_on_a_side_is_no_test(values: list[float], std: float, runs: int) -> None:
+def test_one_value_or_no_spread_on_a_side_is_no_test(
+    values: list[float], std: float, runs: int
+) -> None:
     assert welch_p(values, 70.0, std, runs) is None
     assert len(values) > 1 or one_sample_p(values, 71.0) is None
-
-
-def test_without_spread_on_both_sides_there_is_no_test() -> None:
-    assert welch_p([35.82, 35.82], 35.82, 0.0, 5) is None
-    assert welch_p([35.82, 35.82], 40.0, 0.0, 5) is None
-
-
-def test_without_printed_spread_welch_is_one_sample() -> None:
-    values = [35.0, 36.0, 38.0]
-    assert welch_p(values, 39.22, 0.0, 5) == pytest.approx(one_sample_p(values, 39.22))
 
 
 @given(accuracies, st.floats(0, 100))
@@ -90,19 +70,8 @@ def test_holm_rejects_what_stepping_down_rejects(p: list[float], alpha: float) -
         if p[i] * (len(p) - rank) > alpha:
             break
         rejected.add(i)
-    assert rejected == {i for i, value in enumerate(corrected) if value <= alpha}
-
-
-@given(p_values)
-def test_holm_keeps_the_order_and_never_helps(p: list[float]) -> None:
-    corrected = holm(p)
     assert all(before <= after <= 1 for before, after in zip(p, corrected, strict=True))
-    order = sorted(range(len(p)), key=p.__getitem__)
-    assert [corrected[i] for i in order] == sorted(corrected)
-
-
-def test_holm_by_hand() -> None:
-    assert holm([0.04, 0.01, 0.03, 0.9]) == pytest.approx([0.09, 0.04, 0.09, 0.9])
+    assert rejected == {i for i, value in enumerate(corrected) if value <= alpha}
 
 
 def test_a_star_is_holms_and_p_is_not_corrected() -> None:

@@ -31,9 +31,6 @@ def test_models_stand_above_and_below_the_mlp() -> None:
         ("beltrami", 2, "ranked"),
         ("gat", None, "not a bound"),
     ]
-
-
-def test_equal_models_share_a_rank() -> None:
     same = [record(name) for name in ("gcn", "grand")]
     last = record("gat", accuracy={"clean": 0.8, "auto": 0.1})
     assert [rank for _, rank, _ in told([*same, last])] == [1, 1, 3]
