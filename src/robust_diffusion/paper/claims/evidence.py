@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
 
+import pandas as pd
+
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.records import Record
 from robust_diffusion.evaluation.timing import MEDIAN_SECONDS
@@ -57,11 +59,14 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
     of_any = cache(RecordSet.of(records).cells)
 
     @cache
+    def of_worst() -> pd.DataFrame:
+        return frame(cell.record for own in WORST_CASES for cell in cells(own) if cell.finished)
+
+    @cache
     def sample(group: Group) -> Sample:
         name, graph, timed = group.experiment, group.graph, group.measure == MEDIAN_SECONDS
         if name == WORST_CASE:
-            of_worst = [cell.record for own in WORST_CASES for cell in cells(own) if cell.finished]
-            return _worst_case(of_worst, group)
+            return _worst_case(of_worst(), group)
         if name == MLP:
             found, graph = of_any(name), CLEAN  # it sees no edge, injected ones included
         else:
@@ -86,11 +91,14 @@ def published_evidence(group: Group) -> Sample:
     return Sample() if found.mean is None or found.std is None else Sample(printed=found)
 
 
-def _worst_case(records: Sequence[Record], group: Group) -> Sample:
+def _worst_case(results: pd.DataFrame, group: Group) -> Sample:
     """Worst, or clean, accuracy per seed of a model that was itself attacked."""
     wanted = group.line.record.items()
-    found = [r for r in records if all(value_at(r, path) == value for path, value in wanted)]
-    models = worst_cases(frame(found))
+
+    def fits(record: Record) -> bool:
+        return all(value_at(record, path) == value for path, value in wanted)
+
+    models = worst_cases(results[results["record"].map(fits).astype(bool)])
     seen = models[models["seen"]].set_index("draw")
     return Sample(dict(100.0 * seen["worst" if group.graph == WORST else "clean"]))
 
@@ -119,6 +127,7 @@ def estimate(terms: Terms, samples: Mapping[Group, Sample], min_seeds: int) -> E
     if len(shared) < min_seeds:
         return None
     # Rounded, since equal differences of floats are not quite equal.
+    values = [(weight, sample.values) for weight, sample in found]  # noqa: PD011 (no frame's)
     return Estimate.of(
-        [round(math.fsum(w * sample.values[seed] for w, sample in found), 9) for seed in shared]
+        [round(math.fsum(w * of_seed[seed] for w, of_seed in values), 9) for seed in shared]
     )
