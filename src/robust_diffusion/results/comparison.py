@@ -51,19 +51,20 @@ def compare(
         where all are such there are no columns of them. Empty without finished cells.
     """
     settings = _below_bases(_in_order(_settings(records, experiment, scale, on)))
-    graphs = list(dict.fromkeys(graph for s in settings for graph in s.accuracy))
-    bases = [_base(setting, settings) for setting in settings]
+    graphs = list(dict.fromkeys(graph for setting, _ in settings for graph in setting.accuracy))
+    departs = any(base for _, base in settings)
     rows = []
-    for setting, base in zip(settings, bases, strict=True):
+    for setting, base in settings:
         row = {"setting": _named(setting, base)}
         row["seeds"] = str(max(len(values) for values in setting.accuracy.values()))
-        of_base = {} if base is None else base.accuracy
-        changes = [_change(setting.accuracy.get(g, {}), of_base.get(g, {})) for g in graphs]
+        changes = [_change(setting, base, graph) for graph in graphs]
         p_values = starred([one_sample_p(change, 0.0) for change in changes])
         for graph, change, p in zip(graphs, changes, p_values, strict=True):
-            row[graph] = _mean(list(setting.accuracy.get(graph, {}).values()))
-            if any(bases):
-                row[CHANGE + graph] = _shown(change, p)
+            values = 100 * pd.Series(setting.accuracy.get(graph, {}), dtype=float)
+            row[graph] = spread(values.mean(), values.std(), 2)
+            if departs:
+                text = signed(sum(change) / len(change), 2) if change else ""
+                row[CHANGE + graph] = text if p == "-" else f"{text} (p {p})"
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -159,21 +160,23 @@ def _in_order(settings: Sequence[Setting]) -> list[Setting]:
     return sorted(settings, key=places)
 
 
-def _below_bases(settings: Sequence[Setting]) -> list[Setting]:
-    """Each setting after that from which it departs."""
-    bases = {id(setting): _base(setting, settings) for setting in settings}
+def _below_bases(settings: Sequence[Setting]) -> list[tuple[Setting, Setting | None]]:
+    """Each setting, with that from which it departs, below which it stands."""
+    bases = [(setting, _base(setting, settings)) for setting in settings]
 
-    def below(base: Setting | None) -> list[Setting]:
-        own = [setting for setting in settings if bases[id(setting)] is base]
-        return [found for setting in own for found in (setting, *below(setting))]
+    def below(base: Setting | None) -> list[tuple[Setting, Setting | None]]:
+        own = [pair for pair in bases if pair[1] is base]
+        return [found for pair in own for found in (pair, *below(pair[0]))]
 
     return below(None)
 
 
-def _change(values: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
-    shared = sorted(values.keys() & base.keys())
+def _change(setting: Setting, base: Setting | None, graph: str) -> list[float]:
+    """Differences of accuracies on a graph, in points, of the seeds that both have."""
+    values, of_base = (of.accuracy.get(graph, {}) if of else {} for of in (setting, base))
+    shared = sorted(values.keys() & of_base.keys())
     # Equal differences of floats are not quite equal, and would look like a spread of 1e-14.
-    return [round(100 * (values[seed] - base[seed]), 9) for seed in shared]
+    return [round(100 * (values[seed] - of_base[seed]), 9) for seed in shared]
 
 
 def _named(setting: Setting, base: Setting | None) -> str:
@@ -186,15 +189,3 @@ def _named(setting: Setting, base: Setting | None) -> str:
     )
     shared = ", ".join(f"{key}={value}" for key, value in known.items())
     return ": ".join(filter(None, [shared, named])) or "(baseline)"
-
-
-def _mean(values: list[float]) -> str:
-    series = 100 * pd.Series(values, dtype=float)
-    return spread(series.mean(), series.std(), 2)
-
-
-def _shown(change: list[float], p: str) -> str:
-    if not change:
-        return ""
-    text = signed(sum(change) / len(change), 2)
-    return text if p == "-" else f"{text} (p {p})"
