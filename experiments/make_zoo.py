@@ -29,14 +29,14 @@ from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
+from robust_diffusion.evaluation.load import load_weights
 from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.evaluation.subject import subject_of
 from robust_diffusion.evaluation.zoo import (
     INDEX,
     Zoo,
     ZooEntry,
-    build_model,
-    load_weights,
+    build_recorded,
     write_index,
 )
 from robust_diffusion.files import write_whole
@@ -151,7 +151,7 @@ def _made(records: Sequence[Record], datamodule: GraphDataModule, store: Path) -
         raise DataError(f"{victim}: reads edge values of its graph, which the zoo does not keep")
     config, tensors = record["config"]["model"], read_artifact(victim).tensors
     sizes = (datamodule.num_features, datamodule.num_classes)
-    model = build_model(config, *sizes, where=f"cell {record['cell']}")
+    model = build_recorded(config, *sizes, where=f"cell {record['cell']}")
     load_weights(model, tensors, where=victim)
     model.eval()
     wanted = (record["accuracy"]["clean"], record["accuracy"][attack])

@@ -100,7 +100,7 @@ def test_a_cell_that_another_process_computes_is_waited_for(
 ) -> None:
     cfg = compose("flow=heat", *tiny_clean)
     header = record_header(cfg)
-    monkeypatch.setattr(experiment, "_compute", lambda *_: pytest.fail("computed twice"))
+    monkeypatch.setattr(experiment, "_measure", lambda *_: pytest.fail("computed twice"))
     records = Path(cfg.paths.records)
     records.parent.mkdir(parents=True)
     lock = records.with_name(f".{records.name}.{header['cell']}.lock")

@@ -9,7 +9,7 @@ from torch import nn
 
 from robust_diffusion import Budget, GraphDataModule, RandomInjection, fit, open_dataset
 from robust_diffusion.evaluation.subject import subject_of
-from robust_diffusion.evaluation.zoo import Zoo, ZooEntry, build_model, write_index
+from robust_diffusion.evaluation.zoo import Zoo, ZooEntry, build_recorded, write_index
 from robust_diffusion.hashes import file_hash, state_hash
 from robust_diffusion.store import Artifact, write_artifact
 
@@ -27,7 +27,7 @@ BUDGET = Budget(5, 20, (-0.87, 0.87))
 def trained(datamodule: GraphDataModule, epochs: int = 10, *, on_all: bool = False) -> nn.Module:
     torch.manual_seed(0)
     sizes = (datamodule.num_features, datamodule.num_classes)
-    model = build_model(CONFIG, *sizes, where="test")
+    model = build_recorded(CONFIG, *sizes, where="test")
     if on_all:  # test nodes, too
         datamodule.setup()
         graph = datamodule.graph

@@ -16,12 +16,12 @@ from tests.zoo import small_zoo, trained
 Cli = Callable[..., Any]
 
 MODULE = """
-from robust_diffusion.evaluation.zoo import build_model
+from robust_diffusion.evaluation.zoo import build_recorded
 from tests.zoo import CONFIG
 
 
 def build(in_channels, out_channels):
-    return build_model(CONFIG, in_channels, out_channels, where="mine")
+    return build_recorded(CONFIG, in_channels, out_channels, where="mine")
 
 
 def other(channels):

@@ -12,7 +12,7 @@ import torch
 
 from robust_diffusion.attacks import AutoInjection, Budget
 from robust_diffusion.attacks.injection import auto
-from robust_diffusion.evaluation.perturbed import Attacker, AttackOutcome
+from robust_diffusion.evaluation.perturbed import Attacker, AttackOutcome, Run
 from robust_diffusion.evaluation.subject import Task
 from robust_diffusion.evaluation.threat import AttackedModel
 from robust_diffusion.store import ArtifactStore
@@ -59,7 +59,7 @@ def attack(tmp_path: Path) -> Callable[..., AttackOutcome]:
             knows_labels=False,
         )
         attacked = AttackedModel(trained(), "state")
-        return attacker("auto", AutoInjection(num_steps=8), attacked, {"attack": "auto"})
+        return attacker(Run("auto", AutoInjection(num_steps=8), attacked, {"attack": "auto"}))
 
     return run
 

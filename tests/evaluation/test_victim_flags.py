@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from robust_diffusion.evaluation.victim_flags import with_victim_flags
 from torch import Tensor, nn
 
 from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.subject import Task
-from robust_diffusion.evaluation.victim_flags import with_victim_flags
 from robust_diffusion.flows import Grand, Heat
 from robust_diffusion.models import GraphPDE
 from robust_diffusion.solver import Solver

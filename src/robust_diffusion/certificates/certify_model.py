@@ -22,10 +22,9 @@ from robust_diffusion.certificates.bounds import class_bounds
 from robust_diffusion.certificates.report import Attacked, CertificateReport
 from robust_diffusion.certificates.sampling import VoteCounter, graphs_per_pass
 from robust_diffusion.certificates.sparse import SparseSmoothing
-from robust_diffusion.checks import check_choice, check_whole
+from robust_diffusion.checks import Seed, check_choice, check_value, check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.cell import check_seed
 from robust_diffusion.evaluation.object_key import object_key
 from robust_diffusion.evaluation.report import RobustnessReport
 from robust_diffusion.evaluation.subject import Subject, attacks_of, subject_of
@@ -95,7 +94,7 @@ def certify(
         AttackError: The smoothed classifier cannot be attacked so.
     """
     subject, scheme = subject_of(model, data, nodes, device), scheme_of(certificate)
-    check_seed(seed)
+    check_value("seed", seed, Seed)
     check_whole("attack_draws", attack_draws, at_least=1)
     check_whole("local", local, at_least=0)
     chosen = _of_kind(attacks, scheme)

@@ -4,24 +4,24 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 
-from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
 from robust_diffusion.certificates.table import certificate_tables, read_certificates
-from robust_diffusion.commands.evaluate import built_model, load_weights, sorted_arguments
+from robust_diffusion.commands.evaluate import sorted_arguments
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.evaluation.identity import hashed_config
+from robust_diffusion.evaluation.load import (
+    build_model,
+    load_weights,
+    set_up_process,
+    train_composed,
+)
 from robust_diffusion.evaluation.overrides import composed
-from robust_diffusion.evaluation.trained import ModelTraining
 from robust_diffusion.results.markdown import print_table
-from robust_diffusion.store import ArtifactStore
-from robust_diffusion.threads import set_threads
 
 READ = frozenset(
     [
@@ -80,20 +80,23 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     path, target, options, overrides = sorted_arguments(chosen.given, READ, "certify")
     own = ["certificate=sparse", "attack=none", *overrides]
     cfg, _ = composed(own, READ - {"model"} if target else READ)
-    set_threads(cfg.threads)
-    set_up_arithmetic()
+    set_up_process(cfg.threads)
     scheme: Smoothing = instantiate(cfg.certificate)
     attacks = {name: instantiate(own) for name, own in cfg.attacks.items()}
     limits = instantiate(cfg.budget).feature_limits
     datamodule: GraphDataModule = instantiate(cfg.data)
     datamodule.setup()
-    set_threads(cfg.threads, datamodule.graph.num_edges)  # which auto did not know before
+    set_up_process(
+        cfg.threads, num_edges=datamodule.graph.num_edges
+    )  # which auto did not know before
+    anybodys = {"_target_": target, **options} if target else None
     if path:
-        model = built_model(cfg.model, target, options, datamodule)
-        load_weights(model, Path(path))
+        sizes = datamodule.num_features, datamodule.num_classes
+        model = build_model(anybodys or cfg.model, *sizes)
+        load_weights(model, Path(path), where=f"checkpoint={path}")
     else:
         noise = None if chosen.clean_training else scheme
-        model = _trained(cfg, target, options, datamodule, noise)
+        model = _trained(cfg, anybodys, datamodule, noise)
     report = certify(
         model,
         datamodule,
@@ -111,26 +114,20 @@ def run_certify_command(arguments: Sequence[str]) -> None:
 
 def _trained(
     cfg: DictConfig,
-    target: str,
-    options: Mapping[str, Any],
+    own: Mapping[str, Any] | None,
     datamodule: GraphDataModule,
     scheme: Smoothing | None,
 ) -> nn.Module:
     """The model, trained as a cell would train it, but on noisy graphs if a scheme is given."""
 
     def build(in_channels: int, out_channels: int) -> nn.Module:
-        model = built_model(cfg.model, target, options, datamodule)
+        model = build_model(own or cfg.model, in_channels, out_channels)
         return model if scheme is None else NoisyModel(model, scheme, seed=cfg.seed)
 
-    config = {key: OmegaConf.to_container(cfg[key], resolve=True) for key in ("model", "training")}
-    hashed = hashed_config(config)
-    key = {"model": hashed["model"], "fit": hashed["training"]}
-    if target:
-        key["model"] = {"_target_": target, **options}
+    key: dict[str, Any] = {"model": own} if own else {}
     if scheme is not None:
         key["noise"] = {"scheme": scheme.name, **scheme.probabilities}
-    with TemporaryDirectory() as folder:
-        train = ModelTraining(datamodule, ArtifactStore(cfg.paths.store), cfg.seed, Path(folder))
-        description = f"{datamodule.name} {target or cfg.model._target_.rpartition('.')[2]}"
-        found = train("victim", build, instantiate(cfg.training), key, description=description)
+    name = (own or cfg.model)["_target_"]
+    description = f"{datamodule.name} {name if own else name.rpartition('.')[2]}"
+    found = train_composed(cfg, datamodule, build=build, cache_key=key, description=description)
     return found.model.model if isinstance(found.model, NoisyModel) else found.model

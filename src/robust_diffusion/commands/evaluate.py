@@ -3,24 +3,19 @@
 import argparse
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
 
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.data.files import read_torch
-from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import evaluate
+from robust_diffusion.evaluation.load import build_model, load_weights
 from robust_diffusion.evaluation.overrides import composed
-from robust_diffusion.evaluation.zoo import load_weights as put_weights
 
 READ = frozenset(
     [
@@ -67,8 +62,9 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
             "surrogates of evaluate in Python"
         )
     datamodule: GraphDataModule = instantiate(cfg.data)
-    model = built_model(cfg.model, target, options, datamodule)
-    load_weights(model, Path(path))
+    sizes = datamodule.num_features, datamodule.num_classes
+    model = build_model({"_target_": target, **options} if target else cfg.model, *sizes)
+    load_weights(model, Path(path), where=f"checkpoint={path}")
     report = evaluate(
         model,
         datamodule,
@@ -116,57 +112,3 @@ def sorted_arguments(
             )
     options = OmegaConf.from_dotlist([item.lstrip("+").removeprefix("model.") for item in own])
     return path, target, dict(OmegaConf.to_container(options)), rest  # type: ignore[arg-type]
-
-
-def built_model(
-    cfg: Any, target: str, options: Mapping[str, Any], datamodule: GraphDataModule
-) -> nn.Module:
-    """An untrained model of anybody's class, or of `conf/model/` if none is named.
-
-    Raises:
-        ConfigError: It cannot be built so.
-    """
-    if target:
-        return _build(target, options, datamodule)
-    model: nn.Module = instantiate(cfg)(
-        in_channels=datamodule.num_features, out_channels=datamodule.num_classes
-    )
-    return model
-
-
-def _build(target: str, options: Mapping[str, Any], datamodule: GraphDataModule) -> nn.Module:
-    """A model of anybody's class, which is given the numbers of features and classes."""
-    widths = {"in_channels": datamodule.num_features, "out_channels": datamodule.num_classes}
-    try:
-        module, _, name = target.rpartition(".")
-        model: nn.Module = getattr(import_module(module), name)(**{**widths, **options})
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(
-            f"model={target}: cannot be built with in_channels, out_channels"
-            f"{''.join(f', {key}' for key in options)} ({reason}); give its arguments as "
-            "model.KEY=VALUE"
-        ) from error
-    return model
-
-
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Load weights; those of a Lightning checkpoint are named `model.*`.
-
-    Raises:
-        DataError: A file that cannot be read, or not without running code, or weights that are not
-            the model's.
-    """
-    try:
-        state: Any = load_file(path) if path.suffix == ".safetensors" else read_torch(path)
-    except (OSError, SafetensorError, DataError) as error:
-        reason = str(error).splitlines()[0].removeprefix(f"{path}: ")
-        raise DataError(
-            f"checkpoint={path}: cannot be read ({reason}); give a state_dict as .safetensors, "
-            ".pt or .ckpt"
-        ) from error
-    if isinstance(state, Mapping) and "state_dict" in state:
-        state = {k.removeprefix("model."): v for k, v in state["state_dict"].items()}
-    if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
-        raise DataError(f"checkpoint={path}: holds no state_dict; save model.state_dict()")
-    put_weights(model, state, where=f"checkpoint={path}")

@@ -9,25 +9,24 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hydra.utils import instantiate
 from torch import nn
 
-from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.attacks import AutoInjection
-from robust_diffusion.commands.evaluate import built_model, load_weights
 from robust_diffusion.commands.records import add_records_option, read_chosen
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import DataError, RobustDiffusionError
+from robust_diffusion.evaluation.load import (
+    build_model,
+    load_weights,
+    set_up_process,
+    train_composed,
+)
 from robust_diffusion.evaluation.overrides import composed
-from robust_diffusion.evaluation.trained import ModelTraining
 from robust_diffusion.evaluation.zoo import Zoo
 from robust_diffusion.files import write_whole
-from robust_diffusion.operators import set_backend
 from robust_diffusion.results.leaderboard.board import boards, published, render
 from robust_diffusion.results.leaderboard.check import Entry, ReportCheck
-from robust_diffusion.store import ArtifactStore
-from robust_diffusion.threads import set_threads
 
 RECORDS = PUBLISHED / "results" / "records.jsonl.gz"
 """The published records, in a checkout."""
@@ -131,24 +130,14 @@ def _zoo(named: Path | None) -> Zoo:
 
 def _loaded(name: str, weights: Path, datamodule: GraphDataModule) -> nn.Module:
     """The user's model with its weights."""
-    model = built_model(None, name, {}, datamodule)
-    load_weights(model, weights)
+    model = build_model({"_target_": name}, datamodule.num_features, datamodule.num_classes)
+    load_weights(model, weights, where=f"checkpoint={weights}")
     return model
 
 
 def _trained(training: str, datamodule: GraphDataModule) -> nn.Module:
-    """The model that a cell of these overrides trains."""
+    """The model that a cell of these overrides trains, anew."""
     cfg, _ = composed([f"dataset={datamodule.name}", *shlex.split(training)])
-    set_threads(cfg.threads)
-    set_up_arithmetic()
-    set_backend(cfg.backend)
+    set_up_process(cfg.threads, cfg.backend)
     with TemporaryDirectory() as folder:
-        train = ModelTraining(datamodule, ArtifactStore(folder), cfg.seed, Path(folder))
-        return train(
-            "victim",
-            instantiate(cfg.model),
-            instantiate(cfg.training),
-            {},
-            description=training,
-            callbacks=[instantiate(options) for options in cfg.callbacks.values()],
-        ).model
+        return train_composed(cfg, datamodule, description=training, store=folder).model

@@ -2,9 +2,8 @@
 
 import copy
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,18 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import Logger
 from torch import nn
-from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, seeded
-from robust_diffusion.checks import check_name, check_whole
+from robust_diffusion.checks import Seed, check_name, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.curvature import curvature_of
-from robust_diffusion.evaluation.flags import Flag
-from robust_diffusion.evaluation.perturbed import Attacker
+from robust_diffusion.evaluation.perturbed import Attacker, Run, measure
 from robust_diffusion.evaluation.provenance import processor
 from robust_diffusion.evaluation.solves import solves_of, tell_of_steps
-from robust_diffusion.evaluation.subject import Task
+from robust_diffusion.evaluation.subject import Task, budget_of
 from robust_diffusion.evaluation.threat import Seeding, ThreatModel
-from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
-from robust_diffusion.evaluation.victim_flags import with_victim_flags
+from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel, victim_key
 from robust_diffusion.integrators import count_evaluations
 from robust_diffusion.models.checked import check_model, is_of_this_package
 from robust_diffusion.operators import current_backend
@@ -34,8 +30,6 @@ from robust_diffusion.store import ArtifactStore
 from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
-
-LARGEST_SEED = 2**32 - 1
 
 Config = Mapping[str, Any]
 
@@ -102,7 +96,7 @@ def evaluate_cell(
         directory: Folder for the checkpoints of what is trained now.
         store: Keeps trained models and perturbed graphs.
         cache_key: The configuration that `model`, `training`, `threat`, `callbacks` and each of
-            `attacks` was built from, under those names: it tells entries of the store apart.
+            `attacks` was built from, under those names, by which the store knows them.
         logger: Lightning logger of the victim's curves and test accuracies.
         callbacks: Further Lightning callbacks of the victim's training.
         description: Names the victim in progress bar and log.
@@ -112,71 +106,72 @@ def evaluate_cell(
         TrainingError: A loss is not finite.
         AttackError: An attack's gradient is not finite.
     """
-    check_seed(seed)
-    targets = datamodule.target_nodes
-    budget = budget.resolve(datamodule.graph.x)
-    for name, attack in attacks.items():
+    check_value("seed", seed, Seed)
+    for name in attacks:
         check_name("attacks", name)
-        # Before hours of training, not after.
-        budget.check_targets(targets.numel(), attack.kind)
+    task = Task(datamodule.graph, datamodule.target_nodes, torch.device("cpu"))
+    budget = budget_of(budget, task, attacks)  # before hours of training, not after
     train = ModelTraining(datamodule, store, seed, directory)
     untrained = train.untrained(model).eval()
     threat.check(untrained)
     _check_own(untrained, datamodule, grows=any(a.kind == "injection" for a in attacks.values()))
     tell_of_steps(untrained, datamodule.view("val"))
-    # A callback may change the training, by averaging weights, say.
-    further = {"callbacks": cache_key["callbacks"]} if cache_key.get("callbacks") else {}
     victim = train(
         "victim",
         model,
         fit,
-        {"model": cache_key["model"], "fit": cache_key["training"], **further},
+        victim_key(cache_key),
         description=description,
         logger=logger,
         callbacks=callbacks,
     )
-    trainer = fit.trainer(logger=logger)
-    device = trainer.strategy.root_device
-    attacks_made = _attack(threat, attacks, cache_key, victim, train, budget, device)
-    clean = copy.copy(datamodule.view("test")).to(device)
-    nfe = _evaluations(victim, clean)
+    device = fit.trainer().strategy.root_device
+    seconds = {"train": victim.seconds}
+    runs = _runs(threat, attacks, cache_key, victim, train, seconds) if attacks else []
+    tested, clean = victim.model.to(device), copy.copy(datamodule.view("test")).to(device)
+    with torch.no_grad(), count_evaluations(tested) as evaluations:
+        tested(clean.x, clean.edge_index)
     with seeded(seed):
-        solves = solves_of(victim.model, clean)
-    curvature = curvature_of(victim.model.to(device), clean)
-    start = time.perf_counter()
-    with seeded(seed):  # a model may sample at test time
-        tested = fit.test(victim.model, datamodule, trainer)
-    seconds = {"test": time.perf_counter() - start}
-    flags = with_victim_flags(
-        attacks_made.flags,
-        victim.model.to(device),
-        Task(datamodule.graph, targets, device),
-        {
-            name: [datamodule.test_graph(graph) for graph in of]
-            for name, of in attacks_made.graphs.items()
-        },
-        norm_growth=solves.get("norm_growth", 0.0),
-        seed=seed,
+        solves = solves_of(tested, clean)
+    attacker = Attacker(
+        replace(task, device=device), budget, seed, store, knows_labels=threat.labels == "true"
     )
-    exact = {name: _exact(value, targets.numel()) for name, value in tested.items()}
-    members = {"clean": ["clean"], **attacks_made.graphs}
+    growth = solves.get("norm_growth", 0.0)
+    measured = measure(attacker, tested, runs, norm_growth=growth)
+    _log_accuracies(logger, measured.accuracy)
+    rows: dict[str, list[float]] = {"clean": [measured.accuracy["clean"]]}
+    attacked: dict[str, dict[str, float]] = {}
+    spent: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        outcome, on = measured.outcomes[run.label], run.made_on or "victim"
+        datamodule.add_test_graph(run.label, outcome.graph.x, outcome.graph.edge_index)
+        rows.setdefault(run.row, []).append(measured.accuracy[run.label])
+        attacked.setdefault(on, {"clean": outcome.clean_accuracy})[run.row] = outcome.accuracy
+        spent.setdefault(run.row, {})[on] = asdict(outcome.spent)
+        seconds[run.label] = outcome.seconds
+    outcomes, flags = measured.outcomes, measured.flags
+    same = {run.made_on for run in runs if run.made_on and run.attacked.state == victim.state}
+    for name in same:
+        log.warning("surrogate %s: has the victim's weights, a white box", name)
     return CellResult(
-        accuracy={name: min(exact[graph] for graph in of) for name, of in members.items()},
-        mean_accuracy={
-            name: sum(exact[graph] for graph in of) / len(of) for name, of in members.items()
+        accuracy={name: min(of) for name, of in rows.items()},
+        mean_accuracy={name: sum(of) / len(of) for name, of in rows.items()},
+        attacked=attacked,
+        parts={
+            label: dict(of.graph.part_accuracy)
+            for label, of in outcomes.items()
+            if of.graph.part_accuracy
         },
-        attacked=attacks_made.attacked,
-        parts=attacks_made.parts,
-        val_accuracy=_exact(victim.val_accuracy, int(datamodule.view("val").mask.sum())),
+        val_accuracy=victim.val_accuracy,
         epochs=victim.epochs,
-        nfe=nfe,
+        nfe=evaluations.total,
         solves=solves,
-        curvature=curvature,
-        seconds={"train": victim.seconds} | attacks_made.seconds | seconds,
+        curvature=curvature_of(tested, clean),
+        seconds=seconds | {"test": measured.seconds},
         split=datamodule.split_hash,
         split_drawn=datamodule.split_drawn,
         declared=asdict(budget),
-        spent=attacks_made.spent,
+        spent=spent,
         unbounded={
             name: {str(limit): reading for limit, reading in attack.unbounded.items()}
             for name, attack in attacks.items()
@@ -184,19 +179,12 @@ def evaluate_cell(
         },
         flags={name: [flag.code for flag in found] for name, found in flags.items()},
         warnings={name: [flag.detail for flag in found] for name, found in flags.items()},
-        same_weights=attacks_made.same_weights,
-        reused=(["victim"] if victim.reused else []) + attacks_made.reused,
-        files={"victim": victim.path.name} | attacks_made.files,
+        same_weights=[name for name in attacked if name in same],
+        reused=["victim"] * victim.reused + [k for k, of in outcomes.items() if of.reused],
+        files={"victim": victim.path.name} | {k: of.path.name for k, of in outcomes.items()},
         backend=current_backend(device.type),
         processor=processor(device),
     )
-
-
-def check_seed(seed: int) -> int:
-    """The seed, if it is a whole number in 0..2^32 - 1; else a `ConfigError`."""
-    if check_whole("seed", seed, at_least=0) > LARGEST_SEED:
-        raise ConfigError(f"seed={seed}: must be at most {LARGEST_SEED}")
-    return seed
 
 
 def _check_own(model: nn.Module, datamodule: GraphDataModule, *, grows: bool) -> None:
@@ -215,93 +203,49 @@ def _check_own(model: nn.Module, datamodule: GraphDataModule, *, grows: bool) ->
         raise ConfigError(f"model: {name} returns probabilities; return logits")
 
 
-@dataclass(frozen=True)
-class _AttacksMade:
-    """The results of a cell's attacks, in fields as `CellResult` has them."""
-
-    graphs: dict[str, list[str]] = field(default_factory=dict)  # names of each attack's test graphs
-    attacked: dict[str, dict[str, float]] = field(default_factory=dict)
-    parts: dict[str, dict[str, float]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    spent: dict[str, dict[str, Any]] = field(default_factory=dict)
-    flags: dict[str, list[Flag]] = field(default_factory=dict)
-    same_weights: list[str] = field(default_factory=list)
-    reused: list[str] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)
-
-
-def _attack(
+def _runs(
     threat: ThreatModel,
     attacks: Mapping[str, Attack],
     cache_key: Config,
     victim: TrainedModel,
     train: ModelTraining,
-    budget: Budget,
-    device: torch.device,
-) -> _AttacksMade:
-    """Run every attack on every attacked model, and add what they make to the test graphs."""
-    made = _AttacksMade()
-    if not attacks:
-        return made
-    shaped_threat = cache_key["threat"]
+    seconds: dict[str, float],
+) -> list[Run]:
+    """Every attack on every model that the threat attacks; times of training join `seconds`."""
+    surrogates = cache_key["threat"].get("surrogates", {})
 
     def train_surrogate(
         name: str, build: Callable[..., nn.Module], fit: Fit, seeding: Seeding
     ) -> TrainedModel:
-        shape = {"model": shaped_threat["surrogates"][name], "fit": shaped_threat["fit"]}
+        key = {"model": surrogates[name], "fit": cache_key["threat"]["fit"]}
         kind = f"surrogate-{name}"
         trained_by = train.named(kind) if seeding == "name" else train
-        surrogate = trained_by(kind, build, fit, shape, description=f"surrogate {name}")
-        made.seconds[f"surrogate {name}"] = surrogate.seconds
+        surrogate = trained_by(kind, build, fit, key, description=f"surrogate {name}")
+        seconds[f"surrogate {name}"] = surrogate.seconds
         return surrogate
 
-    attack_on = Attacker(
-        task=Task(train.datamodule.graph, train.datamodule.target_nodes, device),
-        budget=budget,
-        seed=train.seed,
-        store=train.store,
-        knows_labels=threat.labels == "true",
-    )
     models = threat.attacked_models(victim, train_surrogate)
-    for model_name, attacked in models.items():
-        if threat.name == "black_box" and attacked.state == victim.state:
-            made.same_weights.append(model_name)
-            log.warning("surrogate %s: has the victim's weights, a white box", model_name)
-        own = made.attacked.setdefault(model_name, {"clean": attack_on.clean_accuracy(attacked)})
-        shaped_model = shaped_threat.get("surrogates", {}).get(model_name, cache_key["model"])
-        for name, attack in attacks.items():
-            label = name if len(models) == 1 else f"{name}/{model_name}"
-            shape = {
+    through = {key: cache_key["threat"].get(key) for key in ("adjoint", "gradient")}
+    return [
+        Run(
+            label=name if len(models) == 1 else f"{name}/{on}",
+            attack=attack,
+            attacked=attacked,
+            cache_key={
                 "attack": cache_key["attacks"][name],
-                "model": shaped_model,
-                "through": {key: shaped_threat.get(key) for key in ("adjoint", "gradient")},
-            }
-            outcome = attack_on(label, attack, attacked, shape)
-            train.datamodule.add_test_graph(label, outcome.graph.x, outcome.graph.edge_index)
-            made.graphs.setdefault(name, []).append(label)
-            own[name] = outcome.accuracy
-            if outcome.graph.part_accuracy:
-                made.parts[label] = dict(outcome.graph.part_accuracy)
-            made.seconds[label] = outcome.seconds
-            made.spent.setdefault(name, {})[model_name] = asdict(outcome.spent)
-            made.files[label] = outcome.path.name
-            if outcome.flags:
-                made.flags.setdefault(name, []).extend(outcome.flags)
-            if outcome.reused:
-                made.reused.append(label)
-            change = f"{100 * own['clean']:.2f} % -> {100 * own[name]:.2f} %"
-            log.info("%s: accuracy of %s %s in %.1f s", name, model_name, change, outcome.seconds)
-    return made
+                "model": surrogates.get(on, cache_key["model"]),
+                "through": through,
+            },
+            made_on="" if on == "victim" else on,
+            row=name,
+        )
+        for on, attacked in models.items()
+        for name, attack in attacks.items()
+    ]
 
 
-def _evaluations(victim: TrainedModel, graph: Data) -> int:
-    assert graph.x is not None
-    assert graph.edge_index is not None
-    with torch.no_grad(), count_evaluations(victim.model) as evaluations:
-        victim.model.to(graph.x.device)(graph.x, graph.edge_index)
-    return evaluations.total
-
-
-def _exact(accuracy: float, num_nodes: int) -> float:
-    # Lightning logs float32; a share of so many nodes is a fraction that can be told from it.
-    return round(accuracy * num_nodes) / num_nodes
+def _log_accuracies(loggers: Any, accuracy: Mapping[str, float]) -> None:
+    several = [loggers] if isinstance(loggers, Logger) else loggers or []
+    for each in several:
+        each.log_metrics({f"test/{name}": value for name, value in accuracy.items()}, step=0)
+        each.save()

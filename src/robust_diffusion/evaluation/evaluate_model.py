@@ -2,24 +2,22 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from tqdm import tqdm
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
-from robust_diffusion.checks import check_choice
+from robust_diffusion.checks import Seed, check_value
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.errors import AttackError, ConfigError
-from robust_diffusion.evaluation.cell import check_seed
-from robust_diffusion.evaluation.flags import Flag, weaker_than
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.object_key import object_key
-from robust_diffusion.evaluation.perturbed import BASELINES, Attacker
+from robust_diffusion.evaluation.perturbed import BASELINES, Attacker, Run, measure
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
 from robust_diffusion.evaluation.subject import (
     Subject,
@@ -29,22 +27,13 @@ from robust_diffusion.evaluation.subject import (
     surrogates_of,
 )
 from robust_diffusion.evaluation.threat import AttackedModel, Labels, WhiteBox
-from robust_diffusion.evaluation.victim_flags import with_victim_flags
 from robust_diffusion.hashes import state_hash, tensor_hash
-from robust_diffusion.models.checked import TriedModel, own_context
+from robust_diffusion.models.checked import own_context
 from robust_diffusion.store import ArtifactStore
 
 Threat = Literal["white_box", "adaptive", "black_box"]
 
-
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """One attack on one model."""
-
-    made_on: str  # the surrogate's name; "" for the evaluated model
-    name: str
-    attack: Attack
-    seen: nn.Module  # as the attacker differentiates it
+PROBABILITIES = "the model returns probabilities, attacked through their logarithm; return logits"
 
 
 @own_context()
@@ -110,32 +99,45 @@ def evaluate(
         DataError: No graph can be like `data`, or `nodes` are none of its nodes.
         AttackError: A model cannot be attacked so; for one, it has no gradient.
     """
-    chosen = attacks_of(attacks)
-    subject = subject_of(model, data, nodes, device, grows=_grow(chosen))
-    _check_choices(labels, threat, seed)
-    budget = budget_of(budget, subject, chosen)
-    others = surrogates_of(surrogates, subject)
-    if threat == "black_box" and not others:
-        raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
-    controls = _controls(chosen)
-    with _running(subject, others, budget, labels, seed, store) as attacker:
-        clean_accuracy = subject.accuracy(subject.logits(subject.graph, seed))
-        seen = {"": _form(subject.model, threat)} if threat != "black_box" else {}
-        runs = [_Run("", name, control, subject.model) for name, control in controls.items()]
-        runs += [
-            _Run(made_on, name, attack, form)
-            for made_on, form in (seen | {k: of.model for k, of in others.items()}).items()
-            for name, attack in chosen.items()
-            if name not in controls
-        ]
-        bar = tqdm(runs, "attacks", leave=False, disable=None if progress else True)
-        reports = [_report(attacker, subject, run) for run in bar]
-        flags = _flags(subject, reports, seed)
+    with _prepared(model, data, budget, attacks, nodes, labels, threat, seed, device, store) as (
+        attacker,
+        subject,
+        chosen,
+    ):
+        others = surrogates_of(surrogates, subject)
+        if threat == "black_box" and not others:
+            raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
+        with ExitStack() as stack:
+            for tried in others.values():
+                stack.enter_context(tried.ready())
+            seen = {} if threat == "black_box" else {"": _form(subject.model, threat)}
+            seen |= {name: tried.model for name, tried in others.items()}
+            controls = _controls(chosen)
+            rest = {name: of for name, of in chosen.items() if name not in controls}
+            runs = _runs(subject, {"": subject.model}, controls, seed)
+            runs += _runs(subject, seen, rest, seed)
+            own = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
+            measured = measure(attacker, subject.model, runs, own_flags=own, progress=progress)
+    flags = measured.flags
     return RobustnessReport(
         model=type(subject.model).__name__,
-        clean_accuracy=clean_accuracy,
-        attacks=[replace(report, flags=flags.get(report.name, ())) for report in reports],
-        budget=budget,
+        clean_accuracy=measured.accuracy["clean"],
+        attacks=[
+            AttackReport(
+                name=run.label,
+                kind=run.attack.kind,
+                accuracy=measured.accuracy[run.label],
+                is_control=run.is_control,
+                made_on=run.made_on,
+                flags=flags.get(run.label, ()),
+                spent=of.spent,
+                seconds=of.seconds,
+                reused=of.reused,
+                graph=replace(of.graph, clean=subject.given),
+            )
+            for run, of in zip(runs, measured.outcomes.values(), strict=True)
+        ],
+        budget=attacker.budget,
         num_targets=subject.targets.numel(),
         threat=threat,
         labels=labels,
@@ -187,94 +189,69 @@ def attack(
         >>> graph.to_data().num_nodes
         102
     """
-    ((label, chosen),) = attacks_of([name]).items()
-    subject = subject_of(model, data, nodes, device, grows=_grow({label: chosen}))
-    _check_choices(labels, threat, seed)
-    budget = budget_of(budget, subject, {label: chosen})
-    with _running(subject, {}, budget, labels, seed, None) as attacker:
-        run = _Run("", label, chosen, _form(subject.model, threat))
-        return _report(attacker, subject, run).graph
+    with _prepared(model, data, budget, [name], nodes, labels, threat, seed, device, None) as (
+        attacker,
+        subject,
+        chosen,
+    ):
+        (run,) = _runs(subject, {"": _form(subject.model, threat)}, chosen, seed)
+        return replace(attacker(run).graph, clean=subject.given)
 
 
 @contextmanager
-def _running(
-    subject: Subject,
-    others: Mapping[str, TriedModel],
+def _prepared(
+    model: nn.Module,
+    data: Data | GraphDataModule,
     budget: Budget,
+    attacks: Any,
+    nodes: Any,
     labels: str,
+    threat: str,
     seed: int,
+    device: str | torch.device | None,
     store: str | Path | None,
-) -> Iterator[Attacker]:
-    """All models in eval mode, and who attacks them."""
-    with ExitStack() as stack:
-        for tried in (subject.tried, *others.values()):
-            stack.enter_context(tried.ready())
-        yield Attacker(
-            task=subject,
-            budget=budget,
-            seed=seed,
-            store=ArtifactStore(
-                stack.enter_context(TemporaryDirectory()) if store is None else store,
-                option="store",
-            ),
-            knows_labels=labels == "true",
-        )
+) -> Iterator[tuple[Attacker, Subject, dict[str, Attack]]]:
+    """Who attacks, the checked model, in eval mode within the block, and the attacks by name."""
+    chosen = attacks_of(attacks)
+    grows = any(attack.kind == "injection" for attack in chosen.values())
+    subject = subject_of(model, data, nodes, device, grows=grows)
+    for key, value, kind in (("labels", labels, Labels), ("threat", threat, Threat)):
+        check_value(key, value, kind)
+    check_value("seed", seed, Seed)
+    budget = budget_of(budget, subject, chosen)
+    with subject.tried.ready(), TemporaryDirectory() as folder:
+        kept = ArtifactStore(folder if store is None else store, option="store")
+        yield Attacker(subject, budget, seed, kept, knows_labels=labels == "true"), subject, chosen
 
 
-def _report(attacker: Attacker, subject: Subject, run: _Run) -> AttackReport:
-    """Run one attack, or take its graph from the store, and test the model on it."""
-    seed, name = attacker.seed, f"{run.name}/{run.made_on}" if run.made_on else run.name
-    key = {
-        "attack": object_key(run.attack),
-        "model": object_key(run.seen),
-        # Whatever a key cannot tell of a model shows in what it predicts.
-        "logits": tensor_hash(subject.logits_of(run.seen, subject.graph, seed)),
-    }
-    attacked = AttackedModel(run.seen, state_hash(run.seen.state_dict()))
-    try:
-        outcome = attacker(name, run.attack, attacked, key)
-    except AttackError as error:
-        if not run.made_on:
-            raise
-        raise AttackError(f"surrogates[{run.made_on}]: {error}") from error
-    return AttackReport(
-        name=name,
-        kind=run.attack.kind,
-        accuracy=subject.accuracy(subject.logits(outcome.graph, seed)),
-        is_control=run.attack is BASELINES[run.attack.kind],
-        made_on=run.made_on,
-        flags=outcome.flags,
-        spent=outcome.spent,
-        seconds=outcome.seconds,
-        reused=outcome.reused,
-        graph=replace(outcome.graph, clean=subject.given),
-    )
-
-
-def _flags(subject: Subject, reports: Sequence[AttackReport], seed: int) -> dict[str, list[Flag]]:
-    """Flags of each attack, those of the model's own predictions and of transfer included."""
-    found: dict[str, list[Flag]] = {report.name: list(report.flags) for report in reports}
-    for report in reports:
-        if report.made_on or report.is_control:
-            continue
-        transferred = [r.accuracy for r in reports if r.made_on and r.kind == report.kind]
-        other = min(transferred, default=1.0)
-        if flag := weaker_than(report.accuracy, other, "weaker_than_transfer"):
-            found[report.name].append(flag)
-    if subject.tried.gives_probabilities:
-        text = "the model returns probabilities, attacked through their logarithm; return logits"
-        found["victim"] = [Flag("probabilities", text)]
-    graphs = {report.name: [report.graph] for report in reports}
-    return with_victim_flags(found, subject.model, subject, graphs, seed=seed)
+def _runs(
+    subject: Subject, models: Mapping[str, nn.Module], attacks: Mapping[str, Attack], seed: int
+) -> list[Run]:
+    """Every attack on every model, by the name of the surrogate or ""."""
+    runs = []
+    for made_on, model in models.items():
+        key = {
+            "model": object_key(model),
+            # Whatever a key cannot tell of a model shows in what it predicts.
+            "logits": tensor_hash(subject.logits_of(model, subject.graph, seed)),
+        }
+        attacked = AttackedModel(model, state_hash(model.state_dict()))
+        runs += [
+            Run(
+                label=f"{name}/{made_on}" if made_on else name,
+                attack=attack,
+                attacked=attacked,
+                cache_key={"attack": object_key(attack), **key},
+                made_on=made_on,
+            )
+            for name, attack in attacks.items()
+        ]
+    return runs
 
 
 def _form(model: nn.Module, threat: str) -> nn.Module:
     """The model as the attacker differentiates it."""
     return WhiteBox(gradient="adaptive" if threat == "adaptive" else None).seen(model)
-
-
-def _grow(chosen: Mapping[str, Attack]) -> bool:
-    return any(attack.kind == "injection" for attack in chosen.values())
 
 
 def _controls(chosen: Mapping[str, Attack]) -> dict[str, Attack]:
@@ -287,9 +264,3 @@ def _controls(chosen: Mapping[str, Attack]) -> dict[str, Attack]:
                 "name, in a dictionary"
             )
     return controls
-
-
-def _check_choices(labels: str, threat: str, seed: int) -> None:
-    check_choice("labels", labels, get_args(Labels))
-    check_choice("threat", threat, get_args(Threat))
-    check_seed(seed)

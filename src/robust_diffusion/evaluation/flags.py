@@ -1,20 +1,29 @@
 """Flags: signs that an accuracy under attack is no bound on a model's robustness.
 
 An attack that fails may have failed because the model is robust, or because the attack was misled.
-Each function below looks for one way of being misled and returns its flag, or none.
+`attack_flags` looks for ways of being misled, `victim_flags` for signs in the tested model's own
+predictions; all that either can raise is listed in `Code`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget, seeded
-from robust_diffusion.attacks.base import Classifier
+from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, SpentBudget, seeded
+from robust_diffusion.attacks.audit import audit
+from robust_diffusion.attacks.base import Classifier, frozen
+from robust_diffusion.attacks.modification.base import edges_at
+from robust_diffusion.evaluation.solves import LARGEST_GROWTH
+from robust_diffusion.evaluation.subject import Task, accuracy
+from robust_diffusion.models.adaptive import adaptive_form
+from robust_diffusion.models.checked import sees_edges
+from robust_diffusion.models.variants import with_solver
 
 Code = Literal[
     "no_effect",
@@ -54,6 +63,9 @@ HIDDEN = 0.5
 RISE = 1.0
 """Rise of the mean cross-entropy, in nats, that should have cost some accuracy."""
 
+FINER = ("rk4", 4)
+"""The solver that a PDE is tested by once more, and its steps for each step of its own."""
+
 
 @dataclass(frozen=True)
 class Flag:
@@ -72,6 +84,36 @@ class Flag:
         return self.detail
 
 
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """One attack on one model, and what it made.
+
+    Args:
+        task: The clean graph and the targets.
+        model: As the attacker sees it, in eval mode, on the task's device.
+        attack: The attack.
+        budget: What was allowed.
+        seed: Of all draws.
+        graph: The attacked graph, on the CPU.
+        spent: What was used.
+        before: Logits of the targets on the clean graph.
+        after: The same on the attacked graph.
+        chance: Draws the accuracy under random choices of the same budget; `None` for an attack
+            that makes random choices itself.
+    """
+
+    task: Task
+    model: nn.Module
+    attack: Attack
+    budget: Budget
+    seed: int
+    graph: PerturbedGraph
+    spent: SpentBudget
+    before: Float[Tensor, "t c"]
+    after: Float[Tensor, "t c"]
+    chance: Callable[[], float] | None
+
+
 def of_the_row(flags: Iterable[Flag], accuracy: float) -> list[Flag]:
     """The flags that count for a row of a table, each once.
 
@@ -82,13 +124,65 @@ def of_the_row(flags: Iterable[Flag], accuracy: float) -> list[Flag]:
     return [flag for flag in dict.fromkeys(flags) if accuracy > 0 or flag.code in OF_THE_NUMBER]
 
 
-def parts_given_up(given_up: Mapping[str, str], done: int) -> Flag | None:
-    """An ensemble that had to do without some of its parts.
+def attack_flags(of: Attempt) -> list[Flag]:
+    """Signs that an attack broke its budget, or found less harm than there is."""
+    limits = asdict(of.budget) | dict.fromkeys(of.attack.unbounded)
+    broken = audit(
+        of.task.graph, of.graph, kind=of.attack.kind, target_nodes=of.task.targets, **limits
+    )
+    flags = [Flag("budget_overspent", violation.message) for violation in broken]
+    shares = of.budget.injected_degrees, (of.budget.edge_ratio, of.budget.node_ratio)
+    if any(shares[of.attack.kind == "modification"]):
+        flags += _misled(of)
+    # A worst case has tried the whole budget as well as less.
+    is_one_try = of.attack.kind == "injection" and not of.attack.is_worst_case
+    if is_one_try and (flag := budget_unspent(of.budget, of.spent)):
+        flags.append(flag)
+    return of_the_row(flags, of.task.accuracy(of.after))
 
-    Args:
-        given_up: Why, by part.
-        done: Parts that were not.
-    """
+
+def _misled(of: Attempt) -> Iterator[Flag]:
+    """Signs that an attack that was allowed something found less harm than there is."""
+    task, model, graph = of.task, of.model, of.graph
+    idle, given_up = no_effect(of.before.argmax(1), of.after.argmax(1)), graph.given_up
+    by_features = of.attack.is_worst_case or "feature_gradient" in of.attack.needs
+    with frozen(model), seeded(of.seed):
+        if len(graph.x) > graph.num_original_nodes:
+            x, edges = task.placed(graph)
+            there, targets = replace(graph, x=x, edge_index=edges), task.targets.to(task.device)
+            if is_blind_to_edges(model, there, targets):
+                return
+            # A worst case differentiates the adaptive form as well.
+            seen = adaptive_form(model) if of.attack.is_worst_case else model
+            yield from gradient_flags(seen, there, targets) if by_features else ()
+        elif (idle or given_up) and not sees_edges(model, *task.placed(task.graph)):
+            given_up = {k: why for k, why in given_up.items() if "edge weights" not in why}
+            idle = idle if by_features else None
+    if flag := parts_given_up(given_up, len(graph.part_accuracy)):
+        yield flag
+    after = task.accuracy(of.after)
+    if idle:
+        yield _nothing_allowed(of) or idle
+    elif of.chance and (flag := weaker_than(after, of.chance(), "weaker_than_chance")):
+        yield flag
+    if flag := loss_without_errors(of.before, of.after, task.labels):
+        yield flag
+
+
+def _nothing_allowed(of: Attempt) -> Flag | None:
+    """The share of the budget that is too small, if a modification changes nothing."""
+    x, edge_index = of.task.graph.x, of.task.graph.edge_index
+    assert x is not None
+    assert edge_index is not None
+    unchanged = torch.equal(of.graph.x, x) and torch.equal(of.graph.edge_index, edge_index)
+    if of.attack.kind == "injection" or not unchanged:
+        return None
+    edges = edges_at(of.task.targets, edge_index, len(x)).size(1)
+    return budget_allows_nothing(of.budget, of.task.targets.numel(), edges)
+
+
+def parts_given_up(given_up: Mapping[str, str], done: int) -> Flag | None:
+    """An ensemble that had to do without some of its parts: why, by part; `done` were not."""
     if not given_up:
         return None
     reasons = "; ".join(dict.fromkeys(given_up.values()))
@@ -97,13 +191,7 @@ def parts_given_up(given_up: Mapping[str, str], done: int) -> Flag | None:
 
 
 def budget_allows_nothing(budget: Budget, targets: int, edges: int) -> Flag | None:
-    """A modification that may flip no edge, or change no node, since a share of few is none.
-
-    Args:
-        budget: What was allowed.
-        targets: Nodes under attack.
-        edges: Undirected edges that touch one.
-    """
+    """A modification that may flip no edge, or change no node, since a share of few is none."""
     texts = []
     if budget.max_flipped_edges(edges) == 0:
         texts.append(f"budget.edge_ratio={budget.edge_ratio} of {edges} edges is no flip")
@@ -113,12 +201,7 @@ def budget_allows_nothing(budget: Budget, targets: int, edges: int) -> Flag | No
 
 
 def no_effect(before: Int[Tensor, " t"], after: Int[Tensor, " t"]) -> Flag | None:
-    """An attack that changes no prediction.
-
-    Args:
-        before: Classes of the target nodes on the clean graph.
-        after: The same on the attacked graph.
-    """
+    """An attack that changes no prediction."""
     if not torch.equal(before, after):
         return None
     return Flag("no_effect", "changes no prediction of the attacked model")
@@ -127,13 +210,7 @@ def no_effect(before: Int[Tensor, " t"], after: Int[Tensor, " t"]) -> Flag | Non
 def weaker_than(
     accuracy: float, other: float, code: Literal["weaker_than_chance", "weaker_than_transfer"]
 ) -> Flag | None:
-    """An attack that a weaker adversary outdoes on the same model.
-
-    Args:
-        accuracy: Under the attack, in 0..1.
-        other: Under random choices of the same budget, or under an attack made on a surrogate.
-        code: Which of the two.
-    """
+    """An attack that a weaker adversary outdoes on the same model, both accuracies in 0..1."""
     # Chance is one draw of many, and a transferred attack has seen another model: any accuracy
     # below the attack's own shows that this one has not found what there is.
     if accuracy <= other:
@@ -149,11 +226,6 @@ def gradient_flags(
 
     The gradient is that of the mean gap between the two highest logits, which does not vanish where
     the model is sure of itself, at the features that the attack ended with.
-
-    Args:
-        model: In eval mode, as the attacker sees it.
-        attacked: A graph with injected nodes.
-        targets: Nodes under attack.
     """
     n = attacked.num_original_nodes
     injected = attacked.x[n:]
@@ -186,11 +258,6 @@ def is_blind_to_edges(
 
     Nothing that is injected can hurt it, so that an attack without effect is no sign of anything.
     Tried are features of real nodes, which a defence that prunes unlike neighbours lets through.
-
-    Args:
-        model: In eval mode, as the attacker sees it.
-        attacked: A graph with injected nodes.
-        targets: Nodes under attack.
     """
     n, edges = attacked.num_original_nodes, attacked.edge_index
     new, old = edges[:, (edges[0] >= n) & (edges[1] < n)]
@@ -204,15 +271,9 @@ def is_blind_to_edges(
 def loss_without_errors(
     clean: Float[Tensor, "t c"], attacked: Float[Tensor, "t c"], labels: Int[Tensor, " t"]
 ) -> Flag | None:
-    """An attack that raises the loss and costs no accuracy: its loss is not what decides.
-
-    Args:
-        clean: Logits of the targets on the clean graph.
-        attacked: The same on the attacked graph.
-        labels: True classes.
-    """
+    """An attack that raises the loss and costs no accuracy: its loss is not what decides."""
     losses = [float(F.cross_entropy(logits, labels)) for logits in (clean, attacked)]
-    right = [float((logits.argmax(1) == labels).float().mean()) for logits in (clean, attacked)]
+    right = [accuracy(logits.argmax(1), labels) for logits in (clean, attacked)]
     rise, fall = losses[1] - losses[0], right[0] - right[1]
     if not rise > RISE or fall > POINT:
         return None
@@ -220,45 +281,8 @@ def loss_without_errors(
     return Flag("loss_without_errors", text)
 
 
-def stochastic(
-    model: Classifier, x: Float[Tensor, "m f"], edge_index: Int[Tensor, "2 e"]
-) -> Flag | None:
-    """A model of which two forward passes on one graph differ.
-
-    Args:
-        model: In eval mode.
-        x: Features.
-        edge_index: Edges.
-    """
-    with torch.no_grad(), seeded(0):
-        first, second = model(x, edge_index), model(x, edge_index)
-    if torch.equal(first.nan_to_num(), second.nan_to_num()):
-        return None
-    changed = float((first.argmax(1) != second.argmax(1)).float().mean())
-    return Flag("stochastic", f"two forward passes differ in {100 * changed:.1f} % of the classes")
-
-
-def solvers_disagree(accuracies: Mapping[str, float]) -> Flag | None:
-    """An accuracy that depends on the solver by which the same network is tested.
-
-    Args:
-        accuracies: Per solver, in 0..1, on one attacked graph; the victim's own comes first.
-    """
-    (own, accuracy), *others = accuracies.items()
-    name, other = max(others, key=lambda item: abs(item[1] - accuracy), default=(own, accuracy))
-    if abs(other - accuracy) <= POINT:
-        return None
-    text = f"{own} gives {100 * accuracy:.2f} %, {name} {100 * other:.2f} %"
-    return Flag("solvers_disagree", f"test solvers disagree: {text}")
-
-
 def budget_unspent(budget: Budget, spent: SpentBudget) -> Flag | None:
-    """An injection that leaves some of its budget unspent.
-
-    Args:
-        budget: What was allowed.
-        spent: What was used.
-    """
+    """An injection that leaves some of its budget unspent."""
     nodes, edges = budget.max_injected_nodes, sum(budget.injected_degrees)
     if spent.injected_nodes >= nodes and spent.injected_edges >= edges:
         return None
@@ -280,3 +304,76 @@ def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> Flag | Non
         return None
     text = f"{100 * first:.2f} % with {few} injected, {100 * last:.2f} % with {many}"
     return Flag("budget_without_effect", text)
+
+
+def victim_flags(
+    victim: nn.Module, task: Task, seed: int, norm_growth: float | None = 0.0
+) -> list[Flag]:
+    """Signs in the tested model's own behaviour, which every accuracy of it depends on.
+
+    Args:
+        victim: In eval mode, on the task's device.
+        task: The clean graph and the target nodes.
+        seed: Of a model that samples.
+        norm_growth: Of the victim's state through a solve on the clean graph, the largest of its
+            layers; `None` if it is not finite.
+    """
+    flags = [flag] if (flag := stochastic(victim, *task.placed(task.graph))) else []
+    if norm_growth is None or norm_growth > LARGEST_GROWTH:
+        factor = "without bound" if norm_growth is None else f"{norm_growth:.3g}-fold"
+        text = f"the state's norm grows {factor} through a solve; more or shorter steps may hold it"
+        flags.append(Flag("diverged", text))
+    return flags
+
+
+def prediction_flags(
+    victim: nn.Module,
+    task: Task,
+    graph: Data | PerturbedGraph,
+    logits: Float[Tensor, "t c"],
+    seed: int,
+) -> Iterator[Flag]:
+    """Signs in the tested model's predictions on one graph: no numbers, or another solver's.
+
+    Args:
+        victim: In eval mode, on the task's device.
+        task: The clean graph and the target nodes.
+        graph: The graph.
+        logits: Of the targets on it.
+        seed: Of a model that samples.
+    """
+    if broken := int((~logits.isfinite()).any(1).sum()):
+        where = f"{broken} of {len(logits)} target nodes"
+        yield Flag("logits_not_finite", f"the victim's logits are not finite at {where}")
+    if (finer := with_solver(victim, FINER[0], refine=FINER[1])) is not None:
+        name = f"{FINER[0]} of {FINER[1]} times the steps"
+        by_finer = task.accuracy(task.logits_of(finer, graph, seed))
+        own = {"own solver": task.accuracy(logits)}
+        if flag := solvers_disagree(own | {name: by_finer}):
+            yield flag
+
+
+def stochastic(
+    model: Classifier, x: Float[Tensor, "m f"], edge_index: Int[Tensor, "2 e"]
+) -> Flag | None:
+    """A model, in eval mode, of which two forward passes on one graph differ."""
+    with torch.no_grad(), seeded(0):
+        first, second = model(x, edge_index), model(x, edge_index)
+    if torch.equal(first.nan_to_num(), second.nan_to_num()):
+        return None
+    changed = float((first.argmax(1) != second.argmax(1)).float().mean())
+    return Flag("stochastic", f"two forward passes differ in {100 * changed:.1f} % of the classes")
+
+
+def solvers_disagree(accuracies: Mapping[str, float]) -> Flag | None:
+    """An accuracy that depends on the solver by which the same network is tested.
+
+    Args:
+        accuracies: Per solver, in 0..1, on one attacked graph; the victim's own comes first.
+    """
+    (own, accuracy), *others = accuracies.items()
+    name, other = max(others, key=lambda item: abs(item[1] - accuracy), default=(own, accuracy))
+    if abs(other - accuracy) <= POINT:
+        return None
+    text = f"{own} gives {100 * accuracy:.2f} %, {name} {100 * other:.2f} %"
+    return Flag("solvers_disagree", f"test solvers disagree: {text}")

@@ -1,17 +1,17 @@
-"""Perturbed graphs: each is computed once, kept in the store, counted and checked."""
+"""Perturbed graphs, and a model's accuracy on each: every evaluation goes this way."""
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
+from tqdm import tqdm
 
 from robust_diffusion.attacks import (
     Attack,
@@ -23,22 +23,16 @@ from robust_diffusion.attacks import (
     seeded,
     spent_budget,
 )
-from robust_diffusion.attacks.audit import audit
-from robust_diffusion.attacks.base import frozen
 from robust_diffusion.attacks.ensemble import Ensemble
-from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.errors import AttackError
 from robust_diffusion.evaluation.content import by_content
 from robust_diffusion.evaluation.flags import (
+    Attempt,
     Flag,
-    budget_allows_nothing,
-    budget_unspent,
-    gradient_flags,
-    is_blind_to_edges,
-    loss_without_errors,
-    no_effect,
+    attack_flags,
     of_the_row,
-    parts_given_up,
+    prediction_flags,
+    victim_flags,
     weaker_than,
 )
 from robust_diffusion.evaluation.kept_parts import KeptParts
@@ -46,8 +40,6 @@ from robust_diffusion.evaluation.subject import Task
 from robust_diffusion.evaluation.threat import AttackedModel
 from robust_diffusion.evaluation.trained import computed_by
 from robust_diffusion.hashes import state_hash, tensor_hash
-from robust_diffusion.models.adaptive import adaptive_form
-from robust_diffusion.models.checked import sees_edges
 from robust_diffusion.store import Artifact, ArtifactStore
 
 log = logging.getLogger(__name__)
@@ -60,16 +52,113 @@ BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": 
 
 
 @dataclass(frozen=True, eq=False)
+class Run:
+    """One attack on one model.
+
+    Args:
+        label: Of the attacked graph; no other run has it.
+        attack: The attack.
+        attacked: The model that it sees.
+        cache_key: Configuration of both, by which the store knows the graph.
+        made_on: Name of a surrogate; "" for the tested model.
+        row: Name under which a table shows this run and others; "" for the label.
+    """
+
+    label: str
+    attack: Attack
+    attacked: AttackedModel
+    cache_key: Mapping[str, Any]
+    made_on: str = ""
+    row: str = ""
+
+    @property
+    def is_control(self) -> bool:
+        """True of chance with the same budget."""
+        return self.attack is BASELINES[self.attack.kind]
+
+
+@dataclass(frozen=True, eq=False)
 class AttackOutcome:
     """The result of one attack on one model; its time is that of whenever it was computed."""
 
     graph: PerturbedGraph
     spent: SpentBudget
-    accuracy: float  # of the attacked model at the target nodes, in 0..1
+    clean_accuracy: float  # of the attacked model at the target nodes, in 0..1
+    accuracy: float  # the same on the attacked graph
     flags: list[Flag]
     seconds: float
     path: Path  # of the entry in the store
     reused: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Accuracies of one model on the clean graph and on what attacks made of it."""
+
+    accuracy: dict[str, float]  # per label, `clean` first, in 0..1
+    outcomes: dict[str, AttackOutcome]  # per label
+    flags: dict[str, list[Flag]]  # per attack and of the `victim`; none that is empty
+    seconds: float  # wall time of the test
+
+
+def measure(
+    attacker: "Attacker",
+    victim: nn.Module,
+    runs: Sequence[Run],
+    *,
+    own_flags: Sequence[Flag] = (),
+    norm_growth: float | None = 0.0,
+    progress: bool = False,
+) -> Measured:
+    """Run attacks, test a model on the clean and on each attacked graph, and collect all flags.
+
+    Args:
+        attacker: Has the graph, the budget and the seed.
+        victim: The tested model, in eval mode, on the device of the attacker's task.
+        runs: Attacks on the model or on surrogates.
+        own_flags: Flags of the victim that are known already.
+        norm_growth: As of `victim_flags`.
+        progress: Show a bar on a terminal.
+    """
+    task, seed = attacker.task, attacker.seed
+    bar = tqdm(runs, "attacks", leave=False, disable=None if progress else True)
+    outcomes = {run.label: attacker(run) for run in bar}
+    start = time.perf_counter()
+    graphs = {"clean": task.graph, **{label: of.graph for label, of in outcomes.items()}}
+    logits = {label: task.logits_of(victim, graph, seed) for label, graph in graphs.items()}
+    accuracy = {label: task.accuracy(of) for label, of in logits.items()}
+    seconds = time.perf_counter() - start
+    own = [*own_flags, *victim_flags(victim, task, seed, norm_growth)]
+    _tell("victim", own)
+    found: dict[str, list[Flag]] = {}
+    lowest: dict[str, float] = {}
+    for run in runs:
+        row, outcome = run.row or run.label, outcomes[run.label]
+        raised = [
+            *_outdone(run, runs, accuracy),
+            *prediction_flags(victim, task, outcome.graph, logits[run.label], seed),
+        ]
+        _tell(row, raised)
+        found[row] = [*found.get(row, []), *outcome.flags, *raised]
+        lowest[row] = min(accuracy[run.label], lowest.get(row, 1.0))
+    flags = {row: of_the_row([*of, *own], lowest[row]) for row, of in found.items()}
+    flags["victim"] = own
+    return Measured(accuracy, outcomes, {row: of for row, of in flags.items() if of}, seconds)
+
+
+def _outdone(run: Run, runs: Sequence[Run], accuracy: Mapping[str, float]) -> Iterator[Flag]:
+    """A sign that an attack on the tested model itself does less than one on a surrogate."""
+    if not run.made_on and not run.is_control:
+        kind = run.attack.kind
+        others = [accuracy[of.label] for of in runs if of.made_on and of.attack.kind == kind]
+        strongest = min(others, default=1.0)
+        if flag := weaker_than(accuracy[run.label], strongest, "weaker_than_transfer"):
+            yield flag
+
+
+def _tell(name: str, flags: Sequence[Flag]) -> None:
+    for flag in flags:
+        log.warning("%s: %s", name, flag)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,78 +171,87 @@ class Attacker:
     store: ArtifactStore
     knows_labels: bool  # every attack is handed the true classes, not the worst case's alone
 
-    def __call__(
-        self, name: str, attack: Attack, attacked: AttackedModel, cache_key: Mapping[str, Any]
-    ) -> AttackOutcome:
+    def __call__(self, run: Run) -> AttackOutcome:
         """Perturb the graph, unless the store has it, and audit the result.
 
-        The name is for the log, the key the configuration of the attack and the attacked model.
+        Raises:
+            AttackError: The model cannot be attacked so, or no model can be run on the result.
         """
         key = {
-            "graph": self._fingerprint(attack),
-            "attacked": attacked.state,
+            "graph": self._fingerprint(run.attack),
+            "attacked": run.attacked.state,
             "budget": asdict(self.budget),
             "seed": self.seed,
             **computed_by(),
-            **by_content(cache_key),
+            **by_content(run.cache_key),
         }
         parts = KeptParts(self.store, key)
-        artifact, reused = self.store.get_or_compute(
-            "graph", key, lambda: self._perturb(attack, attacked, parts)
-        )
-        if isinstance(attack, Ensemble):
+        try:
+            artifact, reused = self.store.get_or_compute(
+                "graph", key, lambda: self._perturb(run, parts)
+            )
+        except AttackError as error:
+            if not run.made_on:
+                raise
+            raise AttackError(f"surrogates[{run.made_on}]: {error}") from error
+        if isinstance(run.attack, Ensemble):
             parts.discard()
         if reused:
-            log.info("%s: attacked before, taken from the store", name)
-        perturbed = self._unpack(artifact)
-        after = self._logits(attacked, perturbed)
-        accuracy = self.task.accuracy(after)
-        spent = spent_budget(self.task.graph, perturbed)
-        flags = [*self._audit(attack, perturbed), *self._misled(attack, attacked, perturbed, after)]
-        # A worst case has tried the whole budget as well as less.
-        is_one_try = attack.kind == "injection" and not attack.is_worst_case
-        if is_one_try and (flag := budget_unspent(self.budget, spent)):
-            flags.append(flag)
-        flags = of_the_row(flags, accuracy)
-        for flag in flags:
-            log.warning("%s: %s", name, flag)
-        return AttackOutcome(
-            graph=perturbed,
-            spent=spent,
-            accuracy=accuracy,
-            flags=flags,
-            seconds=artifact.metadata["seconds"],
-            path=self.store.path("graph", key),
-            reused=reused,
+            log.info("%s: attacked before, taken from the store", run.label)
+        graph, model = self._unpack(artifact), run.attacked.model.to(self.task.device)
+        logits = [self.task.logits_of(model, of, self.seed) for of in (self.task.graph, graph)]
+        before, after = (self.task.accuracy(of) for of in logits)
+        spent = spent_budget(self.task.graph, graph)
+        baseline = BASELINES[run.attack.kind]
+        is_random = type(run.attack) is type(baseline)
+        flags = attack_flags(
+            Attempt(
+                task=self.task,
+                model=model,
+                attack=run.attack,
+                budget=self.budget,
+                seed=self.seed,
+                graph=graph,
+                spent=spent,
+                before=logits[0],
+                after=logits[1],
+                chance=None if is_random else partial(self._accuracy_under, baseline, model),
+            )
         )
+        _tell(run.label, flags)
+        seconds = artifact.metadata["seconds"]
+        change = f"{100 * before:.2f} % -> {100 * after:.2f} %"
+        log.info("%s: accuracy of the attacked model %s in %.1f s", run.label, change, seconds)
+        path = self.store.path("graph", key)
+        return AttackOutcome(graph, spent, before, after, flags, seconds, path, reused)
 
-    def clean_accuracy(self, attacked: AttackedModel) -> float:
-        """Accuracy of a model at the target nodes of the clean graph, in 0..1."""
-        return self.task.accuracy(self._logits(attacked))
-
-    def _known(self, attack: Attack) -> Data:
-        """The graph as the attacker is told of it, a copy that it may write to."""
-        return Data(**{key: self.task.graph[key].clone() for key in self._told(attack)})
-
-    def _told(self, attack: Attack) -> list[str]:
-        return ["x", "edge_index", *(["y"] if self.knows_labels or attack.is_worst_case else [])]
+    def _told(self, attack: Attack) -> dict[str, Tensor]:
+        """The graph as the attacker is told of it."""
+        keys = ["x", "edge_index", *(["y"] if self.knows_labels or attack.is_worst_case else [])]
+        return {key: self.task.graph[key] for key in keys}
 
     def _fingerprint(self, attack: Attack) -> str:
-        x, edge_index, *y = (self.task.graph[key] for key in self._told(attack))
+        x, edge_index, *y = self._told(attack).values()
         return tensor_hash(x, edge_index, self.task.targets, *y)
 
+    def _accuracy_under(self, attack: Attack, model: nn.Module) -> float:
+        graph = self._run(attack, model)
+        return self.task.accuracy(self.task.logits_of(model, graph, self.seed))
+
     def _run(
-        self, attack: Attack, attacked: AttackedModel, parts: KeptParts | None = None
+        self, attack: Attack, model: nn.Module, parts: KeptParts | None = None
     ) -> PerturbedGraph:
-        name, model = type(attack).__name__, attacked.model.to(self.task.device)
+        name, model = type(attack).__name__, model.to(self.task.device)
         perturb: Callable[..., PerturbedGraph] = attack
         if parts is not None and isinstance(attack, Ensemble):
             perturb = partial(attack.run, keep=parts)
         weights = state_hash(dict(model.named_parameters()))
+        # A copy of the graph, which the attack may write to.
+        told = Data(**{key: tensor.clone() for key, tensor in self._told(attack).items()})
         with seeded(self.seed):  # a model may sample by the global generator
             perturbed = perturb(
                 model,
-                self._known(attack).to(self.task.device),
+                told.to(self.task.device),
                 self.task.targets.clone().to(self.task.device),
                 self.budget,
                 torch.Generator().manual_seed(self.seed),
@@ -171,23 +269,20 @@ class Attacker:
             raise AttackError(
                 f"{name}: returns a {type(perturbed).__name__}; it must return a PerturbedGraph"
             )
-        x, edges = perturbed.x, perturbed.edge_index
-        n, width = self.task.graph["x"].shape
+        x, edges, clean = perturbed.x, perturbed.edge_index, self.task.graph["x"]
+        n, width = clean.shape
         if edges.dtype != torch.int64 or edges.ndim != 2 or edges.size(0) != 2:
             raise AttackError(
                 f"{name}: returns edges of {edges.dtype} and shape {tuple(edges.shape)}; they must "
                 "be of torch.int64 and 2 x e"
             )
-        if x.dtype != self.task.graph["x"].dtype or x.ndim != 2:
+        kept = perturbed.num_original_nodes
+        shaped = x.dtype == clean.dtype and x.ndim == 2 and x.size(1) == width
+        if not shaped or not n == kept <= x.size(0):
             raise AttackError(
-                f"{name}: returns features of {x.dtype} and shape {tuple(x.shape)}; they must be "
-                f"of {self.task.graph['x'].dtype}, a row per node"
-            )
-        if x.size(1) != width or not n == perturbed.num_original_nodes <= x.size(0):
-            raise AttackError(
-                f"{name}: returns features of shape {tuple(x.shape)}, "
-                f"{perturbed.num_original_nodes} rows of them original; it must keep the {n} x "
-                f"{width} of the clean graph, and may add rows"
+                f"{name}: returns features of {x.dtype} and shape {tuple(x.shape)}, {kept} rows of "
+                f"them original; it must keep the {n} x {width} of {clean.dtype} of the clean "
+                "graph, and may add rows"
             )
         if edges.numel() and (edges.min() < 0 or edges.max() >= x.size(0)):
             wrong = int(edges.min() if edges.min() < 0 else edges.max())
@@ -195,9 +290,9 @@ class Attacker:
                 f"{name}: returns an edge of node {wrong}; its nodes are 0..{x.size(0) - 1}"
             )
 
-    def _perturb(self, attack: Attack, attacked: AttackedModel, parts: KeptParts) -> Artifact:
+    def _perturb(self, run: Run, parts: KeptParts) -> Artifact:
         start = time.perf_counter()
-        perturbed = self._run(attack, attacked, parts)
+        perturbed = self._run(run.attack, run.attacked.model, parts)
         seconds = time.perf_counter() - start + parts.seconds
         # What differs from the clean features, since those of a wide graph would fill the disk.
         n = perturbed.num_original_nodes
@@ -218,65 +313,3 @@ class Attacker:
         x = torch.cat([original, tensors["injected_x"]])
         parts = {key: artifact.metadata[key] for key in OF_PARTS}
         return PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
-
-    def _misled(
-        self, attack: Attack, attacked: AttackedModel, graph: PerturbedGraph, after: Tensor
-    ) -> Iterator[Flag]:
-        """Signs that the attack found less harm than there is."""
-        task, model, budget = self.task, attacked.model, self.budget
-        shares = budget.injected_degrees, (budget.edge_ratio, budget.node_ratio)
-        if not any(shares[attack.kind == "modification"]):
-            return  # nothing was allowed
-        before = self._logits(attacked)
-        idle, given_up = no_effect(before.argmax(1), after.argmax(1)), graph.given_up
-        by_features = attack.is_worst_case or "feature_gradient" in attack.needs
-        x, edge_index = (task.graph[key].to(task.device) for key in ("x", "edge_index"))
-        with frozen(model), seeded(self.seed):
-            if len(graph.x) > len(x):
-                attacked_x, edges = graph.x.to(task.device), graph.edge_index.to(task.device)
-                there = replace(graph, x=attacked_x, edge_index=edges)
-                targets = task.targets.to(task.device)
-                if is_blind_to_edges(model, there, targets):
-                    return
-                # A worst case differentiates the adaptive form as well.
-                seen = adaptive_form(model) if attack.is_worst_case else model
-                yield from gradient_flags(seen, there, targets) if by_features else ()
-            elif (idle or given_up) and not sees_edges(model, x, edge_index):
-                given_up = {k: why for k, why in given_up.items() if "edge weights" not in why}
-                idle = idle if by_features else None
-        if flag := parts_given_up(given_up, len(graph.part_accuracy)):
-            yield flag
-        if idle:
-            yield self._nothing_allowed(attack, graph) or idle
-        elif type(attack) is not type(baseline := BASELINES[attack.kind]):
-            by_chance = task.accuracy(self._logits(attacked, self._run(baseline, attacked)))
-            if flag := weaker_than(task.accuracy(after), by_chance, "weaker_than_chance"):
-                yield flag
-        if flag := loss_without_errors(before, after, task.labels):
-            yield flag
-
-    def _nothing_allowed(self, attack: Attack, graph: PerturbedGraph) -> Flag | None:
-        """The share of the budget that is too small, if a modification changes nothing."""
-        x, edge_index = (self.task.graph[key] for key in ("x", "edge_index"))
-        unchanged = torch.equal(graph.x, x) and torch.equal(graph.edge_index, edge_index)
-        if attack.kind == "injection" or not unchanged:
-            return None
-        edges = edges_at(self.task.targets, edge_index, len(x)).size(1)
-        return budget_allows_nothing(self.budget, self.task.targets.numel(), edges)
-
-    def _logits(
-        self, attacked: AttackedModel, graph: PerturbedGraph | None = None
-    ) -> Float[Tensor, "t c"]:
-        model = attacked.model.to(self.task.device)
-        return self.task.logits_of(model, self.task.graph if graph is None else graph, self.seed)
-
-    def _audit(self, attack: Attack, perturbed: PerturbedGraph) -> list[Flag]:
-        limits = asdict(self.budget) | dict.fromkeys(attack.unbounded)
-        found = audit(
-            self.task.graph,
-            perturbed,
-            kind=attack.kind,
-            target_nodes=self.task.targets,
-            **limits,
-        )
-        return [Flag("budget_overspent", violation.message) for violation in found]

@@ -20,6 +20,11 @@ from robust_diffusion.models.checked import TriedModel, check_model, device_of
 from robust_diffusion.training import NodeClassification
 
 
+def accuracy(predicted: Any, labels: Any) -> float:
+    """Share of nodes that are classified right, in 0..1; of tensors or arrays."""
+    return int((predicted == labels).sum()) / max(len(labels), 1)
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """A clean graph and the nodes at which models are tested on it and on what is made of it.
@@ -38,9 +43,7 @@ class Task:
         self, model: nn.Module, graph: Data | PerturbedGraph, seed: int
     ) -> Float[Tensor, "t c"]:
         """Logits of the targets, on the CPU."""
-        assert graph.x is not None
-        assert graph.edge_index is not None
-        given = graph.x.to(self.device), graph.edge_index.to(self.device)
+        given = self.placed(graph)
         versions = [tensor._version for tensor in given]
         with torch.no_grad(), seeded(seed):  # a model may sample
             logits: Tensor = model(*given)
@@ -51,9 +54,17 @@ class Task:
             )
         return logits.cpu()[self.targets]
 
+    def placed(
+        self, graph: Data | PerturbedGraph
+    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+        """Features and edges of a graph, on the device of the models."""
+        assert graph.x is not None
+        assert graph.edge_index is not None
+        return graph.x.to(self.device), graph.edge_index.to(self.device)
+
     def accuracy(self, logits: Float[Tensor, "t c"]) -> float:
         """Share of the targets that are classified right, in 0..1."""
-        return float((logits.argmax(1) == self.labels).double().mean())
+        return accuracy(logits.argmax(1), self.labels)
 
     @property
     def labels(self) -> Int[Tensor, " t"]:
@@ -80,10 +91,6 @@ class Subject(Task):
     def model(self) -> nn.Module:
         """The model."""
         return self.tried.model
-
-    def check(self, model: nn.Module, name: str) -> TriedModel:
-        """Another model, on the same device, if it suits the graph as well."""
-        return _try(_on(model, self.device), self, name, grows=self.grows)
 
     def logits(self, graph: Data | PerturbedGraph, seed: int) -> Float[Tensor, "t c"]:
         """Logits of the targets, on the CPU."""
@@ -127,7 +134,6 @@ def subject_of(
     if isinstance(model, NodeClassification):
         model = model.model
     place = device_of(model) if device is None else _device(device)
-    model = _on(model, place)
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     dtypes = [p.dtype for p in parameters if p.dtype.is_floating_point]
     assert graph.x is not None
@@ -143,13 +149,12 @@ def attacks_of(attacks: Any) -> dict[str, Attack]:
     Raises:
         ConfigError: No attack, an unknown one, or one name twice.
     """
-    if isinstance(attacks, str | Attack):
-        attacks = [attacks]
-    named = isinstance(attacks, Mapping)
-    try:
-        items = list(attacks.items()) if named else [(None, attack) for attack in attacks]
-    except TypeError:
-        items = [(None, attacks)]
+    several = isinstance(attacks, list | tuple | Mapping)
+    items = (
+        attacks.items()
+        if isinstance(attacks, Mapping)
+        else [(None, attack) for attack in (attacks if several else [attacks])]
+    )
     found: dict[str, Attack] = {}
     for name, given in items:
         attack = build_attack(given) if isinstance(given, str) else given
@@ -167,7 +172,7 @@ def attacks_of(attacks: Any) -> dict[str, Attack]:
     return found
 
 
-def budget_of(budget: Any, subject: Subject, attacks: Mapping[str, Attack]) -> Budget:
+def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
     """The budget with its feature limits resolved, if the target nodes can take it.
 
     Raises:
@@ -178,10 +183,10 @@ def budget_of(budget: Any, subject: Subject, attacks: Mapping[str, Attack]) -> B
             f"budget: is a {type(budget).__name__}; give a Budget(max_injected_nodes=..., "
             "max_edges_per_injected_node=...)"
         )
-    assert subject.graph.x is not None
+    assert task.graph.x is not None
     for attack in attacks.values():
-        budget.check_targets(subject.targets.numel(), attack.kind)
-    return budget.resolve(subject.graph.x)
+        budget.check_targets(task.targets.numel(), attack.kind)
+    return budget.resolve(task.graph.x)
 
 
 def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
@@ -209,13 +214,17 @@ def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
                 "train another"
             )
     return {
-        str(name): subject.check(model, f"surrogates[{name}]") for name, model in surrogates.items()
+        str(name): _try(model, subject, f"surrogates[{name}]", grows=subject.grows)
+        for name, model in surrogates.items()
     }
 
 
-def _try(model: nn.Module, task: Task, name: str, *, grows: bool) -> TriedModel:
-    x, edge_index = (task.graph[key].to(task.device) for key in ("x", "edge_index"))
-    return check_model(model, x, edge_index, int(task.labels.max()) + 1, name=name, grows=grows)
+def _try(model: Any, task: Task, name: str, *, grows: bool) -> TriedModel:
+    """The model, or a copy of it if it is on another device, tried on the graph."""
+    if isinstance(model, nn.Module) and device_of(model) != task.device:
+        model = copy.deepcopy(model).to(task.device)
+    classes = int(task.labels.max()) + 1
+    return check_model(model, *task.placed(task.graph), classes, name=name, grows=grows)
 
 
 def _device(device: str | torch.device) -> torch.device:
@@ -224,10 +233,3 @@ def _device(device: str | torch.device) -> torch.device:
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device={device}: is not there ({reason}); cpu always is") from error
-
-
-def _on(model: Any, device: torch.device) -> Any:
-    """The model, or a copy of it if it is on another device."""
-    if not isinstance(model, nn.Module) or device_of(model) == device:
-        return model
-    return copy.deepcopy(model).to(device)

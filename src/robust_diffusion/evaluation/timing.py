@@ -11,10 +11,9 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import Seed, check_value, check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.cell import check_seed
 from robust_diffusion.evaluation.code import code_hash
 from robust_diffusion.evaluation.provenance import cpu_name, gpu_name
 from robust_diffusion.integrators import count_evaluations
@@ -82,7 +81,7 @@ class StepTiming:
             ConfigError: The model has no hidden step, or there is no timer for the device.
         """
         device = fit.trainer().strategy.root_device
-        pl.seed_everything(check_seed(seed), workers=True, verbose=False)
+        pl.seed_everything(check_value("seed", seed, Seed), workers=True, verbose=False)
         built = model(in_channels=datamodule.num_features, out_channels=datamodule.num_classes)
         built = built.to(device).eval()
         if not isinstance(built, HasHiddenStep):

@@ -100,9 +100,13 @@ class ModelTraining:
             log.info("%s: trained before, taken from the store", description)
         model = self.untrained(build)
         model.load_state_dict(artifact.tensors)
+        numbers = dict(artifact.metadata)
+        # Lightning logs float32; a share of so many nodes is a fraction that can be told from it.
+        nodes = int(self.datamodule.view("val").mask.sum())
+        numbers["val_accuracy"] = round(numbers["val_accuracy"] * nodes) / nodes
         return TrainedModel(
             model=model.eval(),
-            **artifact.metadata,
+            **numbers,
             state=state_hash(model.state_dict()),
             path=self.store.path("model", key),
             reused=reused,
@@ -118,3 +122,10 @@ def computed_by() -> dict[str, Any]:
     threads = torch.get_num_threads()
     key = {"code": code_hash(), "backend": current_backend()}
     return key | ({} if threads == 1 else {"threads": threads})
+
+
+def victim_key(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a hashed configuration by which the store knows a cell's victim."""
+    # A callback may change the training, by averaging weights, say.
+    further = {"callbacks": config["callbacks"]} if config.get("callbacks") else {}
+    return {"model": config["model"], "fit": config["training"], **further}

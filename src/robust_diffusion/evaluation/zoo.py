@@ -7,15 +7,15 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
-from torch import Tensor, nn
+from hydra.utils import get_object
+from torch import nn
 
 from robust_diffusion.attacks import PerturbedGraph, seeded
 from robust_diffusion.attacks.audit import read_perturbed
 from robust_diffusion.attacks.audit.violation import GraphLike
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.load import build_model, load_weights
 from robust_diffusion.files import write_whole
 from robust_diffusion.hashes import file_hash, state_hash
 from robust_diffusion.store import read_artifact
@@ -124,7 +124,7 @@ class Zoo:
                 something other than the package's models, or the weights do not fit it.
         """
         tensors = read_artifact(self._verified(entry.file, entry.sha256)).tensors
-        model = build_model(entry.config, entry.in_channels, entry.out_channels, where=entry.key)
+        model = build_recorded(entry.config, entry.in_channels, entry.out_channels, where=entry.key)
         load_weights(model, tensors, where=self.directory / entry.file)
         if state_hash(model.state_dict()) != entry.weights:
             raise DataError(f"{self.directory / INDEX}: {entry.key} has other weights than it says")
@@ -187,16 +187,10 @@ def load_model(
     return zoo.load(zoo.find(name, dataset, variant))
 
 
-def build_model(
+def build_recorded(
     config: Mapping[str, Any], in_channels: int, out_channels: int, *, where: str
 ) -> nn.Module:
     """An untrained model of a recorded configuration, if that names the package's classes alone.
-
-    Args:
-        config: Resolved, of a record.
-        in_channels: Features per node.
-        out_channels: Classes.
-        where: It comes from, for messages.
 
     Raises:
         DataError: It names anything else, or nothing can be built of it.
@@ -204,32 +198,9 @@ def build_model(
     _check_config(config, where)
     try:
         with seeded(0):  # the draws of its first weights are nobody's
-            partial = instantiate({**config, "_partial_": True})
-            model: nn.Module = partial(in_channels=in_channels, out_channels=out_channels)
-    except (InstantiationException, ConfigError, TypeError) as error:
-        reason = " ".join(str(error.__cause__ or error).split())
-        raise DataError(f"{where}: no model can be built of its options ({reason})") from error
-    return model
-
-
-def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, where: str | Path) -> None:
-    """Put weights into a model; a `DataError` if they are not its own, or of another kind."""
-    own = model.state_dict()
-    for name, tensor in tensors.items():
-        if name in own and _kind(tensor) != _kind(own[name]):
-            raise DataError(
-                f"{where}: {name} is of type {tensor.dtype}, the model's of {own[name].dtype}; "
-                "save it as such"
-            )
-    try:
-        model.load_state_dict(dict(tensors))
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{where}: does not fit the model ({reason[:300]})") from error
-
-
-def _kind(tensor: Tensor) -> tuple[bool, bool]:
-    return tensor.is_floating_point(), tensor.is_complex()
+            return build_model(config, in_channels, out_channels)
+    except ConfigError as error:
+        raise DataError(f"{where}: {error}") from error
 
 
 def write_index(directory: Path, entries: Sequence[ZooEntry]) -> Path:

@@ -2,21 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.evaluation.identity import cell_id, hashed_config
+from robust_diffusion.evaluation.identity import cell_id
+from robust_diffusion.evaluation.load import set_up_process, train_composed
 from robust_diffusion.evaluation.overrides import composed
-from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel
-from robust_diffusion.operators import set_backend
-from robust_diffusion.store import ArtifactStore
-from robust_diffusion.threads import set_threads
+from robust_diffusion.evaluation.trained import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -44,17 +39,7 @@ def compose_cell(overrides: Sequence[str]) -> FigureCell:
 def train_cell(cell: FigureCell, description: str) -> tuple[TrainedModel, GraphDataModule]:
     """The victim of a cell, from the store if it was trained before, and its graph."""
     cfg = cell.cfg
-    set_threads(cfg.threads)
-    set_up_arithmetic()
-    set_backend(cfg.backend)
+    set_up_process(cfg.threads, cfg.backend)
     datamodule = instantiate(cfg.data)
-    model, fit = instantiate(cfg.model), instantiate(cfg.training)
     datamodule.setup()
-    hashed = hashed_config(cell.config)
-    with TemporaryDirectory() as checkpoints:
-        store = ArtifactStore(cfg.paths.store, refresh=cfg.force)
-        train = ModelTraining(datamodule, store, cfg.seed, Path(checkpoints))
-        # The key under which a table's cell keeps the same victim.
-        key = {"model": hashed["model"], "fit": hashed["training"]}
-        trained = train("victim", model, fit, key, description=description)
-    return trained, datamodule
+    return train_composed(cfg, datamodule, description=description), datamodule
