@@ -53,27 +53,26 @@ def test_what_a_record_lacks_is_named(key: str) -> None:
     record = finished(cell="c0ffee")
     del record[key]
     Path("half.jsonl").write_text(json.dumps(record))
-    with pytest.raises(DataError, match=f"half.jsonl: the record of cell c0ffee lacks {key}; drop"):
+    with pytest.raises(DataError, match=f"half.jsonl: the record of cell c0ffee: {key}: "):
         read_chosen(["half.jsonl"])
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "what"),
+    ("key", "value"),
     [
-        ("seed", "0", "a whole number"),
-        ("seed", True, "a whole number"),
-        ("dataset", 3, "a name"),
-        *(("accuracy", {"clean": value}, "shares .*percentage") for value in NO_SHARES),
-        *(("val_accuracy", value, "a share .*percentage") for value in NO_SHARES),
-        *(("attacked", {"gcn": {"pgd": value}}, "shares .*percentage") for value in NO_SHARES),
-        ("budget", {}, "what was declared"),
-        ("budget", {"declared": {}, "spent": {"speit": {"nodes": 3}}}, "what was declared"),
+        ("seed", "0"),
+        ("seed", True),
+        ("dataset", 3),
+        *(("accuracy", {"clean": value}) for value in NO_SHARES),
+        *(("val_accuracy", value) for value in NO_SHARES),
+        *(("attacked", {"gcn": {"pgd": value}}) for value in NO_SHARES),
+        ("budget", {}),
+        ("budget", {"declared": {}, "spent": {"speit": {"nodes": 3}}}),
     ],
 )
-def test_what_no_cell_leaves_is_named(key: str, value: Any, what: str) -> None:
+def test_what_no_cell_leaves_is_named(key: str, value: Any) -> None:
     Path("odd.jsonl").write_text(json.dumps(finished(cell="c0ffee") | {key: value}))
-    match = f"odd.jsonl: the record of cell c0ffee has a {key} that is not {what}.*; drop"
-    with pytest.raises(DataError, match=match):
+    with pytest.raises(DataError, match=rf"odd.jsonl: the record of cell c0ffee: {key}\b"):
         read_chosen(["odd.jsonl"])
 
 

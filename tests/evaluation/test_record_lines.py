@@ -12,8 +12,7 @@ import pytest
 
 from robust_diffusion.errors import DataError, RobustDiffusionError
 from robust_diffusion.evaluation import read_records
-from robust_diffusion.evaluation.record_lines import DEEPEST, record_lines
-from robust_diffusion.evaluation.record_shape import check_records
+from robust_diffusion.evaluation.records import DEEPEST, check_records, record_lines
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.results.comparison import compare
 from robust_diffusion.results.table import rank, summarize
@@ -100,7 +99,7 @@ def test_a_line_that_is_no_record_is_told_from_one(tmp_path: Path, line: bytes) 
 def test_what_unpacks_beyond_the_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("robust_diffusion.evaluation.record_lines.LARGEST", 1000)
+    monkeypatch.setattr("robust_diffusion.evaluation.records.LARGEST", 1000)
     path = tmp_path / "records.jsonl.gz"
     path.write_bytes(gzip.compress(b" " * 100_000))
     assert path.stat().st_size < 1000

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.record_shape import check_records
-from robust_diffusion.evaluation.records import Record, read_records
+from robust_diffusion.evaluation.records import Record, check_records, read_records
 
 DEFAULT_RECORDS = "outputs/records.jsonl"
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from robust_diffusion.commands.records import DEFAULT_RECORDS, add_records_option
 from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.record_lines import record_lines
-from robust_diffusion.evaluation.records import check_writable, locked_records
+from robust_diffusion.evaluation.records import check_writable, locked_records, record_lines
 from robust_diffusion.files import written_whole
 
 

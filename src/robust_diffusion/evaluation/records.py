@@ -3,21 +3,30 @@
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from io import FileIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.record_lines import record_lines
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.evaluation.schema import Failed, Line, Tested, Timed, misfit
+from robust_diffusion.files import read_limited
 
 log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
+
+LARGEST = 1_000_000_000
+"""Bytes of a file of records, unpacked, at most."""
+
+DEEPEST = 100
+"""Most levels of a record's nesting; what reads records follows it by recursion."""
 
 MOST_NAMED = 3
 """Number of unreadable lines that a message names."""
@@ -170,3 +179,66 @@ def _tell(path: Path, numbers: tuple[int, ...]) -> None:
         ", ".join(map(str, numbers[:MOST_NAMED])),
         ", ..." if len(numbers) > MOST_NAMED else "",
     )
+
+
+def record_lines(path: Path, containing: str = "") -> Iterator[tuple[int, bytes, Record | None]]:
+    """Number, text and record of every line that is not empty; no record where it holds none.
+
+    The file may be gzipped (`.gz`). With `containing`, other lines are left out.
+
+    Raises:
+        DataError: The file cannot be read, or is larger than `LARGEST`.
+    """
+    try:
+        content = read_limited(path, LARGEST)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read as records ({error})") from error
+    wanted = containing.encode()
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if line.strip() and wanted in line:
+            yield number, line, _parsed(line)
+
+
+def _parsed(line: bytes) -> Record | None:
+    try:
+        found = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):  # a UnicodeDecodeError and a JSONDecodeError are the first
+        return None
+    # To measure the depth takes longer than to count what opens a level.
+    if line.count(b"{") + line.count(b"[") > DEEPEST and _is_deeper(found, DEEPEST):
+        return None
+    return found if isinstance(found, dict) and misfit(Line, found) is None else None
+
+
+def _is_deeper(node: Any, levels: int) -> bool:
+    if not isinstance(node, dict | list):
+        return False
+    children = node.values() if isinstance(node, dict) else node
+    return levels == 0 or any(_is_deeper(child, levels - 1) for child in children)
+
+
+def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
+    """The records of some files, in their order, if tables can be made of them.
+
+    References and lines without a cell pass. What a later record of the same cell has
+    taken the place of is left out where it is not whole.
+
+    Raises:
+        DataError: Something that tables need is not there, or is not what a cell leaves.
+    """
+    latest = latest_by_cell(chain.from_iterable(found.values()))
+    checked = []
+    for path, records in found.items():
+        for record in records:
+            problem = None
+            if "cell" in record and "reference" not in record:
+                finished = Timed if is_timing(record) else Tested
+                problem = misfit(Failed if "error" in record else finished, record)
+            if problem is None:
+                checked.append(record)
+            elif latest[record["cell"]] is record:
+                raise DataError(
+                    f"{path}: the record of cell {record['cell']}: {problem}; drop the line, or "
+                    "run the cell again with --force"
+                )
+    return checked

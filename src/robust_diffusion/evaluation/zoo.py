@@ -3,11 +3,12 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from hydra.utils import get_object
+from pydantic import Field, ValidationError
 from torch import nn
 
 from robust_diffusion.attacks import PerturbedGraph, seeded
@@ -16,6 +17,7 @@ from robust_diffusion.attacks.audit.violation import GraphLike
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.load import build_model, load_weights
+from robust_diffusion.evaluation.schema import Schema, first_problem
 from robust_diffusion.files import write_whole
 from robust_diffusion.hashes import file_hash, state_hash
 from robust_diffusion.store import read_artifact
@@ -24,6 +26,10 @@ INDEX = "index.json"
 
 BUILT_OF = ("robust_diffusion.models", "robust_diffusion.flows", "robust_diffusion.solver")
 """Packages with the classes that a model's configuration may name."""
+
+
+FileName = Annotated[str, Field(pattern=r"^[^/\\]+$")]
+"""Of a file beside the index."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +59,9 @@ class ZooEntry:
     dataset: str
     variant: str
     seed: int
-    file: str
+    file: FileName
     sha256: str
-    graph: str
+    graph: FileName
     graph_sha256: str
     weights: str
     cell: str
@@ -70,6 +76,10 @@ class ZooEntry:
     def key(self) -> str:
         """Name, dataset and variant in one word."""
         return f"{self.name}-{self.dataset}-{self.variant}"
+
+
+class _Index(Schema):
+    entries: list[ZooEntry]
 
 
 @dataclass(frozen=True)
@@ -93,17 +103,17 @@ class Zoo:
         given = directory or os.environ.get("ROBUST_DIFFUSION_ZOO") or PUBLISHED / "zoo"
         path = Path(given) / INDEX
         try:
-            listed = json.loads(path.read_text(encoding="utf-8"))["entries"]
-            return cls(path.parent, [_entry(item, path) for item in listed])
+            index = _Index.model_validate_json(path.read_bytes())
         except FileNotFoundError as error:
             raise DataError(
                 f"{path}: not found; give the folder of a zoo by directory=, or by the environment "
                 "variable ROBUST_DIFFUSION_ZOO"
             ) from error
-        except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"{path}: is no index of a zoo ({error!r})") from error
+        except ValidationError as error:
+            raise DataError(f"{path}: is no index of a zoo ({first_problem(error)})") from error
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+        return cls(path.parent, index.entries)
 
     def find(self, name: str, dataset: str, variant: str) -> ZooEntry:
         """The entry of that name; a `ConfigError` that lists all if there is none."""
@@ -208,18 +218,6 @@ def write_index(directory: Path, entries: Sequence[ZooEntry]) -> Path:
     listed = [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.key)]
     text = json.dumps({"entries": listed}, indent=1, allow_nan=False, sort_keys=True) + "\n"
     return write_whole(directory / INDEX, text, option="zoo")
-
-
-def _entry(item: Any, path: Path) -> ZooEntry:
-    kinds: dict[str, Any] = {"int": int, "float": int | float, "str": str}
-    for field in fields(ZooEntry):
-        kind = kinds.get(getattr(field.type, "__name__", ""), Mapping)
-        if field.name not in item or not isinstance(item[field.name], kind):
-            raise DataError(f"{path}: an entry has no proper {field.name}; make the zoo anew")
-    for name in (item["file"], item["graph"]):
-        if Path(name).name != name:
-            raise DataError(f"{path}: names the file {name!r}, which is not beside it")
-    return ZooEntry(**{field.name: item[field.name] for field in fields(ZooEntry)})
 
 
 def _check_config(node: Any, where: str) -> None:

@@ -16,8 +16,12 @@ from omegaconf import DictConfig, OmegaConf
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import RobustDiffusionError
-from robust_diffusion.evaluation.record_shape import check_records
-from robust_diffusion.evaluation.records import Record, latest_by_cell, read_records
+from robust_diffusion.evaluation.records import (
+    Record,
+    check_records,
+    latest_by_cell,
+    read_records,
+)
 from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import print_table
