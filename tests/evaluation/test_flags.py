@@ -1,6 +1,8 @@
 """Every flag rises where an attack was misled, and stays down where it was not."""
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,10 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget, PerturbedGraph, RandomInjection, spent_budget
 from robust_diffusion.evaluation import flags
-from robust_diffusion.models import MLP, GNNGuard
+from robust_diffusion.evaluation.subject import Task
+from robust_diffusion.flows import Grand, Heat
+from robust_diffusion.models import MLP, GNNGuard, GraphPDE
+from robust_diffusion.solver import Solver
 from tests.attacks.graphs import small_graph, trained_gcn
 
 BUDGET = Budget(max_injected_nodes=5, max_edges_per_injected_node=6, feature_limits=(-1.0, 1.0))
@@ -58,18 +63,6 @@ def codes(found: list[flags.Flag]) -> list[str]:
     return [flag.code for flag in found]
 
 
-def test_masked_gradient_is_caught(graph: Data, gcn: nn.Module, injected: PerturbedGraph) -> None:
-    assert codes(flags.gradient_flags(MaskedGradient(gcn), injected, graph.index_test)) == [
-        "zero_gradient"
-    ]
-
-
-def test_honest_gradient_is_not_flagged(
-    graph: Data, gcn: nn.Module, injected: PerturbedGraph
-) -> None:
-    assert flags.gradient_flags(gcn, injected, graph.index_test) == []
-
-
 def test_only_a_model_without_edges_is_blind(
     graph: Data, gcn: nn.Module, injected: PerturbedGraph
 ) -> None:
@@ -82,50 +75,11 @@ def test_only_a_model_without_edges_is_blind(
     assert not flags.is_blind_to_edges(guard, pruned, graph.index_test)
 
 
-def test_model_without_autograd_is_caught(
-    graph: Data, gcn: nn.Module, injected: PerturbedGraph
-) -> None:
-    def cut(x: Tensor, edge_index: Tensor) -> Tensor:
-        return gcn(x, edge_index).detach()  # type: ignore[no-any-return]
-
-    assert codes(flags.gradient_flags(cut, injected, graph.index_test)) == ["zero_gradient"]
-
-
-def test_gradient_that_is_not_finite_is_caught(
-    graph: Data, gcn: nn.Module, injected: PerturbedGraph
-) -> None:
-    def infinite(x: Tensor, edge_index: Tensor) -> Tensor:
-        # The square root has no derivative at 0.
-        return gcn(x, edge_index) + (x - x.detach()).square().sum().sqrt()  # type: ignore[no-any-return]
-
-    found = flags.gradient_flags(infinite, injected, graph.index_test)
-    assert "gradient_not_finite" in codes(found)
-
-
-def test_graph_without_injected_nodes_has_no_gradient(graph: Data, gcn: nn.Module) -> None:
-    clean = PerturbedGraph(graph.x, graph.edge_index, graph.num_nodes)
-    assert flags.gradient_flags(gcn, clean, graph.index_test) == []
-
-
 def test_randomised_model_is_caught(graph: Data, gcn: nn.Module) -> None:
     found = flags.stochastic(RandomLogits(gcn), graph.x, graph.edge_index)
     assert found is not None
     assert found.code == "stochastic"
     assert flags.stochastic(gcn, graph.x, graph.edge_index) is None
-
-
-def test_unchanged_predictions_are_no_effect() -> None:
-    classes = torch.tensor([0, 1, 2])
-    assert flags.no_effect(classes, classes.clone()) is not None
-    assert flags.no_effect(classes, torch.tensor([0, 1, 1])) is None
-
-
-@pytest.mark.parametrize("code", ["weaker_than_chance", "weaker_than_transfer"])
-def test_attack_outdone_by_a_weaker_adversary(code: str) -> None:
-    found = flags.weaker_than(0.5, 0.4, code)  # type: ignore[arg-type]
-    assert found is not None
-    assert found.code == code
-    assert flags.weaker_than(0.4, 0.4, code) is None  # type: ignore[arg-type]
 
 
 def test_loss_that_rises_alone() -> None:
@@ -140,12 +94,6 @@ def test_loss_that_rises_alone() -> None:
     assert flags.loss_without_errors(clean, clean, labels) is None
 
 
-def test_accuracy_that_depends_on_the_solver() -> None:
-    assert flags.solvers_disagree({"rk4": 0.5, "dopri5": 0.45}) is not None
-    assert flags.solvers_disagree({"rk4": 0.5, "dopri5": 0.495}) is None
-    assert flags.solvers_disagree({"rk4": 0.5}) is None
-
-
 def test_budget_left_over(graph: Data, injected: PerturbedGraph) -> None:
     spent = spent_budget(graph, injected)
     assert flags.budget_unspent(BUDGET, spent) is None
@@ -155,8 +103,85 @@ def test_budget_left_over(graph: Data, injected: PerturbedGraph) -> None:
     assert "5 of 6 nodes" in found.detail
 
 
-def test_more_budget_without_more_effect() -> None:
-    assert flags.budget_without_effect([(50, 0.6), (1, 0.6)]) is not None
-    assert flags.budget_without_effect([(1, 0.6), (50, 0.3)]) is None
-    assert flags.budget_without_effect([(10, 0.0), (50, 0.0)]) is None  # nothing is left to lose
-    assert flags.budget_without_effect([(50, 0.6)]) is None
+def cut_off(model: nn.Module) -> Any:
+    return lambda x, edge_index: model(x, edge_index).detach()
+
+
+def infinite(model: nn.Module) -> Any:
+    # The square root has no derivative at 0.
+    return lambda x, edge_index: model(x, edge_index) + (x - x.detach()).square().sum().sqrt()
+
+
+@pytest.mark.parametrize(
+    ("fake", "expected"),
+    [
+        (lambda model: model, []),
+        (MaskedGradient, ["zero_gradient"]),
+        (cut_off, ["zero_gradient"]),
+        (infinite, ["gradient_not_finite"]),
+    ],
+)
+def test_a_gradient_that_misleads_is_caught(
+    graph: Data, gcn: nn.Module, injected: PerturbedGraph, fake: Any, expected: list[str]
+) -> None:
+    assert codes(flags.gradient_flags(fake(gcn), injected, graph.index_test)) == expected
+    clean = PerturbedGraph(graph.x, graph.edge_index, graph.num_nodes)
+    assert flags.gradient_flags(fake(gcn), clean, graph.index_test) == []
+
+
+CLASSES = torch.tensor([0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("function", "raised", "calm"),
+    [
+        (flags.no_effect, (CLASSES, CLASSES.clone()), (CLASSES, CLASSES.flip(0))),
+        (flags.solvers_disagree, ({"a": 0.5, "b": 0.45},), ({"a": 0.5, "b": 0.495},)),
+        (flags.budget_without_effect, ([(50, 0.6), (1, 0.6)],), ([(1, 0.6), (50, 0.3)],)),
+        # Nothing is left to lose.
+        (flags.budget_without_effect, ([(50, 0.6), (1, 0.6)],), ([(1, 0.0), (50, 0.0)],)),
+        *(
+            (flags.weaker_than, (0.5, 0.4, of), (0.4, 0.4, of))
+            for of in ("weaker_than_chance", "weaker_than_transfer")
+        ),
+    ],
+)
+def test_a_flag_rises_and_stays_down(function: Any, raised: Any, calm: Any) -> None:
+    assert function(*raised).code in flags.CODES
+    assert function(*calm) is None
+
+
+def pde(flow: type, t_end: float, graph: Data) -> nn.Module:
+    torch.manual_seed(0)
+    solver = Solver("euler", num_steps=1)
+    sizes = graph.num_features, 8, graph.num_classes
+    return GraphPDE(*sizes, flow=partial(flow, t_end=t_end), solver=solver).eval()
+
+
+@pytest.fixture(scope="module")
+def task(graph: Data) -> Task:
+    return Task(graph, graph.index_test, torch.device("cpu"))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("growth", "diverged"), [(1.0, False), (1e4, True), (None, True)])
+def test_a_state_that_grows_is_flagged(task: Task, growth: float | None, *, diverged: bool) -> None:
+    found = flags.victim_flags(pde(Heat, 0.01, task.graph), task, 0, growth)
+    assert codes(found) == ["diverged"] * diverged
+
+
+# One Euler step of 200 on dZ/dt = (A - I) Z leaves the stable region.
+@pytest.mark.parametrize(("flow", "t_end"), [(Heat, 200.0), (Grand, 0.01)])
+def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:
+    victim = pde(flow, t_end, task.graph)
+    logits = task.logits_of(victim, task.graph, 0)
+    found = list(flags.prediction_flags(victim, task, task.graph, logits, 0))
+    assert codes(found) == ["solvers_disagree"] * (flow is Heat)
+    broken = list(flags.prediction_flags(MLP(3, 3, 3), task, task.graph, logits / 0, 0))
+    assert codes(broken) == ["logits_not_finite"]
+
+
+def test_at_no_accuracy_no_attack_found_too_little_but_the_number_may_be_wrong() -> None:
+    found = [flags.Flag("no_effect", ""), flags.Flag("stochastic", "")] * 2
+    assert codes(flags.of_the_row(found, 0.5)) == ["no_effect", "stochastic"]
+    assert codes(flags.of_the_row(found, 0.0)) == ["stochastic"]

@@ -1,6 +1,5 @@
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from omegaconf import DictConfig
@@ -56,9 +55,3 @@ def test_the_users_files_are_recorded(compose: Compose, tmp_path: Path) -> None:
     assert list(before["user_files"]) == ["data.source.path"]
     assert before["user_files"] != after["user_files"]
     assert not {"user_code", "user_files"} & set(record_header(compose("flow=heat")))
-
-
-def test_a_swept_baseline_is_one_cell(cli: Callable[..., Any], tiny_clean: list[str]) -> None:
-    found = cli("-m", "model=gcn", "flow=heat,beltrami", "logger=none", *tiny_clean).records
-    assert [record.get("reference", False) for record in found] == [False, True]
-    assert found[0]["cell"] == found[1]["cell"]

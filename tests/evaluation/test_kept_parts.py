@@ -143,19 +143,3 @@ def test_force_repeats_every_part(
     attack(refresh=True)
     assert counter.calls == 2 * ASCENTS
     assert entries(tmp_path / "store") == ["graph"]
-
-
-def test_parts_that_outlived_their_graph_go_when_it_is_asked_for(
-    attack: Callable[..., AttackOutcome],
-    count: Callable[..., Counted],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with monkeypatch.context() as context:
-        context.setattr(ArtifactStore, "discard", lambda *_: None)  # killed before
-        attack()
-    assert entries(tmp_path / "store").count("part") == SEARCHES + ASCENTS
-    counter = count()
-    assert attack().reused
-    assert counter.calls == 0
-    assert entries(tmp_path / "store") == ["graph"]

@@ -56,12 +56,6 @@ def test_no_revision_for_a_package_installed_inside_another_checkout(
     assert provenance.revision() is None
 
 
-def test_no_revision_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
-    assert provenance.revision() is None
-
-
 def test_no_revision_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(checkout))
     assert provenance.revision() is None
@@ -76,12 +70,6 @@ def test_versions_name_python_and_every_package(monkeypatch: pytest.MonkeyPatch)
     assert provenance.versions()["no-such-package-anywhere"] == "not installed"
 
 
-def test_the_processor_is_named_as_the_kernel_names_it(tmp_path: Path) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor\t: 0\nmodel name\t: A Processor @ 3 GHz\nmodel name\t: Other\n")
-    assert provenance.cpu_name(cpuinfo) == "A Processor @ 3 GHz"
-
-
 @pytest.mark.parametrize("text", [None, "processor : 0\n", "model name :\n"])
 def test_without_a_name_the_processor_is_its_architecture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
@@ -91,15 +79,6 @@ def test_without_a_name_the_processor_is_its_architecture(
         cpuinfo.write_text(text)
     monkeypatch.setattr(platform, "processor", lambda: "")
     assert provenance.cpu_name(cpuinfo) == platform.machine()
-
-
-@pytest.mark.parametrize(("there", "name"), [(True, "A GPU"), (False, None)])
-def test_the_gpu_is_named_where_there_is_one(
-    monkeypatch: pytest.MonkeyPatch, *, there: bool, name: str | None
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A GPU")
-    assert provenance.gpu_name() == name
 
 
 def test_what_computes_is_named_with_its_vector_instructions(

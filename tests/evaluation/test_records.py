@@ -68,11 +68,6 @@ def test_what_cannot_be_decompressed_is_one_clear_error(tmp_path: Path, content:
         read_records(path)
 
 
-def test_nothing_is_appended_to_compressed_records(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"leave out \.gz"):
-        check_writable(tmp_path / "records.jsonl.gz")
-
-
 def _append_many(path: Path, writer: int) -> None:
     for number in range(25):
         append_record(path, {"writer": writer, "number": number, "padding": "x" * 5000})
@@ -113,12 +108,6 @@ def test_a_file_that_cannot_be_written_is_the_users_error(tmp_path: Path, write:
     assert callable(write)
     with pytest.raises(ConfigError, match=r"paths\.records=.*cannot be written"):
         write(tmp_path / "file" / "records.jsonl")
-
-
-def test_checking_writes_no_record(tmp_path: Path) -> None:
-    append_record(tmp_path / "records.jsonl", {"seed": 0})
-    check_writable(tmp_path / "records.jsonl")
-    assert read_records(tmp_path / "records.jsonl") == [{"seed": 0}]
 
 
 def test_who_asked_for_a_cell_is_in_its_lines() -> None:

@@ -8,7 +8,6 @@ from safetensors.torch import load_file
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget, PerturbedGraph, spent_budget
-from robust_diffusion.attacks.audit import audit, perturbed_files, read_perturbed
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport, graph_file
@@ -98,16 +97,6 @@ def test_the_table() -> None:
     assert transferred.split() == ["pgd/GCN", "2", "25.00", "1", "1", "0.5", "budget_unspent"]
 
 
-def test_the_frame() -> None:
-    frame = REPORT.to_frame()
-    assert frame["attack"].tolist() == ["clean", "random", "pgd/GCN 2"]
-    assert frame["accuracy"].tolist() == [0.8, 0.75, 0.25]
-    assert frame["injected_nodes"].tolist() == [0, 1, 1]
-    assert frame["flags"].tolist() == ["", "", "budget_unspent"]
-    assert frame["made_on"].tolist() == ["", "", "GCN 2"]
-    assert frame["is_control"].tolist() == [False, True, False]
-
-
 def test_the_record() -> None:
     record = json.loads(REPORT.to_json())
     assert record["robust_accuracy"] == 0.25
@@ -129,15 +118,6 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     expected = GRAPH.to_data()
     assert {*found.keys()} == {*expected.keys()}
     assert all(torch.equal(found[key], expected[key]) for key in expected.keys())  # noqa: SIM118
-
-
-def test_what_is_saved_can_be_audited(tmp_path: Path) -> None:
-    for file in perturbed_files(REPORT.save(tmp_path)):
-        read = read_perturbed(file, DATA)
-        targets = DATA.test_mask.nonzero().squeeze(1)
-        limits = asdict(Budget(0, 1, (-9.0, 9.0)))
-        (found, *_) = audit(DATA, read, kind=read.kind, target_nodes=targets, **limits)
-        assert "1 node" in found.message
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

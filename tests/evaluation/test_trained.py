@@ -102,17 +102,3 @@ def test_threads_count_unless_there_is_one(make_training: Make, make_fit: Make) 
             torch.set_num_threads(1)
 
     assert len({path(1), path(2), path(3)}) == 3
-
-
-def test_weights_overwritten_in_place_are_another_model(
-    make_training: Make, make_fit: Make, tmp_path: Path
-) -> None:
-    def path() -> Path:
-        key = {"model": {"weights": str(file)}}
-        return make_training()("victim", gcn, make_fit(), key, description="gcn").path
-
-    file = tmp_path / "weights.pt"
-    file.write_bytes(b"one")
-    before = path()
-    file.write_bytes(b"two")
-    assert path() != before

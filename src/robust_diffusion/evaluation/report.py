@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 REPORT = "report.json"
 """Name of the report's own file."""
+
+COUNTS = ("injected_nodes", "injected_edges", "flipped_edges", "changed_nodes")
+"""Columns of a report's frame that say what an attack spent."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +70,15 @@ class AttackReport:
 
     def record(self) -> dict[str, Any]:
         """All but the graph, as JSON."""
-        plain = {
-            key: getattr(self, key) for key in ("name", "kind", "accuracy", "is_control", "made_on")
+        keys = ("name", "kind", "accuracy", "is_control", "made_on", "is_bound")
+        return {key: getattr(self, key) for key in keys} | {
+            "flags": [asdict(flag) for flag in self.flags],
+            "spent": asdict(self.spent),
+            "seconds": self.seconds,
+            "reused": self.reused,
+            "part": self.graph.part,
+            "part_accuracy": dict(self.graph.part_accuracy),
         }
-        parts = {"part": self.graph.part, "part_accuracy": dict(self.graph.part_accuracy)}
-        times = {"seconds": self.seconds, "reused": self.reused}
-        flags = [asdict(flag) for flag in self.flags]
-        plain["is_bound"] = self.is_bound
-        return plain | {"flags": flags, "spent": asdict(self.spent)} | times | parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,31 +154,25 @@ class RobustnessReport:
         """One row for the clean graph and one per attack; accuracies in 0..1."""
         import pandas as pd
 
+        frame = pd.DataFrame(
+            {
+                "attack": attack.name,
+                "made_on": attack.made_on,
+                "is_control": attack.is_control,
+                "accuracy": attack.accuracy,
+                "injected_nodes": attack.spent.injected_nodes,
+                "injected_edges": attack.spent.injected_edges,
+                "flipped_edges": attack.spent.added_edges + attack.spent.removed_edges,
+                "changed_nodes": attack.spent.changed_nodes,
+                "seconds": attack.seconds,
+                "flags": _codes(attack.flags),
+            }
+            for attack in self.attacks
+        )
         clean = {"attack": "clean", "made_on": "", "is_control": False, "seconds": 0.0}
-        rows: list[Mapping[str, Any]] = [
-            clean | {"accuracy": self.clean_accuracy, "flags": _codes(self.flags)}
-        ]
-        for attack in self.attacks:
-            spent = attack.spent
-            rows.append(
-                {
-                    "attack": attack.name,
-                    "made_on": attack.made_on,
-                    "is_control": attack.is_control,
-                    "accuracy": attack.accuracy,
-                    "injected_nodes": spent.injected_nodes,
-                    "injected_edges": spent.injected_edges,
-                    "flipped_edges": spent.added_edges + spent.removed_edges,
-                    "changed_nodes": spent.changed_nodes,
-                    "seconds": attack.seconds,
-                    "flags": _codes(attack.flags),
-                }
-            )
-        frame = pd.DataFrame(rows)
-        counts = ["injected_nodes", "injected_edges", "flipped_edges", "changed_nodes"]
-        frame[counts] = frame[counts].fillna(0).astype(int)
-        order = ["attack", "made_on", "is_control", "accuracy", *counts, "seconds", "flags"]
-        return frame[order]
+        clean |= {"accuracy": self.clean_accuracy, "flags": _codes(self.flags)}
+        first = pd.DataFrame([clean | dict.fromkeys(COUNTS, 0)])
+        return pd.concat([first[frame.columns], frame], ignore_index=True)
 
     def __str__(self) -> str:
         """The table of `to_frame`, accuracies in %, between lines that say of what."""
@@ -182,7 +180,7 @@ class RobustnessReport:
         shown = frame[["attack"]].copy()
         shown.loc[frame.is_control, "attack"] += " (control)"
         shown["accuracy %"] = [f"{100 * value:.2f}" for value in frame.accuracy]
-        for count in ("injected_nodes", "injected_edges", "flipped_edges", "changed_nodes"):
+        for count in COUNTS:
             if frame[count].any():
                 shown[count.replace("_", " ")] = frame[count]
         shown["seconds"] = [f"{value:.1f}" for value in frame.seconds]
@@ -194,20 +192,15 @@ class RobustnessReport:
 
     def to_json(self) -> str:
         """The record: all but the graphs."""
+        keys = ("threat", "labels", "seed", "dataset", "clean_graph", "weights", "num_targets")
         record = {
             "model": self.model,
             "clean_accuracy": self.clean_accuracy,
             "robust_accuracy": self.robust_accuracy,
             "attacks": [attack.record() for attack in self.attacks],
             "budget": asdict(self.budget),
-            "num_targets": self.num_targets,
-            "threat": self.threat,
-            "labels": self.labels,
-            "seed": self.seed,
+            **{key: getattr(self, key) for key in keys},
             "flags": [asdict(flag) for flag in self.flags],
-            "dataset": self.dataset,
-            "clean_graph": self.clean_graph,
-            "weights": self.weights,
             "notes": list(self.notes),
             "version": __version__,
         }

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import nn
 
-from robust_diffusion.checks import check_choice, check_name
+from robust_diffusion.checks import check_name, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.trained import TrainedModel
 from robust_diffusion.models.adaptive import adaptive_form
@@ -49,6 +49,7 @@ class ThreatModel(Protocol):
         """The models that the attacks of one cell run on, by name; `train` makes surrogates."""
 
 
+@validated("threat")
 class BlackBox:
     """The attacker knows neither the victim nor its defence, and attacks surrogates of its own.
 
@@ -66,7 +67,7 @@ class BlackBox:
             architecture is the victim itself, weight for weight.
 
     Raises:
-        ConfigError: No surrogate, a name that is none, unknown labels or seeding.
+        ConfigError: No surrogate, or a name that is none.
 
     Examples:
         >>> from functools import partial
@@ -87,12 +88,11 @@ class BlackBox:
         labels: Labels | Literal[True] = "predicted",
         seeding: Seeding = "name",
     ) -> None:
-        check_choice("threat.seeding", seeding, get_args(Seeding))
         if not surrogates:
             raise ConfigError("surrogate=[]: threat=black_box needs one, such as gcn")
         for surrogate in surrogates:
             check_name("surrogates", surrogate)
-        self.labels = _checked(labels)
+        self.labels = _named(labels)
         self._surrogates = surrogates
         self._fit = fit
         self._seeding = seeding
@@ -111,6 +111,7 @@ class BlackBox:
         return {name: AttackedModel(of.model, of.state) for name, of in trained.items()}
 
 
+@validated("threat")
 class WhiteBox:
     """The attacker knows the victim and differentiates through it, PDE solver included.
 
@@ -122,9 +123,6 @@ class WhiteBox:
         gradient: What the attacker differentiates a defender's re-weighting or truncation by;
             `None` as the victim is configured; see `models.variants.with_gradient`. `adaptive`
             for the form that each model declares; see `models.adaptive.adaptive_form`.
-
-    Raises:
-        ConfigError: Unknown labels or gradient.
 
     Examples:
         >>> from robust_diffusion import GNNGuard, WhiteBox
@@ -141,10 +139,8 @@ class WhiteBox:
         adjoint: bool | None = None,
         gradient: Gradient | Literal["adaptive"] | None = None,
     ) -> None:
-        if gradient is not None:
-            check_choice("threat.gradient", gradient, (*get_args(Gradient), "adaptive"))
         self.name = name
-        self.labels = _checked(labels)
+        self.labels = _named(labels)
         self._adjoint = adjoint
         self._gradient = gradient
 
@@ -169,8 +165,6 @@ class WhiteBox:
         return model
 
 
-def _checked(labels: Labels | Literal[True]) -> Labels:
+def _named(labels: Labels | Literal[True]) -> Labels:
     # YAML, and so threat.labels=true on the command line, reads the word as a truth value.
-    named: Labels = "true" if labels is True else labels
-    check_choice("threat.labels", named, get_args(Labels))
-    return named
+    return "true" if labels is True else labels

@@ -4,14 +4,15 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Seed, check_value, check_whole
+from robust_diffusion.checks import Seed, SomeSteps, check_value, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.code import code_hash
@@ -41,6 +42,7 @@ class TimingResult:
     timing: dict[str, Any]
 
 
+@validated("timing")
 class StepTiming:
     """Times one hidden layer's step on the clean test graph; nothing is trained or attacked.
 
@@ -58,13 +60,13 @@ class StepTiming:
         repeats: Timed runs of the step, at least 2.
         warm_up: Runs before them that do not count, at least 1.
 
-    Raises:
-        ConfigError: A number out of range.
     """
 
-    def __init__(self, *, repeats: int = 500, warm_up: int = 20) -> None:
-        self.repeats = check_whole("timing.repeats", repeats, at_least=2)
-        self.warm_up = check_whole("timing.warm_up", warm_up, at_least=1)
+    def __init__(
+        self, *, repeats: Annotated[int, Ge(2), Le(10**6)] = 500, warm_up: SomeSteps = 20
+    ) -> None:
+        self.repeats = repeats
+        self.warm_up = warm_up
 
     def __call__(
         self,

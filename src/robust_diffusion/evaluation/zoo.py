@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -225,9 +226,7 @@ def _check_config(node: Any, where: str) -> None:
     if isinstance(node, Mapping):
         if "_target_" in node:
             _check_target(node["_target_"], where)
-        for key, value in node.items():
-            _check_config(key, where)
-            _check_config(value, where)
+        _check_config([*node, *node.values()], where)
     elif isinstance(node, list):
         for value in node:
             _check_config(value, where)
@@ -238,13 +237,11 @@ def _check_config(node: Any, where: str) -> None:
 def _check_target(target: Any, where: str) -> None:
     found = None
     if isinstance(target, str) and target.startswith("robust_diffusion."):
-        try:
+        with suppress(Exception):  # of Hydra's search
             found = get_object(target)
-        except Exception as error:  # of Hydra's search
-            raise DataError(f"{where}: there is no {target} in this version") from error
     # The name alone is not enough: a module of the package names what it imports, `os` for one.
     if not isinstance(found, type) or not found.__module__.startswith(BUILT_OF):
         raise DataError(
-            f"{where}: its configuration names {target}, which is no model, flow or solver of "
-            "robust_diffusion; it is not used"
+            f"{where}: its configuration names {target}, which is no model, flow or solver of this "
+            "version of robust_diffusion; it is not used"
         )
