@@ -18,6 +18,7 @@ from robust_diffusion.certificates.bounds import ClassBounds
 from robust_diffusion.checks import check_whole
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.report import RobustnessReport
+from robust_diffusion.evaluation.subject import accuracy
 from robust_diffusion.files import write_whole
 
 REPORT = "certificate.json"
@@ -202,7 +203,7 @@ class CertificateReport:
         return Path(path)
 
     def _right(self, certified: Bool[NDArray[np.bool_], " t"]) -> float:
-        return float((certified & (self.bounds.predicted == self.labels)).mean())
+        return accuracy(np.where(certified, self.bounds.predicted, -1), self.labels)
 
 
 def nothing_fell(curve: Sequence[Mapping[Any, Any]]) -> bool:

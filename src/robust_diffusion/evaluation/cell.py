@@ -17,7 +17,7 @@ from robust_diffusion.checks import Seed, check_name, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.curvature import curvature_of
-from robust_diffusion.evaluation.perturbed import Attacker, Run, measure
+from robust_diffusion.evaluation.perturbed import Attacker, Run, attack_and_test
 from robust_diffusion.evaluation.provenance import processor
 from robust_diffusion.evaluation.solves import solves_of, tell_of_steps
 from robust_diffusion.evaluation.subject import Task, budget_of
@@ -137,7 +137,7 @@ def evaluate_cell(
         replace(task, device=device), budget, seed, store, knows_labels=threat.labels == "true"
     )
     growth = solves.get("norm_growth", 0.0)
-    measured = measure(attacker, tested, runs, norm_growth=growth)
+    measured = attack_and_test(attacker, tested, runs, norm_growth=growth)
     _log_accuracies(logger, measured.accuracy)
     rows: dict[str, list[float]] = {"clean": [measured.accuracy["clean"]]}
     attacked: dict[str, dict[str, float]] = {}

@@ -17,7 +17,7 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.flags import Flag
 from robust_diffusion.evaluation.object_key import object_key
-from robust_diffusion.evaluation.perturbed import BASELINES, Attacker, Run, measure
+from robust_diffusion.evaluation.perturbed import BASELINES, Attacker, Run, attack_and_test
 from robust_diffusion.evaluation.report import AttackReport, RobustnessReport
 from robust_diffusion.evaluation.subject import (
     Subject,
@@ -117,7 +117,9 @@ def evaluate(
             runs = _runs(subject, {"": subject.model}, controls, seed)
             runs += _runs(subject, seen, rest, seed)
             own = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
-            measured = measure(attacker, subject.model, runs, own_flags=own, progress=progress)
+            measured = attack_and_test(
+                attacker, subject.model, runs, own_flags=own, progress=progress
+            )
     flags = measured.flags
     return RobustnessReport(
         model=type(subject.model).__name__,

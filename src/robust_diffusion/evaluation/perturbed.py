@@ -101,7 +101,7 @@ class Measured:
     seconds: float  # wall time of the test
 
 
-def measure(
+def attack_and_test(
     attacker: "Attacker",
     victim: nn.Module,
     runs: Sequence[Run],
