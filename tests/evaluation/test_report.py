@@ -75,15 +75,6 @@ def test_each_attack_has_a_file_of_its_own() -> None:
     assert graph_file("auto") == "graph-auto.safetensors"
 
 
-def test_the_worst_is_the_lowest() -> None:
-    assert REPORT.worst is TRANSFERRED
-    assert REPORT.robust_accuracy == 0.25
-    assert REPORT.graph is GRAPH
-    assert REPORT["random"] is CONTROL
-    with pytest.raises(ConfigError, match=r"attack=pgd: .*use one of random, pgd/GCN 2"):
-        REPORT["pgd"]
-
-
 def test_the_table() -> None:
     title, header, clean, control, transferred, worst, note = str(REPORT).splitlines()
     assert title == "GCN, 40 target nodes, white_box, true labels"

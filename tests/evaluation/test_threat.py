@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from robust_diffusion.evaluation.trained import TrainedModel
 from robust_diffusion.flows import Heat
 from robust_diffusion.models import GCN, GCNSVD, GNNGuard, GraphPDE
 from robust_diffusion.solver import Solver
+from tests.graphs import without_type_checks
 
 Make = Callable[..., Any]
 
@@ -48,37 +50,23 @@ def test_black_box_trains_every_surrogate_and_leaves_the_victim_alone(make_fit: 
     assert all(isinstance(model.model, GCN) for model in attacked.values())
 
 
-def test_black_box_needs_a_surrogate(make_fit: Make) -> None:
-    with pytest.raises(ConfigError, match=r"surrogate=\[\]: .* needs one"):
-        BlackBox({}, make_fit())
-
-
 @pytest.mark.faults
-def test_a_surrogate_is_named_by_no_path(make_fit: Make) -> None:
-    with pytest.raises(ConfigError, match=r"surrogates=\.\./x: is no name"):
-        BlackBox({"gcn": gcn, "../x": gcn}, make_fit())
-
-
-@pytest.mark.parametrize("labels", ["wrong", ""])
-def test_unknown_labels_are_refused(make_fit: Make, labels: Any) -> None:
-    from tests.graphs import without_type_checks
-
-    with without_type_checks():
-        with pytest.raises(ConfigError, match=r"threat\.labels="):
-            WhiteBox(labels=labels)
-        with pytest.raises(ConfigError, match=r"threat\.labels="):
-            BlackBox({"gcn": gcn}, make_fit(), labels=labels)
+@pytest.mark.parametrize(
+    ("surrogates", "options", "key"),
+    [
+        ({}, {}, "surrogate="),
+        ({"gcn": gcn, "../x": gcn}, {}, "surrogates="),
+        ({"gcn": gcn}, {"labels": "wrong"}, "threat.labels="),
+        ({"gcn": gcn}, {"seeding": "wrong"}, "threat.seeding="),
+    ],
+)
+def test_a_threat_that_cannot_be(make_fit: Make, surrogates: Any, options: Any, key: str) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=f"^{re.escape(key)}"):
+        BlackBox(surrogates, make_fit(), **options)
 
 
 def never(*_: Any) -> TrainedModel:
     raise AssertionError("a white-box attacker trains nothing")
-
-
-def test_white_box_attacks_the_victim_itself() -> None:
-    victim = trained(GCN(4, 8, 3))
-    (attacked,) = WhiteBox().attacked_models(victim, never).values()
-    assert attacked.model is victim.model
-    assert attacked.state == victim.state
 
 
 @pytest.mark.parametrize("cls", [GNNGuard, GCNSVD])

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,23 +56,6 @@ def test_evaluations_are_those_of_one_diffusion(timed: Make) -> None:
     assert timed(model=gat).timing["step"] == "aggregation"
 
 
-def test_nothing_is_trained_and_no_gradient_is_kept(timed: Make, make_fit: Make) -> None:
-    seen: list[nn.Module] = []
-
-    def kept(in_channels: int, out_channels: int) -> nn.Module:
-        seen.append(heat(in_channels, out_channels))
-        seen[0].layers[1].flow.register_forward_hook(
-            lambda flow, inputs, output: states.append((flow.training, output.requires_grad))
-        )
-        return seen[0]
-
-    states: list[tuple[bool, bool]] = []
-    timed(model=kept, fit=make_fit(max_epochs=1))
-    assert set(states) == {(False, False)}
-    # The step that is counted, the warm-up and the repeats.
-    assert len(states) == 12 * (1 + 2 + 4)
-
-
 def test_statistics_are_those_of_the_runs() -> None:
     found = timing.statistics([5.0, 1.0, 2.0, 3.0, 4.0])
     assert found == {"median": 3.0, "q1": 2.0, "q3": 4.0, "mean": 3.0, "fastest": 1.0}
@@ -91,30 +73,6 @@ def test_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert measure(run, CPU, repeats=3, warm_up=4) == [0.5, 0.25, 1.0]
     assert len(calls) == 7
-
-
-def test_a_gpu_is_timed_by_its_events_after_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    log: list[str] = []
-
-    def event(*, enable_timing: bool) -> Any:
-        assert enable_timing
-        return SimpleNamespace(record=lambda: log.append("event"), elapsed_time=lambda _: 2.0)
-
-    def device(chosen: torch.device) -> Any:
-        log.append(str(chosen))
-        return nullcontext()
-
-    for name, stand_in in (("Event", event), ("device", device)):
-        monkeypatch.setattr(torch.cuda, name, stand_in)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: log.append("wait"))
-
-    def run() -> torch.Tensor:
-        log.append("run")
-        return torch.zeros(())
-
-    assert measure(run, CUDA, repeats=2, warm_up=1) == [2e-3, 2e-3]
-    once = ["event", "run", "event"]
-    assert log == ["run", "cuda:0", "wait", *once, *once, "wait"]
 
 
 @pytest.mark.gpu

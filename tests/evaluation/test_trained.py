@@ -85,20 +85,14 @@ def test_what_was_trained_before_makes_no_difference(make_training: Make, make_f
     assert same_weights(alone.model, after.model)
 
 
-def test_the_backend_counts(make_training: Make, make_fit: Make) -> None:
-    paths = set()
-    for name in ("torch", "reference"):
-        with backend(name):
-            paths.add(make_training()("m", gcn, make_fit(), {}, description="m").path)
-    assert len(paths) == 2
-
-
-def test_threads_count_unless_there_is_one(make_training: Make, make_fit: Make) -> None:
-    def path(threads: int) -> Path:
+def test_backend_and_threads_count_unless_there_is_one(make_training: Make, make_fit: Make) -> None:
+    def path(name: str = "torch", threads: int = 1) -> Path:
         torch.set_num_threads(threads)
         try:
-            return make_training()("victim", gcn, make_fit(), {}, description="gcn").path
+            with backend(name):
+                fitted = make_training()("victim", gcn, make_fit(), {}, description="gcn")
+                return Path(fitted.path)
         finally:
             torch.set_num_threads(1)
 
-    assert len({path(1), path(2), path(3)}) == 3
+    assert len({path(), path("reference"), path(threads=2), path(threads=3)}) == 4

@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from hydra.utils import instantiate
@@ -16,7 +15,7 @@ from robust_diffusion.commands.evaluate import sorted_arguments
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation.load import (
     build_model,
-    load_weights,
+    load_checkpoint,
     set_up_process,
     train_composed,
 )
@@ -91,9 +90,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     )  # which auto did not know before
     anybodys = {"_target_": target, **options} if target else None
     if path:
-        sizes = datamodule.num_features, datamodule.num_classes
-        model = build_model(anybodys or cfg.model, *sizes)
-        load_weights(model, Path(path), where=f"checkpoint={path}")
+        model = load_checkpoint(anybodys or cfg.model, datamodule, path)
     else:
         noise = None if chosen.clean_training else scheme
         model = _trained(cfg, anybodys, datamodule, noise)

@@ -4,7 +4,6 @@ import argparse
 import re
 import sys
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,7 +13,7 @@ from omegaconf import OmegaConf
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation import evaluate
-from robust_diffusion.evaluation.load import build_model, load_weights
+from robust_diffusion.evaluation.load import load_checkpoint
 from robust_diffusion.evaluation.overrides import composed
 
 READ = frozenset(
@@ -62,9 +61,8 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
             "surrogates of evaluate in Python"
         )
     datamodule: GraphDataModule = instantiate(cfg.data)
-    sizes = datamodule.num_features, datamodule.num_classes
-    model = build_model({"_target_": target, **options} if target else cfg.model, *sizes)
-    load_weights(model, Path(path), where=f"checkpoint={path}")
+    own = {"_target_": target, **options} if target else cfg.model
+    model = load_checkpoint(own, datamodule, path)
     report = evaluate(
         model,
         datamodule,

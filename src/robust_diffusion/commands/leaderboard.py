@@ -17,8 +17,7 @@ from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import DataError, RobustDiffusionError
 from robust_diffusion.evaluation.load import (
-    build_model,
-    load_weights,
+    load_checkpoint,
     set_up_process,
     train_composed,
 )
@@ -49,7 +48,7 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
     if chosen.training:
         own = partial(_trained, chosen.training)
     elif chosen.model:
-        own = partial(_loaded, chosen.model, chosen.weights)
+        own = partial(load_checkpoint, {"_target_": chosen.model}, path=chosen.weights)
     attack = None if chosen.no_attack else AutoInjection()
     check = ReportCheck(counted, _zoo(chosen.zoo), own, chosen.training, attack)
     reports: list[Entry] = []
@@ -126,13 +125,6 @@ def _zoo(named: Path | None) -> Zoo:
         if named is None and isinstance(error.__cause__, FileNotFoundError):
             return Zoo(Path(), [])
         raise
-
-
-def _loaded(name: str, weights: Path, datamodule: GraphDataModule) -> nn.Module:
-    """The user's model with its weights."""
-    model = build_model({"_target_": name}, datamodule.num_features, datamodule.num_classes)
-    load_weights(model, weights, where=f"checkpoint={weights}")
-    return model
 
 
 def _trained(training: str, datamodule: GraphDataModule) -> nn.Module:

@@ -18,10 +18,6 @@ QUANTILES = (0.5, 0.9, 0.99, 1.0)
 def curvature_of(model: nn.Module, data: Data) -> dict[str, Any]:
     """|B deg - 1| of the edges in each layer, and the predictions that change without it.
 
-    Args:
-        model: In eval mode, on the device of `data`.
-        data: A graph and the `mask` of the nodes that are predicted.
-
     Returns:
         Nothing for a model without a curvature term. Else `layers`, per layer the quantiles of
         `ModulatedFlow.curvature` at the initial state by name, and `same_predictions`, the share of

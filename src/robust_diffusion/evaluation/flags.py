@@ -69,15 +69,10 @@ FINER = ("rk4", 4)
 
 @dataclass(frozen=True)
 class Flag:
-    """One sign that an accuracy under attack is not a bound.
+    """One sign that an accuracy under attack is not a bound."""
 
-    Args:
-        code: One of `CODES`; what programs go by.
-        detail: The same in a line, with the figures.
-    """
-
-    code: Code
-    detail: str
+    code: Code  # what programs go by
+    detail: str  # the same in a line, with the figures
 
     def __str__(self) -> str:
         """The line."""
@@ -86,41 +81,22 @@ class Flag:
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """One attack on one model, and what it made.
-
-    Args:
-        task: The clean graph and the targets.
-        model: As the attacker sees it, in eval mode, on the task's device.
-        attack: The attack.
-        budget: What was allowed.
-        seed: Of all draws.
-        graph: The attacked graph, on the CPU.
-        spent: What was used.
-        before: Logits of the targets on the clean graph.
-        after: The same on the attacked graph.
-        chance: Draws the accuracy under random choices of the same budget; `None` for an attack
-            that makes random choices itself.
-    """
+    """One attack on one model, and what it made."""
 
     task: Task
-    model: nn.Module
+    model: nn.Module  # as the attacker sees it, in eval mode, on the task's device
     attack: Attack
-    budget: Budget
+    budget: Budget  # what was allowed
     seed: int
-    graph: PerturbedGraph
-    spent: SpentBudget
-    before: Float[Tensor, "t c"]
-    after: Float[Tensor, "t c"]
-    chance: Callable[[], float] | None
+    graph: PerturbedGraph  # the attacked graph, on the CPU
+    spent: SpentBudget  # what was used
+    before: Float[Tensor, "t c"]  # logits of the targets on the clean graph
+    after: Float[Tensor, "t c"]  # the same on the attacked graph
+    chance: Callable[[], float] | None  # accuracy by random choices; none for such an attack
 
 
 def of_the_row(flags: Iterable[Flag], accuracy: float) -> list[Flag]:
-    """The flags that count for a row of a table, each once.
-
-    Args:
-        flags: Of all that the row depends on.
-        accuracy: In 0..1; where none is left, no attack can have found too little.
-    """
+    """The flags that count for a row of a table, each once."""
     return [flag for flag in dict.fromkeys(flags) if accuracy > 0 or flag.code in OF_THE_NUMBER]
 
 
@@ -309,15 +285,7 @@ def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> Flag | Non
 def victim_flags(
     victim: nn.Module, task: Task, seed: int, norm_growth: float | None = 0.0
 ) -> list[Flag]:
-    """Signs in the tested model's own behaviour, which every accuracy of it depends on.
-
-    Args:
-        victim: In eval mode, on the task's device.
-        task: The clean graph and the target nodes.
-        seed: Of a model that samples.
-        norm_growth: Of the victim's state through a solve on the clean graph, the largest of its
-            layers; `None` if it is not finite.
-    """
+    """Signs in the tested model's own behaviour, which every accuracy of it depends on."""
     flags = [flag] if (flag := stochastic(victim, *task.placed(task.graph))) else []
     if norm_growth is None or norm_growth > LARGEST_GROWTH:
         factor = "without bound" if norm_growth is None else f"{norm_growth:.3g}-fold"
@@ -333,15 +301,7 @@ def prediction_flags(
     logits: Float[Tensor, "t c"],
     seed: int,
 ) -> Iterator[Flag]:
-    """Signs in the tested model's predictions on one graph: no numbers, or another solver's.
-
-    Args:
-        victim: In eval mode, on the task's device.
-        task: The clean graph and the target nodes.
-        graph: The graph.
-        logits: Of the targets on it.
-        seed: Of a model that samples.
-    """
+    """Signs in the tested model's predictions on one graph: no numbers, or another solver's."""
     if broken := int((~logits.isfinite()).any(1).sum()):
         where = f"{broken} of {len(logits)} target nodes"
         yield Flag("logits_not_finite", f"the victim's logits are not finite at {where}")
@@ -366,11 +326,7 @@ def stochastic(
 
 
 def solvers_disagree(accuracies: Mapping[str, float]) -> Flag | None:
-    """An accuracy that depends on the solver by which the same network is tested.
-
-    Args:
-        accuracies: Per solver, in 0..1, on one attacked graph; the victim's own comes first.
-    """
+    """An accuracy that depends on the solver by which the same network is tested."""
     (own, accuracy), *others = accuracies.items()
     name, other = max(others, key=lambda item: abs(item[1] - accuracy), default=(own, accuracy))
     if abs(other - accuracy) <= POINT:

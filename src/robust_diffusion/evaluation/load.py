@@ -24,14 +24,7 @@ from robust_diffusion.threads import set_threads
 
 
 def set_up_process(threads: int | str, backend: Any = None, num_edges: int = 0, **size: Any) -> str:
-    """Set threads, arithmetic and backend of this process, and return the backend's name.
-
-    Args:
-        threads: As of `set_threads`, as are the number of edges and the size of the model.
-        backend: As of `set_backend`; `None` to leave it as it is.
-        num_edges: Directed edges of the graph; 0 before it is known.
-        size: Widths and number of the model's layers.
-    """
+    """Set threads, arithmetic and backend of this process, and return the backend's name."""
     set_threads(threads, num_edges, **size)
     set_up_arithmetic()
     return current_backend() if backend is None else set_backend(backend)
@@ -39,11 +32,6 @@ def set_up_process(threads: int | str, backend: Any = None, num_edges: int = 0, 
 
 def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) -> nn.Module:
     """An untrained model of a configuration, whose `_target_` may be anybody's class.
-
-    Args:
-        config: `_target_` and arguments; may hold other numbers of features and classes.
-        in_channels: Features per node.
-        out_channels: Classes.
 
     Raises:
         ConfigError: It cannot be built so.
@@ -66,13 +54,17 @@ def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) 
     return model
 
 
+def load_checkpoint(
+    config: Mapping[str, Any], datamodule: GraphDataModule, path: str | Path
+) -> nn.Module:
+    """A model of a configuration, as of `build_model`, with the weights of a file."""
+    model = build_model(config, datamodule.num_features, datamodule.num_classes)
+    load_weights(model, Path(path), where=f"checkpoint={path}")
+    return model
+
+
 def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: Any) -> None:
     """Put weights into a model; those of a Lightning checkpoint are named `model.*`.
-
-    Args:
-        model: Changed in place.
-        weights: By name, or a file of them: .safetensors, or .pt or .ckpt, of which nothing is run.
-        where: They come from, for messages.
 
     Raises:
         DataError: A file that cannot be read, or not without running code, or weights that are not
@@ -120,16 +112,7 @@ def train_composed(
     cache_key: Mapping[str, Any] | None = None,
     store: str | Path | None = None,
 ) -> TrainedModel:
-    """The victim that a cell of a composed configuration trains, from the store if it is there.
-
-    Args:
-        cfg: Composed and checked.
-        datamodule: The graph.
-        description: Names the model in progress bar and log.
-        build: Builds the model; `None` for the configuration's own.
-        cache_key: What tells such a model from the configuration's own.
-        store: Folder to keep it in; `None` for the configuration's own.
-    """
+    """The victim that a cell of a composed configuration trains, from the store if it is there."""
     parts = ("model", "training", "callbacks")
     config = {key: OmegaConf.to_container(cfg[key], resolve=True) for key in parts}
     kept = ArtifactStore(cfg.paths.store if store is None else store, refresh=cfg.force)

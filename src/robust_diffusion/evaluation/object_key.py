@@ -36,9 +36,6 @@ def object_key(value: Any) -> Any:
     class stands as a `_target_`, by which `by_content` hashes its module and what that imports, and
     with its own source, since it may lie in a notebook. Another process gives the same key. What
     cannot be told from the object, such as the state of a lock, makes two keys differ, never agree.
-
-    Args:
-        value: A module, an attack, or a part of one.
     """
     return _described(value, ())
 

@@ -56,11 +56,6 @@ def check_config(cfg: DictConfig, hydra: Any = None, read: Collection[str] | Non
 
     In a sweep, where other cells may read it, an override that nothing reads is only warned of.
 
-    Args:
-        cfg: Composed for a cell, or for a command that takes the options of one.
-        hydra: Hydra's own part of the configuration; `None` inside a Hydra application.
-        read: Top-level keys that are read; `None` for all.
-
     Raises:
         ConfigError: It names key, value and range.
     """

@@ -53,23 +53,14 @@ BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One attack on one model.
+    """One attack on one model."""
 
-    Args:
-        label: Of the attacked graph; no other run has it.
-        attack: The attack.
-        attacked: The model that it sees.
-        cache_key: Configuration of both, by which the store knows the graph.
-        made_on: Name of a surrogate; "" for the tested model.
-        row: Name under which a table shows this run and others; "" for the label.
-    """
-
-    label: str
+    label: str  # of the attacked graph; no other run has it
     attack: Attack
-    attacked: AttackedModel
-    cache_key: Mapping[str, Any]
-    made_on: str = ""
-    row: str = ""
+    attacked: AttackedModel  # the model that the attack sees
+    cache_key: Mapping[str, Any]  # configuration of both, by which the store knows the graph
+    made_on: str = ""  # name of a surrogate; "" for the tested model
+    row: str = ""  # name under which a table shows this run and others; "" for the label
 
     @property
     def is_control(self) -> bool:

@@ -57,10 +57,6 @@ LARGEST_GROWTH = 1e3
 def solves_of(model: nn.Module, data: Data) -> dict[str, float | None]:
     """The solves of one forward pass, each number that of the worst layer.
 
-    Args:
-        model: In eval mode, on the device of `data`.
-        data: A graph.
-
     Returns:
         Nothing for a model without a solver. Else `norm_growth`, of the state's norm from 0 to
         t_end; `spectral_radius`, an estimate of the largest |eigenvalue| of the right-hand side's

@@ -34,24 +34,14 @@ Row = dict[str, float]
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """The diffusion of one layer, from its initial state on.
+    """The diffusion of one layer, from its initial state on."""
 
-    Args:
-        flow: In double precision.
-        graph: As the flow prepared it.
-        state: At time 0.
-    """
-
-    flow: Flow
-    graph: Graph
-    state: Float[Tensor, "n s"]
+    flow: Flow  # in double precision
+    graph: Graph  # as the flow prepared it
+    state: Float[Tensor, "n s"]  # at time 0
 
     def at(self, times: Sequence[float]) -> list[Float[Tensor, "n d"]]:
-        """Features at each time; fewer where the solver gives up, with a warning in the log.
-
-        Args:
-            times: From 0 on, ascending.
-        """
+        """Features at each time; fewer where the solver gives up, with a warning in the log."""
         solver = Solver("dopri5", rtol=1e-4, atol=1e-6, max_nfe=MOST_EVALUATIONS)
         states = [self.state]
         for start, end in pairwise(times):
@@ -78,12 +68,6 @@ def motion(
     layer: int = 0,
 ) -> Motion:
     """The diffusion that one layer of a trained stack of graph neural PDEs does on a graph.
-
-    Args:
-        model: Left as it is.
-        x: Features.
-        edge_index: Undirected edges.
-        layer: Number of the layer, below 0 from the end.
 
     Raises:
         ConfigError: The model has no such layer, or its flow is of fractional order.
@@ -193,16 +177,7 @@ def thinned(
     edges: float = 0.9,
     injected: float = 0.5,
 ) -> Int[Tensor, "2 e2"]:
-    """A random part of a graph's edges, the same of a clean graph and of an attacked one.
-
-    Args:
-        num_original: Nodes of the clean graph.
-        edge_index: Undirected edges, those of injected nodes included.
-        num_nodes: All nodes.
-        seed: Of the choice.
-        edges: Share of the original nodes' edges that stay.
-        injected: Share of the injected nodes that keep their edges.
-    """
+    """A random part of a graph's edges, the same of a clean graph and of an attacked one."""
     generator = torch.Generator().manual_seed(seed)
     low, high = edge_index.cpu().min(0).values, edge_index.cpu().max(0).values
     keys, place = torch.unique(low * num_nodes + high, return_inverse=True)

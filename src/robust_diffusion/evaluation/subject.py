@@ -27,17 +27,11 @@ def accuracy(predicted: Any, labels: Any) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A clean graph and the nodes at which models are tested on it and on what is made of it.
+    """A clean graph and the nodes at which models are tested on it and on what is made of it."""
 
-    Args:
-        graph: Checked, on the CPU, true classes of the targets known.
-        targets: Nodes under attack.
-        device: Where models run.
-    """
-
-    graph: Data
-    targets: Int[Tensor, " t"]
-    device: torch.device
+    graph: Data  # checked, on the CPU, true classes of the targets known
+    targets: Int[Tensor, " t"]  # nodes under attack
+    device: torch.device  # where models run
 
     def logits_of(
         self, model: nn.Module, graph: Data | PerturbedGraph, seed: int
@@ -75,17 +69,11 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Subject(Task):
-    """A model that was tried on a graph, and the nodes at which it is attacked.
+    """A model that was tried on a graph, and the nodes at which it is attacked."""
 
-    Args:
-        tried: The model as it was handed over, or a copy on another device.
-        given: The graph as it was handed over, of which an attacked graph keeps the masks.
-        grows: Nodes may be added to the graph.
-    """
-
-    tried: TriedModel
-    given: Data
-    grows: bool = True
+    tried: TriedModel  # the model as it was handed over, or a copy on another device
+    given: Data  # the graph as it was handed over, with its masks
+    grows: bool = True  # nodes may be added to the graph
 
     @property
     def model(self) -> nn.Module:

@@ -35,43 +35,24 @@ FileName = Annotated[str, Field(pattern=r"^[^/\\]+$")]
 
 @dataclass(frozen=True)
 class ZooEntry:
-    """One trained model.
+    """One trained model."""
 
-    Args:
-        name: Of the model, or of its flow.
-        dataset: It was trained on.
-        variant: Of its equations: paper or released.
-        seed: Of its training and of the attacks.
-        file: Its weights, beside the index.
-        sha256: Of that file.
-        graph: The most harmful attacked graph, likewise.
-        graph_sha256: Of that file.
-        weights: Hash of the weights themselves, by which a report names the model.
-        cell: Id of the published record of the attack that did most.
-        config: Resolved configuration of the model.
-        in_channels: Features per node.
-        out_channels: Classes.
-        clean_accuracy: At the test nodes of the clean graph, in 0..1.
-        worst_accuracy: The same under that attack.
-        attack: In words.
-    """
-
-    name: str
-    dataset: str
-    variant: str
-    seed: int
-    file: FileName
+    name: str  # of the model, or of its flow
+    dataset: str  # it was trained on
+    variant: str  # of its equations: paper or released
+    seed: int  # of its training and of the attacks
+    file: FileName  # its weights, beside the index
     sha256: str
-    graph: FileName
+    graph: FileName  # the most harmful attacked graph, likewise
     graph_sha256: str
-    weights: str
-    cell: str
-    config: Mapping[str, Any]
+    weights: str  # hash of the weights, by which a report names the model
+    cell: str  # id of the published record of the attack that did most
+    config: Mapping[str, Any]  # resolved configuration of the model
     in_channels: int
     out_channels: int
-    clean_accuracy: float
-    worst_accuracy: float
-    attack: str
+    clean_accuracy: float  # at the test nodes of the clean graph, in 0..1
+    worst_accuracy: float  # the same under that attack
+    attack: str  # in words
 
     @property
     def key(self) -> str:
@@ -142,12 +123,7 @@ class Zoo:
         return model.eval()
 
     def worst_graph(self, entry: ZooEntry, clean: GraphLike) -> PerturbedGraph:
-        """The attacked graph on which the entry's accuracy is lowest.
-
-        Args:
-            entry: One of this zoo.
-            clean: The graph of its dataset.
-        """
+        """The attacked graph on which the entry's accuracy is lowest."""
         assert clean.x is not None
         read = read_perturbed(self._verified(entry.graph, entry.graph_sha256), clean)
         return PerturbedGraph(read.x, read.edge_index, clean.x.size(0))

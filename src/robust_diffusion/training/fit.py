@@ -196,29 +196,17 @@ class Fit:
         log.info(message, description, epochs, seconds, 100 * score)
         return FitResult(module.eval(), epochs, seconds, score, path)
 
-    def trainer(self, logger: Logger | Sequence[Logger] | bool = False) -> pl.Trainer:
+    def trainer(self) -> pl.Trainer:
         """A trainer to test with, on the device where this fit trains, or the first of several."""
         with quiet_lightning():
             build = partial(
                 self._build_trainer,
-                logger=logger,
+                logger=False,
                 callbacks=[],
                 enable_progress_bar=False,
                 enable_checkpointing=False,
             )
             return on_one(build, build())
-
-    def test(
-        self, model: nn.Module, datamodule: GraphDataModule, trainer: pl.Trainer
-    ) -> dict[str, float]:
-        """Accuracy of a trained model on every test graph, in 0..1; `trainer` made the trainer."""
-        module = NodeClassification(
-            model, num_classes=datamodule.num_classes, test_names=datamodule.test_names
-        )
-        with quiet_lightning(), ctrl_c_passes():
-            results = trainer.test(module, datamodule, verbose=False)
-        named = [item for result in results for item in result.items()]
-        return {key.removeprefix("test/"): accuracy for key, accuracy in named}
 
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
         given: Mapping[str, Any] = getattr(self._trainer, "keywords", {})

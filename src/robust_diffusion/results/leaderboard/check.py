@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from torch import nn
 
 from robust_diffusion.attacks import Attack, AutoInjection, Budget, PerturbedGraph
@@ -17,6 +17,7 @@ from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation import evaluate
 from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.evaluation.report import REPORT, AttackReport, graph_file
+from robust_diffusion.evaluation.schema import Schema, Share, first_problem
 from robust_diffusion.evaluation.subject import Subject, subject_of
 from robust_diffusion.evaluation.zoo import Zoo
 from robust_diffusion.files import check_readable, read_limited
@@ -35,14 +36,9 @@ OWN = "own"
 """Variant of a model that is not the package's."""
 
 Text = Annotated[str, Field(max_length=200)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Schema(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
-
-
-class AttackClaim(_Schema):
+class AttackClaim(Schema):
     """The claims about one attack; fields as of `AttackReport`."""
 
     name: Annotated[Text, Field(min_length=1)]
@@ -52,7 +48,7 @@ class AttackClaim(_Schema):
     made_on: Text
 
 
-class Claims(_Schema):
+class Claims(Schema):
     """The claims of a report; fields as of `RobustnessReport`, and the folder it was read from."""
 
     model: Text
@@ -90,9 +86,7 @@ def read_claims(folder: Path) -> Claims:
     except FileNotFoundError as error:
         raise DataError(f"{path}: not found; name a folder that report.save() has made") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "text"
-        raise DataError(f"{path}: is no report: {key}: {first['msg']}") from error
+        raise DataError(f"{path}: is no report: {first_problem(error)}") from error
     except (OSError, ConfigError) as error:
         raise DataError(f"{path}: is no report ({error})") from error
     names = [attack.name for attack in claims.attacks]
