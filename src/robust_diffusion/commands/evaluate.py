@@ -61,8 +61,8 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
             "surrogates of evaluate in Python"
         )
     datamodule: GraphDataModule = instantiate(cfg.data)
-    own = {"_target_": target, **options} if target else cfg.model
-    model = load_checkpoint(own, datamodule, path)
+    config = {"_target_": target, **options} if target else cfg.model
+    model = load_checkpoint(config, datamodule, path)
     report = evaluate(
         model,
         datamodule,
