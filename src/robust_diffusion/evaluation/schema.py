@@ -7,14 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Scalar: TypeAlias = str | int | float | bool | None
 Share = Annotated[float, Field(ge=0, le=1)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
 Parts: TypeAlias = dict[str, Any]
 
 
 class Schema(BaseModel):
-    """Base of all: no value is converted, and what a schema does not name passes."""
+    """Base of all: no value is converted, what a schema does not name passes, NaN does not."""
 
-    model_config = ConfigDict(frozen=True, strict=True)
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
 
 class _Training(Schema):
@@ -86,17 +85,17 @@ class Timed(_Finished):
     """A cell that timed a step."""
 
     timing: Parts
-    seconds: dict[str, Number]
+    seconds: dict[str, float]
 
 
 class _Declared(Schema):
     max_injected_nodes: int
     max_edges_per_injected_node: int
     max_injected_edges: int | None = None
-    node_ratio: Number = 0
-    edge_ratio: Number = 0
-    epsilon: Number = 0
-    feature_limits: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = None
+    node_ratio: float = 0
+    edge_ratio: float = 0
+    epsilon: float = 0
+    feature_limits: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
 
 
 class _Budget(Schema):

@@ -59,7 +59,6 @@ class StepTiming:
     Args:
         repeats: Timed runs of the step, at least 2.
         warm_up: Runs before them that do not count, at least 1.
-
     """
 
     def __init__(
