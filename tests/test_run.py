@@ -486,7 +486,7 @@ def test_a_traceback_can_be_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("where", "mode"), [("training_step", []), ("test_step", ["-m", "seed=0,1"])]
+    ("where", "mode"), [("training_step", []), ("validation_step", ["-m", "seed=0,1"])]
 )
 def test_ctrl_c_ends_the_program_in_one_line(
     cli: Cli, tiny: list[str], monkeypatch: pytest.MonkeyPatch, where: str, mode: list[str]
