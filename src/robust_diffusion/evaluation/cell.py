@@ -151,7 +151,7 @@ def evaluate_cell(
         seconds[run.label] = outcome.seconds
     outcomes, flags = measured.outcomes, measured.flags
     same = {run.made_on for run in runs if run.made_on and run.attacked.state == victim.state}
-    for name in same:
+    for name in sorted(same):
         log.warning("surrogate %s: has the victim's weights, a white box", name)
     return CellResult(
         accuracy={name: min(of) for name, of in rows.items()},
