@@ -376,7 +376,7 @@ def test_test_accuracies_reach_the_logger(run: Run, tmp_path: Path) -> None:
     ("parts", "words"),
     [
         ({"seed": -1}, r"seed=-1"),
-        ({"seed": 2**32}, r"seed=4294967296: must be at most 4294967295"),
+        ({"seed": 2**32}, r"seed=4294967296"),
         ({"attacks": {"../x": SPEIT()}}, r"attacks=\.\./x: is no name"),
         ({"budget": Budget(1, 21, (-1.0, 1.0))}, r"injected_node=21: .* 20 target"),
     ],
