@@ -103,7 +103,7 @@ def test_records_that_no_table_can_be_made_of_end_in_status_1_and_one_line(
         with pytest.raises(SystemExit, match="1"):
             show(config())
         (line,) = caplog.messages
-        assert line.startswith("no table: outputs/records.jsonl: the record of cell c0ffee has")
+        assert line.startswith("no table: outputs/records.jsonl: the record of cell c0ffee: ")
 
 
 def test_a_defect_of_a_table_ends_in_status_1_and_is_told_whole(
