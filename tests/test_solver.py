@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.flows import Beltrami, Flow, Heat
-from robust_diffusion.integrators import RightHandSide, count_evaluations
+from robust_diffusion.flows import Beltrami, Flow, Heat, count_evaluations
+from robust_diffusion.integrators import RightHandSide
 from robust_diffusion.operators import Graph
 from robust_diffusion.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver
 from tests.graphs import (

@@ -64,6 +64,8 @@ NAMED: Mapping[Any, str] = {
     Callable: "callable",
 }
 
+STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -75,7 +77,8 @@ def validated(key: str) -> Callable[[Decorated], Decorated]:
     """Decorator of a class or function that checks its arguments by their annotations.
 
     Numbers arrive as Python's own, those of numpy included. What has no annotation, or one that
-    says nothing of a value, passes.
+    says nothing of a value, passes. The `*args` and `**options` of a constructor stand for the
+    arguments of its base class.
 
     Args:
         key: Prefix of the arguments' names in messages, in which an argument may be named, as in
@@ -86,25 +89,46 @@ def validated(key: str) -> Callable[[Decorated], Decorated]:
         if not isinstance(of, type):
             return cast(Decorated, _checking(of, key))
         if "__init__" in vars(of):  # an inherited one is checked already
-            of.__init__ = _checking(of.__init__, key)  # type: ignore[misc]
+            own, base = of.__init__, super(of, of).__init__  # type: ignore[arg-type, misc]
+            of.__init__ = _checking(own, key)  # type: ignore[misc]
+            if any(p.kind in STARRED for p in inspect.signature(own).parameters.values()):
+                of.__init__.__signature__ = _merged(own, base)  # type: ignore[misc]
         return of
 
     return decorate
 
 
+def _merged(own: Callable[..., Any], base: Callable[..., Any]) -> inspect.Signature:
+    """Signature of a constructor, its `*args` and `**options` replaced by those of the base."""
+    mine, theirs = (list(parameters_of(each).values()) for each in (own, base))
+    passed = {p.kind for p in mine if p.kind in STARRED}
+    mine = [p for p in mine if p.kind not in STARRED]
+    positional = theirs[1:] if inspect.Parameter.VAR_POSITIONAL in passed else []
+    by_name = theirs if inspect.Parameter.VAR_KEYWORD in passed else []
+    named = {p.name for p in mine}
+    inherited = [
+        *(p for p in positional if p.kind is p.POSITIONAL_OR_KEYWORD),
+        *(p for p in by_name if p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD)),
+    ]
+    merged = [*mine, *(p for p in inherited if p.name not in named)]
+    return inspect.Signature(sorted(merged, key=lambda p: p.kind))
+
+
 def _checking(function: Callable[..., Any], key: str) -> Callable[..., Any]:
     @wraps(function)
     def check(*args: Any, **kwargs: Any) -> Any:
-        parameters = parameters_of(function)
+        parameters = parameters_of(check)
         try:
             bound = inspect.Signature(list(parameters.values())).bind(*args, **kwargs)
         except TypeError:
             return function(*args, **kwargs)  # whose own words are better
-        bound.apply_defaults()
         given = bound.arguments
-        for name, value in given.items():
-            prefix = key.format(**given)
-            given[name] = check_argument(f"{prefix}.{name}", value, parameters[name])
+        bound.apply_defaults()
+        prefix = key.format(**bound.arguments)
+        bound.arguments = {
+            name: check_argument(f"{prefix}.{name}", value, parameters[name])
+            for name, value in given.items()
+        }
         return function(*bound.args, **bound.kwargs)
 
     return check
@@ -121,10 +145,7 @@ def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 
 def check_argument(key: str, value: object, parameter: inspect.Parameter) -> Any:
     """The value as the parameter takes it; else a `ConfigError` names key, value and range."""
-    if value is parameter.default or parameter.kind in (
-        parameter.VAR_POSITIONAL,
-        parameter.VAR_KEYWORD,
-    ):
+    if value is parameter.default or parameter.kind in STARRED:
         return value
     return check_value(key, value, parameter.annotation)
 

@@ -2,20 +2,18 @@
 
 import logging
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torchdiffeq import odeint, odeint_adjoint
 
 from robust_diffusion.checks import Count, Positive, SomeSteps, check_value, validated
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.flows import Flow
-from robust_diffusion.flows.replay import recompute_contexts
 from robust_diffusion.integrators import (
     METHODS,
     RightHandSide,
@@ -47,7 +45,22 @@ STABLE_STEPS = 20
 """Most steps for which explicit_adams keeps dz/dt = -z to a percent (100 steps: no digit right)."""
 
 
+@runtime_checkable
+class _Flow(Protocol):
+    """A flow, as far as a solver knows it; see `flows.Flow`."""
+
+    order: float
+    t_end: float
+
+    def prepare(self, z: Tensor, graph: Graph) -> Graph: ...
+    def initial_state(self, z: Tensor, graph: Graph) -> Tensor: ...
+    def features(self, state: Tensor) -> Tensor: ...
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+    def __call__(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor: ...
+
+
 @validated("solver")
+@dataclass(eq=False)
 class Solver:
     """An initial value problem solver, with its options checked.
 
@@ -83,51 +96,43 @@ class Solver:
         4
     """
 
-    def __init__(
-        self,
-        method: Method,
-        *,
-        num_steps: SomeSteps | None = None,
-        step_size: Positive | None = None,
-        rtol: Positive | None = None,
-        atol: Positive | None = None,
-        adjoint: bool = False,
-        engine: Engine = "auto",
-        checkpoint: bool = False,
-        max_nfe: Count | None = None,
-    ) -> None:
-        steps = {"solver.num_steps": num_steps, "solver.step_size": step_size}
+    method: Method
+    _: KW_ONLY
+    num_steps: SomeSteps | None = None
+    step_size: Positive | None = None
+    rtol: Positive | None = None
+    atol: Positive | None = None
+    adjoint: bool = False
+    engine: Engine = "auto"
+    checkpoint: bool = False
+    max_nfe: Count | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options against each other."""
+        method = self.method
+        steps = {"solver.num_steps": self.num_steps, "solver.step_size": self.step_size}
         given = ", ".join(f"{key}={value}" for key, value in steps.items() if value is not None)
         if method in FIXED_STEP_METHODS:
-            if rtol is not None or atol is not None:
+            if self.rtol is not None or self.atol is not None:
                 raise ConfigError(f"solver.rtol, solver.atol: {method} has no tolerance; drop them")
-            if step_size is None:
-                check_value("solver.num_steps", num_steps, SomeSteps)
-            elif num_steps is not None:
+            if self.step_size is None:
+                check_value("solver.num_steps", self.num_steps, SomeSteps)
+            elif self.num_steps is not None:
                 raise ConfigError(f"{given}: each sets the steps; give one of them")
         elif given:
             raise ConfigError(f"{given}: {method} picks its own steps")
         else:
-            check_value("solver.rtol", rtol, Positive)
-            check_value("solver.atol", atol, Positive)
-        if method == "scipy_solver" and not adjoint:
+            check_value("solver.rtol", self.rtol, Positive)
+            check_value("solver.atol", self.atol, Positive)
+        if method == "scipy_solver" and not self.adjoint:
             raise ConfigError("solver.adjoint=false: scipy_solver needs solver.adjoint=true")
-        self.method = method
-        self.num_steps = num_steps
-        self.step_size = step_size
-        self.rtol = rtol
-        self.atol = atol
-        self.adjoint = adjoint
-        self.engine = engine
-        self.checkpoint = checkpoint
-        self.max_nfe = max_nfe
-        self._watch = Watch(method, steps=given, rtol=rtol, max_nfe=max_nfe)
-        described = f"{method}{' and the adjoint' if adjoint else ''}"
-        if engine == "own" and not self.own_loop:
+        self._watch = Watch(method, steps=given, rtol=self.rtol, max_nfe=self.max_nfe)
+        described = f"{method}{' and the adjoint' if self.adjoint else ''}"
+        if self.engine == "own" and not self.own_loop:
             raise ConfigError(
                 f"solver.engine=own: there is no loop for {described}; use auto or torchdiffeq"
             )
-        if checkpoint and not self.own_loop:
+        if self.checkpoint and not self.own_loop:
             raise ConfigError(
                 f"solver.checkpoint=true: torchdiffeq solves {described} here, and keeps all it "
                 "computes; drop it, or use euler, midpoint, heun2, heun3, rk4 or dopri5 with "
@@ -150,7 +155,7 @@ class Solver:
         # A quotient that is whole but for its rounding, such as 1.1 / 0.1, takes no step more.
         return max(1, math.ceil(t_end / self.step_size * (1 - 1e-12)))
 
-    def solve(self, flow: Flow, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
+    def solve(self, flow: _Flow, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
         """Features at the end of a flow's integration period, from `z` at its beginning.
 
         Gradients reach `z`, the edge weights, whatever `flow.prepare` made of them, and the flow's
@@ -165,7 +170,7 @@ class Solver:
         state = flow.initial_state(z, graph)
         return flow.features(self._end(flow, state, graph))
 
-    def _end(self, flow: Flow, z: Tensor, graph: Graph) -> Tensor:
+    def _end(self, flow: _Flow, z: Tensor, graph: Graph) -> Tensor:
         if flow.order != 1:
             return self._fractional(flow, z, graph)
         self._require_precision(z)
@@ -237,7 +242,7 @@ class Solver:
         state: Tensor = solution[-1]
         return state
 
-    def _fractional(self, flow: Flow, z: Tensor, graph: Graph) -> Tensor:
+    def _fractional(self, flow: _Flow, z: Tensor, graph: Graph) -> Tensor:
         num_steps = self.steps_on(flow.t_end)
         if self.adjoint or num_steps is None:
             raise ConfigError(
@@ -249,9 +254,10 @@ class Solver:
         self._watch.tell_of_steps(f"flow.order={flow.order}: {told}", level=logging.INFO)
         if flow.t_end == 0:
             return z
-        recompute = recompute_contexts if self.checkpoint else None
         rhs = self._watch.over(partial(flow, graph=graph), flow.t_end, z.dtype)
-        return solve_fractional(rhs, z, flow.t_end, flow.order, num_steps, recompute=recompute)
+        return solve_fractional(
+            rhs, z, flow.t_end, flow.order, num_steps, recompute=self.checkpoint
+        )
 
     def _require_precision(self, z: Tensor) -> None:
         half = z.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled(
@@ -264,15 +270,14 @@ class Solver:
             )
 
     def _integrate(self, rhs: RightHandSide, z: Tensor, t_end: float) -> Tensor:
-        recompute = recompute_contexts if self.checkpoint else None
         if (num_steps := self.steps_on(t_end)) is not None:
             method = METHODS["rk4" if self.method in ADAMS else self.method]
-            return solve_fixed_step(rhs, z, t_end, method, num_steps, recompute=recompute)
+            return solve_fixed_step(rhs, z, t_end, method, num_steps, recompute=self.checkpoint)
         assert self.rtol is not None
         assert self.atol is not None
         try:
             return solve_adaptive(
-                rhs, z, t_end, rtol=self.rtol, atol=self.atol, recompute=recompute
+                rhs, z, t_end, rtol=self.rtol, atol=self.atol, recompute=self.checkpoint
             )
         except StepUnderflowError as error:
             raise self._stuck() from error

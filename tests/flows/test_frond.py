@@ -6,7 +6,7 @@ import torch
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Frond, Grand
-from robust_diffusion.integrators import count_evaluations
+from robust_diffusion.flows import count_evaluations
 from robust_diffusion.solver import Solver
 from tests import oracles
 from tests.graphs import NODES, build_flow, random_graph, random_signal

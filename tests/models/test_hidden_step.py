@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from robust_diffusion import models
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami, Heat
-from robust_diffusion.integrators import count_evaluations
+from robust_diffusion.flows import count_evaluations
 from robust_diffusion.models.gcn_svd import truncated_svd
 from robust_diffusion.models.graph_pde import PDELayer
 from robust_diffusion.models.hidden_step import HasHiddenStep

@@ -23,7 +23,7 @@ from robust_diffusion.evaluation.solves import solves_of, tell_of_steps
 from robust_diffusion.evaluation.subject import Task, budget_of
 from robust_diffusion.evaluation.threat import Seeding, ThreatModel
 from robust_diffusion.evaluation.trained import ModelTraining, TrainedModel, victim_key
-from robust_diffusion.integrators import count_evaluations
+from robust_diffusion.flows import count_evaluations
 from robust_diffusion.models.checked import check_model, is_of_this_package
 from robust_diffusion.operators import current_backend
 from robust_diffusion.store import ArtifactStore

@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.flows import Flow
-from robust_diffusion.integrators.counting import count_evaluations
+from robust_diffusion.flows import Flow, count_evaluations
 from robust_diffusion.models.graph_pde import PDELayer
 from robust_diffusion.operators import Graph
 from robust_diffusion.solver import Solver

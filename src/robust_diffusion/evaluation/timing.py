@@ -17,7 +17,7 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.code import code_hash
 from robust_diffusion.evaluation.provenance import cpu_name, gpu_name
-from robust_diffusion.integrators import count_evaluations
+from robust_diffusion.flows import count_evaluations
 from robust_diffusion.models.hidden_step import HasHiddenStep
 from robust_diffusion.operators import current_backend
 from robust_diffusion.training import Fit

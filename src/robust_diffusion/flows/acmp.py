@@ -1,14 +1,13 @@
 """Allen-Cahn message passing flow."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from annotated_types import Gt, Lt
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Count, NonNegative, Width
-from robust_diffusion.flows.attention import AttentionKind
+from robust_diffusion.checks import NonNegative, Width
 from robust_diffusion.flows.base import AttentionFlow
 from robust_diffusion.operators import Graph, segment_sum, spmm
 
@@ -25,45 +24,29 @@ class ACMP(AttentionFlow):
     Reference: arXiv:2206.05437.
 
     Args:
-        channels: Width d of the node features; `t_end` to `attention` are those of `AttentionFlow`.
+        channels: Width d of the node features; `options` are those of `AttentionFlow`.
         repulsion: beta, at least 0.
         well: delta before training, in (0, 1): the sigmoid of -10 in the authors' code. The force
             grows with the cube of the state, so that more of it needs more steps.
-
-    Raises:
-        ConfigError: A value out of range.
 
     Deviation:
         The authors' code sums (a - beta) z_v - z_u, which is the equation for beta = 0 alone.
 
     Examples:
-        >>> import torch
         >>> from robust_diffusion import ACMP, GraphPDE
-        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GraphPDE(5, 4, 2, flow=ACMP)(x, edge_index).shape
-        torch.Size([3, 2])
+        >>> GraphPDE(5, out_channels=3, flow=ACMP).layers[0].flow.repulsion
+        0.05
     """
 
     def __init__(
         self,
         channels: Width,
         *,
-        t_end: NonNegative = 1.0,
-        heads: Count = 4,
-        attention_channels: Width = 64,
-        spectral_norm: bool = True,
-        attention: AttentionKind = "trained",
         repulsion: NonNegative = 0.05,
         well: Annotated[float, Gt(0), Lt(1)] = 4.5e-5,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            channels,
-            t_end=t_end,
-            heads=heads,
-            attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
-            attention=attention,
-        )
+        super().__init__(channels, **options)
         self.repulsion = repulsion
         start = torch.tensor(well).logit()
         self.raw_attraction = nn.Parameter(torch.zeros(channels))

@@ -8,10 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from robust_diffusion.checks import Count, Width, validated
-from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows.replay import remembered
 from robust_diffusion.flows.spectral import normalized_weights
+from robust_diffusion.integrators.recompute import remembered
 from robust_diffusion.operators import Graph, HeadWeights, edge_attention
 
 AttentionKind = Literal["trained", "resampled"]
@@ -20,48 +18,17 @@ RELEASED_WEIGHT = 1e-5
 """Every entry of W_K and W_Q in the authors' public code."""
 
 
-@validated("flow")
-def build_attention(
-    attention: AttentionKind,
-    channels: Width,
-    *,
-    heads: Count = 4,
-    attention_channels: Width = 64,
-    spectral_norm: bool = True,
-) -> "TrainedAttention | ResampledAttention":
-    """Attention A(Z) of one of the two variants.
-
-    Args:
-        attention: `trained` (the equations) or `resampled` (the authors' public code).
-        channels: Width d of the node features.
-        heads: Number of heads h.
-        attention_channels: h * d_K, the width of all heads together.
-        spectral_norm: Divide W_K and W_Q by their largest singular value.
-
-    Raises:
-        ConfigError: An unknown kind, or `attention_channels` is not a multiple of `heads`.
-    """
-    if attention_channels % heads:
-        raise ConfigError(
-            f"flow.attention_channels={attention_channels}: must be a multiple of "
-            f"flow.heads={heads}"
-        )
-    cls = TrainedAttention if attention == "trained" else ResampledAttention
-    return cls(channels, heads, attention_channels, spectral_norm=spectral_norm)
-
-
 class TrainedAttention(nn.Module):
     r"""Attention with learned matrices, the mean over heads of a softmax over incoming edges.
 
     .. math:: w_h([u, v]) = \mathrm{softmax}_v \langle W_K z_u, W_Q z_v \rangle / \sqrt{d_K}
 
     Reference: eq. (w), arXiv:2209.07754; spectral normalisation, section "Model Architecture
-    with Lipschitz Constraint".
-    Arguments as `build_attention`.
+    with Lipschitz Constraint". Arguments as `AttentionFlow`.
     """
 
     def __init__(
-        self, channels: Width, heads: int, attention_channels: int, *, spectral_norm: bool
+        self, channels: int, heads: int, attention_channels: int, *, spectral_norm: bool = True
     ) -> None:
         super().__init__()
         self.heads = heads
@@ -97,15 +64,19 @@ class ResampledAttention(nn.Module):
     Deviation: The authors' code draws new biases at test time too, so its predictions are random;
     here the biases of the last training pass are kept, stored in the checkpoint, and used at test
     time. The bias on the neighbours' side is left out, because a softmax over the neighbours
-    cancels it exactly.
-    Arguments as `build_attention`.
+    cancels it exactly. Arguments as `AttentionFlow`.
     """
 
     weight: Tensor
     bias: Tensor
 
     def __init__(
-        self, channels: Width, heads: int, attention_channels: int, *, spectral_norm: bool
+        self,
+        channels: int,
+        heads: int = 4,
+        attention_channels: int = 64,
+        *,
+        spectral_norm: bool = True,
     ) -> None:
         super().__init__()
         self.heads = heads

@@ -2,6 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from jaxtyping import Float
@@ -9,13 +11,14 @@ from torch import Tensor, nn
 
 from robust_diffusion.checks import Count, NonNegative, Positive, Width, check_number, validated
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows.attention import AttentionKind, build_attention
+from robust_diffusion.flows.attention import AttentionKind, ResampledAttention, TrainedAttention
 from robust_diffusion.operators import (
     GradientNorm,
     Graph,
     Modulation,
     edge_modulation,
     gather_dst,
+    gather_src,
     gradient_norm,
     kernels_for,
     modulated_diffusion,
@@ -51,7 +54,7 @@ class Flow(nn.Module, ABC):
         t_end: End of the integration period [0, t_end], at least 0, in units of diffusion time.
 
     Raises:
-        ConfigError: `t_end` is negative or not finite.
+        ConfigError: An argument of a flow, of whatever class, is unknown or out of range.
 
     Examples:
         >>> from robust_diffusion import Beltrami, Flow
@@ -125,33 +128,36 @@ class AttentionFlow(Flow):
     """A flow whose edges are weighted by dot-product attention A(Z).
 
     Args:
-        channels: Width d of the node features.
-        t_end: End of the integration period [0, t_end].
+        channels: Width d of the node features; `options` are those of `Flow`.
         heads: Number of attention heads, averaged.
         attention_channels: Width of all heads together; a multiple of `heads`.
         spectral_norm: Divide W_K and W_Q by their largest singular value (the paper's Lipschitz
             constraint).
-        attention: `trained`, or `resampled` as in the authors' code; see `flows.attention`.
+        attention: `trained` (the equations), or `resampled` (the authors' public code).
     """
 
     def __init__(
         self,
         channels: Width,
         *,
-        t_end: NonNegative = 1.0,
         heads: Count = 4,
         attention_channels: Width = 64,
         spectral_norm: bool = True,
         attention: AttentionKind = "trained",
+        **options: Any,
     ) -> None:
-        super().__init__(channels, t_end=t_end)
-        self.attention = build_attention(
-            attention,
-            channels,
-            heads=heads,
-            attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
-        )
+        super().__init__(channels, **options)
+        if attention_channels % heads:
+            raise ConfigError(
+                f"flow.attention_channels={attention_channels}: must be a multiple of "
+                f"flow.heads={heads}"
+            )
+        build = TrainedAttention if attention == "trained" else ResampledAttention
+        self.attention = build(channels, heads, attention_channels, spectral_norm=spectral_norm)
+
+    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+        """Attention A(Z), unless the flow's equation weighs its edges otherwise."""
+        return self.attention(z, graph)  # type: ignore[no-any-return]
 
     def similarity(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
         """Attention A(Z), without any modulation."""
@@ -166,40 +172,26 @@ class ModulatedFlow(AttentionFlow):
     """dZ/dt = (A(Z) * B(Z) - Psi(Z)) Z, Psi the diagonal of the row sums of A * B.
 
     B is the softmax, over the edges arriving at a node, of a function of the gradient norms at
-    both ends; the subclass names that function. An edge weight of at most 1 counts once in A * B;
-    see `operators.edge_modulation`.
+    both ends; the subclass names its exponents, or writes `modulation_scores`. An edge weight of
+    at most 1 counts once in A * B; see `operators.edge_modulation`.
 
     Args:
-        channels: Width d of the node features; `t_end` to `attention` are those of `AttentionFlow`.
+        channels: Width d of the node features; `options` are those of `AttentionFlow`.
         gradient_norm: `edges` (the text) or `residual` (the authors' code).
         gradient_floor: Positive bound that keeps 1 / g_u finite; see `operators.gradient_norm`.
         gradient_ceiling: Upper bound likewise, above the floor; `None` for none.
-
-    Raises:
-        ConfigError: `gradient_norm` is unknown or a bound out of range.
     """
 
     def __init__(
         self,
         channels: Width,
         *,
-        t_end: NonNegative = 1.0,
-        heads: Count = 4,
-        attention_channels: Width = 64,
-        spectral_norm: bool = True,
-        attention: AttentionKind = "trained",
         gradient_norm: GradientNorm = "edges",
         gradient_floor: Positive = 0.01,
         gradient_ceiling: Positive | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            channels,
-            t_end=t_end,
-            heads=heads,
-            attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
-            attention=attention,
-        )
+        super().__init__(channels, **options)
         self.gradient_norm = gradient_norm
         self.gradient_floor = gradient_floor
         if gradient_ceiling is not None:
@@ -207,7 +199,7 @@ class ModulatedFlow(AttentionFlow):
         self.gradient_ceiling = gradient_ceiling
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        """Forget the exponents where a class changes the equation and does not tell new ones.
+        """Leave the fused kernels where a class changes the equation and not the exponents.
 
         Exponents are inherited, and the fused kernels trust them alone. A subclass of Beltrami, or
         a mixin before it, that changes the scores would otherwise run as written under
@@ -218,10 +210,19 @@ class ModulatedFlow(AttentionFlow):
         pieces = {"modulation_scores", "norm", "edge_modulation", "edge_weights"}
         told = "modulation_exponents"
         nearest = next(c for c in cls.__mro__ if vars(c).keys() & {*pieces, told})
-        if told not in vars(nearest):
-            cls.modulation_exponents = None  # type: ignore[assignment]
+        cls._is_fused = told in vars(nearest)
 
-    @abstractmethod
+    _is_fused: bool
+
+    @property
+    def modulation_exponents(self) -> tuple[float, float] | None:
+        """Exponents (a, b) of the scores g_u^a g_v^b; `None` if the scores are anything else.
+
+        With exponents, a flow runs as one fused function on the faster backends; without, as its
+        equation is written.
+        """
+        return None
+
     def modulation_scores(
         self, inverse_norm: Float[Tensor, " n"], graph: Graph
     ) -> Float[Tensor, " e"]:
@@ -229,15 +230,11 @@ class ModulatedFlow(AttentionFlow):
 
         `inverse_norm` is 1 / g_u at each node, positive and bounded by the gradient floor.
         """
-
-    @property
-    def modulation_exponents(self) -> tuple[float, float] | None:
-        """Exponents (a, b) if the scores are g_u^a g_v^b; `None` if they are anything else.
-
-        A flow that tells them runs as one fused function on the faster backends; a flow that does
-        not runs as its equation is written.
-        """
-        return None
+        if self.modulation_exponents is None:
+            raise NotImplementedError(f"{type(self).__name__}.modulation_scores")
+        left, right = self.modulation_exponents
+        scores = gather_src(inverse_norm.pow(-right), graph)
+        return scores if left == 0 else gather_dst(inverse_norm.pow(-left), graph) * scores
 
     def norm(
         self, z: Float[Tensor, "n d"], attention: Float[Tensor, " e"], graph: Graph
@@ -278,18 +275,35 @@ class ModulatedFlow(AttentionFlow):
     ) -> Float[Tensor, "n d"]:
         """Diffuse along A * B, which conserves a constant signal exactly."""
         # Only then are the weights read: in training that moves the power iteration on.
-        if self.modulation_exponents is not None and (
-            kernels := kernels_for(z, graph.weight, heads=self.attention.heads)
-        ):
+        exponents = self.modulation_exponents if self._is_fused else None
+        if exponents and (kernels := kernels_for(z, graph.weight, heads=self.attention.heads)):
+            ceiling = math.inf if self.gradient_ceiling is None else self.gradient_ceiling
+            residual = self.gradient_norm == "residual"
+            modulation = Modulation(*exponents, residual, self.gradient_floor, ceiling)
             weights = self.attention.weights()
-            return modulated_diffusion(z, weights, graph, self._modulation(), kernels)
+            return modulated_diffusion(z, weights, graph, modulation, kernels)
         carried = self.edge_weights(z, graph)
         return spmm(carried, z, graph) - segment_sum(carried, graph)[:, None] * z
 
-    def _modulation(self) -> Modulation:
-        assert self.modulation_exponents is not None
-        left, right = self.modulation_exponents
-        ceiling = math.inf if self.gradient_ceiling is None else self.gradient_ceiling
-        return Modulation(
-            left, right, self.gradient_norm == "residual", self.gradient_floor, ceiling
-        )
+
+class EvaluationCount:
+    """Number of right-hand-side evaluations since `count_evaluations` was entered."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+
+@contextmanager
+def count_evaluations(model: nn.Module) -> Iterator[EvaluationCount]:
+    """Count how often the flows inside `model` are evaluated (NFE) in a `with` block."""
+    count = EvaluationCount()
+
+    def add_one(*_: object) -> None:
+        count.total += 1
+
+    handles = [m.register_forward_hook(add_one) for m in model.modules() if isinstance(m, Flow)]
+    try:
+        yield count
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,10 +1,6 @@
 """Beltrami flow."""
 
-from jaxtyping import Float
-from torch import Tensor
-
 from robust_diffusion.flows.base import ModulatedFlow
-from robust_diffusion.operators import Graph, gather_dst, gather_src
 
 
 class Beltrami(ModulatedFlow):
@@ -19,21 +15,9 @@ class Beltrami(ModulatedFlow):
     `ModulatedFlow`.
 
     Examples:
-        >>> import torch
-        >>> from robust_diffusion import Beltrami
-        >>> from robust_diffusion.operators import Graph
-        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
-        >>> Beltrami(4)(torch.tensor(0.0), torch.rand(3, 4), graph).shape
-        torch.Size([3, 4])
+        >>> from robust_diffusion import Beltrami, GraphPDE
+        >>> GraphPDE(5, out_channels=3, flow=Beltrami).layers[0].flow.modulation_exponents
+        (-1.0, -1.0)
     """
 
-    def modulation_scores(
-        self, inverse_norm: Float[Tensor, " n"], graph: Graph
-    ) -> Float[Tensor, " e"]:
-        """1 / (g_u g_v)."""
-        return gather_dst(inverse_norm, graph) * gather_src(inverse_norm, graph)
-
-    @property
-    def modulation_exponents(self) -> tuple[float, float]:
-        """Those of the scores above."""
-        return -1.0, -1.0
+    modulation_exponents = (-1.0, -1.0)

@@ -1,11 +1,12 @@
 """BLEND flow."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Count, NonNegative, Positive, Width
-from robust_diffusion.flows.attention import AttentionKind
+from robust_diffusion.checks import Width
 from robust_diffusion.flows.grand import Grand
 from robust_diffusion.operators import Graph, return_probabilities
 
@@ -23,11 +24,8 @@ class Blend(Grand):
     Reference: arXiv:2110.09443; the positions, Dwivedi et al. 2021, arXiv:2110.07875.
 
     Args:
-        channels: Width d of the node features; `t_end` to `rate` are those of `Grand`.
+        channels: Width d of the node features; `options` are those of `Grand`.
         positions: k, the longest walk and the number of channels of U, at least 1.
-
-    Raises:
-        ConfigError: `positions` is not a whole number of at least 1.
 
     Deviation:
         The authors make DeepWalk or hyperbolic embeddings before training, of which an injected
@@ -43,27 +41,8 @@ class Blend(Grand):
         torch.Size([3, 2])
     """
 
-    def __init__(
-        self,
-        channels: Width,
-        *,
-        t_end: NonNegative = 1.0,
-        heads: Count = 4,
-        attention_channels: Width = 64,
-        spectral_norm: bool = True,
-        attention: AttentionKind = "trained",
-        rate: Positive = 1.0,
-        positions: Width = 8,
-    ) -> None:
-        super().__init__(
-            channels + positions,  # attention is of the whole state
-            t_end=t_end,
-            heads=heads,
-            attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
-            attention=attention,
-            rate=rate,
-        )
+    def __init__(self, channels: Width, *, positions: Width = 8, **options: Any) -> None:
+        super().__init__(channels + positions, **options)  # attention is of the whole state
         self.channels = channels
         self.positions = positions
         self.encode = nn.Linear(positions, positions)
@@ -83,6 +62,4 @@ class Blend(Grand):
             z = self.initial_state(z, graph)
         return self.attention(z, graph)  # type: ignore[no-any-return]
 
-    def similarity(self, z: Float[Tensor, "n s"], graph: Graph) -> Float[Tensor, " e"]:
-        """Attention, as `edge_weights`."""
-        return self.edge_weights(z, graph)
+    similarity = edge_weights

@@ -1,7 +1,8 @@
 """FROND flow."""
 
-from robust_diffusion.checks import Count, NonNegative, Positive, PositiveShare, Width
-from robust_diffusion.flows.attention import AttentionKind
+from typing import Any
+
+from robust_diffusion.checks import PositiveShare, Width
 from robust_diffusion.flows.grand import Grand
 
 
@@ -16,39 +17,15 @@ class Frond(Grand):
     Reference: arXiv:2404.17099.
 
     Args:
-        channels: Width d of the node features; `t_end` to `rate` are those of `Grand`.
+        channels: Width d of the node features; `options` are those of `Grand`.
         order: alpha, in (0, 1].
 
-    Raises:
-        ConfigError: `order` is out of range.
-
     Examples:
-        >>> import torch
         >>> from robust_diffusion import Frond, GraphPDE
-        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GraphPDE(5, 4, 2, flow=lambda width: Frond(width, order=0.5))(x, edge_index).shape
-        torch.Size([3, 2])
+        >>> GraphPDE(5, out_channels=3, flow=Frond).layers[0].flow.order
+        0.85
     """
 
-    def __init__(
-        self,
-        channels: Width,
-        *,
-        t_end: NonNegative = 1.0,
-        heads: Count = 4,
-        attention_channels: Width = 64,
-        spectral_norm: bool = True,
-        attention: AttentionKind = "trained",
-        rate: Positive = 1.0,
-        order: PositiveShare = 0.85,
-    ) -> None:
-        super().__init__(
-            channels,
-            t_end=t_end,
-            heads=heads,
-            attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
-            attention=attention,
-            rate=rate,
-        )
+    def __init__(self, channels: Width, *, order: PositiveShare = 0.85, **options: Any) -> None:
+        super().__init__(channels, **options)
         self.order = order

@@ -1,5 +1,7 @@
 """GraphCON flow."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -21,35 +23,29 @@ class GraphCON(Flow):
     Reference: arXiv:2202.02296.
 
     Args:
-        channels: Width d of the node features.
-        t_end: End of the integration period [0, t_end].
+        channels: Width d of the node features; `options` are those of `Flow`.
         frequency: gamma, the square of the natural frequency, at least 0.
         damping: alpha, at least 0.
-
-    Raises:
-        ConfigError: A value out of range.
 
     Deviation:
         The authors' code takes steps of its own (symplectic Euler) and adds residual terms and
         dropout between them; here `solver` takes the steps of the equation.
 
     Examples:
-        >>> import torch
         >>> from robust_diffusion import GraphCON, GraphPDE
-        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GraphPDE(5, 4, 2, flow=GraphCON)(x, edge_index).shape
-        torch.Size([3, 2])
+        >>> GraphPDE(5, out_channels=3, flow=GraphCON).layers[0].flow.damping
+        1.0
     """
 
     def __init__(
         self,
         channels: Width,
         *,
-        t_end: NonNegative = 1.0,
         frequency: NonNegative = 1.0,
         damping: NonNegative = 1.0,
+        **options: Any,
     ) -> None:
-        super().__init__(channels, t_end=t_end)
+        super().__init__(channels, **options)
         self.frequency = frequency
         self.damping = damping
         self.linear = nn.Linear(channels, channels, bias=False)

@@ -2,13 +2,13 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import NonNegative, Width
+from robust_diffusion.checks import Width
 from robust_diffusion.flows.base import Flow
 from robust_diffusion.operators import Graph
 
@@ -29,16 +29,12 @@ class HamiltonianFlow(Flow):
     `twice_differentiable`.
 
     Args:
-        channels: Width d of the node features.
-        t_end: End of the integration period [0, t_end].
+        channels: Width d of the node features; `options` are those of `Flow`.
         scale: `node` for a sum over nodes, `graph` for an energy of the whole graph, as published.
-
-    Raises:
-        ConfigError: An unknown scale.
     """
 
-    def __init__(self, channels: Width, *, t_end: NonNegative = 1.0, scale: Scale = "node") -> None:
-        super().__init__(channels, t_end=t_end)
+    def __init__(self, channels: Width, *, scale: Scale = "node", **options: Any) -> None:
+        super().__init__(channels, **options)
         self.scale = scale
 
     @abstractmethod

@@ -1,11 +1,13 @@
 """HANG flow."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import NonNegative, Width
-from robust_diffusion.flows.hamiltonian import HamiltonianFlow, Scale
+from robust_diffusion.checks import Width
+from robust_diffusion.flows.hamiltonian import HamiltonianFlow
 from robust_diffusion.operators import Graph, spmm, symmetric_weights
 
 
@@ -27,15 +29,13 @@ class Hang(HamiltonianFlow):
         added to q' (`add_source`). The text hands on q, as here.
 
     Examples:
-        >>> import torch
-        >>> from robust_diffusion import Hang, GraphPDE
-        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GraphPDE(5, 4, 2, flow=Hang)(x, edge_index).shape
-        torch.Size([3, 2])
+        >>> from robust_diffusion import GraphPDE, Hang
+        >>> GraphPDE(5, out_channels=3, flow=Hang).layers[0].flow.scale
+        'node'
     """
 
-    def __init__(self, channels: Width, *, t_end: NonNegative = 1.0, scale: Scale = "node") -> None:
-        super().__init__(channels, t_end=t_end, scale=scale)
+    def __init__(self, channels: Width, **options: Any) -> None:
+        super().__init__(channels, **options)
         self.inner = nn.Linear(2 * channels, channels)
         self.outer = nn.Linear(channels, 1)
 

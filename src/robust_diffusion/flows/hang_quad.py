@@ -1,12 +1,14 @@
 """HANG-quad flow."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import NonNegative, Width
-from robust_diffusion.flows.hamiltonian import HamiltonianFlow, Scale
+from robust_diffusion.checks import Width
+from robust_diffusion.flows.hamiltonian import HamiltonianFlow
 from robust_diffusion.operators import (
     Graph,
     edge_softmax,
@@ -36,15 +38,13 @@ class HangQuad(HamiltonianFlow):
         not conserved. Here both flows are those of Hamilton's equations.
 
     Examples:
-        >>> import torch
-        >>> from robust_diffusion import HangQuad, GraphPDE
-        >>> x, edge_index = torch.rand(3, 5), torch.tensor([[0, 1], [1, 0]])
-        >>> GraphPDE(5, 4, 2, flow=HangQuad)(x, edge_index).shape
-        torch.Size([3, 2])
+        >>> from robust_diffusion import GraphPDE, HangQuad
+        >>> GraphPDE(5, out_channels=3, flow=HangQuad).layers[0].flow.scale
+        'node'
     """
 
-    def __init__(self, channels: Width, *, t_end: NonNegative = 1.0, scale: Scale = "node") -> None:
-        super().__init__(channels, t_end=t_end, scale=scale)
+    def __init__(self, channels: Width, **options: Any) -> None:
+        super().__init__(channels, **options)
         self.linear = nn.Linear(channels, channels)
         nn.init.xavier_uniform_(self.linear.weight)
         self.ends = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, channels)))

@@ -1,13 +1,13 @@
 """Heat flow."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import NonNegative, Width
-from robust_diffusion.flows.attention import build_attention
+from robust_diffusion.checks import Width
+from robust_diffusion.flows.attention import ResampledAttention
 from robust_diffusion.flows.base import Flow
 from robust_diffusion.operators import Graph, gather_dst, segment_sum, spmm
 
@@ -24,30 +24,21 @@ class Heat(Flow):
     Reference: eq. (mtx_heat) with w([u, v]) = 1, section "Diffusion Schemes", arXiv:2209.07754.
 
     Args:
-        channels: Width d of the node features.
-        t_end: End of the integration period [0, t_end].
+        channels: Width d of the node features; `options` are those of `Flow`.
         weights: `uniform` or `frozen_attention`, the latter with 4 heads of 16 and spectral
             normalisation as the authors' code has them.
 
-    Raises:
-        ConfigError: Unknown weights.
-
     Examples:
-        >>> import torch
-        >>> from robust_diffusion import Heat
-        >>> from robust_diffusion.operators import Graph
-        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
-        >>> Heat(4)(torch.tensor(0.0), torch.rand(3, 4), graph).shape
-        torch.Size([3, 4])
+        >>> from robust_diffusion import GraphPDE, Heat
+        >>> GraphPDE(5, out_channels=3, flow=Heat).layers[0].flow.t_end
+        1.0
     """
 
     def __init__(
-        self, channels: Width, *, t_end: NonNegative = 1.0, weights: HeatWeights = "uniform"
+        self, channels: Width, *, weights: HeatWeights = "uniform", **options: Any
     ) -> None:
-        super().__init__(channels, t_end=t_end)
-        self.attention = (
-            build_attention("resampled", channels) if weights == "frozen_attention" else None
-        )
+        super().__init__(channels, **options)
+        self.attention = ResampledAttention(channels) if weights == "frozen_attention" else None
 
     def prepare(self, z: Float[Tensor, "n d"], graph: Graph) -> Graph:
         """Freeze the attention of the initial state into the graph's weights, if there is any."""

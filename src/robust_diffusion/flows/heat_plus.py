@@ -1,14 +1,15 @@
 """Heat+ flow."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import NonNegative, Positive, Width
-from robust_diffusion.flows.heat import Heat, HeatWeights
+from robust_diffusion.checks import Positive, Width
+from robust_diffusion.flows.heat import Heat
 from robust_diffusion.operators import Graph
 
 
@@ -20,32 +21,17 @@ class HeatPlus(Heat):
     Reference: "Heat+", table (heat), arXiv:2209.07754.
 
     Args:
-        channels: Width d of the node features.
-        t_end: End of the integration period [0, t_end].
-        weights: `uniform` or `frozen_attention`; see `Heat`.
+        channels: Width d of the node features; `options` are those of `Heat`.
         diffusivity: kappa before training, positive.
 
-    Raises:
-        ConfigError: Unknown weights, or a diffusivity that is not positive.
-
     Examples:
-        >>> import torch
-        >>> from robust_diffusion import HeatPlus
-        >>> from robust_diffusion.operators import Graph
-        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
-        >>> HeatPlus(4)(torch.tensor(0.0), torch.rand(3, 4), graph).shape
-        torch.Size([3, 4])
+        >>> from robust_diffusion import GraphPDE, HeatPlus
+        >>> round(GraphPDE(5, out_channels=3, flow=HeatPlus).layers[0].flow.diffusivity.item(), 3)
+        1.0
     """
 
-    def __init__(
-        self,
-        channels: Width,
-        *,
-        t_end: NonNegative = 1.0,
-        weights: HeatWeights = "uniform",
-        diffusivity: Positive = 1.0,
-    ) -> None:
-        super().__init__(channels, t_end=t_end, weights=weights)
+    def __init__(self, channels: Width, *, diffusivity: Positive = 1.0, **options: Any) -> None:
+        super().__init__(channels, **options)
         # The inverse of the softplus, in the form that does not overflow.
         self.raw_diffusivity = nn.Parameter(
             torch.tensor(diffusivity + math.log(-math.expm1(-diffusivity)))

@@ -1,14 +1,14 @@
 """Attention diffusion of a learned rate and a learned modulation of each edge."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Count, NonNegative, Positive, Width
-from robust_diffusion.flows.attention import AttentionKind
+from robust_diffusion.checks import Positive, Width
 from robust_diffusion.flows.base import AttentionFlow
 from robust_diffusion.operators import (
     Graph,
@@ -35,42 +35,25 @@ class Learned(AttentionFlow):
     Reference: a learned edge-stopping function in the manner of Perona and Malik 1990.
 
     Args:
-        channels: Width d of the node features; `t_end` to `attention` are those of `AttentionFlow`.
+        channels: Width d of the node features; `options` are those of `AttentionFlow`.
         rate: kappa before training, positive.
         modulation_channels: Width of V, at least 1.
 
-    Raises:
-        ConfigError: A number out of range.
-
     Examples:
-        >>> import torch
-        >>> from robust_diffusion import Learned
-        >>> from robust_diffusion.operators import Graph
-        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
-        >>> Learned(4)(torch.tensor(0.0), torch.rand(3, 4), graph).shape
-        torch.Size([3, 4])
+        >>> from robust_diffusion import GraphPDE, Learned
+        >>> GraphPDE(5, out_channels=3, flow=Learned).layers[0].flow.hidden
+        Linear(in_features=3, out_features=8, bias=True)
     """
 
     def __init__(
         self,
         channels: Width,
         *,
-        t_end: NonNegative = 1.0,
-        heads: Count = 4,
-        attention_channels: Width = 64,
-        spectral_norm: bool = True,
-        attention: AttentionKind = "trained",
         rate: Positive = 1.0,
         modulation_channels: Width = 8,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            channels,
-            t_end=t_end,
-            heads=heads,
-            attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
-            attention=attention,
-        )
+        super().__init__(channels, **options)
         # The inverse of the softplus, in the form that does not overflow.
         self.raw_rate = nn.Parameter(torch.tensor(rate + math.log(-math.expm1(-rate))))
         self.hidden = nn.Linear(3, modulation_channels)

@@ -1,10 +1,6 @@
 """Mean curvature flow."""
 
-from jaxtyping import Float
-from torch import Tensor
-
 from robust_diffusion.flows.base import ModulatedFlow
-from robust_diffusion.operators import Graph, gather_src
 
 
 class MeanCurvature(ModulatedFlow):
@@ -17,21 +13,9 @@ class MeanCurvature(ModulatedFlow):
     Reference: eq. (curv) and (mtx_mean), arXiv:2209.07754. Arguments as `ModulatedFlow`.
 
     Examples:
-        >>> import torch
-        >>> from robust_diffusion import MeanCurvature
-        >>> from robust_diffusion.operators import Graph
-        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
-        >>> MeanCurvature(4)(torch.tensor(0.0), torch.rand(3, 4), graph).shape
-        torch.Size([3, 4])
+        >>> from robust_diffusion import GraphPDE, MeanCurvature
+        >>> GraphPDE(5, out_channels=3, flow=MeanCurvature).layers[0].flow.modulation_exponents
+        (0.0, -1.0)
     """
 
-    def modulation_scores(
-        self, inverse_norm: Float[Tensor, " n"], graph: Graph
-    ) -> Float[Tensor, " e"]:
-        """1 / g_v."""
-        return gather_src(inverse_norm, graph)
-
-    @property
-    def modulation_exponents(self) -> tuple[float, float]:
-        """Those of the scores above."""
-        return 0.0, -1.0
+    modulation_exponents = (0.0, -1.0)

@@ -1,21 +1,14 @@
 """p-Laplacian flow."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import Count, NonNegative, Positive, Width
-from robust_diffusion.flows.attention import AttentionKind
+from robust_diffusion.checks import Width
 from robust_diffusion.flows.base import ModulatedFlow
-from robust_diffusion.operators import (
-    GradientNorm,
-    Graph,
-    gather_dst,
-    gather_src,
-    spmm,
-)
+from robust_diffusion.operators import Graph, gather_dst, gather_src, spmm
 
 ModulationKind = Literal["softmax", "power", "power_without_row_sum"]
 
@@ -38,18 +31,12 @@ class PLaplacian(ModulatedFlow):
         modulation: `softmax` as the paper does for p = 1; `power` leaves the softmax out,
             B = g_u^{p-2} + g_v^{p-2}; `power_without_row_sum` is the authors' public code, which
             also subtracts Z instead of Psi Z, so that a constant signal does not stay constant.
-        t_end: End of the integration period; it and all that follow are those of `ModulatedFlow`.
-
-    Raises:
-        ConfigError: A value out of range.
+        options: Those of `ModulatedFlow`.
 
     Examples:
-        >>> import torch
-        >>> from robust_diffusion import PLaplacian
-        >>> from robust_diffusion.operators import Graph
-        >>> graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
-        >>> PLaplacian(4, p=4.0)(torch.tensor(0.0), torch.rand(3, 4), graph).shape
-        torch.Size([3, 4])
+        >>> from robust_diffusion import GraphPDE, PLaplacian
+        >>> GraphPDE(5, out_channels=3, flow=PLaplacian).layers[0].flow.p
+        3.0
     """
 
     def __init__(
@@ -58,26 +45,9 @@ class PLaplacian(ModulatedFlow):
         *,
         p: Annotated[float, Ge(1)] = 3.0,
         modulation: ModulationKind = "softmax",
-        t_end: NonNegative = 1.0,
-        heads: Count = 4,
-        attention_channels: Width = 64,
-        spectral_norm: bool = True,
-        attention: AttentionKind = "trained",
-        gradient_norm: GradientNorm = "edges",
-        gradient_floor: Positive = 0.01,
-        gradient_ceiling: Positive | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            channels,
-            t_end=t_end,
-            heads=heads,
-            attention_channels=attention_channels,
-            spectral_norm=spectral_norm,
-            attention=attention,
-            gradient_norm=gradient_norm,
-            gradient_floor=gradient_floor,
-            gradient_ceiling=gradient_ceiling,
-        )
+        super().__init__(channels, **options)
         self.p = p
         self.modulation = modulation
 
@@ -85,14 +55,14 @@ class PLaplacian(ModulatedFlow):
         self, inverse_norm: Float[Tensor, " n"], graph: Graph
     ) -> Float[Tensor, " e"]:
         """g_v^{p-2}; under `power`, where nothing cancels, g_u^{p-2} + g_v^{p-2}."""
-        power = inverse_norm.pow(2 - self.p)
         if self.modulation == "softmax":
-            return gather_src(power, graph)
+            return super().modulation_scores(inverse_norm, graph)
+        power = inverse_norm.pow(2 - self.p)
         return gather_dst(power, graph) + gather_src(power, graph)
 
     @property
     def modulation_exponents(self) -> tuple[float, float] | None:
-        """Those of the scores above, of which there is a softmax under `softmax` only."""
+        """Of the scores under `softmax`; the other scores are sums."""
         return (0.0, self.p - 2) if self.modulation == "softmax" else None
 
     def edge_modulation(

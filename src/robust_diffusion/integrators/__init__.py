@@ -2,7 +2,6 @@
 
 from robust_diffusion.integrators.adaptive import StepUnderflowError, solve_adaptive
 from robust_diffusion.integrators.adjoint import checked, cut_off
-from robust_diffusion.integrators.counting import count_evaluations
 from robust_diffusion.integrators.fixed_step import METHODS, RightHandSide, solve_fixed_step
 from robust_diffusion.integrators.fractional import solve_fractional
 from robust_diffusion.integrators.watch import Watch
@@ -13,7 +12,6 @@ __all__ = [
     "StepUnderflowError",
     "Watch",
     "checked",
-    "count_evaluations",
     "cut_off",
     "solve_adaptive",
     "solve_fixed_step",

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from robust_diffusion.integrators.fixed_step import RightHandSide
-from robust_diffusion.integrators.recompute import Recompute, evaluate
+from robust_diffusion.integrators.recompute import evaluate
 
 ORDER = 5
 SAFETY, LARGEST_GROWTH, LARGEST_SHRINKAGE = 0.9, 10.0, 0.2
@@ -59,7 +59,7 @@ def solve_adaptive(
     *,
     rtol: float,
     atol: float,
-    recompute: Recompute | None = None,
+    recompute: bool = False,
 ) -> Tensor:
     """Solve dZ/dt = rhs(t, Z), Z(0) = z, for Z(t_end), by steps that keep a tolerance.
 

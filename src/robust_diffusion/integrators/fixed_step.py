@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robust_diffusion.integrators.recompute import Recompute, evaluate
+from robust_diffusion.integrators.recompute import evaluate
 
 RightHandSide = Callable[[Tensor, Tensor], Tensor]
 
@@ -28,13 +28,12 @@ def solve_fixed_step(
     method: Method,
     num_steps: int,
     *,
-    recompute: Recompute | None = None,
+    recompute: bool = False,
 ) -> Tensor:
     """Solve dZ/dt = rhs(t, Z), Z(0) = z, for Z(t_end), in equal steps.
 
     Nothing is read back from the device. With `recompute`, only the states between steps are kept
-    for the backward pass, and each step is evaluated anew there, within the second of its
-    contexts; the first is that of the forward pass.
+    for the backward pass, and each step is evaluated anew there.
     """
     grid = torch.linspace(0.0, t_end, num_steps + 1, dtype=z.dtype)
     starts, ends = grid[:-1], grid[1:]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from robust_diffusion.integrators.fixed_step import RightHandSide
-from robust_diffusion.integrators.recompute import Recompute, evaluate
+from robust_diffusion.integrators.recompute import evaluate
 
 
 def solve_fractional(
@@ -16,7 +16,7 @@ def solve_fractional(
     order: float,
     num_steps: int,
     *,
-    recompute: Recompute | None = None,
+    recompute: bool = False,
 ) -> Tensor:
     r"""Solve D^order Z = rhs(t, Z), Z(0) = z, with the derivative of Caputo, for Z(t_end).
 
@@ -37,8 +37,7 @@ def solve_fractional(
         t_end: End of the integration period [0, t_end].
         order: alpha, in (0, 1].
         num_steps: Number of equal steps, at least 1.
-        recompute: Contexts within which a right-hand side is evaluated, and evaluated anew in the
-            backward pass; with them, only states are kept between these.
+        recompute: Keep only states for the backward pass; see `solve_fixed_step`.
     """
     times = torch.linspace(0.0, t_end, num_steps + 1, dtype=z.dtype).to(z.device)
     speed = (t_end / num_steps) ** order / math.gamma(order + 1)

@@ -1,27 +1,24 @@
 """APPNP."""
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.checks import Count, Layers, Probability, Share, Steps, Width
+from robust_diffusion.checks import Probability, Share, Steps
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
-from robust_diffusion.models.mlp import linear_layers
-from robust_diffusion.models.normalization import graph_with_degree
-from robust_diffusion.models.stack import Apply, LayerStack
-from robust_diffusion.models.widths import layer_widths
-from robust_diffusion.operators import Graph, spmm, symmetric_weights
+from robust_diffusion.models.mlp import MLP
+from robust_diffusion.operators import Graph, graph_with_degree, spmm, symmetric_weights
 
 Variant = Literal["original", "grb"]
 """`original`: the published model. `grb`: GRB's code, where the walk restarts at its own state,
 logits pass ReLU and dropout before it, and dropped edges stay dropped, without scaling."""
 
 
-class APPNP(LayerStack):
+class APPNP(MLP):
     """MLP, then personalised PageRank of its predictions: Z <- (1 - alpha) A Z + alpha H.
 
     With `variant="grb"` alpha Z takes the place of alpha H, which starts at dropout(ReLU(H)): no
@@ -49,20 +46,14 @@ class APPNP(LayerStack):
 
     def __init__(
         self,
-        in_channels: Count,
-        hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
-        *,
-        num_layers: Layers = 3,
+        *widths: Any,
         num_iterations: Steps = 3,
         teleport: Share = 0.01,
         edge_dropout: Probability = 0.1,
-        layer_norm: bool = True,
-        dropout: Probability = 0.5,
         variant: Variant = "original",
+        **options: Any,
     ) -> None:
-        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
-        super().__init__(linear_layers(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
+        super().__init__(*widths, **options)
         self.num_iterations = num_iterations
         self.teleport = teleport
         self.edge_dropout = edge_dropout
@@ -84,10 +75,6 @@ class APPNP(LayerStack):
         for kept in self._edges_kept(weights):
             z = self._propagated(z, local, kept, graph)
         return z
-
-    def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
-        """The MLP's layers see each node by itself."""
-        return lambda linear, x: linear(x)
 
     def hidden_step(self, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> HiddenStep:
         """One step of the propagation, which has no layers, on features of hidden width."""

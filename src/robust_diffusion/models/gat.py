@@ -1,14 +1,13 @@
 """Graph attention network."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from robust_diffusion.checks import Count, Layers, Probability, Width
+from robust_diffusion.checks import Width
 from robust_diffusion.models.convs import GATConv
 from robust_diffusion.models.stack import Apply, LayerStack
-from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph
 
 
@@ -30,27 +29,14 @@ class GAT(LayerStack):
         torch.Size([4, 3])
     """
 
-    def __init__(
-        self,
-        in_channels: Count,
-        hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
-        *,
-        num_layers: Layers = 3,
-        heads: Width = 4,
-        layer_norm: bool = True,
-        dropout: Probability = 0.5,
-    ) -> None:
-        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
-        wide = [in_channels, *(heads * width for width in widths[1:-1])]
-        per_layer = [heads] * (num_layers - 1) + [1]
-        convs = [
-            GATConv(before, after, heads=count)
-            for before, after, count in zip(wide, widths[1:], per_layer, strict=True)
-        ]
-        super().__init__(
-            convs, wide, layer_norm=layer_norm, dropout=dropout, activation=F.leaky_relu
-        )
+    activation = staticmethod(F.leaky_relu)
+
+    def __init__(self, *widths: Any, heads: Width = 4, **options: Any) -> None:
+        super().__init__(*widths, **options)
+        wide = [self.widths[0], *(heads * width for width in self.widths[1:-1])]
+        per_layer = [heads] * (len(wide) - 1) + [1]
+        sizes = zip(wide, self.widths[1:], per_layer, strict=True)
+        self.stack((GATConv(size, out, heads=count) for size, out, count in sizes), wide)
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Every layer sums along these edges."""

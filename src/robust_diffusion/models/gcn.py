@@ -1,21 +1,16 @@
 """Graph convolutional network, the surrogate of the black-box attacks."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 
-from robust_diffusion.checks import Count, Layers, Probability, Width
 from robust_diffusion.models.convs import GCNConv
-from robust_diffusion.models.normalization import graph_with_degree
-from robust_diffusion.models.stack import Apply, LayerStack
-from robust_diffusion.models.widths import layer_widths
-from robust_diffusion.operators import symmetric_weights
+from robust_diffusion.models.stack import NormalizedStack
 
 
-class GCN(LayerStack):
+class GCN(NormalizedStack):
     """Graph convolutional network: relu(D^{-1/2} (A + I) D^{-1/2} X W) per layer.
 
     Reference: Kipf and Welling 2017, arXiv:1609.02907; as GRB configures it.
@@ -36,42 +31,9 @@ class GCN(LayerStack):
         torch.Size([4, 3])
     """
 
-    normalizes_by_degree = True
-
-    def __init__(
-        self,
-        in_channels: Count,
-        hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
-        *,
-        num_layers: Layers = 3,
-        layer_norm: bool = False,
-        dropout: Probability = 0.5,
-    ) -> None:
-        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
-        super().__init__(gcn_convs(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
-
-    def forward(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-        degree: Float[Tensor, " n"] | None = None,
-    ) -> Float[Tensor, "n c"]:
-        """Class logits of every node; `degree`, self-loops included, stands for this graph's."""
-        return self.run(x, self.along(x, edge_index, edge_weight, degree))
-
-    def along(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_weight: Tensor | None = None,
-        degree: Tensor | None = None,
-    ) -> Apply:
-        """Every layer sums along the normalised edges."""
-        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
-        graph = replace(graph, weight=symmetric_weights(graph, degree))
-        return lambda conv, x: conv(x, graph)
+    def __init__(self, *widths: Any, layer_norm: bool = False, **options: Any) -> None:
+        super().__init__(*widths, layer_norm=layer_norm, **options)
+        self.stack(gcn_convs(self.widths))
 
 
 def gcn_convs(widths: Sequence[int]) -> list[GCNConv]:

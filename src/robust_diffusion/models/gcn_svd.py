@@ -1,17 +1,15 @@
 """GCN-SVD."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from robust_diffusion.checks import Count, Layers, Probability, Width
+from robust_diffusion.checks import Count
 from robust_diffusion.models.guard import Gradient
 from robust_diffusion.models.mlp import linear_layers
 from robust_diffusion.models.stack import Apply, LayerStack
-from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph, LowRank, low_rank_product, truncated_svd
 
 NegativeDegree = Literal["zero", "grb"]
@@ -38,9 +36,6 @@ class GCNSVD(LayerStack):
             `straight_through`, as if nothing had been truncated; `detached`, none, as in GRB.
         negative_degree: `zero` or `grb`; see `NegativeDegree`.
 
-    Raises:
-        ConfigError: A value out of range.
-
     Examples:
         >>> import torch
         >>> from robust_diffusion import GCNSVD
@@ -51,19 +46,14 @@ class GCNSVD(LayerStack):
 
     def __init__(
         self,
-        in_channels: Count,
-        hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
-        *,
-        num_layers: Layers = 3,
+        *widths: Any,
         rank: Count = 50,
         gradient: Gradient = "exact",
         negative_degree: NegativeDegree = "zero",
-        layer_norm: bool = True,
-        dropout: Probability = 0.5,
+        **options: Any,
     ) -> None:
-        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
-        super().__init__(linear_layers(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
+        super().__init__(*widths, **options)
+        self.stack(linear_layers(self.widths))
         self.rank = rank
         self.gradient: Gradient = gradient
         self.negative_degree = negative_degree

@@ -1,15 +1,13 @@
 """Graph isomorphism network."""
 
-from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Count, Layers, Probability, Width
 from robust_diffusion.models.convs import GINConv
 from robust_diffusion.models.mlp import linear_layers
 from robust_diffusion.models.stack import Apply, LayerStack
-from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph
 
 
@@ -34,25 +32,16 @@ class GIN(LayerStack):
         torch.Size([4, 3])
     """
 
-    def __init__(
-        self,
-        in_channels: Count,
-        hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
-        *,
-        num_layers: Layers = 3,
-        layer_norm: bool = True,
-        batch_norm: bool = True,
-        dropout: Probability = 0.5,
-    ) -> None:
-        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+    def __init__(self, *widths: Any, batch_norm: bool = True, **options: Any) -> None:
+        super().__init__(*widths, **options)
+        *inner, out_channels = self.widths
         convs = [
             GINConv(_mlp(before, after, batch_norm=batch_norm), train_eps=True)
-            for before, after in pairwise(widths[:-1])
+            for before, after in pairwise(inner)
         ]
-        hidden, classes = linear_layers([widths[-2], widths[-2], out_channels])
-        head = nn.Sequential(hidden, nn.ReLU(), nn.Dropout(dropout), classes)
-        super().__init__([*convs, head], widths[:-1], layer_norm=layer_norm, dropout=dropout)
+        hidden, classes = linear_layers([inner[-1], inner[-1], out_channels])
+        head = nn.Sequential(hidden, nn.ReLU(), nn.Dropout(self.dropout.p), classes)
+        self.stack([*convs, head])
         self.norms[-1] = nn.Identity()  # batch norm has done it
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
@@ -63,7 +52,7 @@ class GIN(LayerStack):
         return lambda layer, x: layer(x, graph) if isinstance(layer, GINConv) else layer(x)
 
 
-def _mlp(in_channels: Count, out_channels: Count, *, batch_norm: bool) -> nn.Module:
+def _mlp(in_channels: int, out_channels: int, *, batch_norm: bool) -> nn.Module:
     first, second = linear_layers([in_channels, out_channels, out_channels])
     norm = nn.BatchNorm1d(out_channels) if batch_norm else nn.Identity()
     if batch_norm:

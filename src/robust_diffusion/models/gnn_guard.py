@@ -1,14 +1,12 @@
 """GNNGuard."""
 
-from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Count, Layers, Probability, Width
 from robust_diffusion.models.gcn import gcn_convs
 from robust_diffusion.models.guard import Gradient, Guard, Threshold
 from robust_diffusion.models.stack import Apply, LayerStack
-from robust_diffusion.models.widths import layer_widths
 from robust_diffusion.operators import Graph
 
 
@@ -31,18 +29,13 @@ class GNNGuard(LayerStack):
 
     def __init__(
         self,
-        in_channels: Count,
-        hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
-        *,
-        num_layers: Layers = 3,
+        *widths: Any,
         threshold: Threshold = 0.1,
         gradient: Gradient = "exact",
-        layer_norm: bool = True,
-        dropout: Probability = 0.5,
+        **options: Any,
     ) -> None:
-        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
-        super().__init__(gcn_convs(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
+        super().__init__(*widths, **options)
+        self.stack(gcn_convs(self.widths))
         self.guard = Guard(threshold=threshold, gradient=gradient)
 
     def make_adaptive(self) -> bool:

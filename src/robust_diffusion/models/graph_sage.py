@@ -1,25 +1,21 @@
 """GraphSAGE."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import Count, Layers, Probability, Width
 from robust_diffusion.models.convs import SAGEConv
-from robust_diffusion.models.normalization import graph_with_degree, mean_weights
-from robust_diffusion.models.stack import Apply, LayerStack
-from robust_diffusion.models.widths import layer_widths
+from robust_diffusion.models.stack import Apply, NormalizedStack
+from robust_diffusion.operators import Graph, mean_weights
 
 Variant = Literal["original", "grb"]
 """The node's own input to a layer: `original` takes x, `grb` takes relu(P x), as of neighbours."""
 
 
-class GraphSAGE(LayerStack):
+class GraphSAGE(NormalizedStack):
     """GraphSAGE with pooling: W x + W' pool over the neighbourhood of relu(P x), on unit features.
 
     With `variant="grb"` it is W relu(P x) in the place of W x.
@@ -38,45 +34,18 @@ class GraphSAGE(LayerStack):
         torch.Size([4, 3])
     """
 
-    normalizes_by_degree = True
+    def __init__(self, *widths: Any, variant: Variant = "original", **options: Any) -> None:
+        super().__init__(*widths, **options)
+        project_root = variant == "grb"
+        pairs = pairwise(self.widths)
+        self.stack(SAGEConv(before, after, project_root=project_root) for before, after in pairs)
 
-    def __init__(
-        self,
-        in_channels: Count,
-        hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
-        *,
-        num_layers: Layers = 3,
-        layer_norm: bool = True,
-        dropout: Probability = 0.5,
-        variant: Variant = "original",
-    ) -> None:
-        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
-        convs = [
-            SAGEConv(before, after, project_root=variant == "grb")
-            for before, after in pairwise(widths)
-        ]
-        super().__init__(convs, widths[:-1], layer_norm=layer_norm, dropout=dropout)
-
-    def forward(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-        degree: Float[Tensor, " n"] | None = None,
-    ) -> Float[Tensor, "n c"]:
-        """Class logits of every node; `degree` as for `GCN`."""
-        return self.run(x, self.along(x, edge_index, edge_weight, degree))
-
-    def along(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-        degree: Float[Tensor, " n"] | None = None,
-    ) -> Apply:
+    def along(self, *given: Any) -> Apply:
         """Every layer takes means along these edges, of unit features."""
-        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
-        graph = replace(graph, weight=mean_weights(graph, degree))
+        apply = super().along(*given)
         # The bound keeps the gradient of a node without features finite.
-        return lambda conv, x: conv(F.normalize(x, dim=1, eps=1e-6), graph)
+        return lambda conv, x: apply(conv, F.normalize(x, dim=1, eps=1e-6))
+
+    def normalized(self, graph: Graph, degree: Float[Tensor, " n"]) -> Float[Tensor, " e"]:
+        """Edge weights of D^-1 (A + I)."""
+        return mean_weights(graph, degree)

@@ -7,8 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.checks import validated
-from robust_diffusion.models.normalization import graph_with_degree, mean_weights
-from robust_diffusion.operators import Graph, symmetric_weights
+from robust_diffusion.operators import Graph, graph_with_degree, mean_weights, symmetric_weights
 
 Normalization = Literal["symmetric", "mean", "both", "none"]
 """GRB's `adj_norm_func` of a model: `GCNAdjNorm`, `SAGEAdjNorm`, `RobustGCNAdjNorm` or none."""

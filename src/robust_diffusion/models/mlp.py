@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Count, Layers, Probability, Width
 from robust_diffusion.models.stack import Apply, LayerStack
-from robust_diffusion.models.widths import layer_widths
 
 
 class MLP(LayerStack):
@@ -26,18 +25,9 @@ class MLP(LayerStack):
         torch.Size([4, 3])
     """
 
-    def __init__(
-        self,
-        in_channels: Count,
-        hidden_channels: Width | Sequence[Width],
-        out_channels: Count,
-        *,
-        num_layers: Layers = 3,
-        layer_norm: bool = True,
-        dropout: Probability = 0.5,
-    ) -> None:
-        widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
-        super().__init__(linear_layers(widths), widths[:-1], layer_norm=layer_norm, dropout=dropout)
+    def __init__(self, *widths: Any, **options: Any) -> None:
+        super().__init__(*widths, **options)
+        self.stack(linear_layers(self.widths))
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """The layers see each node by itself, and no edge."""

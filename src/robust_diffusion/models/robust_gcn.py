@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from robust_diffusion.checks import Count, Layers, Probability, Width, validated
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
-from robust_diffusion.models.normalization import graph_with_degree
-from robust_diffusion.models.widths import layer_widths
-from robust_diffusion.operators import Graph, spmm, symmetric_weights
+from robust_diffusion.models.stack import layer_widths
+from robust_diffusion.operators import Graph, graph_with_degree, spmm, symmetric_weights
 
 SMALLEST_VARIANCE = 1e-8
 """Keeps the gradient of the standard deviation finite."""

@@ -1,38 +1,55 @@
 """Frame of the baselines: layer after layer, each normalised before and activated after."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Probability, validated
+from robust_diffusion.checks import Count, Layers, Probability, Width, validated
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
+from robust_diffusion.operators import Graph, graph_with_degree, symmetric_weights
 
 Apply = Callable[[nn.Module, Tensor], Tensor]
 """Applies one layer to normalised features."""
+
+
+def layer_widths(
+    in_channels: int, hidden_channels: int | Sequence[int], out_channels: int, num_layers: int
+) -> list[int]:
+    """Widths before, between and after `num_layers` layers; `hidden_channels` is one or all.
+
+    Raises:
+        ConfigError: A list of the wrong length.
+    """
+    if isinstance(hidden_channels, Sequence):
+        hidden = list(hidden_channels)
+    else:
+        hidden = [hidden_channels] * (num_layers - 1)
+    if len(hidden) != num_layers - 1:
+        raise ConfigError(
+            f"model.hidden_channels={hidden}: {num_layers} layers need {num_layers - 1} widths, "
+            "or one number for all"
+        )
+    return [in_channels, *hidden, out_channels]
 
 
 @validated("model")
 class LayerStack(nn.Module, ABC):
     """LayerNorm, layer, activation, dropout, for each layer; the last one ends with itself.
 
-    A subclass builds the layers and applies one of them to a graph in `along`.
+    A subclass builds layers between `widths`, hands them to `stack`, and applies one of them to a
+    graph in `along`.
 
-    Args:
-        layers: The layers, in order.
-        in_channels: Width at the entry of each of them.
-        layer_norm: Normalise the features at the entry of each layer.
-        dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
-        activation: Follows each hidden layer.
-
-    Raises:
-        ConfigError: `dropout` out of range.
+    Arguments as `GCN`; one that is unknown or out of range is a `ConfigError`.
     """
 
     normalizes_by_degree = False
+    activation: Callable[[Tensor], Tensor] = staticmethod(torch.relu)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check the arguments of every model by their annotations."""
@@ -41,20 +58,26 @@ class LayerStack(nn.Module, ABC):
 
     def __init__(
         self,
-        layers: Sequence[nn.Module],
-        in_channels: Sequence[int],
+        in_channels: Count,
+        hidden_channels: Width | Sequence[Width],
+        out_channels: Count,
         *,
-        layer_norm: bool,
-        dropout: Probability,
-        activation: Callable[[Tensor], Tensor] = torch.relu,
+        num_layers: Layers = 3,
+        layer_norm: bool = True,
+        dropout: Probability = 0.5,
     ) -> None:
         super().__init__()
+        self.widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
+        self.layer_norm = layer_norm
+        self.dropout = nn.Dropout(dropout)
+
+    def stack(self, layers: Iterable[nn.Module], entries: Iterable[int] | None = None) -> None:
+        """Take these layers, in order; `entries` are their input widths if not `self.widths`."""
         self.norms = nn.ModuleList(
-            nn.LayerNorm(width) if layer_norm else nn.Identity() for width in in_channels
+            nn.LayerNorm(width) if self.layer_norm else nn.Identity()
+            for width in entries or self.widths[:-1]
         )
         self.layers = nn.ModuleList(layers)
-        self.dropout = nn.Dropout(dropout)
-        self.activation = activation
 
     @abstractmethod
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
@@ -85,3 +108,38 @@ class LayerStack(nn.Module, ABC):
         first, second = self.layers[0], self.layers[1]
         state = self.norms[1](self.dropout(self.activation(apply(first, self.norms[0](x)))))
         return HiddenStep("aggregation", state.size(1), lambda: apply(second, state))
+
+
+class NormalizedStack(LayerStack):
+    """Layers that sum along edges normalised by the degrees, which may be those of a larger graph.
+
+    Arguments as `LayerStack`.
+    """
+
+    normalizes_by_degree = True
+
+    def forward(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+        degree: Float[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Class logits of every node; `degree`, self-loops included, stands for this graph's."""
+        return self.run(x, self.along(x, edge_index, edge_weight, degree))
+
+    def along(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        degree: Tensor | None = None,
+    ) -> Apply:
+        """Every layer sums along the normalised edges."""
+        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
+        graph = replace(graph, weight=self.normalized(graph, degree))
+        return lambda layer, x: layer(x, graph)
+
+    def normalized(self, graph: Graph, degree: Float[Tensor, " n"]) -> Float[Tensor, " e"]:
+        """Edge weights of D^-1/2 (A + I) D^-1/2."""
+        return symmetric_weights(graph, degree)

@@ -42,23 +42,13 @@ def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
 
 
 def with_derivative(solver: Solver, *, adjoint: bool) -> Solver:
-    """The same solver, differentiated by the adjoint equation, or directly.
-
-    Args:
-        solver: Any but `scipy_solver`, which has no direct derivative.
-        adjoint: By the adjoint equation.
-    """
-    return Solver(
-        solver.method,
-        num_steps=solver.num_steps,
-        step_size=solver.step_size,
-        rtol=solver.rtol,
-        atol=solver.atol,
+    """The same solver, but `scipy_solver`, differentiated by the adjoint equation or directly."""
+    return replace(
+        solver,
         adjoint=adjoint,
         # The adjoint is torchdiffeq's, and has no steps to keep.
         engine="auto" if adjoint else solver.engine,
         checkpoint=solver.checkpoint and not adjoint,
-        max_nfe=solver.max_nfe,
     )
 
 

@@ -26,7 +26,11 @@ from robust_diffusion.operators.kernels import (
     set_backend,
 )
 from robust_diffusion.operators.low_rank import LowRank, low_rank_product, truncated_svd
-from robust_diffusion.operators.normalization import symmetric_weights
+from robust_diffusion.operators.normalization import (
+    graph_with_degree,
+    mean_weights,
+    symmetric_weights,
+)
 from robust_diffusion.operators.random_walk import return_probabilities
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 from robust_diffusion.operators.selective import SelectiveTensor
@@ -56,9 +60,11 @@ __all__ = [
     "graph_divergence",
     "graph_gradient",
     "graph_laplacian",
+    "graph_with_degree",
     "inverse_length",
     "kernels_for",
     "low_rank_product",
+    "mean_weights",
     "modulated_diffusion",
     "return_probabilities",
     "segment_sum",

@@ -16,8 +16,13 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from robust_diffusion.operators.graph import Graph
 from robust_diffusion.operators.kernels import MAX_EXPONENT, current_backend, kernels_for
-from robust_diffusion.operators.products import product_over
-from robust_diffusion.operators.segments import gather_dst, gather_src, segment_max, segment_sum
+from robust_diffusion.operators.segments import (
+    gather_dst,
+    gather_src,
+    product_over,
+    segment_max,
+    segment_sum,
+)
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.graph import Graph
-from robust_diffusion.operators.products import product_over
-from robust_diffusion.operators.segments import gather_dst, gather_src
+from robust_diffusion.operators.segments import gather_dst, gather_src, product_over
 
 Gradient = Literal["exact", "straight_through", "detached"]
 

@@ -1,7 +1,7 @@
-"""Edge weights over the degrees at both ends."""
+"""Edge weights over degrees."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from robust_diffusion.operators.graph import Graph
@@ -21,3 +21,22 @@ def symmetric_weights(
         degree = torch.where(degree > 0, degree, torch.inf)
     scale = degree.clamp_min(1e-38).pow(order)
     return gather_src(scale, graph) * graph.weight * gather_dst(scale, graph)
+
+
+def graph_with_degree(
+    x: Float[Tensor, "n f"],
+    edge_index: Int[Tensor, "2 e"],
+    edge_weight: Float[Tensor, " e"] | None = None,
+    degree: Float[Tensor, " n"] | None = None,
+) -> tuple[Graph, Float[Tensor, " n"]]:
+    """The graph with self-loops, and the degrees to normalise by: its own if none are given.
+
+    GRB normalises the whole graph and cuts it then, so degrees may be those of a larger graph.
+    """
+    graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
+    return graph, segment_sum(graph.weight, graph) if degree is None else degree
+
+
+def mean_weights(graph: Graph, degree: Float[Tensor, " n"]) -> Float[Tensor, " e"]:
+    """Edge weights of D^-1 (A + I), a mean over the edges that arrive at a node."""
+    return graph.weight * gather_dst(degree.clamp_min(1e-38).reciprocal(), graph)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from robust_diffusion.operators.edges import edge_dot
 from robust_diffusion.operators.graph import Graph
-from robust_diffusion.operators.products import product_over
+from robust_diffusion.operators.segments import product_over
 
 
 def spmm(

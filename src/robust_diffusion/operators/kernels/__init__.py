@@ -4,9 +4,9 @@ from robust_diffusion.operators.kernels.base import (
     MAX_EXPONENT,
     Attended,
     Diffused,
-    Kernels,
     Modulation,
 )
+from robust_diffusion.operators.kernels.pure import Kernels
 from robust_diffusion.operators.kernels.selection import (
     Backend,
     current_backend,

@@ -1,14 +1,9 @@
-"""The interface of a backend: sums over edges, forward and backward, without autograd."""
+"""Options and results of the sums over edges that a backend computes."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
-
-from robust_diffusion.operators.graph import Graph
 
 MAX_EXPONENT = 35.0
 """Largest exponent of an edge of weight 0 above the largest score that counts.
@@ -45,94 +40,3 @@ class Diffused:
     difference: Float[Tensor, "..."]  # |z_v - z_u|^2 per edge; under `residual` A z - z per node
     norm: Float[Tensor, " n"]  # gradient norm g
     relative: Float[Tensor, " e"]  # like that of the attention, for B
-
-
-class Kernels(ABC):
-    """Sums over edges, of contiguous tensors; `with_weight` asks for the weights' gradient, too."""
-
-    name: ClassVar[str]
-    heads_last: ClassVar[bool]
-    """Order of the indices of projections: [n, 2, c, h] if true, else [n, 2, h, c]."""
-
-    @abstractmethod
-    def dots(
-        self, x: Float[Tensor, "n d"], y: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, " e"]:
-        """<x_u, y_v> of every edge v -> u."""
-
-    @abstractmethod
-    def softmax(
-        self, scores: Float[Tensor, "e h"], weight: Float[Tensor, " e"], graph: Graph
-    ) -> Float[Tensor, "e h"]:
-        """exp(s) / sum of w exp(s) over the edges that arrive at a node: the softmax over w."""
-
-    @abstractmethod
-    def attend(
-        self, projected: Float[Tensor, "n 2 ..."], weight: Float[Tensor, " e"], graph: Graph
-    ) -> Attended:
-        """Mean over heads of the softmax of <key_u, query_v> / sqrt(c)."""
-
-    @abstractmethod
-    def attend_backward(
-        self,
-        grad: Float[Tensor, " e"],
-        projected: Float[Tensor, "n 2 ..."],
-        weight: Float[Tensor, " e"],
-        graph: Graph,
-        attended: Attended,
-        *,
-        with_weight: bool,
-    ) -> tuple[Float[Tensor, "n 2 ..."], Float[Tensor, " e"] | None]:
-        """Gradients by the projections and by the weights."""
-
-    @abstractmethod
-    def diffuse(
-        self,
-        z: Float[Tensor, "n d"],
-        projected: Float[Tensor, "n 2 ..."],
-        weight: Float[Tensor, " e"],
-        graph: Graph,
-        modulation: Modulation,
-    ) -> tuple[Float[Tensor, "n d"], Diffused]:
-        """Sum over v of A_uv B_uv (z_v - z_u)."""
-
-    @abstractmethod
-    def diffuse_backward(
-        self,
-        grad: Float[Tensor, "n d"],
-        z: Float[Tensor, "n d"],
-        projected: Float[Tensor, "n 2 ..."],
-        weight: Float[Tensor, " e"],
-        graph: Graph,
-        modulation: Modulation,
-        diffused: Diffused,
-        *,
-        with_weight: bool,
-    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n 2 ..."], Float[Tensor, " e"] | None]:
-        """Gradients by the features, by the projections and by the weights."""
-
-    @abstractmethod
-    def spectral(
-        self,
-        matrices: Sequence[Float[Tensor, "a d"]],
-        left: Sequence[Float[Tensor, " a"]],
-        right: Sequence[Float[Tensor, " d"]],
-        *,
-        iterate: bool,
-    ) -> tuple[Float[Tensor, "k a d"], Float[Tensor, " k"]]:
-        """Matrices of one shape divided by their largest singular values, and these.
-
-        `left` and `right` estimate the singular vectors; with `iterate` they are improved first,
-        in place, by one step of the power iteration.
-        """
-
-    @abstractmethod
-    def spectral_backward(
-        self,
-        grad: Float[Tensor, "k a d"],
-        normalized: Float[Tensor, "k a d"],
-        left: Float[Tensor, "k a"],
-        right: Float[Tensor, "k d"],
-        sigma: Float[Tensor, " k"],
-    ) -> Float[Tensor, "k a d"]:
-        """Gradients by the matrices, the singular vectors taken as constants."""

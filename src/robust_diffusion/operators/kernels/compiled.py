@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robust_diffusion.errors import DataError
 from robust_diffusion.operators.graph import EdgeIndexes, Graph
-from robust_diffusion.operators.kernels.base import Attended, Diffused, Kernels, Modulation
+from robust_diffusion.operators.kernels.base import Attended, Diffused, Modulation
 from robust_diffusion.operators.kernels.calls import (
     Edges,
     Options,
@@ -21,6 +21,7 @@ from robust_diffusion.operators.kernels.calls import (
     load_kernels,
     pointers,
 )
+from robust_diffusion.operators.kernels.pure import Kernels
 
 PADDING = 16
 """Node features come in multiples of this many numbers; what is missing is filled with 0."""

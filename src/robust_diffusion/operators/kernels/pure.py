@@ -11,7 +11,6 @@ from robust_diffusion.operators.kernels.base import (
     MAX_EXPONENT,
     Attended,
     Diffused,
-    Kernels,
     Modulation,
 )
 from robust_diffusion.operators.kernels.sums import (
@@ -29,8 +28,12 @@ SMALLEST_LENGTH = 1e-12
 """Smallest divisor of a vector, as in `torch.nn.functional.normalize`."""
 
 
-class TorchKernels(Kernels):
-    """Sums over edges by the sparse operators that PyTorch has.
+class Kernels:
+    """Sums over edges by the sparse operators that PyTorch has, without autograd.
+
+    All tensors are contiguous: of nodes `z`, `x`, `y` and gradients [n, d], and `projected`
+    [n, 2, h, c], keys and queries of h heads; of edges `weight` [e] and `scores` [e, h].
+    `with_weight` asks for the gradient by the weights, too. Another backend is a subclass.
 
     Heads are copies of the graph side by side, so that one call does all of them. Where no edge
     has a weight, `None` stands for the weights, and nothing is multiplied by 1.
@@ -38,18 +41,22 @@ class TorchKernels(Kernels):
 
     name = "torch"
     heads_last = False
+    """Order of the indices of projections: [n, 2, c, h] if true."""
 
     def dots(self, x: Tensor, y: Tensor, graph: Graph) -> Tensor:
-        """<x_u, y_v> of every edge."""
+        """<x_u, y_v> of every edge v -> u, [e]."""
         return dots(x, y, graph.indexes.compact())
 
     def softmax(self, scores: Tensor, weight: Tensor, graph: Graph) -> Tensor:
-        """exp(s) / sum of w exp(s) over each row."""
+        """exp(s) / sum of w exp(s) over the edges that arrive at a node: the softmax over w."""
         weights = None if graph.unweighted else weight[:, None]
         return _normalize(scores.clone(), weights, graph.indexes.compact())
 
     def attend(self, projected: Tensor, weight: Tensor, graph: Graph) -> Attended:
-        """Attention; `relative` is in blocks of e edges, one per head."""
+        """Mean over heads of the softmax of <key_u, query_v> / sqrt(c).
+
+        `relative` is in blocks of e edges, one per head.
+        """
         heads, width = projected.shape[2:]
         indexes = graph.indexes.compact(heads)
         keys, queries = _by_head(projected)
@@ -68,7 +75,7 @@ class TorchKernels(Kernels):
         *,
         with_weight: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """Through the softmax to the scores, and from there to keys and queries."""
+        """Gradients by the projections and by the weights."""
         heads, width = projected.shape[2:]
         indexes = graph.indexes.compact(heads)
         keys, queries = _by_head(projected)
@@ -87,7 +94,7 @@ class TorchKernels(Kernels):
     def diffuse(
         self, z: Tensor, projected: Tensor, weight: Tensor, graph: Graph, modulation: Modulation
     ) -> tuple[Tensor, Diffused]:
-        """Attention, gradient norm, modulation, diffusion."""
+        """Sum over v of A_uv B_uv (z_v - z_u), [n, d]."""
         indexes = graph.indexes.compact()
         weights = None if graph.unweighted else weight
         attended = self.attend(projected, weight, graph)
@@ -118,7 +125,7 @@ class TorchKernels(Kernels):
         *,
         with_weight: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The same steps backwards."""
+        """Gradients by the features, by the projections and by the weights."""
         indexes = graph.indexes.compact()
         weights = None if graph.unweighted else weight
         attention, norm = diffused.attended.attention, diffused.norm
@@ -170,7 +177,11 @@ class TorchKernels(Kernels):
         *,
         iterate: bool,
     ) -> tuple[Tensor, Tensor]:
-        """One matrix after the other."""
+        """Matrices of one shape divided by their largest singular values [k], and these.
+
+        `left` and `right`, [a] and [d] each, estimate the singular vectors; with `iterate` they are
+        improved first, in place, by one step of the power iteration.
+        """
         lengths = []
         for matrix, u, v in zip(matrices, left, right, strict=True):
             if iterate:
@@ -185,7 +196,7 @@ class TorchKernels(Kernels):
     def spectral_backward(
         self, grad: Tensor, normalized: Tensor, left: Tensor, right: Tensor, sigma: Tensor
     ) -> Tensor:
-        """All matrices side by side."""
+        """Gradients by the matrices, the singular vectors taken as constants."""
         along = (grad * normalized).sum((1, 2))
         outer = left[:, :, None] * (along[:, None] * right)[:, None, :]
         gradient: Tensor = (grad - outer).div_(sigma[:, None, None])

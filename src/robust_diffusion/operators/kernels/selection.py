@@ -9,16 +9,15 @@ from torch import Tensor
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.operators.kernels.base import Kernels
 from robust_diffusion.operators.kernels.build import BuildError
 from robust_diffusion.operators.kernels.compiled import HEADS, CompiledKernels
-from robust_diffusion.operators.kernels.pure import TorchKernels
+from robust_diffusion.operators.kernels.pure import Kernels
 
 Backend = Literal["auto", "compiled", "torch", "reference"]
 
 log = logging.getLogger(__name__)
 
-_TORCH = TorchKernels()
+_TORCH = Kernels()
 _FLOATS = (torch.float32, torch.float64)
 
 
