@@ -4,12 +4,11 @@ from typing import Annotated, Any
 
 import torch
 from annotated_types import Gt, Lt
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from robust_diffusion.checks import NonNegative, Width
-from robust_diffusion.flows.base import AttentionFlow
-from robust_diffusion.operators import Graph, segment_sum, spmm
+from robust_diffusion.flows.base import AttentionFlow, Time
+from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, segment_sum, spmm
 
 
 class ACMP(AttentionFlow):
@@ -52,13 +51,11 @@ class ACMP(AttentionFlow):
         self.raw_attraction = nn.Parameter(torch.zeros(channels))
         self.raw_well = nn.Parameter(start.repeat(channels))
 
-    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """A - beta w: below 0 where two nodes repel each other."""
         return self.attention(z, graph) - self.repulsion * graph.weight  # type: ignore[no-any-return]
 
-    def forward(
-        self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, "n d"]:
+    def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Attract or repel, and fall into a well."""
         force = self.edge_weights(z, graph)
         messages = spmm(force, z, graph) - segment_sum(force, graph)[:, None] * z

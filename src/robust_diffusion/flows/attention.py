@@ -4,13 +4,12 @@ import math
 from typing import Literal
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from robust_diffusion.flows.spectral import normalized_weights
 from robust_diffusion.integrators.recompute import remembered
-from robust_diffusion.operators import Graph, HeadWeights, edge_attention
+from robust_diffusion.operators import EdgeValues, Graph, HeadWeights, NodeSignal, edge_attention
 
 AttentionKind = Literal["trained", "resampled"]
 
@@ -51,7 +50,7 @@ class TrainedAttention(nn.Module):
             matrix = torch.stack([layer.weight for layer in layers])
         return HeadWeights(matrix.view(2, self.heads, -1, matrix.size(2)))
 
-    def forward(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def forward(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Attention of each edge v -> u; sums to 1 over the edges arriving at u."""
         return edge_attention(z, self.weights(), graph)
 
@@ -98,6 +97,6 @@ class ResampledAttention(nn.Module):
         matrix = self.weight.view(1, self.heads, -1, self.weight.size(1))
         return HeadWeights(matrix, remembered(self.bias).view(self.heads, -1))
 
-    def forward(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def forward(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Attention of each edge v -> u; sums to 1 over the edges arriving at u."""
         return edge_attention(z, self.weights(), graph)

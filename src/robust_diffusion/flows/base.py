@@ -13,9 +13,11 @@ from robust_diffusion.checks import Count, NonNegative, Positive, Width, check_n
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows.attention import AttentionKind, ResampledAttention, TrainedAttention
 from robust_diffusion.operators import (
+    EdgeValues,
     GradientNorm,
     Graph,
     Modulation,
+    NodeSignal,
     edge_modulation,
     gather_dst,
     gather_src,
@@ -25,6 +27,10 @@ from robust_diffusion.operators import (
     segment_sum,
     spmm,
 )
+
+Time = Float[Tensor, ""]
+State = Float[Tensor, "n s"]
+"""What a solver integrates: the features, or more; see `Flow`."""
 
 
 @validated("flow")
@@ -91,28 +97,26 @@ class Flow(nn.Module, ABC):
         super().__setattr__(name, value)
 
     @abstractmethod
-    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Weight with which each edge carries features `z`; below 0 where a flow repels."""
 
     @abstractmethod
-    def forward(
-        self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, "n d"]:
+    def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Time derivative of the state at time `t` and state `z`."""
 
-    def initial_state(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n s"]:
+    def initial_state(self, z: NodeSignal, graph: Graph) -> State:
         """State at time 0 of the features `z`, themselves by default; `prepare` gave the graph."""
         return z
 
-    def features(self, state: Float[Tensor, "n s"]) -> Float[Tensor, "n d"]:
+    def features(self, state: State) -> NodeSignal:
         """Features within a state, as wide as `initial_state` was given them."""
         return state
 
-    def similarity(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def similarity(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Edge scores by which training-time rewiring ranks edges: the weights by default."""
         return self.edge_weights(z, graph)
 
-    def prepare(self, z: Float[Tensor, "n d"], graph: Graph) -> Graph:
+    def prepare(self, z: NodeSignal, graph: Graph) -> Graph:
         """Graph that the flow runs on from the initial features `z`; the given one by default.
 
         Called once per solve. What depends on `z`, on the edge weights or on parameters goes into
@@ -155,11 +159,11 @@ class AttentionFlow(Flow):
         build = TrainedAttention if attention == "trained" else ResampledAttention
         self.attention = build(channels, heads, attention_channels, spectral_norm=spectral_norm)
 
-    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Attention A(Z), unless the flow's equation weighs its edges otherwise."""
         return self.attention(z, graph)  # type: ignore[no-any-return]
 
-    def similarity(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def similarity(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Attention A(Z), without any modulation."""
         return self.attention(z, graph)  # type: ignore[no-any-return]
 
@@ -223,9 +227,7 @@ class ModulatedFlow(AttentionFlow):
         """
         return None
 
-    def modulation_scores(
-        self, inverse_norm: Float[Tensor, " n"], graph: Graph
-    ) -> Float[Tensor, " e"]:
+    def modulation_scores(self, inverse_norm: Float[Tensor, " n"], graph: Graph) -> EdgeValues:
         """Scores whose softmax is B, up to what is equal for all edges arriving at a node.
 
         `inverse_norm` is 1 / g_u at each node, positive and bounded by the gradient floor.
@@ -236,9 +238,7 @@ class ModulatedFlow(AttentionFlow):
         scores = gather_src(inverse_norm.pow(-right), graph)
         return scores if left == 0 else gather_dst(inverse_norm.pow(-left), graph) * scores
 
-    def norm(
-        self, z: Float[Tensor, "n d"], attention: Float[Tensor, " e"], graph: Graph
-    ) -> Float[Tensor, " n"]:
+    def norm(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> Float[Tensor, " n"]:
         """Gradient norm g_u of the state, within its bounds."""
         return gradient_norm(
             z,
@@ -249,14 +249,12 @@ class ModulatedFlow(AttentionFlow):
             ceiling=self.gradient_ceiling,
         )
 
-    def edge_modulation(
-        self, z: Float[Tensor, "n d"], attention: Float[Tensor, " e"], graph: Graph
-    ) -> Float[Tensor, " e"]:
+    def edge_modulation(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> EdgeValues:
         """B under this attention; see `operators.edge_modulation`."""
         scores = self.modulation_scores(self.norm(z, attention, graph).reciprocal(), graph)
         return edge_modulation(scores, graph)
 
-    def curvature(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def curvature(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """|B deg - 1| of every edge: how far its B is from uniform, 0 for a B that does nothing.
 
         deg is the sum of the weights arriving at the edge's destination.
@@ -265,14 +263,12 @@ class ModulatedFlow(AttentionFlow):
         degree = gather_dst(segment_sum(graph.weight, graph), graph)
         return (modulation * degree - 1).abs()
 
-    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """A * B: attention times edge modulation."""
         attention = self.attention(z, graph)
         return attention * self.edge_modulation(z, attention, graph)  # type: ignore[no-any-return]
 
-    def forward(
-        self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, "n d"]:
+    def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Diffuse along A * B, which conserves a constant signal exactly."""
         # Only then are the weights read: in training that moves the power iteration on.
         exponents = self.modulation_exponents if self._is_fused else None

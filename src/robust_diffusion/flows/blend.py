@@ -3,12 +3,12 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from robust_diffusion.checks import Width
+from robust_diffusion.flows.base import State
 from robust_diffusion.flows.grand import Grand
-from robust_diffusion.operators import Graph, return_probabilities
+from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, return_probabilities
 
 
 class Blend(Grand):
@@ -47,16 +47,16 @@ class Blend(Grand):
         self.positions = positions
         self.encode = nn.Linear(positions, positions)
 
-    def initial_state(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n s"]:
+    def initial_state(self, z: NodeSignal, graph: Graph) -> State:
         """[X, U] of the features and of the graph."""
         positions = self.encode(return_probabilities(graph, self.positions))
         return torch.cat([z, positions], 1)
 
-    def features(self, state: Float[Tensor, "n s"]) -> Float[Tensor, "n d"]:
+    def features(self, state: State) -> NodeSignal:
         """X, the first columns."""
         return state[:, : self.channels]
 
-    def edge_weights(self, z: Float[Tensor, "n s"], graph: Graph) -> Float[Tensor, " e"]:
+    def edge_weights(self, z: State, graph: Graph) -> EdgeValues:
         """Attention A([X, U]) of a state; of features alone, with U(0)."""
         if z.size(1) == self.channels:
             z = self.initial_state(z, graph)

@@ -2,12 +2,9 @@
 
 from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor
-
 from robust_diffusion.checks import Positive, Width
-from robust_diffusion.flows.base import AttentionFlow
-from robust_diffusion.operators import Graph, spmm
+from robust_diffusion.flows.base import AttentionFlow, Time
+from robust_diffusion.operators import Graph, NodeSignal, spmm
 
 
 class Grand(AttentionFlow):
@@ -33,8 +30,6 @@ class Grand(AttentionFlow):
         super().__init__(channels, **options)
         self.rate = rate
 
-    def forward(
-        self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, "n d"]:
+    def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Pull every node towards the attention-weighted mean of its neighbours."""
         return self.rate * (spmm(self.edge_weights(z, graph), z, graph) - z)

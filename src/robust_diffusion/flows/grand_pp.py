@@ -2,12 +2,9 @@
 
 from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor
-
 from robust_diffusion.checks import Positive, Width
-from robust_diffusion.flows.base import AttentionFlow
-from robust_diffusion.operators import Graph, spmm
+from robust_diffusion.flows.base import AttentionFlow, Time
+from robust_diffusion.operators import Graph, NodeSignal, spmm
 
 
 class GrandPP(AttentionFlow):
@@ -38,12 +35,10 @@ class GrandPP(AttentionFlow):
         super().__init__(channels, **options)
         self.source = source
 
-    def prepare(self, z: Float[Tensor, "n d"], graph: Graph) -> Graph:
+    def prepare(self, z: NodeSignal, graph: Graph) -> Graph:
         """Graph that carries the source."""
         return graph.carrying(source=self.source * (z - z.mean(0)))
 
-    def forward(
-        self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, "n d"]:
+    def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Pull every node towards the mean of its neighbours, and away from that of all."""
         return spmm(self.edge_weights(z, graph), z, graph) - z + graph.carried["source"]

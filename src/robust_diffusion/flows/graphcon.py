@@ -3,12 +3,11 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from robust_diffusion.checks import NonNegative, Width
-from robust_diffusion.flows.base import Flow
-from robust_diffusion.operators import Graph, spmm, symmetric_weights
+from robust_diffusion.flows.base import Flow, State, Time
+from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, spmm, symmetric_weights
 
 
 class GraphCON(Flow):
@@ -50,21 +49,19 @@ class GraphCON(Flow):
         self.damping = damping
         self.linear = nn.Linear(channels, channels, bias=False)
 
-    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Edge weight over the root of the degrees at both ends."""
         return symmetric_weights(graph)
 
-    def initial_state(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n s"]:
+    def initial_state(self, z: NodeSignal, graph: Graph) -> State:
         """(X, Y) of the features, which are both."""
         return torch.cat([z, z], 1)
 
-    def features(self, state: Float[Tensor, "n s"]) -> Float[Tensor, "n d"]:
+    def features(self, state: State) -> NodeSignal:
         """X, the first half."""
         return state[:, : self.channels]
 
-    def forward(
-        self, t: Float[Tensor, ""], z: Float[Tensor, "n s"], graph: Graph
-    ) -> Float[Tensor, "n s"]:
+    def forward(self, t: Time, z: State, graph: Graph) -> State:
         """Velocity and acceleration."""
         x, y = z.chunk(2, 1)
         coupling = torch.relu(spmm(self.edge_weights(x, graph), self.linear(x), graph))

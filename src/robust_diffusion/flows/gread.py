@@ -3,12 +3,11 @@
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from robust_diffusion.checks import Width
-from robust_diffusion.flows.base import AttentionFlow
-from robust_diffusion.operators import Graph, spmm
+from robust_diffusion.flows.base import AttentionFlow, Time
+from robust_diffusion.operators import Graph, NodeSignal, spmm
 
 Reaction = Literal["bspm", "fisher", "allen_cahn", "zeldovich"]
 
@@ -49,9 +48,7 @@ class GREAD(AttentionFlow):
         self.raw_diffusion_rate = nn.Parameter(torch.zeros(channels))
         self.raw_reaction_rate = nn.Parameter(torch.zeros(channels))
 
-    def forward(
-        self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, "n d"]:
+    def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Diffuse, and react."""
         attention = self.edge_weights(z, graph)
         diffusion = spmm(attention, z, graph) - z

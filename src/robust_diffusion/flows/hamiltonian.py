@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from robust_diffusion.checks import Width
-from robust_diffusion.flows.base import Flow
-from robust_diffusion.operators import Graph
+from robust_diffusion.flows.base import Flow, State, Time
+from robust_diffusion.operators import Graph, NodeSignal
 
 Scale = Literal["graph", "node"]
 
@@ -38,22 +38,18 @@ class HamiltonianFlow(Flow):
         self.scale = scale
 
     @abstractmethod
-    def energy(
-        self, q: Float[Tensor, "n d"], p: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, ""]:
+    def energy(self, q: NodeSignal, p: NodeSignal, graph: Graph) -> Float[Tensor, ""]:
         """H of positions and momenta."""
 
-    def initial_state(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n s"]:
+    def initial_state(self, z: NodeSignal, graph: Graph) -> State:
         """(q, p) of the features, which are both."""
         return torch.cat([z, z], 1)
 
-    def features(self, state: Float[Tensor, "n s"]) -> Float[Tensor, "n d"]:
+    def features(self, state: State) -> NodeSignal:
         """The positions q, the first half."""
         return state[:, : self.channels]
 
-    def forward(
-        self, t: Float[Tensor, ""], z: Float[Tensor, "n s"], graph: Graph
-    ) -> Float[Tensor, "n s"]:
+    def forward(self, t: Time, z: State, graph: Graph) -> State:
         """Velocity and force: the energy's gradient, turned by a right angle."""
         differentiable = torch.is_grad_enabled()
         # A gradient is needed even where nobody asks for one of the result, as in validation.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from robust_diffusion.checks import Width
 from robust_diffusion.flows.hamiltonian import HamiltonianFlow
-from robust_diffusion.operators import Graph, spmm, symmetric_weights
+from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, spmm, symmetric_weights
 
 
 class Hang(HamiltonianFlow):
@@ -39,13 +39,11 @@ class Hang(HamiltonianFlow):
         self.inner = nn.Linear(2 * channels, channels)
         self.outer = nn.Linear(channels, 1)
 
-    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Edge weight over the root of the degrees at both ends."""
         return symmetric_weights(graph)
 
-    def energy(
-        self, q: Float[Tensor, "n d"], p: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, ""]:
+    def energy(self, q: NodeSignal, p: NodeSignal, graph: Graph) -> Float[Tensor, ""]:
         """Length of the output of two graph convolutions."""
         weights = self.edge_weights(q, graph)
         hidden = spmm(weights, torch.cat([q, p], 1) @ self.inner.weight.T, graph)

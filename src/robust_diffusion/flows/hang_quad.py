@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from robust_diffusion.checks import Width
 from robust_diffusion.flows.hamiltonian import HamiltonianFlow
 from robust_diffusion.operators import (
+    EdgeValues,
     Graph,
+    NodeSignal,
     edge_softmax,
     gather_dst,
     gather_src,
@@ -49,7 +51,7 @@ class HangQuad(HamiltonianFlow):
         nn.init.xavier_uniform_(self.linear.weight)
         self.ends = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, channels)))
 
-    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Attention A(q)."""
         return self._attention(z @ self.linear.weight.T, graph)
 
@@ -58,9 +60,7 @@ class HangQuad(HamiltonianFlow):
         scores = F.leaky_relu(gather_dst(at_dst, graph) + gather_src(at_src, graph), SLOPE)
         return edge_softmax(scores, graph, twice_differentiable=True).squeeze(1)
 
-    def energy(
-        self, q: Float[Tensor, "n d"], p: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, ""]:
+    def energy(self, q: NodeSignal, p: NodeSignal, graph: Graph) -> Float[Tensor, ""]:
         """Kinetic energy of momenta, and the length of the attended positions."""
         weights = symmetric_weights(graph)
         kinetic = (p * spmm(weights, spmm(weights, p, graph), graph)).sum()

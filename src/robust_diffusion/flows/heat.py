@@ -3,13 +3,10 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from jaxtyping import Float
-from torch import Tensor
-
 from robust_diffusion.checks import Width
 from robust_diffusion.flows.attention import ResampledAttention
-from robust_diffusion.flows.base import Flow
-from robust_diffusion.operators import Graph, gather_dst, segment_sum, spmm
+from robust_diffusion.flows.base import Flow, Time
+from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, gather_dst, segment_sum, spmm
 
 HeatWeights = Literal["uniform", "frozen_attention"]
 
@@ -40,7 +37,7 @@ class Heat(Flow):
         super().__init__(channels, **options)
         self.attention = ResampledAttention(channels) if weights == "frozen_attention" else None
 
-    def prepare(self, z: Float[Tensor, "n d"], graph: Graph) -> Graph:
+    def prepare(self, z: NodeSignal, graph: Graph) -> Graph:
         """Freeze the attention of the initial state into the graph's weights, if there is any."""
         return graph if self.attention is None else replace(graph, weight=self.attention(z, graph))
 
@@ -49,17 +46,15 @@ class Heat(Flow):
         if self.attention is not None:
             self.attention.resample()
 
-    def similarity(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def similarity(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Weights by which training-time rewiring ranks edges."""
         return self.edge_weights(z, self.prepare(z, graph))
 
-    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Edge weight over the sum of the weights arriving at the same node."""
         total = segment_sum(graph.weight, graph)
         return graph.weight / gather_dst(total, graph).clamp_min(1e-38)
 
-    def forward(
-        self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, "n d"]:
+    def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Pull every node towards the weighted mean of its neighbours."""
         return spmm(self.edge_weights(z, graph), z, graph) - z

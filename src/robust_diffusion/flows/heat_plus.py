@@ -9,8 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from robust_diffusion.checks import Positive, Width
+from robust_diffusion.flows.base import Time
 from robust_diffusion.flows.heat import Heat
-from robust_diffusion.operators import Graph
+from robust_diffusion.operators import Graph, NodeSignal
 
 
 class HeatPlus(Heat):
@@ -42,8 +43,6 @@ class HeatPlus(Heat):
         """kappa, positive."""
         return F.softplus(self.raw_diffusivity)
 
-    def forward(
-        self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, "n d"]:
+    def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Pull every node towards the weighted mean of its neighbours, at the learned speed."""
         return self.diffusivity * super().forward(t, z, graph)

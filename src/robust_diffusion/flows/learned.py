@@ -9,9 +9,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from robust_diffusion.checks import Positive, Width
-from robust_diffusion.flows.base import AttentionFlow
+from robust_diffusion.flows.base import AttentionFlow, Time
 from robust_diffusion.operators import (
+    EdgeValues,
     Graph,
+    NodeSignal,
     edge_squared_distance,
     gather_dst,
     gather_src,
@@ -66,7 +68,7 @@ class Learned(AttentionFlow):
         """kappa, positive."""
         return F.softplus(self.raw_rate)
 
-    def modulation(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def modulation(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Modulation m of every edge, in (0, 1)."""
         degree = segment_sum(graph.weight, graph).log1p()
         distance = (edge_squared_distance(z, graph) / z.size(1)).log1p()
@@ -74,13 +76,11 @@ class Learned(AttentionFlow):
         hidden = self.hidden(torch.stack([*ends, distance], 1)).tanh()
         return self.score(hidden).squeeze(1).sigmoid()  # type: ignore[no-any-return]
 
-    def edge_weights(self, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+    def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Attention times modulation."""
         return self.attention(z, graph) * self.modulation(z, graph)  # type: ignore[no-any-return]
 
-    def forward(
-        self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, "n d"]:
+    def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Diffuse along attention times modulation, which conserves a constant signal."""
         carried = self.edge_weights(z, graph)
         return 2 * self.rate * (spmm(carried, z, graph) - segment_sum(carried, graph)[:, None] * z)

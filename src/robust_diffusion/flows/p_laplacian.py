@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from robust_diffusion.checks import Width
-from robust_diffusion.flows.base import ModulatedFlow
-from robust_diffusion.operators import Graph, gather_dst, gather_src, spmm
+from robust_diffusion.flows.base import ModulatedFlow, Time
+from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, gather_dst, gather_src, spmm
 
 ModulationKind = Literal["softmax", "power", "power_without_row_sum"]
 
@@ -51,9 +51,7 @@ class PLaplacian(ModulatedFlow):
         self.p = p
         self.modulation = modulation
 
-    def modulation_scores(
-        self, inverse_norm: Float[Tensor, " n"], graph: Graph
-    ) -> Float[Tensor, " e"]:
+    def modulation_scores(self, inverse_norm: Float[Tensor, " n"], graph: Graph) -> EdgeValues:
         """g_v^{p-2}; under `power`, where nothing cancels, g_u^{p-2} + g_v^{p-2}."""
         if self.modulation == "softmax":
             return super().modulation_scores(inverse_norm, graph)
@@ -65,17 +63,13 @@ class PLaplacian(ModulatedFlow):
         """Of the scores under `softmax`; the other scores are sums."""
         return (0.0, self.p - 2) if self.modulation == "softmax" else None
 
-    def edge_modulation(
-        self, z: Float[Tensor, "n d"], attention: Float[Tensor, " e"], graph: Graph
-    ) -> Float[Tensor, " e"]:
+    def edge_modulation(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> EdgeValues:
         """B, the scores themselves unless there is a softmax."""
         if self.modulation == "softmax":
             return super().edge_modulation(z, attention, graph)
         return self.modulation_scores(self.norm(z, attention, graph).reciprocal(), graph)
 
-    def forward(
-        self, t: Float[Tensor, ""], z: Float[Tensor, "n d"], graph: Graph
-    ) -> Float[Tensor, "n d"]:
+    def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Diffuse along A * B."""
         if self.modulation != "power_without_row_sum":
             return super().forward(t, z, graph)

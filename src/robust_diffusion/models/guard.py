@@ -1,7 +1,7 @@
 """GNNGuard's re-weighting: edges between unlike nodes go, the others count by likeness."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from annotated_types import Ge, Le
@@ -9,10 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from robust_diffusion.checks import validated
+from robust_diffusion.operators import Gradient as Gradient
 from robust_diffusion.operators import Graph, edge_cosine, gather_dst, segment_sum
-
-Gradient = Literal["exact", "straight_through", "detached"]
-
 
 Threshold = Annotated[float, Ge(-1), Le(1)]
 

@@ -16,7 +16,7 @@ from robust_diffusion.operators.edges import (
     edge_squared_distance,
     inverse_length,
 )
-from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.kernels import (
     Backend,
     Kernels,
@@ -25,7 +25,7 @@ from robust_diffusion.operators.kernels import (
     kernels_for,
     set_backend,
 )
-from robust_diffusion.operators.low_rank import LowRank, low_rank_product, truncated_svd
+from robust_diffusion.operators.low_rank import Gradient, LowRank, low_rank_product, truncated_svd
 from robust_diffusion.operators.normalization import (
     graph_with_degree,
     mean_weights,
@@ -39,12 +39,15 @@ from robust_diffusion.operators.spmm import spmm
 
 __all__ = [
     "Backend",
+    "EdgeValues",
+    "Gradient",
     "GradientNorm",
     "Graph",
     "HeadWeights",
     "Kernels",
     "LowRank",
     "Modulation",
+    "NodeSignal",
     "SelectiveTensor",
     "SparseMatrix",
     "current_backend",

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.edges import edge_dot, edge_softmax
-from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.kernels import Attended, Kernels, kernels_for
 
 NARROW = 16
@@ -30,9 +30,7 @@ class HeadWeights:
         """Number of heads h."""
         return self.matrix.size(1)
 
-    def project(
-        self, z: Float[Tensor, "n d"], *, heads_last: bool = False
-    ) -> Float[Tensor, "n 2 x y"]:
+    def project(self, z: NodeSignal, *, heads_last: bool = False) -> Float[Tensor, "n 2 x y"]:
         """Keys and queries of every node by one product, [n, 2, h, c] or heads last."""
         matrix = self.matrix.transpose(1, 2) if heads_last else self.matrix
         shape = matrix.shape[:3]
@@ -48,9 +46,7 @@ class HeadWeights:
         return torch.cat([projected[:, :1] + bias, projected[:, -1:]], 1)
 
 
-def edge_attention(
-    z: Float[Tensor, "n d"], weights: HeadWeights, graph: Graph
-) -> Float[Tensor, " e"]:
+def edge_attention(z: NodeSignal, weights: HeadWeights, graph: Graph) -> EdgeValues:
     r"""Mean over heads of a softmax over incoming edges, each counted by its weight.
 
     .. math:: w_h([u, v]) = \mathrm{softmax}_v \langle W_K z_u, W_Q z_v \rangle / \sqrt{d_K}

@@ -7,14 +7,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from robust_diffusion.operators.edges import edge_squared_distance
-from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 from robust_diffusion.operators.spmm import spmm
 
 GradientNorm = Literal["edges", "residual"]
 
 
-def graph_gradient(phi: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "e d"]:
+def graph_gradient(phi: NodeSignal, graph: Graph) -> Float[Tensor, "e d"]:
     """Gradient of a node signal, on the edge [u, v] = v -> u of a symmetric graph.
 
     sqrt(w_uv / h(v)) phi(v) - sqrt(w_uv / h(u)) phi(u), with h(u) the sum of the weights at u.
@@ -25,7 +25,7 @@ def graph_gradient(phi: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "e 
     return graph.weight.sqrt()[:, None] * (gather_src(scaled, graph) - gather_dst(scaled, graph))
 
 
-def graph_divergence(psi: Float[Tensor, "e d"], graph: Graph) -> Float[Tensor, "n d"]:
+def graph_divergence(psi: Float[Tensor, "e d"], graph: Graph) -> NodeSignal:
     """Divergence of an edge signal that is antisymmetric, psi([u, v]) = -psi([v, u]).
 
     (div psi)(u) = sum over v of sqrt(w_uv / h(u)) (psi([u, v]) - psi([v, u])).
@@ -40,7 +40,7 @@ def graph_divergence(psi: Float[Tensor, "e d"], graph: Graph) -> Float[Tensor, "
     return _inverse_sqrt_degree(graph)[:, None] * segment_sum(flow, graph)
 
 
-def graph_laplacian(phi: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
+def graph_laplacian(phi: NodeSignal, graph: Graph) -> NodeSignal:
     """Laplacian of a node signal, -1/2 div grad phi = D^{-1/2} (D - W) D^{-1/2} phi.
 
     Reference: eq. (lap) and (graphLaplacian), arXiv:2209.07754.
@@ -49,8 +49,8 @@ def graph_laplacian(phi: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n
 
 
 def gradient_norm(
-    z: Float[Tensor, "n d"],
-    weight: Float[Tensor, " e"],
+    z: NodeSignal,
+    weight: EdgeValues,
     graph: Graph,
     *,
     kind: GradientNorm,

@@ -3,18 +3,17 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.attention import HeadWeights
 from robust_diffusion.operators.edges import relative_softmax
-from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.kernels import Attended, Diffused, Kernels, Modulation
 from robust_diffusion.operators.segments import gather_dst, segment_sum
 
 
-def edge_modulation(scores: Float[Tensor, " e"], graph: Graph) -> Float[Tensor, " e"]:
+def edge_modulation(scores: EdgeValues, graph: Graph) -> EdgeValues:
     r"""Softmax over incoming edges as a factor of the attention, which counts the weights already.
 
     .. math:: B_{uv} = \frac{\max(w_{uv}, 1) \exp s_{uv}}{\sum_{v'} w_{uv'} \exp s_{uv'}}
@@ -52,12 +51,12 @@ class _EdgeModulation(torch.autograd.Function):
 
 
 def modulated_diffusion(
-    z: Float[Tensor, "n d"],
+    z: NodeSignal,
     weights: HeadWeights,
     graph: Graph,
     modulation: Modulation,
     kernels: Kernels,
-) -> Float[Tensor, "n d"]:
+) -> NodeSignal:
     r"""Right-hand side of the Beltrami, mean curvature and p-Laplacian flows.
 
     .. math:: \sum_v A_{uv} B_{uv} (z_v - z_u)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.kernels import MAX_EXPONENT, current_backend, kernels_for
 from robust_diffusion.operators.segments import (
     gather_dst,
@@ -141,7 +141,7 @@ def _head(values: Tensor, h: int) -> Tensor:
     return values[:, h].contiguous()
 
 
-def edge_cosine(z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+def edge_cosine(z: NodeSignal, graph: Graph) -> EdgeValues:
     """Cosine of the angle between the features of both ends of each edge; 0 for zero features."""
     if has_torch_function_unary(z):  # a tensor that knows a faster way
         return handle_torch_function(edge_cosine, (z,), z, graph)
@@ -160,7 +160,7 @@ def inverse_length(squared: Float[Tensor, " n"]) -> Float[Tensor, "n 1"]:
     return inverse[:, None]
 
 
-def edge_squared_distance(z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, " e"]:
+def edge_squared_distance(z: NodeSignal, graph: Graph) -> EdgeValues:
     """Squared Euclidean distance between the two ends of each edge, |z_v - z_u|^2."""
     return _EdgeSquaredDistance.apply(z, graph)  # type: ignore[no-any-return, no-untyped-call]
 

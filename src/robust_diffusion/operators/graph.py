@@ -14,6 +14,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 from robust_diffusion.errors import DataError
 from robust_diffusion.memory import KEPT_ABOVE, keep_freed_memory
 
+NodeSignal = Float[Tensor, "n d"]
+"""Features of the n nodes, d channels each."""
+
+EdgeValues = Float[Tensor, " e"]
+"""One number for each of the e edges."""
+
 LOOK_AHEAD = 16
 """Entries past the last edge that may be read, by kernels that fetch what comes next."""
 

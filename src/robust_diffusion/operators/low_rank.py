@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.graph import Graph, NodeSignal
 from robust_diffusion.operators.segments import gather_dst, gather_src, product_over
 
 Gradient = Literal["exact", "straight_through", "detached"]
@@ -71,8 +71,8 @@ def truncated_svd(graph: Graph, rank: int) -> LowRank:
 
 
 def low_rank_product(
-    z: Float[Tensor, "n d"], factors: LowRank, graph: Graph, *, gradient: Gradient
-) -> Float[Tensor, "n d"]:
+    z: NodeSignal, factors: LowRank, graph: Graph, *, gradient: Gradient
+) -> NodeSignal:
     r"""U diag(s) V^T z, differentiable in z and, through the factors, in the edge weights.
 
     Args:

@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.graph import EdgeValues, Graph
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 
 
 def symmetric_weights(
     graph: Graph, degree: Float[Tensor, " n"] | None = None, *, order: float = -0.5
-) -> Float[Tensor, " e"]:
+) -> EdgeValues:
     """Edge weights of D^order (A + I) D^order; `graph` has the edges of A + I.
 
     D is `degree`, or the sum of the weights that arrive at a node; an edge from a node that none
@@ -26,7 +26,7 @@ def symmetric_weights(
 def graph_with_degree(
     x: Float[Tensor, "n f"],
     edge_index: Int[Tensor, "2 e"],
-    edge_weight: Float[Tensor, " e"] | None = None,
+    edge_weight: EdgeValues | None = None,
     degree: Float[Tensor, " n"] | None = None,
 ) -> tuple[Graph, Float[Tensor, " n"]]:
     """The graph with self-loops, and the degrees to normalise by: its own if none are given.
@@ -37,6 +37,6 @@ def graph_with_degree(
     return graph, segment_sum(graph.weight, graph) if degree is None else degree
 
 
-def mean_weights(graph: Graph, degree: Float[Tensor, " n"]) -> Float[Tensor, " e"]:
+def mean_weights(graph: Graph, degree: Float[Tensor, " n"]) -> EdgeValues:
     """Edge weights of D^-1 (A + I), a mean over the edges that arrive at a node."""
     return graph.weight * gather_dst(degree.clamp_min(1e-38).reciprocal(), graph)

@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix, vstack
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from robust_diffusion.operators.graph import EdgeIndexes, Graph
+from robust_diffusion.operators.graph import EdgeIndexes, EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.segments import product_over
 
 ENTRIES_AT_A_TIME = 2**24
@@ -25,7 +25,7 @@ class SparseMatrix:
 
     rowptr: Int[Tensor, " m_1"]  # where each row's entries begin
     column: Int[Tensor, " e"]  # column of each entry
-    value: Float[Tensor, " e"]  # the entries
+    value: EdgeValues  # the entries
     colptr: Int[Tensor, " n_1"]  # where each column's entries begin among those sorted by column
     row_by_column: Int[Tensor, " e"]  # row of each entry, sorted by column
     order_by_column: Int[Tensor, " e"]  # the entries' positions, sorted by column
@@ -50,7 +50,7 @@ class SparseMatrix:
             order_by_column=order,
         )
 
-    def __matmul__(self, dense: Float[Tensor, "n d"]) -> Float[Tensor, "m d"]:
+    def __matmul__(self, dense: NodeSignal) -> Float[Tensor, "m d"]:
         """The product, differentiable in `dense`, in O(e d)."""
         return _Product.apply(dense, self)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -3,17 +3,14 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from robust_diffusion.operators.edges import edge_dot
-from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.segments import product_over
 
 
-def spmm(
-    weight: Float[Tensor, " e"], z: Float[Tensor, "n d"], graph: Graph
-) -> Float[Tensor, "n d"]:
+def spmm(weight: EdgeValues, z: NodeSignal, graph: Graph) -> NodeSignal:
     """Weighted sum over incoming edges: out_u = sum over edges (v -> u) of weight_uv z_v.
 
     Saves for the backward pass each input that the other's gradient needs, and no tensor of e x d
