@@ -22,6 +22,7 @@ from tests.graphs import (
     with_weight,
     without_type_checks,
 )
+from tests.pairs import pairs
 
 ONES = torch.ones(3, 2, dtype=torch.float64)
 ADAMS = ["explicit_adams", "implicit_adams", "fixed_adams"]
@@ -84,9 +85,10 @@ def test_number_of_evaluations(
         assert count.total == evaluations[position]
 
 
-@pytest.mark.parametrize("t_end", [0.1, 0.7, 1.0, 3.0, 10.0])
-@pytest.mark.parametrize("num_steps", [1, 3, 7, 49])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("num_steps", "t_end", "dtype"),
+    pairs([1, 3, 7, 49], [0.1, 0.7, 3.0, 10.0], [torch.float32, torch.float64]),
+)
 def test_exactly_as_many_equal_steps_as_asked(
     num_steps: int, t_end: float, dtype: torch.dtype
 ) -> None:
@@ -103,27 +105,18 @@ def test_exactly_as_many_equal_steps_as_asked(
 
 @pytest.mark.parametrize(
     ("step_size", "t_end", "num_steps"),
-    [(0.5, 1.0, 2), (2.0, 1.0, 1), (0.1, 1.1, 11), (0.1, 0.3, 3), (0.3, 1.0, 4), (1e-3, 1.0, 1000)],
+    [(0.5, 1.0, 2), (2.0, 1.0, 1), (0.1, 1.1, 11), (0.1, 0.3, 3), (0.3, 1.0, 4)],
 )
-@pytest.mark.parametrize("engine", ["own", "torchdiffeq"])
+@pytest.mark.parametrize("method", ["euler", "implicit_adams"])
 def test_a_step_size_cuts_the_period_into_equal_steps_of_at_most_that(
-    step_size: float, t_end: float, num_steps: int, engine: str
+    step_size: float, t_end: float, num_steps: int, method: str
 ) -> None:
     ends = [
-        Solver("euler", engine=engine, **given).integrate(decay, ONES, t_end)
+        Solver(method, **given).integrate(decay, ONES, t_end)
         for given in ({"step_size": step_size}, {"num_steps": num_steps})
     ]
     assert torch.equal(*ends)
     assert Solver("euler", step_size=step_size).steps_on(t_end) == num_steps
-
-
-@pytest.mark.parametrize("method", sorted(FIXED_STEP_METHODS))
-def test_every_method_of_fixed_steps_takes_a_step_size(method: str) -> None:
-    ends = [
-        Solver(method, **given).integrate(decay, ONES, 1.0)
-        for given in ({"step_size": 0.25}, {"num_steps": 4})
-    ]
-    assert torch.equal(*ends)
 
 
 def test_a_step_size_holds_in_the_backward_pass_of_the_adjoint() -> None:
@@ -161,7 +154,7 @@ def test_state_at_time_zero_is_returned_untouched(adjoint: bool) -> None:
 
 
 @pytest.mark.parametrize("cls", ALL_FLOWS)
-@pytest.mark.parametrize("num_steps", [1, 2])
+@pytest.mark.parametrize("num_steps", [2])
 def test_adams_methods_are_runge_kutta_in_their_first_two_steps(
     cls: type[Flow], num_steps: int
 ) -> None:
@@ -222,16 +215,10 @@ def test_adjoint_gradients_equal_the_direct_ones(
 
 
 @pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_step_that_shrinks_to_nothing_is_an_error(method: str, dtype: torch.dtype) -> None:
-    with pytest.raises(TrainingError, match=rf"solver={method}: .*loosen solver\.rtol"):
-        adaptive(method, 1e-3).integrate(blow_up, ONES.to(dtype), 2.0)
-
-
-@pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
-def test_a_state_that_is_not_finite_is_an_error(method: str) -> None:
-    with pytest.raises(TrainingError, match=rf"solver={method}: .*not finite"):
-        adaptive(method, 1e-3).integrate(decay, ONES * math.nan, 1.0)
+def test_a_solve_that_is_stuck_is_an_error(method: str) -> None:
+    for rhs, z in ((blow_up, ONES), (blow_up, ONES.float()), (decay, ONES * math.nan)):
+        with pytest.raises(TrainingError, match=rf"solver={method}"):
+            adaptive(method, 1e-3).integrate(rhs, z, 2.0)
 
 
 @pytest.mark.parametrize("method", ["rk4", "dopri5"])
@@ -254,25 +241,16 @@ def test_no_option_is_unknown_to_the_library(method: str) -> None:
     assert end.shape == ONES.shape
 
 
-def test_hooks_are_gone_after_counting() -> None:
+def test_counts_may_be_nested_and_leave_no_hook() -> None:
     flow, graph = CountingFlow(2), random_graph()
-    model = torch.nn.Sequential(flow, torch.nn.Linear(2, 2).double())
-    with suppress(ZeroDivisionError), count_evaluations(model) as count:
-        model[1](flow(torch.tensor(0.0), ONES, graph))
-        assert flow._forward_hooks
-        raise ZeroDivisionError
-    flow(torch.tensor(0.0), ONES, graph)
-    assert (count.total, flow.calls) == (1, 2)
-    assert not flow._forward_hooks
-
-
-def test_counts_may_be_nested() -> None:
-    flow, graph = CountingFlow(2), random_graph()
-    with count_evaluations(flow) as outer:
+    with suppress(ZeroDivisionError), count_evaluations(flow) as outer:
         flow(torch.tensor(0.0), ONES, graph)
         with count_evaluations(flow) as inner:
             flow(torch.tensor(0.0), ONES, graph)
+        raise ZeroDivisionError
+    flow(torch.tensor(0.0), ONES, graph)
     assert (outer.total, inner.total) == (2, 1)
+    assert not flow._forward_hooks
 
 
 def test_explicit_adams_warns_where_its_order_makes_it_unstable(
@@ -284,9 +262,8 @@ def test_explicit_adams_warns_where_its_order_makes_it_unstable(
         solver = Solver("explicit_adams", **given)
         for _ in range(2):
             solver.integrate(decay, ONES, 1.0)
-    first, second = (record.getMessage() for record in caplog.records)
-    assert first.startswith("solver.num_steps=21: torchdiffeq raises the order")
-    assert second.startswith("solver.step_size=0.04: torchdiffeq raises the order")
+    keys = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert keys == ["solver.num_steps=21", "solver.step_size=0.04"]
 
 
 def test_a_checkpointed_step_keeps_the_bias_that_was_drawn_for_it() -> None:
@@ -332,39 +309,25 @@ TIGHT = {"rtol": 1e-3, "atol": 1e-3}
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "message"),
+    ("method", "options", "key"),
     [
-        *[
-            case
-            for method in sorted(FIXED_STEP_METHODS)
-            for case in (
-                (method, {"num_steps": 1, "rtol": 1e-3}, f"rtol, solver.atol: {method}"),
-                (method, {"num_steps": 1, "atol": 1e-3}, f"rtol, solver.atol: {method}"),
-                (method, {}, "num_steps=null"),
-                (method, {"num_steps": 1, "step_size": 1.0}, "num_steps=1, solver.step_size=1.0"),
-            )
-        ],
-        *[
-            case
-            for method in sorted(ADAPTIVE_METHODS)
-            for case in (
-                (method, TIGHT | {"num_steps": 3, "adjoint": True}, f"num_steps=3: {method}"),
-                (method, TIGHT | {"step_size": 0.1, "adjoint": True}, f"step_size=0.1: {method}"),
-                (method, {"atol": 1e-3, "adjoint": True}, "rtol=null"),
-                (method, {"rtol": 1e-3, "adjoint": True}, "atol=null"),
-            )
-        ],
-        *[("rk4", {"num_steps": n}, f"num_steps={n}") for n in (0, -1, 1.0, 2.5, True, "2")],
-        *[("rk4", {"step_size": h}, f"step_size={h}") for h in (0, -0.5, math.inf, math.nan, "2")],
-        *[
-            ("dopri5", TIGHT | {key: value}, f"{key}={value}")
-            for key in ("rtol", "atol")
-            for value in (0.0, -1e-3, math.inf, math.nan)
-        ],
-        ("rk5", {"num_steps": 1}, "method=rk5: unknown; .*dopri5.*rk4"),
-        ("scipy_solver", TIGHT, "adjoint=false: scipy_solver"),
+        ("rk4", {"num_steps": 1, "rtol": 1e-3}, "rtol"),
+        ("implicit_adams", {"num_steps": 1, "atol": 1e-3}, "atol"),
+        ("euler", {}, "num_steps"),
+        ("euler", {"num_steps": 1, "step_size": 1.0}, "step_size"),
+        ("dopri5", TIGHT | {"num_steps": 3}, "num_steps"),
+        ("dopri8", TIGHT | {"step_size": 0.1}, "step_size"),
+        ("bosh3", {"atol": 1e-3}, "rtol"),
+        ("scipy_solver", {"rtol": 1e-3, "adjoint": True}, "atol"),
+        *[("rk4", {"num_steps": n}, "num_steps") for n in (0, 2.5, True, "2")],
+        *[("rk4", {"step_size": h}, "step_size") for h in (-0.5, math.nan, "2")],
+        *[("dopri5", TIGHT | {key: 0.0}, key) for key in TIGHT],
+        ("rk4", {"num_steps": 1, "max_nfe": 0}, "max_nfe"),
+        ("rk4", {"num_steps": 1, "engine": "fast"}, "engine"),
+        ("rk5", {"num_steps": 1}, "method"),
+        ("scipy_solver", TIGHT, "adjoint"),
     ],
 )
-def test_a_bad_option_is_named(method: str, options: dict[str, object], message: str) -> None:
-    with without_type_checks(), pytest.raises(ConfigError, match=f"solver.{message}"):
+def test_a_bad_option_is_named(method: str, options: dict[str, object], key: str) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=rf"solver\.{key}"):
         Solver(method, **options)

@@ -19,7 +19,6 @@ from tests.graphs import (
     random_edges,
     random_graph,
     random_signal,
-    random_state,
 )
 
 TIME = torch.tensor(0.0)
@@ -29,14 +28,6 @@ SOLVER = Solver("rk4", num_steps=2)
 def dense_parts(flow: Blend, graph: Graph) -> tuple[Tensor, Tensor, Tensor]:
     dense = oracles.adjacency(graph.edge_index, graph.weight, NODES)
     return dense, flow.attention.key.weight, flow.attention.query.weight
-
-
-def test_equals_the_dense_diffusion_of_features_and_positions() -> None:
-    flow, graph = build_flow(Blend, positions=3, rate=0.5), random_graph()
-    state = random_state(flow)
-    dense = dense_parts(flow, graph)
-    expected = oracles.blend(*state.split([CHANNELS, 3], 1), *dense, 2, 0.5)
-    torch.testing.assert_close(flow(TIME, state, graph), torch.cat(expected, 1))
 
 
 def test_a_step_from_features_and_return_probabilities_equals_the_dense_one() -> None:
@@ -79,15 +70,6 @@ def test_the_attack_on_an_edge_reaches_the_positions() -> None:
     loops = graph.src == graph.dst
     assert (gradient[loops] == 0).all()
     assert (gradient[~loops] != 0).any()
-
-
-def test_nodes_may_come_in_any_order() -> None:
-    edge_index, weight = random_edges()
-    model = GraphPDE(CHANNELS, 4, 3, flow=lambda width: Blend(width, positions=4)).double().eval()
-    x = random_signal()
-    order = torch.tensor([3, 0, 6, 1, 5, 2, 4])
-    found = model(x[order], order.argsort()[edge_index], weight)
-    torch.testing.assert_close(found, model(x, edge_index, weight)[order])
 
 
 def test_an_injected_node_changes_the_positions_around_it() -> None:

@@ -43,7 +43,7 @@ class Sharing(SourceFlow):
 def test_a_gradient_that_would_be_lost_is_refused(cls: type[SourceFlow]) -> None:
     z, solver = random_signal().requires_grad_(), Solver("rk4", num_steps=2, adjoint=True)
     end = solver.solve(cls(CHANNELS).double(), z.tanh(), random_graph())
-    with pytest.raises(ConfigError, match=r"solver\.adjoint=true: .*Flow\.prepare"):
+    with pytest.raises(ConfigError, match=r"solver\.adjoint=true"):
         end.sum().backward()
 
 
@@ -69,12 +69,3 @@ def test_gradients_of_a_model_with_sources(method: dict[str, float]) -> None:
     for direct, adjoint in zip(*found, strict=True):
         assert direct.abs().max() > 1e-6
         torch.testing.assert_close(adjoint, direct, rtol=1e-5, atol=1e-7)
-
-
-def test_without_gradients_the_adjoint_solves_as_ever() -> None:
-    flow, z, graph = SourceFlow(CHANNELS).double(), random_signal(), random_graph()
-    solvers = [Solver("rk4", num_steps=2, adjoint=adjoint) for adjoint in (False, True)]
-    expected = solvers[0].solve(flow, z, graph)
-    assert torch.equal(solvers[1].solve(flow, z, graph), expected)
-    with torch.inference_mode():
-        assert torch.equal(solvers[1].solve(flow, z, graph), expected)

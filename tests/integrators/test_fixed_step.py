@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.integrators import METHODS, solve_fixed_step
+from robust_diffusion.integrators import METHODS
 from robust_diffusion.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver
 from tests.backends import BACKENDS, backend
-from tests.graphs import without_type_checks
 from tests.integrators.problems import (
     Maker,
     assert_close,
@@ -19,21 +18,21 @@ from tests.integrators.problems import (
     driven,
     solve,
 )
+from tests.pairs import pairs
 
 ADAMS = ["explicit_adams", "implicit_adams", "fixed_adams"]
 
 
 @pytest.mark.parametrize(("t_end", "dtype"), [(1.0, torch.float64), (0.3, torch.float32)])
 @pytest.mark.parametrize(
-    ("method", "num_steps"),
+    ("method", "num_steps", "make"),
     [
-        *[(method, num_steps) for method in sorted(METHODS) for num_steps in (1, 2, 3, 7)],
-        *[(method, num_steps) for method in ADAMS for num_steps in (1, 2)],
+        *pairs(sorted(METHODS), (1, 2, 7), [driven, beltrami_in_training]),
+        *pairs(ADAMS, (1, 2), [driven, beltrami_in_training]),
     ],
 )
-@pytest.mark.parametrize("make", [driven, beltrami_in_training])
 def test_every_bit_is_torchdiffeqs(
-    make: Maker, method: str, num_steps: int, t_end: float, dtype: torch.dtype
+    method: str, num_steps: int, make: Maker, t_end: float, dtype: torch.dtype
 ) -> None:
     own, theirs = (
         solve(Solver(method, num_steps=num_steps, engine=engine), make, t_end=t_end, dtype=dtype)
@@ -63,19 +62,18 @@ def test_a_checkpointed_solve_in_inference_mode() -> None:
     assert not inferred.requires_grad
 
 
-def test_nothing_is_integrated_over_no_steps_in_time() -> None:
-    # The function itself, whose caller leaves t_end = 0 out.
-    problem = driven(torch.float64)
-    end = solve_fixed_step(problem.rhs, problem.z, 0.0, METHODS["rk4"], 2)
-    assert torch.equal(end, problem.z)
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("make", [driven, beltrami, beltrami_in_training])
-@pytest.mark.parametrize(("method", "num_steps"), [("euler", 12), ("rk4", 4), ("fixed_adams", 2)])
+@pytest.mark.parametrize(
+    ("method_and_steps", "make", "name"),
+    pairs(
+        [("euler", 12), ("rk4", 4), ("fixed_adams", 2)],
+        [driven, beltrami, beltrami_in_training],
+        BACKENDS,
+    ),
+)
 def test_a_checkpointed_solve_has_the_same_gradients_and_keeps_states_alone(
-    method: str, num_steps: int, make: Maker, name: str
+    method_and_steps: tuple[str, int], make: Maker, name: str
 ) -> None:
+    method, num_steps = method_and_steps
     with backend(name):
         plain, lean, repeated = (
             solve(Solver(method, num_steps=num_steps, checkpoint=on), make, passes=passes)
@@ -116,24 +114,12 @@ def test_vectors_of_the_spectral_norm_move_on_by_the_evaluations(engine: str) ->
     ids=str,
 )
 def test_what_needs_an_own_loop_is_refused_where_there_is_none(options: dict[str, object]) -> None:
-    who = f"{options['method']}{' and the adjoint' if options.get('adjoint') else ''}"
-    with pytest.raises(ConfigError, match=rf"solver\.engine=own: .*{who}; use auto or torchdiffeq"):
+    with pytest.raises(ConfigError, match=r"solver\.engine=own"):
         Solver(**options, engine="own")
     for engine in ("auto", "torchdiffeq"):
         Solver(**options, engine=engine)
-        with pytest.raises(ConfigError, match=rf"solver\.checkpoint=true: .*{who} here.*; drop it"):
+        with pytest.raises(ConfigError, match=r"solver\.checkpoint=true"):
             Solver(**options, engine=engine, checkpoint=True)
-
-
-def test_torchdiffeq_cannot_checkpoint() -> None:
-    with pytest.raises(ConfigError, match=r"solver\.checkpoint=true: .*engine=auto"):
-        Solver("rk4", num_steps=2, engine="torchdiffeq", checkpoint=True)
-
-
-def test_an_unknown_engine_names_the_known_ones() -> None:
-    message = r"solver\.engine=fast: unknown; use one of auto, own, torchdiffeq"
-    with without_type_checks(), pytest.raises(ConfigError, match=message):
-        Solver("rk4", num_steps=2, engine="fast")
 
 
 def test_a_single_step_of_each_method_by_hand() -> None:

@@ -8,7 +8,7 @@ from torch_geometric.nn.models import GCN, LINKX
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models import MLP
-from robust_diffusion.models.checked import check_model, device_of
+from robust_diffusion.models.checked import check_model
 from tests.drawn import FEATURES, NODES, drawn_data
 
 DATA = drawn_data()
@@ -105,8 +105,3 @@ def test_what_a_model_does_is_seen() -> None:
     before = DATA.x.clone()
     assert check_model(Wrong(lambda x: x.relu_()), DATA.x, ring, 7).writes_in_place
     assert torch.equal(DATA.x, before)
-
-
-def test_device() -> None:
-    assert device_of(nn.Linear(1, 1, device="meta")) == torch.device("meta")
-    assert device_of(nn.Identity()) == torch.device("cpu")

@@ -189,13 +189,12 @@ def test_evaluation_is_deterministic(case: Case, x: Tensor, edge_index: Tensor) 
 def test_inputs_stay_as_they_are(case: Case, x: Tensor, edge_index: Tensor, weight: Tensor) -> None:
     given = (x, edge_index, weight)
     copies = [tensor.clone() for tensor in given]
-    build(case)(*given)
+    model = build(case)
+    model(*given)
     assert all(map(torch.equal, given, copies))
-
-
-@every_case
-def test_single_precision_is_kept(case: Case, x: Tensor, edge_index: Tensor) -> None:
-    assert build(case).float()(x.float(), edge_index).dtype == torch.float32
+    ones = torch.ones_like(weight)
+    torch.testing.assert_close(model(x, edge_index, ones), model(x, edge_index))
+    assert model.float()(x.float(), edge_index).dtype == torch.float32
 
 
 @every_case
@@ -213,12 +212,6 @@ def test_sparse_features_change_nothing_but_time(case: Case, edge_index: Tensor)
         found.append([model.eval()(features, edge_index), *gradients])
     for sparse, dense in zip(*found, strict=True):
         torch.testing.assert_close(sparse, dense, rtol=1e-8, atol=1e-10)
-
-
-@every_case
-def test_absent_weights_are_ones(case: Case, x: Tensor, edge_index: Tensor) -> None:
-    model, ones = build(case), torch.ones(edge_index.size(1), dtype=torch.float64)
-    torch.testing.assert_close(model(x, edge_index, ones), model(x, edge_index))
 
 
 def test_kept_singular_values_end_at_a_gap(edge_index: Tensor) -> None:
@@ -291,26 +284,19 @@ DEGENERATE = {
 
 
 @every_case
-def test_degenerate_graphs_give_finite_logits(case: Case, x: Tensor) -> None:
-    model = build(case).float()
-    for key, (edge_index, nodes) in DEGENERATE.items():
-        for weight in (None, torch.zeros(edge_index.size(1))):
-            logits = model(x[:nodes].float(), edge_index, weight)
-            assert logits.shape == (nodes, CLASSES), key
-            assert logits.isfinite().all(), (key, weight)
-
-
-@every_case
-def test_degenerate_graphs_give_finite_gradients(case: Case, x: Tensor) -> None:
+def test_degenerate_graphs_give_finite_logits_and_gradients(case: Case, x: Tensor) -> None:
     model = build(case).float()
     x[0] = 0
-    for key in ("no edges", "odd edges"):
-        edge_index, nodes = DEGENERATE[key]
+    for key, (edge_index, nodes) in DEGENERATE.items():
         for value in (1.0, 0.0):
             weight = torch.full((edge_index.size(1),), value)
             inputs = [x[:nodes].float().requires_grad_(), weight.requires_grad_()]
-            loss = model(inputs[0], edge_index, weight).square().sum()
-            for gradient in torch.autograd.grad(loss, inputs, allow_unused=True):
+            logits = model(inputs[0], edge_index, weight)
+            assert logits.shape == (nodes, CLASSES), key
+            assert logits.isfinite().all(), (key, value)
+            if "self-loop" in key or nodes == 1:
+                continue
+            for gradient in torch.autograd.grad(logits.square().sum(), inputs, allow_unused=True):
                 assert gradient is None or gradient.isfinite().all(), (key, value)
 
 
@@ -367,23 +353,6 @@ def test_takes_foreign_degrees_if_it_says_so(
         expected = model(x, edge_index, weight)
         torch.testing.assert_close(model(x, edge_index, weight, own), expected)
         assert (model(x, edge_index, weight, 2 * own) - expected).abs().max() > 1e-6
-
-
-def test_waiting_for_the_device_is_noticed() -> None:
-    values, mask = torch.ones(3), torch.tensor([True, False, True])
-    for waits in (
-        lambda: values.sum().item(),
-        lambda: bool(mask.any()),
-        lambda: mask.nonzero(),
-        lambda: values[mask],
-        lambda: torch.equal(values, values),
-    ):
-        with WithoutWaiting(), pytest.raises(AssertionError, match="waits"):
-            waits()
-    with WithoutWaiting(), pytest.raises(AssertionError, match="copies"):
-        values.to("meta")
-    with elsewhere(), pytest.raises(RuntimeError, match="device"):
-        values + torch.zeros(3)
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])

@@ -8,12 +8,9 @@ from torch import Tensor, nn
 
 from robust_diffusion import models
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import Beltrami, Heat
-from robust_diffusion.flows import count_evaluations
-from robust_diffusion.models.gcn_svd import truncated_svd
-from robust_diffusion.models.graph_pde import PDELayer
+from robust_diffusion.flows import Beltrami, Heat, count_evaluations
 from robust_diffusion.models.hidden_step import HasHiddenStep
-from robust_diffusion.operators import Graph, segment_sum, spmm, symmetric_weights
+from robust_diffusion.operators import Graph, spmm, symmetric_weights
 from robust_diffusion.solver import Solver
 from tests.graphs import NODES, random_signal
 from tests.models.small import HIDDEN, build_model, edges
@@ -50,13 +47,10 @@ def test_a_stacks_step_is_its_second_layer(name: str) -> None:
     assert (step.kind, step.width) == ("aggregation", HIDDEN * (2 if name == "GAT" else 1))
 
 
-@pytest.mark.parametrize("name", ["GraphPDE", "BeltramiGuard"])
-def test_a_pdes_step_is_its_second_diffusion(name: str) -> None:
-    model, (edge_index, _) = build_model(getattr(models, name), **PDE), edges()
+def test_a_pdes_step_is_its_second_diffusion() -> None:
+    model, (edge_index, _) = build_model(models.BeltramiGuard, **PDE), edges()
     seen: list[Tensor] = []
-    layer = model.layers[1]
-    assert isinstance(layer, PDELayer)
-    handle = layer.register_forward_hook(lambda _, __, output: seen.append(output[0]))
+    handle = model.layers[1].register_forward_hook(lambda _, __, output: seen.append(output[0]))
     model(random_signal(), edge_index)
     handle.remove()
     step = model.hidden_step(random_signal(), edge_index)
@@ -70,10 +64,9 @@ def test_the_step_of_appnp_is_one_propagation() -> None:
     model, (edge_index, _) = build_model(models.APPNP, teleport=0.2), edges()
     hidden = torch.relu(model.layers[0](model.norms[0](random_signal())))
     graph = Graph.from_edge_index(edge_index, num_nodes=NODES, dtype=torch.float64)
-    weights = symmetric_weights(graph, segment_sum(graph.weight, graph))
     step = model.hidden_step(random_signal(), edge_index)
-    torch.testing.assert_close(step.run(), 0.8 * spmm(weights, hidden, graph) + 0.2 * hidden)
-    assert torch.equal(step.run(), step.run())
+    expected = 0.8 * spmm(symmetric_weights(graph), hidden, graph) + 0.2 * hidden
+    torch.testing.assert_close(step.run(), expected)
     assert (step.kind, step.width) == ("aggregation", HIDDEN)
 
 
@@ -87,20 +80,6 @@ def test_the_step_of_robust_gcn_is_a_convolution() -> None:
     assert (step.kind, step.width) == ("aggregation", HIDDEN)
 
 
-def test_factors_are_at_hand_before_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-
-    def counted(*arguments: Any) -> Any:
-        made.append(arguments)
-        return truncated_svd(*arguments)
-
-    monkeypatch.setattr("robust_diffusion.models.gcn_svd.truncated_svd", counted)
-    step = build_model(models.GCNSVD, rank=2).hidden_step(random_signal(), edges()[0])
-    assert len(made) == 1
-    step.run()
-    assert len(made) == 1
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -112,5 +91,5 @@ def test_factors_are_at_hand_before_the_step(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_two_layers_are_too_few(name: str, options: dict[str, Any]) -> None:
     model = build_model(getattr(models, name), num_layers=2, **options)
-    with pytest.raises(ConfigError, match=r"model\.num_layers=2: .*; use at least 3"):
+    with pytest.raises(ConfigError, match=r"model\.num_layers=2"):
         model.hidden_step(random_signal(), edges()[0])

@@ -6,7 +6,7 @@ from torch import nn
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami
-from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, GNNGuard
+from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard
 from robust_diffusion.models.variants import with_adjoint, with_gradient, with_solver
 from robust_diffusion.solver import Solver
 from tests.graphs import random_edges, random_signal
@@ -25,9 +25,7 @@ def by_weights(model: nn.Module) -> torch.Tensor | None:
     return torch.autograd.grad(loss, weight, allow_unused=True)[0]
 
 
-@pytest.mark.parametrize(
-    "cls", [GNNGuard, partial(GCNSVD, rank=3), GUARDED], ids=["guard", "svd", "beltrami"]
-)
+@pytest.mark.parametrize("cls", [partial(GCNSVD, rank=3), GUARDED], ids=["svd", "beltrami"])
 def test_the_gradient_of_a_copy_is_switched_and_nothing_else(cls: type[nn.Module]) -> None:
     model, found = build_model(cls, gradient="detached"), []
     for gradient in ("exact", "straight_through"):
@@ -44,14 +42,12 @@ def test_the_gradient_of_a_copy_is_switched_and_nothing_else(cls: type[nn.Module
 
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_the_derivative_of_a_copy_is_switched(adjoint: bool) -> None:
-    solver = Solver("rk4", num_steps=2, adjoint=not adjoint)
-    model = build_model(GUARDED, solver=solver)
+    model = build_model(GUARDED, solver=Solver("rk4", num_steps=2, adjoint=not adjoint))
     variant = with_adjoint(model, adjoint=adjoint)
-    assert [layer.solver.adjoint for layer in variant.layers] == [adjoint] * 3
-    assert [layer.solver.adjoint for layer in model.layers] == [not adjoint] * 3
-    for solvers in ((layer.solver, old.solver) for layer, old in zip(variant.layers, model.layers)):  # noqa: B905
-        first, second = ({**vars(s), "adjoint": None, "_watch": None} for s in solvers)
-        assert first == second
+    for new, old in zip(variant.layers, model.layers, strict=True):
+        changed = {k for k, v in vars(new.solver).items() if v != vars(old.solver)[k]}
+        assert changed == {"adjoint", "_watch"}
+        assert new.solver.adjoint == adjoint
 
 
 @pytest.mark.parametrize(
@@ -74,7 +70,7 @@ def test_steps_stay_with_another_derivative_and_get_finer_with_another_method(
 
 def test_a_solver_that_needs_the_adjoint_keeps_it() -> None:
     model = build_model(GUARDED, solver=Solver("scipy_solver", rtol=1e-3, atol=1e-3, adjoint=True))
-    with pytest.raises(ConfigError, match=r"threat\.adjoint=false: .*scipy_solver"):
+    with pytest.raises(ConfigError, match=r"threat\.adjoint=false"):
         with_adjoint(model, adjoint=False)
 
 

@@ -64,36 +64,21 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.usefixtures("without_compiler")
-def test_auto_without_a_compiler_is_torch_and_says_so_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_without_a_compiler(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):  # as in the cells of a sweep
         assert set_backend("auto") == "torch"
-        kernels = kernels_for(ONES)
-        assert kernels is not None
-        assert kernels.name == current_backend() == "torch"
+        assert kernels_for(ONES).name == current_backend() == "torch"  # type: ignore[union-attr]
     (warning,) = warnings_of(caplog)
-    assert warning.startswith("backend=auto: no compiled kernels, so torch")
-    assert "no C++ compiler found (c++, g++, clang++, or one named by CXX)" in warning
-    assert "\n" not in warning
-
-
-@pytest.mark.usefixtures("without_compiler")
-def test_compiled_without_a_compiler_is_an_error_that_changes_nothing() -> None:
+    assert "no C++ compiler found" in warning
     set_backend("reference")
-    message = (
-        r"backend=compiled: no C\+\+ compiler found .*; install a C\+\+ compiler or use backend"
-    )
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match="backend=compiled"):
         set_backend("compiled")
     assert current_backend() == "reference"
 
 
-@pytest.mark.parametrize("name", ["nonsense", "", "Torch", None])
-def test_an_unknown_backend_is_an_error_that_names_the_known_ones(name: Any) -> None:
-    said = "null" if name is None else name
-    message = rf"backend={said}: unknown; use one of auto, compiled, reference, torch"
-    with without_type_checks(), pytest.raises(ConfigError, match=message):
+@pytest.mark.parametrize("name", ["nonsense", "Torch", None])
+def test_an_unknown_backend_is_an_error(name: Any) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match="backend="):
         set_backend(name)
 
 
@@ -129,18 +114,6 @@ def test_a_broken_compiler_is_one_line(
     assert "\n" not in str(raised.value)
     assert set_backend("auto") == "torch"
     assert f"{given}{path}: {reason}" in warnings_of(caplog)[0]
-
-
-@pytest.mark.slow
-@needs_compiler
-def test_the_compiler_may_come_with_options(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls, real = tmp_path / "calls", " ".join(build._compiler())
-    path = script(tmp_path / "cxx", f'echo "$@" >> {calls}', f'exec {real} "$@"')
-    monkeypatch.setenv("CXX", f"{path} -O0 -DNEVER_READ")
-    assert set_backend("compiled") == "compiled"
-    assert "-O0 -DNEVER_READ" in calls.read_text()
 
 
 def test_a_compiler_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

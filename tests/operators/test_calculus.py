@@ -24,22 +24,14 @@ def graph(request: pytest.FixtureRequest) -> Graph:
     return graph
 
 
-def test_gradient_equals_the_dense_one(graph: Graph) -> None:
-    matrix = oracles.gradient_matrix(graph.edge_index, graph.weight, NODES)
-    z = random_signal()
-    torch.testing.assert_close(graph_gradient(z, graph), matrix @ z)
-
-
-def test_divergence_equals_the_dense_one(graph: Graph) -> None:
-    psi = graph_gradient(random_signal(), graph)
-    matrix = oracles.divergence_matrix(graph.edge_index, graph.weight, NODES)
-    torch.testing.assert_close(graph_divergence(psi, graph), matrix @ psi)
-
-
-def test_laplacian_equals_the_normalized_matrix(graph: Graph) -> None:
-    z = random_signal()
-    matrix = oracles.laplacian_matrix(graph.edge_index, graph.weight, NODES)
-    torch.testing.assert_close(graph_laplacian(z, graph), matrix @ z)
+def test_operators_equal_the_dense_ones(graph: Graph) -> None:
+    z, given = random_signal(), (graph.edge_index, graph.weight, NODES)
+    psi = graph_gradient(z, graph)
+    torch.testing.assert_close(psi, oracles.gradient_matrix(*given) @ z)
+    torch.testing.assert_close(
+        graph_divergence(psi, graph), oracles.divergence_matrix(*given) @ psi
+    )
+    torch.testing.assert_close(graph_laplacian(z, graph), oracles.laplacian_matrix(*given) @ z)
 
 
 @pytest.mark.parametrize("operator", [graph_laplacian, graph_gradient])

@@ -72,7 +72,7 @@ def test_softmax_gradient_of_a_zero_weight_is_the_effect_of_adding_the_edge() ->
     assert gradient[4] != 0
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
 def test_softmax_weight_zero_is_the_same_as_no_edge(scale: float) -> None:
     graph = random_graph()
     # The largest scores are on the removed edges.
@@ -101,21 +101,16 @@ def test_softmax_and_gradients_are_finite_where_all_weights_are_zero(scale: floa
 
 def test_dot_equals_the_dense_one_per_head() -> None:
     graph = random_graph()
-    key, query = random_signal(1, 6).view(NODES, 2, 3), random_signal(2, 6).view(NODES, 2, 3)
-    scores = edge_dot(key, query, graph)
-    for head in range(2):
-        dense = key[:, head] @ query[:, head].T
-        torch.testing.assert_close(scores[:, head], dense[graph.dst, graph.src])
-
-
-def test_dot_gradcheck() -> None:
-    graph = random_graph()
     key = random_signal(1, 6).view(NODES, 2, 3).requires_grad_()
     query = random_signal(2, 6).view(NODES, 2, 3).requires_grad_()
+    for head in range(2):
+        dense = key[:, head] @ query[:, head].T
+        found = edge_dot(key, query, graph)[:, head]
+        torch.testing.assert_close(found, dense[graph.dst, graph.src])
     assert gradcheck(lambda k, q: edge_dot(k, q, graph), (key, query))
 
 
-@pytest.mark.parametrize("channels", [1, 5, 16, 40])
+@pytest.mark.parametrize("channels", [1, 40])
 def test_cosine_equals_torchs_own_however_many_columns_are_held(
     channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +138,7 @@ def test_squared_distance_equals_the_dense_one() -> None:
     graph, z = random_graph(), random_signal()
     dense = torch.cdist(z, z).square()
     torch.testing.assert_close(edge_squared_distance(z, graph), dense[graph.dst, graph.src])
+    assert gradcheck(lambda x: edge_squared_distance(x, graph), (z.requires_grad_(),))
 
 
 def test_squared_distance_does_not_cancel_on_a_smooth_signal() -> None:
@@ -150,11 +146,6 @@ def test_squared_distance_does_not_cancel_on_a_smooth_signal() -> None:
     z = (1e4 + 1e-2 * random_signal()).float()
     exact = (z.double()[graph.src] - z.double()[graph.dst]).square().sum(-1)
     torch.testing.assert_close(edge_squared_distance(z, graph).double(), exact)
-
-
-def test_squared_distance_gradcheck() -> None:
-    graph, z = random_graph(), random_signal().requires_grad_()
-    assert gradcheck(lambda x: edge_squared_distance(x, graph), (z,))
 
 
 def test_strided_inputs_and_expanded_gradients() -> None:

@@ -1,5 +1,3 @@
-import time
-
 import pytest
 import torch
 from threadpoolctl import threadpool_limits
@@ -8,9 +6,7 @@ from torch import Tensor
 from robust_diffusion.operators import Graph, LowRank, low_rank_product, spmm, truncated_svd
 from tests import oracles
 from tests.graphs import (
-    CLUSTERS,
     NODES,
-    clustered_edges,
     random_edges,
     random_graph,
     random_signal,
@@ -29,8 +25,7 @@ def multiplied(factors: LowRank) -> Tensor:
 
 
 @pytest.mark.parametrize("rank", [1, 3, NODES - 1, NODES, 50])
-@pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize(("weighted", "symmetric"), [(True, False), (False, True)])
 def test_factors_equal_the_dense_decomposition(weighted: bool, symmetric: bool, rank: int) -> None:
     graph = random_graph(2, symmetric=symmetric, weighted=weighted)
     factors = truncated_svd(graph, rank)
@@ -42,30 +37,12 @@ def test_factors_equal_the_dense_decomposition(weighted: bool, symmetric: bool, 
         torch.testing.assert_close(vectors.T @ vectors, identity)
 
 
-def test_edges_listed_twice_add_up() -> None:
-    graph = random_graph()
-    twice = torch.cat([graph.edge_index, graph.edge_index], 1)
-    doubled = Graph.from_edge_index(twice, num_nodes=NODES, self_loops=False, dtype=torch.float64)
-    once = with_weight(graph, torch.full_like(graph.weight, 2.0))
-    torch.testing.assert_close(
-        multiplied(truncated_svd(doubled, 3)), multiplied(truncated_svd(once, 3))
-    )
-
-
-def test_the_factors_are_the_same_from_call_to_call_and_carry_no_gradient() -> None:
-    graph = random_graph()
-    graph = with_weight(graph, graph.weight.clone().requires_grad_())
-    first, second = truncated_svd(graph, 3), truncated_svd(graph, 3)
-    for part in ("u", "s", "v"):
-        assert torch.equal(getattr(first, part), getattr(second, part))
-        assert not getattr(first, part).requires_grad
-
-
 def test_the_factors_are_the_same_whatever_the_number_of_threads() -> None:
     """Of vectors as long as these, two threads of BLAS sum in another order than one."""
     nodes = 40_000
     half = torch.randint(nodes, (2, nodes), generator=torch.Generator().manual_seed(0))
-    graph = Graph.from_edge_index(torch.cat([half, half.flip(0)], 1), num_nodes=nodes)
+    weight = torch.ones(2 * nodes, requires_grad=True)
+    graph = Graph.from_edge_index(torch.cat([half, half.flip(0)], 1), weight, num_nodes=nodes)
     by_threads = []
     for threads in (1, 2):
         with threadpool_limits(threads, user_api="blas"):
@@ -73,10 +50,14 @@ def test_the_factors_are_the_same_whatever_the_number_of_threads() -> None:
     first, second = by_threads
     for part in ("u", "s", "v"):
         assert torch.equal(getattr(first, part), getattr(second, part))
+        assert not getattr(first, part).requires_grad
+    z = random_signal(0, 2, nodes).float()  # and no matrix of all pairs is formed, of 6 GB
+    low_rank_product(z, first, graph, gradient="exact").sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("rank", [1, 3, 50])
-@pytest.mark.parametrize("num_nodes", [1, 2, 9])
+@pytest.mark.parametrize(("num_nodes", "rank"), [(1, 50), (2, 1), (9, 3)])
 @pytest.mark.parametrize(
     ("edge_index", "value"),
     [(torch.zeros(2, 0, dtype=torch.long), 1.0), (torch.tensor([[0], [0]]), 0.0)],
@@ -92,14 +73,6 @@ def test_a_matrix_of_zeros_has_no_singular_value(
     z = random_signal(nodes=num_nodes)
     product = low_rank_product(z, factors, graph, gradient="exact")
     assert torch.equal(product, torch.zeros_like(z))
-
-
-@pytest.mark.parametrize("rank", [1, 5])
-def test_one_node(rank: int) -> None:
-    loop = torch.zeros(2, 1, dtype=torch.long)
-    graph = Graph.from_edge_index(loop, num_nodes=1, dtype=torch.float64)
-    factors = truncated_svd(graph, rank)
-    torch.testing.assert_close(multiplied(factors), torch.ones(1, 1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
@@ -142,7 +115,7 @@ def with_gap(seed: int, rank: int, *, symmetric: bool) -> Graph:
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize("rank", [1, 2, 4, NODES - 1])
+@pytest.mark.parametrize("rank", [1, 4, NODES - 1])
 def test_exact_gradient_is_that_of_the_truncated_matrix(rank: int, symmetric: bool) -> None:
     graph = with_gap(0, rank, symmetric=symmetric)
     by_z, by_weight = gradients(graph, rank, "exact")
@@ -152,33 +125,17 @@ def test_exact_gradient_is_that_of_the_truncated_matrix(rank: int, symmetric: bo
     torch.testing.assert_close(by_z, dense.T @ random_signal(1))
 
 
-def test_exact_gradient_of_an_unweighted_graph() -> None:
-    rank, nodes = len(CLUSTERS), sum(CLUSTERS)
-    graph = Graph.from_edge_index(clustered_edges(), num_nodes=nodes, dtype=torch.float64)
-    _, by_weight = gradients(graph, rank, "exact")
-    assert by_weight is not None
-    torch.testing.assert_close(by_weight, differences(graph, rank), rtol=1e-5, atol=1e-6)
-
-
-def path_of(nodes: int) -> Tensor:
-    half = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)])
-    return torch.cat([half, half.flip(0)], 1)
-
-
 PAIRS = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
 
 
 @pytest.mark.parametrize(
     ("edge_index", "nodes", "rank"),
     [
-        (path_of(6), 6, 6),
-        (path_of(6), 6, 50),
         (random_edges()[0], NODES, NODES),
         (PAIRS, 4, 3),
-        (PAIRS, 4, 4),
         (PAIRS, 4, 50),
     ],
-    ids=["path", "path_beyond", "random", "pairs_below", "pairs", "pairs_beyond"],
+    ids=["random", "pairs_below", "pairs_beyond"],
 )
 def test_where_nothing_is_cut_the_exact_gradient_is_that_of_the_matrix(
     edge_index: Tensor, nodes: int, rank: int
@@ -214,12 +171,9 @@ def test_straight_through_is_the_gradient_of_the_untruncated_product() -> None:
     torch.testing.assert_close(by_weight, weight.grad)
     torch.testing.assert_close(by_z, gradients(graph, 2, "exact")[0])
     assert not torch.allclose(by_weight, gradients(graph, 2, "exact")[1])
-
-
-def test_detached_gives_the_weights_no_gradient() -> None:
-    by_z, by_weight = gradients(random_graph(), 2, "detached")
+    by_z, by_weight = gradients(graph, 2, "detached")
     assert by_weight is None
-    torch.testing.assert_close(by_z, gradients(random_graph(), 2, "exact")[0])
+    torch.testing.assert_close(by_z, gradients(graph, 2, "exact")[0])
 
 
 @pytest.mark.parametrize("gradient", ["exact", "straight_through"])
@@ -234,27 +188,3 @@ def test_single_precision_gradients_are_close_to_double(gradient: str) -> None:
     assert weight.grad is not None
     assert weight.grad.dtype == torch.float32
     torch.testing.assert_close(weight.grad.double(), expected, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.slow
-def test_no_matrix_of_all_pairs_is_formed() -> None:
-    """320 GB it would be. Three stars of different sizes give the cut its gap."""
-    nodes, leaves = 200_000, (2000, 4000, 6000)
-    generator = torch.Generator().manual_seed(0)
-    half = [torch.randint(nodes, (2, 3 * nodes), generator=generator)]
-    for hub, count in enumerate(leaves):
-        ends = torch.randperm(nodes, generator=generator)[:count]
-        half.append(torch.stack([torch.full_like(ends, hub), ends]))
-    one_way = torch.cat(half, 1)
-    edge_index = torch.cat([one_way, one_way.flip(0)], 1)
-    weight = torch.ones(edge_index.size(1), dtype=torch.float64, requires_grad=True)
-    graph = Graph.from_edge_index(edge_index, weight, num_nodes=nodes)
-    start = time.perf_counter()
-    factors = truncated_svd(graph, len(leaves))
-    z = random_signal(0, 8, nodes).requires_grad_()
-    low_rank_product(z, factors, graph, gradient="exact").sum().backward()
-    assert time.perf_counter() - start < 60
-    assert factors.u.shape == (nodes, len(leaves))
-    for tensor in (z, weight):
-        assert tensor.grad is not None
-        assert tensor.grad.isfinite().all()

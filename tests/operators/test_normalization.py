@@ -1,18 +1,31 @@
 import pytest
 import torch
 
-from robust_diffusion.operators import Graph, segment_sum, symmetric_weights
+from robust_diffusion.operators import (
+    Graph,
+    graph_with_degree,
+    mean_weights,
+    symmetric_weights,
+)
 from tests import oracles
-from tests.graphs import NODES, random_edges, random_graph
+from tests.graphs import NODES, random_edges
 
 
-def test_equals_the_normalized_matrix_with_and_without_the_degree() -> None:
-    edge_index, weight = random_edges()
-    graph = random_graph()
-    expected = oracles.normalized_adjacency(edge_index, weight, NODES)[graph.dst, graph.src]
-    torch.testing.assert_close(symmetric_weights(graph), expected)
-    degree = segment_sum(graph.weight, graph)
-    torch.testing.assert_close(symmetric_weights(graph, degree), expected)
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_equal_the_dense_ones(symmetric: bool) -> None:
+    edge_index, weight = random_edges(symmetric=symmetric)
+    x = torch.zeros(NODES, 1).double()
+    graph, degree = graph_with_degree(x, edge_index, weight)
+    dense = oracles.adjacency(edge_index, weight, NODES, self_loops=True)
+    inverse = torch.diag(1 / dense.sum(1))
+    halves = oracles.normalized_adjacency(edge_index, weight, NODES)
+    for found, expected in (
+        (symmetric_weights(graph), halves),
+        (symmetric_weights(graph, degree), halves),
+        (symmetric_weights(graph, degree, order=-1), inverse @ dense @ inverse),
+        (mean_weights(graph, degree), inverse @ dense),
+    ):
+        torch.testing.assert_close(found, expected[graph.dst, graph.src])
 
 
 def test_an_edge_from_a_node_that_none_reaches_weighs_nothing() -> None:

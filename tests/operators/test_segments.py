@@ -2,7 +2,7 @@ import torch
 
 from robust_diffusion.operators import Graph, gather_dst, gather_src, segment_sum
 from robust_diffusion.operators.segments import segment_max
-from tests.graphs import NODES, random_graph, random_signal
+from tests.graphs import random_graph, random_signal
 
 
 def test_segment_sum_adds_what_arrives() -> None:
@@ -10,14 +10,6 @@ def test_segment_sum_adds_what_arrives() -> None:
     values = torch.randn(graph.num_edges, 3, dtype=torch.float64)
     for node, total in enumerate(segment_sum(values, graph)):
         torch.testing.assert_close(total, values[graph.dst == node].sum(0))
-
-
-def test_segment_sum_takes_any_number_of_channels() -> None:
-    graph = random_graph()
-    values = torch.randn(graph.num_edges, 2, 3, dtype=torch.float64)
-    total = segment_sum(values, graph)
-    assert total.shape == (NODES, 2, 3)
-    torch.testing.assert_close(segment_sum(values[:, 1, 2], graph), total[:, 1, 2])
 
 
 def test_gathers_carry_the_values_of_the_ends() -> None:

@@ -1,17 +1,11 @@
-import pytest
 import torch
 from torch import Tensor
 
-from robust_diffusion.flows.replay import recompute_contexts, remembered
+from robust_diffusion.integrators.recompute import recompute_contexts, remembered
 
 
 def values(*numbers: float) -> list[Tensor]:
     return [torch.tensor(number) for number in numbers]
-
-
-def test_outside_a_stretch_a_value_is_itself() -> None:
-    (value,) = values(1.0)
-    assert remembered(value) is value
 
 
 def test_what_is_read_anew_was_read_first() -> None:
@@ -38,12 +32,3 @@ def test_two_stretches_keep_their_own() -> None:
         assert remembered(later) is second
     with one_anew:
         assert remembered(later) is first
-
-
-def test_an_error_ends_the_stretch() -> None:
-    (value,) = values(1.0)
-    forward, anew = recompute_contexts()
-    for context in (forward, anew):
-        with pytest.raises(ZeroDivisionError), context:
-            raise ZeroDivisionError
-        assert remembered(value) is value

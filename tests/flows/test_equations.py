@@ -1,0 +1,187 @@
+"""Every right-hand side against its equation on dense n x n matrices."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from robust_diffusion.flows import (
+    ACMP,
+    GREAD,
+    Beltrami,
+    Blend,
+    Flow,
+    Frond,
+    Grand,
+    GrandPP,
+    GraphCON,
+    Hang,
+    HangQuad,
+    Heat,
+    HeatPlus,
+    Learned,
+    MeanCurvature,
+    PLaplacian,
+    UniformModulation,
+    count_evaluations,
+)
+from robust_diffusion.operators import Graph
+from robust_diffusion.solver import Solver
+from tests import oracles
+from tests.backends import BACKENDS, backend
+from tests.graphs import CHANNELS, NODES, build_flow, random_graph, random_signal, random_state
+
+TIME = torch.tensor(0.0)
+REACTIONS = ["bspm", "fisher", "allen_cahn", "zeldovich"]
+
+
+@dataclass
+class Case:
+    """A flow in a state, and the matrices that its equation is written in."""
+
+    flow: Any
+    z: Tensor
+    initial: Tensor
+    dense: Tensor  # the weights
+    graph: Graph
+
+    def parts(self) -> tuple[Tensor, Tensor, Tensor | float]:
+        """W_K, W_Q and the bias of the keys."""
+        attention = self.flow.attention
+        if hasattr(attention, "bias"):
+            return attention.weight, attention.weight, attention.bias
+        return attention.key.weight, attention.query.weight, 0.0
+
+    def attended(self, at: Tensor | None = None) -> Tensor:
+        key, query, bias = self.parts()
+        heads = self.flow.attention.heads
+        return oracles.attention(self.z if at is None else at, self.dense, key, query, heads, bias)
+
+    def norm(self) -> Tensor:
+        flow, ceiling = self.flow, self.flow.gradient_ceiling or math.inf
+        kind, floor = flow.gradient_norm, flow.gradient_floor
+        return oracles.gradient_norm(self.z, self.attended(), kind, floor, ceiling)
+
+
+def halves(case: Case, oracle: Callable[..., tuple[Tensor, Tensor]], *rest: Any) -> Tensor:
+    return torch.cat(oracle(*case.z.chunk(2, 1), case.dense, *rest), 1)
+
+
+def hang_quad(case: Case) -> Tensor:
+    z, flow = case.z.clone().requires_grad_(), case.flow
+    energy = oracles.quadratic_energy(*z.chunk(2, 1), case.dense, flow.linear, flow.ends)
+    by_q, by_p = torch.autograd.grad(energy, z)[0].chunk(2, 1)
+    return torch.cat([by_p, -by_q], 1)
+
+
+EQUATIONS: dict[type[Flow], Callable[[Case], Tensor]] = {
+    Heat: lambda c: (
+        oracles.heat(c.z, c.dense)
+        if c.flow.attention is None
+        else oracles.grand(c.z, c.attended(c.initial))
+    ),
+    HeatPlus: lambda c: EQUATIONS[Heat](c) * c.flow.diffusivity,
+    Grand: lambda c: oracles.grand(c.z, c.attended(), c.flow.rate),
+    GrandPP: lambda c: oracles.grand_pp(c.z, c.initial, c.attended(), c.flow.source),
+    Beltrami: lambda c: oracles.beltrami(c.z, c.dense, c.attended(), c.norm()),
+    MeanCurvature: lambda c: oracles.mean_curvature(c.z, c.dense, c.attended(), c.norm()),
+    UniformModulation: lambda c: oracles.uniform_modulation(c.z, c.dense, c.attended(), c.norm()),
+    PLaplacian: lambda c: oracles.p_laplacian(
+        c.z, c.dense, c.attended(), c.norm(), c.flow.p, c.flow.modulation
+    ),
+    Learned: lambda c: oracles.learned(
+        c.z, c.dense, c.attended(), c.flow.rate, c.flow.hidden, c.flow.score
+    ),
+    GREAD: lambda c: oracles.gread(
+        c.z,
+        c.attended(),
+        c.flow.raw_diffusion_rate.sigmoid(),
+        c.flow.raw_reaction_rate.sigmoid(),
+        c.flow.reaction,
+    ),
+    ACMP: lambda c: oracles.acmp(
+        c.z,
+        c.dense,
+        c.attended(),
+        c.flow.raw_attraction.sigmoid(),
+        c.flow.raw_well.sigmoid(),
+        c.flow.repulsion,
+    ),
+    GraphCON: lambda c: halves(
+        c, oracles.graphcon, c.flow.linear.weight, c.flow.frequency, c.flow.damping
+    ),
+    Hang: lambda c: halves(c, oracles.hang, c.flow.inner, c.flow.outer),
+    HangQuad: hang_quad,
+    Blend: lambda c: torch.cat(
+        oracles.blend(
+            *c.z.split([CHANNELS, c.flow.positions], 1), c.dense, *c.parts()[:2], 2, c.flow.rate
+        ),
+        1,
+    ),
+}
+RELEASED = {"attention": "resampled", "spectral_norm": False, "heads": 3}
+RESIDUAL = {"gradient_norm": "residual", "gradient_floor": 0.05, "gradient_ceiling": 2.0}
+OPTIONS: list[tuple[type[Flow], dict[str, Any]]] = [
+    *[(cls, {}) for cls in EQUATIONS if cls not in (Hang, HangQuad)],
+    *[(cls, {"weights": "frozen_attention"}) for cls in (Heat, HeatPlus)],
+    *[(HeatPlus, {"diffusivity": kappa}) for kappa in (1e-4, 60.0)],
+    (Grand, {"rate": 0.5, **RELEASED}),
+    (Grand, {"heads": 1, "attention": "resampled"}),
+    (GrandPP, {"source": 0.6}),
+    *[
+        (cls, options)
+        for cls in (Beltrami, MeanCurvature, UniformModulation)
+        for options in (RESIDUAL, RELEASED, RESIDUAL | RELEASED, {"gradient_ceiling": 2.0})
+    ],
+    *[
+        (PLaplacian, {"p": p, "modulation": modulation, **bounds})
+        for modulation in ("softmax", "power", "power_without_row_sum")
+        for p, bounds in ((1.0, RESIDUAL), (2.5, {"gradient_ceiling": 2.0}), (4.0, {}))
+    ],
+    (Learned, {"rate": 0.7}),
+    *[(GREAD, {"reaction": reaction}) for reaction in REACTIONS],
+    (ACMP, {"repulsion": 0.3, "well": 0.3}),
+    (GraphCON, {"frequency": 0.7, "damping": 0.3}),
+    *[(cls, {"scale": "graph"}) for cls in (Hang, HangQuad)],
+    (Blend, {"positions": 3, "rate": 0.5}),
+]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("cls", "options"), OPTIONS, ids=str)
+def test_the_derivative_equals_the_dense_one(
+    cls: type[Flow], options: dict[str, Any], weighted: bool
+) -> None:
+    flow, given, initial = build_flow(cls, **options), random_graph(weighted=weighted), None
+    for parameter in flow.parameters():
+        if not parameter.any():  # what begins at zero hides a part of the equation
+            torch.nn.init.normal_(parameter)
+    initial = random_signal(1)
+    graph, z = flow.prepare(initial, given), random_state(flow)
+    dense = oracles.adjacency(given.edge_index, given.weight, NODES)
+    expected = EQUATIONS[cls](Case(flow, z, initial, dense, graph))
+    for name in BACKENDS:
+        with backend(name):
+            found = flow(TIME, z, graph)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_frond_equals_its_predictor_on_dense_matrices() -> None:
+    """Two steps of length 1/2, the weights of the past written out."""
+    flow, graph, z = build_flow(Frond, order=0.6), random_graph(), random_signal()
+    case = Case(flow, z, z, oracles.adjacency(graph.edge_index, graph.weight, NODES), graph)
+
+    def slope(at: Tensor) -> Tensor:
+        return oracles.grand(at, case.attended(at))
+
+    speed = 0.5**0.6 / math.gamma(1.6)
+    first = z + speed * slope(z)
+    second = z + speed * ((2**0.6 - 1) * slope(z) + slope(first))
+    with count_evaluations(flow) as count:
+        found = Solver("rk4", num_steps=2).solve(flow, z, graph)
+    assert count.total == 2
+    torch.testing.assert_close(found, second)

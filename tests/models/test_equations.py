@@ -1,0 +1,250 @@
+"""Every baseline and defence against its formula on dense n x n matrices."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robust_diffusion import models
+from robust_diffusion.flows import Beltrami, Heat
+from robust_diffusion.solver import Solver
+from tests import oracles
+from tests.graphs import NODES, random_edges, random_signal
+from tests.models.small import build_model, dense_of, dense_stack, edges
+
+HEADS = 2
+GUARDED = {
+    "flow": partial(Beltrami, heads=HEADS, attention_channels=6, gradient_floor=0.1),
+    "solver": Solver("euler", num_steps=1),
+}
+HEAT = {"flow": Heat, "solver": Solver("euler", num_steps=2), "num_layers": 2}
+
+Formula = Callable[[Any, Tensor, Tensor], Tensor]
+
+
+def linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    return x @ layer.weight.T + layer.bias
+
+
+def mlp(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    return dense_stack(model, x, linear)
+
+
+def gcn(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    matrix = oracles.normalized(dense)
+    return dense_stack(model, x, lambda conv, x: matrix @ x @ conv.lin.weight.T + conv.bias)
+
+
+def gat(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    def attend(conv: Any, x: Tensor) -> Tensor:
+        matrices = conv.lin.weight.view(conv.heads, conv.out_channels, -1)
+        ends = zip(matrices, conv.att_dst[0], conv.att_src[0], strict=True)
+        each = [oracles.graph_attention(x, dense, *parts) for parts in ends]
+        return torch.cat(each, 1) + conv.bias
+
+    return dense_stack(model, x, attend, lambda x: torch.where(x > 0, x, 0.01 * x))
+
+
+def gin(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    without_loops = dense - torch.eye(NODES, dtype=dense.dtype)
+
+    def apply(layer: Any, x: Tensor) -> Tensor:
+        if isinstance(layer, nn.Sequential):  # the classifier
+            return linear(layer[3], linear(layer[0], x).relu())
+        first, _, second, norm = layer.nn
+        x = linear(first, (1 + layer.eps) * x + without_loops @ x).relu() @ second.weight.T
+        x = x if second.bias is None else x + second.bias
+        return oracles.batch_norm(x, norm) if isinstance(norm, nn.BatchNorm1d) else x
+
+    return dense_stack(model, x, apply)
+
+
+def sage(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    def pool(conv: Any, x: Tensor) -> Tensor:
+        x = x / x.norm(dim=1, keepdim=True)
+        projected = linear(conv.lin, x).relu()
+        root = projected if conv.project_root else x
+        pooled = oracles.root_mean_square_pool(projected, dense)
+        return linear(conv.lin_l, pooled) + root @ conv.lin_r.weight.T
+
+    return dense_stack(model, x, pool)
+
+
+def appnp(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    local, matrix, alpha = mlp(model, x, dense), oracles.normalized(dense), model.teleport
+    if model.variant == "original":
+        return oracles.personalized_pagerank(local, matrix, alpha, model.num_iterations)
+    lazy = (1 - alpha) * matrix + alpha * torch.eye(NODES, dtype=dense.dtype)
+    return torch.linalg.matrix_power(lazy, model.num_iterations) @ local.relu()
+
+
+def gcn_svd(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    """As GRB has it: the matrix that is truncated has self-loops, and the result gets others."""
+    matrix = oracles.truncated(dense, model.rank) + torch.eye(NODES, dtype=torch.float64)
+    degree = matrix.sum(1)
+    scale = torch.where(degree > 0, degree.abs() ** -0.5, 0.0)
+    normalized = scale[:, None] * matrix * scale[None, :]
+    return dense_stack(model, x, lambda w, x: normalized @ linear(w, x))
+
+
+def gnn_guard(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    def apply(conv: Any, x: Tensor) -> Tensor:
+        nonlocal dense
+        dense, weights = oracles.guard(x, dense, model.guard.threshold)
+        return weights @ x @ conv.lin.weight.T + conv.bias
+
+    return dense_stack(model, x, apply)
+
+
+def robust_gcn(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    return moments(model, x, dense)[0]
+
+
+def moments(model: Any, x: Tensor, dense: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and variances of the logits, layer by layer from the paper."""
+    elu, first = nn.functional.elu, linear(model.mean[0], x)
+    mean, variance = oracles.gaussian_convolution(elu(first), first.relu(), dense)
+    for to_mean, to_variance in zip(model.mean[1:], model.variance, strict=True):
+        mean, variance = linear(to_mean, elu(mean)), linear(to_variance, elu(variance))
+        mean, variance = oracles.gaussian_convolution(elu(mean), variance.relu(), dense)
+    return mean, variance
+
+
+def beltrami_guard(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    """Guard, then one Euler step of the Beltrami flow, layer after layer."""
+    for i, layer in enumerate(model.layers):
+        x = oracles.layer_norm(x, layer.norm)
+        dense, weights = oracles.guard(x, dense, layer.guard.threshold)
+        used = weights if layer.guard.reweight else dense
+        z = linear(layer.linear, x)
+        key, query = layer.flow.attention.key.weight, layer.flow.attention.query.weight
+        attended = oracles.attention(z, used, key, query, HEADS)
+        norm = oracles.gradient_norm(z, attended, "edges", 0.1)
+        z = z + oracles.beltrami(z, used, attended, norm)
+        x = z.relu() if i < len(model.layers) - 1 else z
+    return x
+
+
+def heat(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    for i, layer in enumerate(model.layers):
+        x = linear(layer.linear, oracles.layer_norm(x, layer.norm))
+        for _ in range(2):
+            x = x + 0.5 * oracles.heat(x, dense)
+        x = x.relu() if i == 0 else x
+    return x
+
+
+CASES: list[tuple[str, Formula, dict[str, Any]]] = [
+    *[("MLP", mlp, {"num_layers": n}) for n in (1, 3)],
+    *[("GCN", gcn, {"layer_norm": on}) for on in (False, True)],
+    *[("GAT", gat, {"heads": heads}) for heads in (1, 3)],
+    ("GIN", gin, {}),
+    ("GIN", gin, {"batch_norm": False, "layer_norm": False}),
+    ("GIN", gin, {"num_layers": 1}),
+    ("GIN", gin, {"hidden_channels": 3}),  # so narrow that features are projected first
+    *[("GraphSAGE", sage, {"variant": variant}) for variant in ("original", "grb")],
+    *[
+        ("APPNP", appnp, {"num_iterations": steps, "teleport": teleport, "variant": variant})
+        for variant in ("original", "grb")
+        for steps, teleport in ((0, 0.3), (1, 1.0), (10, 0.01))
+    ],
+    *[("GCNSVD", gcn_svd, {"rank": rank}) for rank in (1, 3, NODES, 50)],
+    *[("RobustGCN", robust_gcn, {"num_layers": n}) for n in (1, 2, 3)],
+    ("GraphPDE", heat, HEAT),
+]
+GUARDS: list[tuple[str, Formula, dict[str, Any]]] = [  # their formulas are of weights of 1
+    *[("GNNGuard", gnn_guard, {"threshold": t}) for t in (0.1, 0.5)],
+    ("GNNGuard", gnn_guard, {"gradient": "straight_through"}),
+    ("GNNGuard", gnn_guard, {"gradient": "detached"}),
+    *[("BeltramiGuard", beltrami_guard, {**GUARDED, "reweight": on}) for on in (True, False)],
+    ("BeltramiGuard", beltrami_guard, {**GUARDED, "threshold": 0.5}),
+]
+
+
+def check(name: str, formula: Formula, options: dict[str, Any], *given: Any) -> None:
+    model, x = build_model(getattr(models, name), **options), random_signal()
+    expected = formula(model, x, dense_of(*given))
+    rounded = 1e-5 if formula is sage else 1e-7  # SAGEConv keeps its root away from 0
+    torch.testing.assert_close(model(x, *given), expected, rtol=rounded, atol=rounded)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("name", "formula", "options"), CASES)
+def test_logits_equal_the_dense_ones(
+    name: str, formula: Formula, options: dict[str, Any], weighted: bool
+) -> None:
+    check(name, formula, options, *edges(weighted=weighted))
+    check(name, formula, options, *random_edges())  # directed
+
+
+@pytest.mark.parametrize(("name", "formula", "options"), GUARDS)
+def test_logits_of_guards_equal_the_dense_ones(
+    name: str, formula: Formula, options: dict[str, Any]
+) -> None:
+    check(name, formula, options, *edges())
+
+
+def test_given_degrees_normalize_before_the_cut() -> None:
+    edge_index, weight = random_edges(symmetric=True)
+    whole = oracles.normalized_adjacency(edge_index, weight, NODES)
+    degree = oracles.adjacency(edge_index, weight, NODES, self_loops=True).sum(1)
+    kept = 5
+    inside = (edge_index < kept).all(0)
+    assert not inside.all()
+    cut, x, model = edge_index[:, inside], random_signal()[:kept], build_model(models.GCN)
+    expected = dense_stack(
+        model, x, lambda conv, x: whole[:kept, :kept] @ x @ conv.lin.weight.T + conv.bias
+    )
+    torch.testing.assert_close(model(x, cut, weight[inside], degree[:kept]), expected)
+    assert (model(x, cut, weight[inside]) - expected).abs().max() > 1e-3
+
+
+def test_robust_gcn_draws_by_the_dense_variances() -> None:
+    model, given = build_model(models.RobustGCN, sample_at_test=True), edges()
+    mean, variance = moments(model, random_signal(), dense_of(*given))
+    assert (variance > 0.01).any()
+    torch.manual_seed(3)
+    logits = model(random_signal(), *given)
+    torch.manual_seed(3)
+    expected = mean + torch.randn_like(mean) * variance.sqrt()
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-3)
+
+
+def test_detached_takes_the_weights_of_a_guard_as_constants() -> None:
+    readout = random_signal(3, 3)
+
+    def by_features(logits: Tensor, x: Tensor) -> Tensor:
+        return torch.autograd.grad((logits * readout).sum(), x)[0]
+
+    found = {}
+    for gradient in ("exact", "straight_through", "detached"):
+        model, x = build_model(models.GNNGuard, gradient=gradient), random_signal()
+        found[gradient] = by_features(model(x.requires_grad_(), edges()[0]), x)
+    x = random_signal().requires_grad_()
+    constant = by_features(gnn_guard(build_model(models.GNNGuard), x, dense_of(*edges())), x)
+    torch.testing.assert_close(found["detached"], constant)
+    assert (found["exact"] - constant).abs().max() > 1e-3
+    assert (found["straight_through"] - found["exact"]).abs().max() > 1e-3
+
+
+def below_zero() -> tuple[Tensor, Tensor]:
+    """Edges whose truncated matrix has rows of a sum below 0, which has no square root."""
+    weight = torch.tensor([100.0, 1.0, 100.0, 100.0, 100.0], dtype=torch.float64)
+    return torch.tensor([[2, 3, 0, 3, 1], [0, 1, 2, 2, 3]]), weight
+
+
+def test_rows_of_a_truncated_matrix_with_negative_sums_are_left_out() -> None:
+    edge_index, weight = below_zero()
+    dense = dense_of(edge_index, weight)
+    assert (oracles.truncated(dense, 2).sum(1) + 1).min() < -1
+    model = build_model(models.GCNSVD, rank=2)
+    inputs = [random_signal().requires_grad_(), weight.requires_grad_()]
+    logits = model(inputs[0], edge_index, inputs[1])
+    torch.testing.assert_close(logits, gcn_svd(model, random_signal(), dense))
+    for gradient in torch.autograd.grad(logits.sum(), inputs):
+        assert gradient.isfinite().all()
+    of_grb = build_model(models.GCNSVD, rank=2, negative_degree="grb")
+    assert of_grb(random_signal(), *below_zero()).isnan().all()
