@@ -18,7 +18,6 @@ from tests.graphs import (
     build_flow,
     random_graph,
     random_signal,
-    random_state,
     with_weight,
     without_type_checks,
 )
@@ -151,22 +150,6 @@ def test_state_at_time_zero_is_returned_untouched(adjoint: bool) -> None:
     solver = Solver("rk4", num_steps=2, adjoint=adjoint)
     assert solver.integrate(lambda t, z: flow(t, z, random_graph()), ONES, flow.t_end) is ONES
     assert flow.calls == 0
-
-
-@pytest.mark.parametrize("cls", ALL_FLOWS)
-@pytest.mark.parametrize("num_steps", [2])
-def test_adams_methods_are_runge_kutta_in_their_first_two_steps(
-    cls: type[Flow], num_steps: int
-) -> None:
-    flow = build_flow(cls)
-    z = random_state(flow)
-    graph = flow.prepare(random_signal(), random_graph())
-    ends = [
-        Solver(method, num_steps=num_steps).integrate(lambda t, x: flow(t, x, graph), z, 1.0)
-        for method in ("rk4", *ADAMS)
-    ]
-    for end in ends[1:]:
-        torch.testing.assert_close(end, ends[0])
 
 
 FLOWS = [*[(cls, {}) for cls in (*ALL_FLOWS, SourceFlow)], (Heat, {"weights": "frozen_attention"})]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from robust_diffusion.flows import Blend, Grand
+from robust_diffusion.flows import Blend
 from robust_diffusion.models import GraphPDE
 from robust_diffusion.operators import Graph, random_walk
 from robust_diffusion.solver import Solver
@@ -40,18 +40,6 @@ def test_a_step_from_features_and_return_probabilities_equals_the_dense_one() ->
     found = Solver("euler", num_steps=1).solve(flow, x, graph)
     expected = x + 0.3 * oracles.blend(x, u, *dense, 2, 1.0)[0]
     torch.testing.assert_close(found, expected)
-
-
-def test_without_a_weight_on_positions_it_is_grand() -> None:
-    flow, grand = build_flow(Blend, spectral_norm=False), build_flow(Grand, spectral_norm=False)
-    for mine, other in (
-        (flow.attention.key.weight, grand.attention.key.weight),
-        (flow.attention.query.weight, grand.attention.query.weight),
-    ):
-        mine.data[:, :CHANNELS] = other.data
-        mine.data[:, CHANNELS:] = 0
-    x, graph = random_signal(), random_graph()
-    torch.testing.assert_close(SOLVER.solve(flow, x, graph), SOLVER.solve(grand, x, graph))
 
 
 def test_gradcheck_in_features_and_edge_weights() -> None:

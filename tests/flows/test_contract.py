@@ -171,21 +171,6 @@ def test_similarity_is_the_edge_weight_without_modulation(cls: type[Flow]) -> No
     assert cls is Heat or torch.equal(similarity, flow.attention(z, graph))
 
 
-@pytest.mark.parametrize("norm", ["edges", "residual"])
-@pytest.mark.parametrize("cls", MODULATED_FLOWS)
-def test_the_gradient_norm_stays_within_its_bounds(cls: type[Flow], norm: str) -> None:
-    graph, z = random_graph(), 3 * random_signal()
-    z[:2] = z[0]
-    bounds = {"gradient_floor": 0.2, "gradient_ceiling": 1.5, "gradient_norm": norm}
-    flow, free = build_flow(cls, **bounds), build_flow(cls, **{**bounds, "gradient_ceiling": None})
-    attention = flow.attention(z, graph)
-    components = 1 if norm == "edges" else CHANNELS
-    for bounded in (flow.norm(z, attention, graph), flow.norm(0 * z, attention, graph)):
-        assert (bounded.square() >= 0.2 * components - 1e-12).all()
-        assert (bounded.square() <= 1.5 * components + 1e-12).all()
-    assert free.norm(z, attention, graph).square().max() > 1.5 * components
-
-
 @pytest.mark.parametrize(
     ("cls", "options"),
     [
@@ -230,12 +215,9 @@ def test_curvature_is_the_distance_of_b_from_uniform(cls: type[Flow]) -> None:
     torch.testing.assert_close(share, torch.ones_like(share))
     degree = segment_sum(graph.weight, graph)[graph.dst]
     assert torch.equal(flow.curvature(z, graph), (modulation * degree - 1).abs())
-    assert flow.curvature(z, with_weight(graph, torch.ones_like(degree))).max() > 1e-3
-
-
-def test_uniform_modulation_has_no_curvature() -> None:
-    flow = build_flow(UniformModulation)
-    assert flow.curvature(random_signal(), random_graph(weighted=False)).max() < 1e-12
+    plain = with_weight(graph, torch.ones_like(degree))
+    assert flow.curvature(z, plain).max() > 1e-3
+    assert build_flow(UniformModulation).curvature(z, plain).max() < 1e-12
 
 
 @pytest.mark.parametrize("cls", [Heat, Beltrami])

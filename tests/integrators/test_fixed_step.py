@@ -93,15 +93,6 @@ def test_a_checkpointed_solve_has_the_same_gradients_and_keeps_states_alone(
     assert lean.kept < plain.kept / 4 * (1 if make is not driven else 2)
 
 
-@pytest.mark.parametrize("engine", ["own", "torchdiffeq"])
-def test_vectors_of_the_spectral_norm_move_on_by_the_evaluations(engine: str) -> None:
-    solver = Solver("rk4", num_steps=2, engine=engine, checkpoint=engine == "own")
-    solved, other = solve(solver, beltrami_in_training), beltrami_in_training(torch.float64)
-    for _ in range(8):
-        other.module.attention.key.weight, other.module.attention.query.weight  # noqa: B018
-    torch.testing.assert_close(solved.buffers, list(other.module.buffers()))
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -93,34 +93,25 @@ def test_a_backend_that_is_asked_for_is_taken(name: str, caplog: pytest.LogCaptu
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (["echo 'cc1plus: warning: odd' >&2", "echo 'x.h:1: error: bad' >&2"], "x.h:1: error: bad"),
-        (["echo nothing useful"], "failed"),
-        ([], "no such compiler"),
+        ("echo 'cc1plus: warning: odd' >&2; echo 'x.h:1: error: bad' >&2; exit 1", "x.h:1: error"),
+        ("exit 1", "failed"),
+        ("exec sleep 60", "timed out"),
+        (None, "no such compiler"),
     ],
 )
 def test_a_broken_compiler_is_one_line(
-    body: list[str],
+    body: str | None,
     reason: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    path = script(tmp_path / "broken", *body, "exit 1") if body else "no-such-g++"
-    monkeypatch.setenv("CXX", path)
-    given = "" if body else "CXX="
-    with pytest.raises(ConfigError) as raised:
+    monkeypatch.setenv("CXX", script(tmp_path / "broken", body) if body else "no-such-g++")
+    monkeypatch.setattr(build, "TIMEOUT", 0.5)
+    with pytest.raises(ConfigError, match=rf"^backend=compiled: [^\n]*{reason}[^\n]*$"):
         set_backend("compiled")
-    assert str(raised.value).startswith(f"backend=compiled: {given}{path}: {reason}; ")
-    assert "\n" not in str(raised.value)
     assert set_backend("auto") == "torch"
-    assert f"{given}{path}: {reason}" in warnings_of(caplog)[0]
-
-
-def test_a_compiler_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", script(tmp_path / "hangs", "exec sleep 60"))
-    monkeypatch.setattr(build, "TIMEOUT", 0.1)
-    with pytest.raises(ConfigError, match=r"hangs: .*timed out"):
-        set_backend("compiled")
+    assert reason in warnings_of(caplog)[0]
 
 
 @needs_compiler

@@ -218,24 +218,18 @@ def test_flows_of_several_operators(
 
 
 @pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("heads", [2, 3])
 def test_the_backend_is_the_one_that_computes(
     name: str, heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[str] = []
     with backend(name):
         kernels = kernels_for(signal(3, 4), heads=heads)
         assert kernels is not None
         assert kernels.name == ("torch" if heads == 3 else name)
-        diffuse = kernels.diffuse
-
-        def note(*arguments: Any) -> Any:
-            calls.append(kernels.name)
-            return diffuse(*arguments)
-
-        monkeypatch.setattr(kernels, "diffuse", note)
+        calls, diffuse = [], kernels.diffuse
+        monkeypatch.setattr(kernels, "diffuse", lambda *g: (calls.append(1), diffuse(*g))[1])
         evaluate(small_flow(Beltrami, 7, heads=heads), "weighted", torch.float64)
-    assert calls == [kernels.name]
+    assert calls == [1]
 
 
 @pytest.mark.parametrize("name", FAST)

@@ -22,13 +22,6 @@ def test_equals_the_diagonals_of_the_dense_powers(
     assert (found[:, 0] == 0).all()
 
 
-def test_on_a_star_every_second_step_is_back() -> None:
-    edges = torch.tensor([[0, 0, 1, 2], [1, 2, 0, 0]])
-    graph = Graph.from_edge_index(edges, num_nodes=4, dtype=torch.float64)
-    expected = [[0, 1, 0, 1], [0, 0.5, 0, 0.5], [0, 0.5, 0, 0.5], [0, 0, 0, 0]]
-    torch.testing.assert_close(return_probabilities(graph, 4), torch.tensor(expected).double())
-
-
 @pytest.mark.parametrize("at_a_time", [3, 256])
 def test_gradcheck_in_the_weights(at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random_walk, "NODES_AT_A_TIME", at_a_time)

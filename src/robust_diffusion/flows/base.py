@@ -3,7 +3,8 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from jaxtyping import Float
@@ -282,11 +283,11 @@ class ModulatedFlow(AttentionFlow):
         return spmm(carried, z, graph) - segment_sum(carried, graph)[:, None] * z
 
 
+@dataclass
 class EvaluationCount:
     """Number of right-hand-side evaluations since `count_evaluations` was entered."""
 
-    def __init__(self) -> None:
-        self.total = 0
+    total: int = 0
 
 
 @contextmanager
@@ -297,9 +298,8 @@ def count_evaluations(model: nn.Module) -> Iterator[EvaluationCount]:
     def add_one(*_: object) -> None:
         count.total += 1
 
-    handles = [m.register_forward_hook(add_one) for m in model.modules() if isinstance(m, Flow)]
-    try:
+    with ExitStack() as hooks:
+        for module in model.modules():
+            if isinstance(module, Flow):
+                hooks.callback(module.register_forward_hook(add_one).remove)
         yield count
-    finally:
-        for handle in handles:
-            handle.remove()

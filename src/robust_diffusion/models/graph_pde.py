@@ -44,8 +44,7 @@ class GraphPDE(nn.Module):
             Beltrami flow this is the paper's BeltramiGuard.
 
     Raises:
-        ConfigError: No number of classes; an unknown flow; a width, a number of layers or a
-            probability out of range.
+        ConfigError: No number of classes, an unknown flow, or a value out of range.
 
     Examples:
         >>> import torch

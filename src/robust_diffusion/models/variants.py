@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -30,14 +31,12 @@ def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
         ConfigError: The solver is differentiated by the adjoint equation only.
     """
     model = copy.deepcopy(model)
-    for module in model.modules():
-        solver = getattr(module, "solver", None)
-        if isinstance(solver, Solver):
-            if solver.method == "scipy_solver" and not adjoint:
-                raise ConfigError(
-                    "threat.adjoint=false: solver.method=scipy_solver needs the adjoint equation"
-                )
-            module.solver = with_derivative(solver, adjoint=adjoint)  # type: ignore[assignment]
+    for module, solver in _solvers(model):
+        if solver.method == "scipy_solver" and not adjoint:
+            raise ConfigError(
+                "threat.adjoint=false: solver.method=scipy_solver needs the adjoint equation"
+            )
+        module.solver = with_derivative(solver, adjoint=adjoint)
     return model
 
 
@@ -61,16 +60,19 @@ def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module 
         refine: Steps of the new solver for each step of the model's own; of a solver that picks
             its steps, the number itself.
     """
-    if not any(isinstance(getattr(m, "solver", None), Solver) for m in model.modules()):
-        return None
     model = copy.deepcopy(model)
-    for module in model.modules():
-        solver = getattr(module, "solver", None)
-        if isinstance(solver, Solver):
-            size = solver.step_size
-            module.solver = Solver(  # type: ignore[assignment]
-                method,  # type: ignore[arg-type]
-                num_steps=refine * (solver.num_steps or 1) if size is None else None,
-                step_size=None if size is None else size / refine,
-            )
-    return model
+    found = _solvers(model)
+    for module, solver in found:
+        size = solver.step_size
+        module.solver = Solver(
+            method,  # type: ignore[arg-type]
+            num_steps=refine * (solver.num_steps or 1) if size is None else None,
+            step_size=None if size is None else size / refine,
+        )
+    return model if found else None
+
+
+def _solvers(model: nn.Module) -> list[tuple[Any, Solver]]:
+    """The modules that solve an equation, and by what."""
+    pairs = [(module, getattr(module, "solver", None)) for module in model.modules()]
+    return [(module, solver) for module, solver in pairs if isinstance(solver, Solver)]

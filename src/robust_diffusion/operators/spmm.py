@@ -18,53 +18,31 @@ def spmm(weight: EdgeValues, z: NodeSignal, graph: Graph) -> NodeSignal:
     sorted by source.
     It is 0 at a node that no edge reaches. It can be differentiated twice.
     """
-    return _SpMM.apply(weight, z, graph)  # type: ignore[no-any-return, no-untyped-call]
+    return _SpMM.apply(weight, z, graph, False)  # type: ignore[no-any-return, no-untyped-call] # noqa: FBT003
 
 
 class _SpMM(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, z: Tensor, graph: Graph) -> Tensor:
-        _save(ctx, weight, z)
-        ctx.graph = graph
-        return product_over(graph.rowptr, graph.src, weight, z.contiguous())
+    """The product, or that with the transpose, over the outgoing edges."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def forward(ctx: Any, weight: Tensor, z: Tensor, graph: Graph, transposed: bool) -> Tensor:
+        of_weight, of_z, *_ = ctx.needs_input_grad
+        # Features of a large graph are not kept for the gradient of weights that ask for none.
+        ctx.save_for_backward(weight if of_z else None, z if of_weight else None)
+        ctx.graph, ctx.transposed = graph, transposed
+        pointers, columns = graph.rowptr, graph.src
+        if transposed:
+            weight = weight.index_select(0, graph.order_by_source)
+            pointers, columns = graph.colptr, graph.dst_by_source
+        return product_over(pointers, columns, weight, z.contiguous())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         weight, z = ctx.saved_tensors
         grad_weight = grad_z = None
         if ctx.needs_input_grad[0]:
-            grad_weight = _dots(grad, z, ctx.graph)
+            at_dst, at_src = (z, grad) if ctx.transposed else (grad, z)
+            grad_weight = edge_dot(at_dst[:, None], at_src[:, None], ctx.graph).squeeze(1)
         if ctx.needs_input_grad[1]:
-            grad_z = _Transposed.apply(weight, grad, ctx.graph)  # type: ignore[no-untyped-call]
-        return grad_weight, grad_z, None
-
-
-class _Transposed(torch.autograd.Function):
-    """Product with the transpose, over the outgoing edges."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, z: Tensor, graph: Graph) -> Tensor:
-        _save(ctx, weight, z)
-        ctx.graph = graph
-        by_source = weight.index_select(0, graph.order_by_source)
-        return product_over(graph.colptr, graph.dst_by_source, by_source, z.contiguous())
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        weight, z = ctx.saved_tensors
-        grad_weight = grad_z = None
-        if ctx.needs_input_grad[0]:
-            grad_weight = _dots(z, grad, ctx.graph)
-        if ctx.needs_input_grad[1]:
-            grad_z = spmm(weight, grad, ctx.graph)
-        return grad_weight, grad_z, None
-
-
-def _save(ctx: Any, weight: Tensor, z: Tensor) -> None:
-    """Features of a large graph are not kept for the gradient of weights that ask for none."""
-    of_weight, of_z, _ = ctx.needs_input_grad
-    ctx.save_for_backward(weight if of_z else None, z if of_weight else None)
-
-
-def _dots(at_dst: Tensor, at_src: Tensor, graph: Graph) -> Tensor:
-    return edge_dot(at_dst[:, None], at_src[:, None], graph).squeeze(1)
+            grad_z = _SpMM.apply(weight, grad, ctx.graph, not ctx.transposed)  # type: ignore[no-untyped-call]
+        return grad_weight, grad_z, None, None
