@@ -127,16 +127,12 @@ class Solver:
         if method == "scipy_solver" and not self.adjoint:
             raise ConfigError("solver.adjoint=false: scipy_solver needs solver.adjoint=true")
         self._watch = Watch(method, steps=given, rtol=self.rtol, max_nfe=self.max_nfe)
-        described = f"{method}{' and the adjoint' if self.adjoint else ''}"
-        if self.engine == "own" and not self.own_loop:
+        if not self.own_loop and (self.engine == "own" or self.checkpoint):
+            asked = "solver.engine=own" if self.engine == "own" else "solver.checkpoint=true"
             raise ConfigError(
-                f"solver.engine=own: there is no loop for {described}; use auto or torchdiffeq"
-            )
-        if self.checkpoint and not self.own_loop:
-            raise ConfigError(
-                f"solver.checkpoint=true: torchdiffeq solves {described} here, and keeps all it "
-                "computes; drop it, or use euler, midpoint, heun2, heun3, rk4 or dopri5 with "
-                "engine=auto and adjoint=false"
+                f"{asked}: torchdiffeq solves {method}{' and the adjoint' if self.adjoint else ''} "
+                "here, and keeps all it computes; drop it, or use euler, midpoint, heun2, heun3, "
+                "rk4 or dopri5 with engine=auto and adjoint=false"
             )
 
     @property

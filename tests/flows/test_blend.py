@@ -2,21 +2,18 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
 from robust_diffusion.flows import Blend
-from robust_diffusion.models import GraphPDE
-from robust_diffusion.operators import Graph, random_walk
+from robust_diffusion.operators import Graph
 from robust_diffusion.solver import Solver
 from tests import oracles
 from tests.graphs import (
     CHANNELS,
     NODES,
     build_flow,
-    random_edges,
     random_graph,
     random_signal,
 )
@@ -80,18 +77,3 @@ def test_edge_weights_of_features_are_those_at_the_beginning() -> None:
     found = flow.edge_weights(flow.initial_state(x, graph), graph)
     assert torch.equal(flow.edge_weights(x, graph), found)
     assert torch.equal(flow.similarity(x, graph), found)
-
-
-def test_positions_are_found_once_for_all_layers_and_passes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found, find = [], random_walk._return_probabilities
-    monkeypatch.setattr(
-        random_walk, "_return_probabilities", lambda *given: found.append(1) or find(*given)
-    )
-    model, edge_index = GraphPDE(CHANNELS, 4, 3, flow="blend").double(), random_edges()[0]
-    for _ in range(3):
-        model(random_signal(), edge_index).sum().backward()
-    with torch.inference_mode():
-        model.eval()(random_signal(), edge_index)
-    assert len(found) == 1

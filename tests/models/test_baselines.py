@@ -1,7 +1,5 @@
 """What baselines draw, remember and begin with."""
 
-import gc
-import weakref
 from typing import Any
 
 import pytest
@@ -23,7 +21,7 @@ from robust_diffusion.models import (
 from robust_diffusion.models.convs import SAGEConv
 from robust_diffusion.models.stack import layer_widths
 from robust_diffusion.operators import Graph, spmm, truncated_svd
-from tests.graphs import CHANNELS, NODES, random_edges, random_graph, random_signal
+from tests.graphs import CHANNELS, random_graph, random_signal
 from tests.models.small import build_model, edges
 
 
@@ -134,23 +132,6 @@ def test_an_unweighted_graph_is_decomposed_once(decomposed: list[int], given: An
     edge_index[:, 0] = edge_index[:, 1]
     assert not torch.equal(model(x.float(), edge_index), first.float())
     assert decomposed == [2, 3, 2, 2]
-
-
-def test_weights_are_decomposed_every_time(decomposed: list[int]) -> None:
-    edge_index, weight = random_edges()
-    model, x = build_model(GCNSVD, rank=2), random_signal()
-    assert torch.equal(model(x, edge_index, weight), model(x, edge_index, weight))
-    assert decomposed == [2, 2]
-
-
-def test_factors_vanish_with_their_graph() -> None:
-    edge_index, _ = edges()
-    build_model(GCNSVD, rank=2)(random_signal(), edge_index)
-    indexes = Graph.from_edge_index(edge_index, num_nodes=NODES).indexes
-    factors = weakref.ref(next(iter(gcn_svd._FACTORS[indexes].values())))
-    del indexes, edge_index
-    gc.collect()
-    assert factors() is None
 
 
 def test_only_training_draws_in_robust_gcn_unless_asked_to(given: Any) -> None:

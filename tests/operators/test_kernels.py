@@ -468,36 +468,6 @@ def test_large_graphs_and_any_number_of_threads(norm: str, name: str) -> None:
         assert all(map(torch.equal, results[0], other))
 
 
-def noting(backward: Callable[..., Any], asked: list[bool]) -> Callable[..., Any]:
-    def note(*arguments: Any, with_weight: bool) -> Any:
-        asked.append(with_weight)
-        gradients = backward(*arguments, with_weight=with_weight)
-        assert (gradients[-1] is not None) == with_weight
-        return gradients
-
-    return note
-
-
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("wanted", [False, True])
-def test_gradients_of_the_weights_are_computed_only_if_wanted(
-    wanted: bool, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[bool] = []
-    graph, _ = inputs_of("weighted", torch.float64)
-    graph = Graph(graph.src, graph.dst, graph.weight.detach().requires_grad_(wanted), NODES)
-    z = signal(NODES, 7)
-    with backend(name):
-        kernels = kernels_for(z, heads=2)
-        for function in ("attend_backward", "diffuse_backward"):
-            monkeypatch.setattr(kernels, function, noting(getattr(kernels, function), asked))
-        for cls in (Beltrami, Grand):
-            flow = small_flow(cls, 7, heads=2).double()
-            flow(TIME, z, graph).sum().backward()
-            assert all(parameter.grad is not None for parameter in flow.parameters())
-    assert set(asked) == {wanted}
-
-
 def saved_bytes(function: Callable[[], Tensor]) -> int:
     """Bytes of the distinct tensors that are kept for the backward pass."""
     kept: dict[int, int] = {}

@@ -29,15 +29,11 @@ class HasAdaptiveForm(Protocol):
 
 
 class MeanOverDraws(nn.Module):
-    """Mean logits of several passes of a model that samples.
+    """Mean logits of several passes of a model that samples by PyTorch's global generator.
 
     Its gradient is that of the expectation over draws, as far as so many tell it.
 
     Reference: expectation over transformation, Athalye et al. 2018, arXiv:1802.00420.
-
-    Args:
-        model: Samples in each pass, by PyTorch's global generator.
-        draws: Passes, at least 1.
     """
 
     def __init__(self, model: Callable[..., Tensor], draws: int = DRAWS) -> None:
@@ -57,11 +53,7 @@ def adaptive_form(model: nn.Module) -> nn.Module:
     Each module declares its own by `make_adaptive`; a model of which a module has a true attribute
     `samples` is averaged over draws.
 
-    Args:
-        model: Any model, in eval mode.
-
-    Returns:
-        A copy with the same weights; the model itself if nothing is declared.
+    The result is a copy with the same weights, or the model itself if nothing is declared.
     """
     adapted = copy.deepcopy(model)
     changed = [

@@ -28,11 +28,7 @@ def own_context() -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch's global generators, of all devices, and restore them afterwards.
-
-    Args:
-        seed: Of every draw within.
-    """
+    """Seed torch's global generators, of all devices, and restore them afterwards."""
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
@@ -75,21 +71,13 @@ def device_of(model: object) -> torch.device:
 
 @dataclass(frozen=True, eq=False)
 class TriedModel:
-    """A model that was tried on a graph, and what it was seen to do.
+    """A model that was tried on a graph, and what it was seen to do."""
 
-    Args:
-        model: As it was handed over.
-        logits: Its output on the graph, in eval mode.
-        writes_in_place: It writes into the tensors that it is handed.
-        gives_probabilities: It returns probabilities for logits.
-        sees_edges: Its output depends on the edges.
-    """
-
-    model: nn.Module
-    logits: Float[Tensor, "n c"]
-    writes_in_place: bool = False
-    gives_probabilities: bool = False
-    sees_edges: bool = True
+    model: nn.Module  # as it was handed over
+    logits: Float[Tensor, "n c"]  # its output on the graph, in eval mode
+    writes_in_place: bool = False  # into the tensors that it is handed
+    gives_probabilities: bool = False  # for logits
+    sees_edges: bool = True  # its output depends on the edges
 
     @contextmanager
     def copying(self) -> Iterator[None]:

@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from robust_diffusion.checks import Count
 from robust_diffusion.models.guard import Gradient
@@ -15,9 +14,6 @@ from robust_diffusion.operators import Graph, LowRank, low_rank_product, truncat
 NegativeDegree = Literal["zero", "grb"]
 """Treatment of a row of the truncated matrix whose sum is below 0, which has no square root: `zero`
 cuts the node off; `grb` is GRB's code, where one such row turns every logit into NaN."""
-
-# Factors of unweighted graphs by rank, kept as long as the graph's edges are.
-_FACTORS: Any = WeakIdKeyDictionary()
 
 
 class GCNSVD(LayerStack):
@@ -81,9 +77,5 @@ class GCNSVD(LayerStack):
     def _factors(self, graph: Graph, *, unweighted: bool) -> LowRank:
         if not unweighted:
             return truncated_svd(graph, self.rank)
-        known = _FACTORS.setdefault(graph.indexes, {})
-        key = (self.rank, graph.weight.dtype)
-        if key not in known:
-            with torch.inference_mode(mode=False):
-                known[key] = truncated_svd(graph, self.rank)
-        return known[key]  # type: ignore[no-any-return]
+        key = "factors", self.rank, graph.weight.dtype
+        return graph.indexes.kept(key, lambda: truncated_svd(graph, self.rank))

@@ -1,9 +1,9 @@
 """The edge structure that every operator works on: edges sorted by destination (CSR)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,8 @@ NodeSignal = Float[Tensor, "n d"]
 EdgeValues = Float[Tensor, " e"]
 """One number for each of the e edges."""
 
+Kept = TypeVar("Kept")
+
 LOOK_AHEAD = 16
 """Entries past the last edge that may be read, by kernels that fetch what comes next."""
 
@@ -34,6 +36,11 @@ class CompactIndexes:
     colptr: Int[Tensor, " n_plus_1"]  # where the edges that leave each node begin, by source
     dst_by_source: Int[Tensor, " e"]  # destinations of the edges in the order by source
     order_by_source: Int[Tensor, " e"]  # permutation that sorts the edges by source
+
+    @cached_property
+    def patterns(self) -> dict[torch.dtype, Tensor]:
+        """Sparse matrices of these edges, by type of number."""
+        return {}
 
     @cached_property
     def ends(self) -> Int[Tensor, " twice_e"]:
@@ -52,7 +59,15 @@ class EdgeIndexes:
         self._src = src
         self._dst = dst
         self._num_nodes = num_nodes
-        self._compact: dict[int, CompactIndexes] = {}
+        self._kept: dict[Hashable, Any] = {}
+
+    def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What belongs to these edges, made when first asked for and kept as long as they are."""
+        if key not in self._kept:
+            # Normal tensors even when first asked for in inference mode: training may come next.
+            with torch.inference_mode(mode=False):
+                self._kept[key] = make()
+        return cast(Kept, self._kept[key])
 
     @cached_property
     def rowptr(self) -> Tensor:
@@ -68,10 +83,7 @@ class EdgeIndexes:
 
     def compact(self, copies: int = 1) -> CompactIndexes:
         """The edges as 32-bit integers, so many copies side by side, for one product per head."""
-        if copies not in self._compact:
-            with torch.inference_mode(mode=False):
-                self._compact[copies] = self._repeated(copies)
-        return self._compact[copies]
+        return self.kept(("compact", copies), lambda: self._repeated(copies))
 
     def _repeated(self, copies: int) -> CompactIndexes:
         colptr, dst_by_source, order = self.by_source
@@ -105,23 +117,16 @@ class Graph:
 
     Sorting once makes every sum over the edges that arrive at a node a sum over one contiguous
     segment, which is what the operators need both forward and backward.
-
-    Args:
-        src: Source node of each edge, in 0..num_nodes-1.
-        dst: Destination node of each edge, ascending.
-        weight: Edge weights, at least 0; a weight of 0 is the same as no edge.
-        num_nodes: Number of nodes n.
-        indexes: Pointers and orders of these edges, if a graph of the same edges has them.
-        ones: The weights, if all of them are known to be 1.
-        carried: Tensors that a flow takes along for one solve; see `Flow.prepare`.
     """
 
-    src: Int[Tensor, " e"]
-    dst: Int[Tensor, " e"]
-    weight: Float[Tensor, " e"]
+    src: Int[Tensor, " e"]  # source node of each edge, in 0..num_nodes-1
+    dst: Int[Tensor, " e"]  # destination node of each edge, ascending
+    weight: Float[Tensor, " e"]  # at least 0; a weight of 0 is the same as no edge
     num_nodes: int
+    # Pointers and orders of these edges, if a graph of the same edges has them.
     indexes: EdgeIndexes = field(default=None, repr=False)  # type: ignore[assignment]
-    ones: Tensor | None = field(default=None, repr=False)
+    ones: Tensor | None = field(default=None, repr=False)  # the weights, if all are known to be 1
+    # Tensors that a flow takes along for one solve; see `Flow.prepare`.
     carried: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from robust_diffusion.operators.spmm import spmm
 NODES_AT_A_TIME = 256
 """Nodes whose walks are followed at once: tensors of n times so many entries."""
 
-# By the edges where all weights are 1, else by the weights; an entry goes when these do.
+# By weights that are not all 1: their version, and what was found; an entry goes when they do.
 _KNOWN: Any = WeakIdKeyDictionary()
 
 
@@ -41,21 +41,19 @@ def return_probabilities(graph: Graph, steps: int) -> Float[Tensor, "n k"]:
     weight = graph.weight
     if weight.requires_grad and torch.is_grad_enabled():
         return _return_probabilities(graph, steps)
-    version = 0
-    if not graph.unweighted:
-        if weight.is_inference():  # no version counter tells whether such a tensor has changed
-            return _return_probabilities(graph, steps)
-        version = weight._version
-    known = _KNOWN.setdefault(graph.indexes if graph.unweighted else weight, {})
-    key = steps, weight.dtype, weight.device, version
+    key = "return probabilities", steps, weight.dtype
+    if graph.unweighted:
+        with torch.no_grad():
+            return graph.indexes.kept(key, lambda: _return_probabilities(graph, steps))
+    if weight.is_inference():  # no version counter tells whether such a tensor has changed
+        return _return_probabilities(graph, steps)
+    if _KNOWN.get(weight, (None,))[0] != weight._version:
+        _KNOWN[weight] = weight._version, {}
+    known = _KNOWN[weight][1]
     if key not in known:
-        if version:  # what was known of these weights before they changed
-            known.clear()
-        # Normal tensors even when first asked for in inference mode: training may come next.
         with torch.inference_mode(mode=False), torch.no_grad():
             known[key] = _return_probabilities(graph, steps)
-    found: Tensor = known[key]
-    return found
+    return known[key]  # type: ignore[no-any-return]
 
 
 def _return_probabilities(graph: Graph, steps: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 import warnings
 from functools import cache
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -13,9 +12,6 @@ from robust_diffusion.operators.segments import product_over
 
 CHUNK = 4096
 """Edges whose features are held at once: what stays in cache needs no new memory pages."""
-
-# A sparse matrix of each structure, its entries 0, by type of number.
-_PATTERNS: WeakKeyDictionary[CompactIndexes, dict[torch.dtype, Tensor]] = WeakKeyDictionary()
 
 
 def multiply(
@@ -57,19 +53,16 @@ def dots(x: Tensor, y: Tensor, indexes: CompactIndexes, *, scale: float = 1.0) -
 
 
 def _pattern(indexes: CompactIndexes, dtype: torch.dtype) -> Tensor:
-    known = _PATTERNS.setdefault(indexes, {})
-    if dtype not in known:
+    """A sparse matrix of this structure, its entries 0."""
+    if dtype not in indexes.patterns:
         n = indexes.rowptr.numel() - 1
+        zeros = torch.zeros(indexes.src.numel(), dtype=dtype, device=indexes.src.device)
         with torch.inference_mode(mode=False), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse")  # in beta, and unchecked
-            known[dtype] = torch.sparse_csr_tensor(
-                indexes.rowptr,
-                indexes.src,
-                torch.zeros(indexes.src.numel(), dtype=dtype, device=indexes.src.device),
-                (n, n),
-                check_invariants=False,
+            indexes.patterns[dtype] = torch.sparse_csr_tensor(
+                indexes.rowptr, indexes.src, zeros, (n, n), check_invariants=False
             )
-    return known[dtype]
+    return indexes.patterns[dtype]
 
 
 def squared_distances(z: Tensor, indexes: CompactIndexes) -> Tensor:
