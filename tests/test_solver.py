@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.flows import Beltrami, Flow, Heat, count_evaluations
+from robust_diffusion.flows import Beltrami, Flow, HangQuad, Heat, count_evaluations
 from robust_diffusion.integrators import RightHandSide
 from robust_diffusion.operators import Graph
 from robust_diffusion.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver
@@ -174,16 +174,19 @@ def gradients(solver: Solver, cls: type[Flow], **flow_options: str) -> list[Tens
 RK4 = {"method": "rk4", "num_steps": 20}
 PRECISE = {"rtol": 1e-8, "atol": 1e-9}
 DOPRI5 = {"method": "dopri5", **PRECISE}
+SCIPY = {"method": "scipy_solver", **PRECISE}
 
 
 # SciPy's solver, which has no direct gradients, must agree with a precise one: at the kinks of
 # HANG-quad's attention, steps as coarse as rk4's here are off by a percent.
 @pytest.mark.parametrize(
-    ("options", "direct"),
-    [(RK4, RK4), (DOPRI5, DOPRI5), ({"method": "scipy_solver", **PRECISE}, DOPRI5)],
-    ids=["rk4", "dopri5", "scipy_solver"],
+    ("cls", "flow_options", "options", "direct"),
+    [
+        *[(cls, flow_options, RK4, RK4) for cls, flow_options in FLOWS],
+        *[(cls, {}, DOPRI5, DOPRI5) for cls in (Beltrami, SourceFlow)],
+        *[(cls, {}, SCIPY, DOPRI5) for cls in (Heat, HangQuad, SourceFlow)],
+    ],
 )
-@pytest.mark.parametrize(("cls", "flow_options"), FLOWS)
 def test_adjoint_gradients_equal_the_direct_ones(
     cls: type[Flow],
     flow_options: dict[str, str],

@@ -1,5 +1,7 @@
 """White-box attacks through the flows of second order, of reactions and of a memory."""
 
+from itertools import cycle
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -13,8 +15,8 @@ FLOWS = ["graphcon", "hang", "hang_quad", "gread", "grand_pp", "blend", "acmp", 
 FLIPS = Budget(0, 0, node_ratio=0, edge_ratio=0.3)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("flow", FLOWS)
+@pytest.mark.slow
+@pytest.mark.parametrize(("flow", "name"), zip(FLOWS, cycle(BACKENDS)))
 def test_gradient_steps_raise_the_loss(flow: str, name: str) -> None:
     data = small_graph()
     torch.manual_seed(0)

@@ -1,14 +1,12 @@
 """Gradients inside of gradients, for every flow of an energy."""
 
-import logging
-
 import pytest
 import torch
 from torch import Tensor
 
 from robust_diffusion.flows import Hang, HangQuad
 from robust_diffusion.flows.hamiltonian import HamiltonianFlow
-from robust_diffusion.operators import Graph, edges
+from robust_diffusion.operators import Graph
 from robust_diffusion.solver import Solver
 from tests.backends import FAST, backend
 from tests.graphs import build_flow, random_graph, random_signal, random_state, with_weight
@@ -85,17 +83,6 @@ def test_nothing_changes_where_no_gradient_is_asked_for(cls: type[Hang], mode: t
     assert torch.equal(*(end.detach().clone() for end in ends))
     assert not ends[1].requires_grad
     assert all(p.grad is None for p in flow.parameters())
-
-
-def test_an_attention_in_plain_form_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    edges._tell_plain_form.cache_clear()
-    flow, graph = build_flow(HangQuad), random_graph()
-    with backend("torch"):
-        for _ in range(2):
-            flow(TIME, random_state(flow), graph)
-    (message,) = [r.getMessage() for r in caplog.records if "plain form" in r.getMessage()]
-    assert message.startswith("backend=torch: ")
 
 
 def test_the_energy_by_nodes_takes_the_same_path_at_another_speed() -> None:
