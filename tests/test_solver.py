@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.flows import Beltrami, Flow, HangQuad, Heat, count_evaluations
+from robust_diffusion.flows import Beltrami, Flow, Heat, count_evaluations
 from robust_diffusion.integrators import RightHandSide
 from robust_diffusion.operators import Graph
 from robust_diffusion.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver
@@ -164,8 +164,9 @@ def gradients(solver: Solver, cls: type[Flow], **flow_options: str) -> list[Tens
     z, weight = random_signal().requires_grad_(), graph.weight.clone().requires_grad_()
     # Not a leaf, as in a model, where the graph sorts the weights that the caller gave.
     graph = with_weight(graph, weight * 1.0)
-    end = solver.solve(flow, z.tanh(), graph)
-    (end * random_signal(1)).sum().backward()
+    with without_type_checks():  # of the flow: they take longer than it does
+        end = solver.solve(flow, z.tanh(), graph)
+        (end * random_signal(1)).sum().backward()
     tensors = [z, weight, *flow.parameters()]
     assert all(tensor.grad is not None for tensor in tensors)
     return [tensor.grad for tensor in tensors if tensor.grad is not None]
@@ -177,14 +178,13 @@ DOPRI5 = {"method": "dopri5", **PRECISE}
 SCIPY = {"method": "scipy_solver", **PRECISE}
 
 
-# SciPy's solver, which has no direct gradients, must agree with a precise one: at the kinks of
-# HANG-quad's attention, steps as coarse as rk4's here are off by a percent.
+# SciPy's solver, which has no direct gradients, must agree with a precise one.
 @pytest.mark.parametrize(
     ("cls", "flow_options", "options", "direct"),
     [
         *[(cls, flow_options, RK4, RK4) for cls, flow_options in FLOWS],
         *[(cls, {}, DOPRI5, DOPRI5) for cls in (Beltrami, SourceFlow)],
-        *[(cls, {}, SCIPY, DOPRI5) for cls in (Heat, HangQuad, SourceFlow)],
+        *[(cls, {}, SCIPY, DOPRI5) for cls in (Heat, Beltrami, SourceFlow)],
     ],
 )
 def test_adjoint_gradients_equal_the_direct_ones(
