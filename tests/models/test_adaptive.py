@@ -68,6 +68,7 @@ def test_a_model_without_a_defence_is_its_own_adaptive_form(overrides: list[str]
     assert (adaptive_form(model) is model) == (overrides not in DEFENDED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", OTHER, ids=" ".join)
 def test_adaptive_is_never_weaker_than_white_box(overrides: list[str]) -> None:
     victim = trained(overrides)
@@ -82,11 +83,12 @@ def test_outputs_and_the_model_stay_the_same(overrides: list[str]) -> None:
     model = build(overrides)
     before = copy.deepcopy(model)
     adaptive = adaptive_form(model)
+    draws = range(8 if isinstance(adaptive, MeanOverDraws) else 1)
     for other in (before, adaptive):
         torch.manual_seed(1)
-        expected = torch.stack([model(GRAPH.x, GRAPH.edge_index) for _ in range(8)]).mean(0)
+        expected = torch.stack([model(GRAPH.x, GRAPH.edge_index) for _ in draws]).mean(0)
         torch.manual_seed(1)
-        found = torch.stack([other(GRAPH.x, GRAPH.edge_index) for _ in range(8)]).mean(0)
+        found = torch.stack([other(GRAPH.x, GRAPH.edge_index) for _ in draws]).mean(0)
         tolerance = 1.0 if isinstance(other, MeanOverDraws) else 1e-5
         torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
     weights = {key: value.tolist() for key, value in before.state_dict().items()}

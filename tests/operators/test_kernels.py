@@ -24,6 +24,7 @@ from robust_diffusion.operators import (
     Graph,
     HeadWeights,
     Modulation,
+    current_backend,
     edge_attention,
     edge_dot,
     edge_softmax,
@@ -572,3 +573,10 @@ def test_one_matrix_may_be_both_keys_and_queries_without_a_bias(name: str) -> No
         one = edge_attention(z, HeadWeights(matrix), graph)
         two = edge_attention(z, HeadWeights(matrix.expand(2, -1, -1, -1)), graph)
     assert torch.equal(one, two)
+
+
+def test_the_compiled_kernels_are_in_effect_on_the_cpu_alone() -> None:
+    for name, elsewhere in (("compiled", "torch"), ("torch", "torch"), ("reference", "reference")):
+        with backend(name):
+            assert current_backend("cpu") == name
+            assert current_backend("cuda") == elsewhere

@@ -37,6 +37,7 @@ def test_factors_equal_the_dense_decomposition(weighted: bool, symmetric: bool, 
         torch.testing.assert_close(vectors.T @ vectors, identity)
 
 
+@pytest.mark.slow
 def test_the_factors_are_the_same_whatever_the_number_of_threads() -> None:
     """Of vectors as long as these, two threads of BLAS sum in another order than one."""
     nodes = 40_000
