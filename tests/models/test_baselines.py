@@ -1,4 +1,4 @@
-"""What baselines draw, remember and begin with."""
+"""Random draws, memory and initial values of baselines."""
 
 from typing import Any
 

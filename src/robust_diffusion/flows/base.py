@@ -31,7 +31,7 @@ from robust_diffusion.operators import (
 
 Time = Float[Tensor, ""]
 State = Float[Tensor, "n s"]
-"""What a solver integrates: the features, or more; see `Flow`."""
+"""State that a solver integrates: the features, or more; see `Flow`."""
 
 
 @validated("flow")

@@ -62,7 +62,7 @@ class EdgeIndexes:
         self._kept: dict[Hashable, Any] = {}
 
     def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """What belongs to these edges, made when first asked for and kept as long as they are."""
+        """A value of these edges, made when first asked for and kept as long as they are."""
         if key not in self._kept:
             # Normal tensors even when first asked for in inference mode: training may come next.
             with torch.inference_mode(mode=False):
