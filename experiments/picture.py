@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from scipy.optimize import isotonic_regression
 
 from robust_diffusion.certificates.bounds import clopper_pearson
-from robust_diffusion.certificates.table import read_certificates
+from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
 from robust_diffusion.evaluation import latest_by_cell, read_records
 from robust_diffusion.paper.charts import draw_charts

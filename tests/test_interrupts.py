@@ -10,7 +10,7 @@ import pytest
 
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.interrupts import Terminated, end_on_sigterm, time_limit
-from robust_diffusion.training.interrupt import ctrl_c_passes
+from robust_diffusion.training import quiet_lightning
 
 pytestmark = pytest.mark.faults
 
@@ -79,5 +79,5 @@ def test_what_lightning_makes_of_sigterm_is_made_good() -> None:
         except KeyboardInterrupt:
             raise SystemExit(1)  # noqa: B904 - as Lightning does
 
-    with pytest.raises(Terminated), ctrl_c_passes():
+    with pytest.raises(Terminated), quiet_lightning():
         fit()

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
-from robust_diffusion.data.normalize import arctan_normalize
+from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.models import GCN
 
@@ -13,7 +13,7 @@ from robust_diffusion.models import GCN
 def small_graph() -> Data:
     """200 nodes, 16 normalised features, 7 classes, 60 test nodes."""
     graph = citation_like_graph(200, 400, 16, feature_signal=0.8)
-    graph.x = arctan_normalize(graph.x)
+    graph.x = feature_scale(graph.x).normalize(graph.x)
     return graph
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from robust_diffusion.certificates import BiSmoothing, SparseSmoothing
 from robust_diffusion.certificates.certify_model import SCHEMES
-from robust_diffusion.certificates.table import certificate_tables, read_certificates
+from robust_diffusion.certificates.report import certificate_tables, read_certificates
 from robust_diffusion.errors import DataError
 
 ROOT = Path(__file__).parents[2]

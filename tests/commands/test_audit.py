@@ -11,14 +11,14 @@ import torch
 from hydra.core.global_hydra import GlobalHydra
 
 from robust_diffusion.commands.audit import run_audit_command
-from robust_diffusion.data.normalize import arctan_normalize
+from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.store import Artifact, ArtifactStore
 from tests.conftest import TINY_DATA
 
 GRAPH = citation_like_graph(200, 400, 16)
-GRAPH.x = arctan_normalize(GRAPH.x)
+GRAPH.x = feature_scale(GRAPH.x).normalize(GRAPH.x)
 EASY = GRAPH.index_test_easy
 BUDGET = [
     "budget.max_injected_nodes=3",

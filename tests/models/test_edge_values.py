@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.data.views import induced_view
+from robust_diffusion.data.datamodule import induced_view
 from robust_diffusion.models import APPNP, GAT, GCN, GIN, RobustGCN
 from robust_diffusion.models.edge_values import EdgeNumbers, OnEdgeValues, with_edge_values
 from robust_diffusion.training import NodeClassification

@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from annotated_types import Gt, Lt
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
@@ -14,12 +15,13 @@ from torch import Tensor
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.certificates.bounds import ClassBounds, class_bounds
 from robust_diffusion.certificates.noise import Noise
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import Count, Natural, validated
 
 LARGEST = 50
 """Totals at which the search for the largest certified one ends."""
 
 
+@validated("certificate")
 @dataclass(frozen=True, kw_only=True)
 class Smoothing(ABC):
     """Randomised smoothing of a node classifier: the class that most noisy graphs are given.
@@ -43,18 +45,13 @@ class Smoothing(ABC):
     kind: ClassVar[Kind]
     unit: ClassVar[str]
 
-    samples: int = 1000
-    selection_samples: int = 100
-    alpha: float = 0.01
-    budgets: Sequence[int] = (1, 2, 3)
+    samples: Count = 1000
+    selection_samples: Count = 100
+    alpha: Annotated[float, Gt(0), Lt(1)] = 0.01
+    budgets: Sequence[Natural] = (1, 2, 3)
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_whole("certificate.samples", self.samples, at_least=1)
-        check_whole("certificate.selection_samples", self.selection_samples, at_least=1)
-        check_number("certificate.alpha", self.alpha, above=0, below=1)
-        for budget in self.budgets:
-            check_whole("certificate.budgets", budget, at_least=0)
+        """Sort the budgets."""
         object.__setattr__(self, "budgets", tuple(sorted(self.budgets)))
 
     @property

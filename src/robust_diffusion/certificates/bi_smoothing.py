@@ -14,9 +14,11 @@ from robust_diffusion.attacks.base import Kind
 from robust_diffusion.certificates.base import Smoothing, copied
 from robust_diffusion.certificates.bounds import SLACK, ClassBounds
 from robust_diffusion.certificates.noise import Noise, pair_numbers
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import Natural, Probability, validated
+from robust_diffusion.errors import ConfigError
 
 
+@validated("certificate")
 @dataclass(frozen=True, kw_only=True)
 class BiSmoothing(Smoothing):
     """Each edge is deleted with p_e, and all edges of a node at once with p_n.
@@ -37,8 +39,8 @@ class BiSmoothing(Smoothing):
     Reference: evasion certificate of Lai, Zhu, Pan and Zhou 2023, arXiv:2312.03979.
 
     Args:
-        p_e: In [0, 1).
-        p_n: In [0, 1).
+        p_e: Probability that one edge is deleted, in [0, 1).
+        p_n: Probability that all edges of a node are, in [0, 1).
         max_nodes: Most injected nodes k that are listed, at least 0.
         edges: Edges m of each injected node that are listed, each at least 0. Attacks and
             `budgets` have the first.
@@ -56,21 +58,17 @@ class BiSmoothing(Smoothing):
     kind: ClassVar[Kind] = "injection"
     unit: ClassVar[str] = "injected nodes"
 
-    p_e: float = 0.8
-    p_n: float = 0.9
-    budgets: Sequence[int] = (1, 2, 3, 4, 6)
-    max_nodes: int = 8
-    edges: Sequence[int] = (4, 1, 50)
+    p_e: Probability = 0.8
+    p_n: Probability = 0.9
+    budgets: Sequence[Natural] = (1, 2, 3, 4, 6)
+    max_nodes: Natural = 8
+    edges: Sequence[Natural] = (4, 1, 50)
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Refuse no number of edges."""
         super().__post_init__()
-        check_number("certificate.p_e", self.p_e, at_least=0, below=1)
-        check_number("certificate.p_n", self.p_n, at_least=0, below=1)
-        check_whole("certificate.max_nodes", self.max_nodes, at_least=0)
-        for count in self.edges:
-            check_whole("certificate.edges", count, at_least=0)
-        check_whole("certificate.edges: their number", len(self.edges), at_least=1)
+        if not self.edges:
+            raise ConfigError("certificate.edges=[]: must hold one number at least")
         object.__setattr__(self, "edges", tuple(self.edges))
 
     def sample(

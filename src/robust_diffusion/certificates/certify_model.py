@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,14 +18,13 @@ from robust_diffusion.certificates.attacked import attack_smoothed, on_device
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bi_smoothing import BiSmoothing
 from robust_diffusion.certificates.bounds import class_bounds
-from robust_diffusion.certificates.report import Attacked, CertificateReport
+from robust_diffusion.certificates.report import CertificateReport
 from robust_diffusion.certificates.sampling import VoteCounter, graphs_per_pass
 from robust_diffusion.certificates.sparse import SparseSmoothing
 from robust_diffusion.checks import Seed, check_choice, check_value, check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.evaluation.object_key import object_key
-from robust_diffusion.evaluation.report import RobustnessReport
 from robust_diffusion.evaluation.subject import Subject, attacks_of, subject_of
 from robust_diffusion.hashes import state_hash, tensor_hash
 from robust_diffusion.models.adaptive import DRAWS
@@ -125,11 +123,8 @@ def certify(
         bounds = class_bounds(selection, votes, scheme.alpha)
         seconds["votes"] = time.perf_counter() - start
         start = time.perf_counter()
-        attacked: list[Attacked] = []
-        reports: list[RobustnessReport] = []
-        if chosen:
-            run = partial(attack_smoothed, count, subject, data, chosen, folder, bounds, votes)
-            attacked, reports = run(feature_limits, attack_draws, local=local > 0)
+        given = (count, subject, data, chosen, folder, bounds, votes, feature_limits, attack_draws)
+        attacked, reports = attack_smoothed(*given, local=local > 0) if chosen else ([], [])
         seconds["attacks"] = time.perf_counter() - start
     assert isinstance(subject.graph.y, Tensor)
     return CertificateReport(

@@ -1,7 +1,7 @@
-"""The report of a certificate: a table of budgets, beside what attacks have found."""
+"""The report of a certificate, budgets beside what attacks have found, and tables of reports."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from robust_diffusion import __version__
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bounds import ClassBounds
 from robust_diffusion.checks import check_whole
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.evaluation.report import RobustnessReport
 from robust_diffusion.evaluation.subject import accuracy
 from robust_diffusion.files import write_whole
@@ -29,6 +29,9 @@ RECORDED = (
     *("num_edges", "sees_no_edge", "local", "seed", "clean_graph", "weights", "seconds"),
 )
 """Attributes of a report that its file has as they are."""
+
+NEEDED = ("certificate", "unit", "plain_accuracy", "clean_accuracy", "abstained", "curve")
+"""Keys of a report that a table shows."""
 
 NOTHING_FELL = "no attack did anything to the smoothed accuracy, so `broken` checks nothing"
 
@@ -162,16 +165,15 @@ class CertificateReport:
         """The curve, in %, below lines that say of what."""
         frame = self.curve()
         empty = nothing_fell(frame.to_dict(orient="records"))
-        for column in ("certified", "attacked"):
-            if column in frame:
-                frame[column] = [f"{100 * value:.2f}" for value in frame[column]]
+        for column in {"certified", "attacked"} & set(frame):
+            frame[column] = frame[column].map(_percent)
         noise = ", ".join(f"{key}={value:g}" for key, value in self.scheme.probabilities.items())
         lines = [
             f"{self.model}, {len(self.labels)} target nodes, {self.scheme.name} ({noise}), "
             f"{self.scheme.samples} draws, each node's certificate true with "
             f"{100 * (1 - self.scheme.alpha):g} %",
-            f"accuracy {100 * self.plain_accuracy:.2f} % without noise, "
-            f"{100 * self.clean_accuracy:.2f} % smoothed; abstained {100 * self.abstained:.2f} %",
+            f"accuracy {_percent(self.plain_accuracy)} % without noise, "
+            f"{_percent(self.clean_accuracy)} % smoothed; abstained {_percent(self.abstained)} %",
             f"noise leaves {100 * self.scheme.survival(1):.3g} % of {self.num_edges} edges, and "
             f"none at {100 * self.sees_no_edge:.1f} % of the targets",
             f"average certified radius {self.radius:.2f}, of any model at most {self.largest}",
@@ -210,3 +212,61 @@ def nothing_fell(curve: Sequence[Mapping[Any, Any]]) -> bool:
     """True where attacks were run, and none with any budget did what the clean graph does not."""
     found = [point["attacked"] for point in curve if "attacked" in point]
     return bool(found) and min(found) == found[0]
+
+
+def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
+    """Reports by the name of their folder, from such folders or from folders of them.
+
+    Raises:
+        DataError: No report is there, or one is none.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for folder in map(Path, folders):
+        files = sorted([*folder.glob(REPORT), *folder.glob(f"*/{REPORT}")])
+        if not files:
+            raise DataError(f"{folder}: holds no {REPORT}; write one by certify --save FOLDER")
+        for file in files:
+            try:
+                record = json.loads(file.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise DataError(f"{file}: cannot be read ({error}); write it anew") from error
+            if not isinstance(record, dict) or not set(NEEDED) <= record.keys():
+                raise DataError(f"{file}: is no report of certify; write it anew")
+            found[file.parent.name] = record
+    return found
+
+
+def certificate_tables(records: Mapping[str, Mapping[str, Any]]) -> dict[str, pd.DataFrame]:
+    """By scheme, a row per report: accuracies in %, certified / attacked at each budget."""
+    rows: dict[str, list[dict[str, str]]] = {}
+    for name, record in records.items():
+        row = {
+            "model": name,
+            "without noise": _percent(record["plain_accuracy"]),
+            "smoothed": _percent(record["clean_accuracy"]),
+            "abstained": _percent(record["abstained"]),
+            "attacks": _attacks(record),
+        }
+        for point in record["curve"]:
+            shown = [_percent(point[key]) for key in ("certified", "attacked") if key in point]
+            row[str(point["budget"])] = " / ".join(shown) + ("!" if point.get("broken") else "")
+        title = f"{record['certificate']}: certified / attacked accuracy in % by {record['unit']}"
+        rows.setdefault(title, []).append(row)
+    tables = {}
+    for title, of in rows.items():
+        frame = pd.DataFrame(of).fillna("")
+        budgets = sorted(filter(str.isdecimal, frame.columns), key=int)
+        tables[title] = frame[[*(name for name in frame if name not in budgets), *budgets]]
+    return tables
+
+
+def _attacks(record: Mapping[str, Any]) -> str:
+    """Extent of the attacks, and if they did anything."""
+    if "attacked" not in record["curve"][0]:
+        return "none"
+    how = "one target at a time" if record.get("local") else "all targets together"
+    return f"{how}, no effect" if nothing_fell(record["curve"]) else how
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}"

@@ -18,10 +18,11 @@ from robust_diffusion.attacks.base import Kind
 from robust_diffusion.certificates.base import Smoothing, copied
 from robust_diffusion.certificates.bounds import SLACK, ClassBounds, worst_case
 from robust_diffusion.certificates.noise import Noise, pair_numbers, pairs
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import Natural, Probability, validated
 from robust_diffusion.errors import ConfigError
 
 
+@validated("certificate")
 @dataclass(frozen=True, kw_only=True)
 class SparseSmoothing(Smoothing):
     """Each edge is deleted with p_minus, and each other pair of nodes is joined with p_plus.
@@ -50,22 +51,18 @@ class SparseSmoothing(Smoothing):
     kind: ClassVar[Kind] = "modification"
     unit: ClassVar[str] = "flipped edges"
 
-    p_plus: float = 0.001
-    p_minus: float = 0.8
-    max_additions: int = 4
-    max_deletions: int = 8
+    p_plus: Probability = 0.001
+    p_minus: Probability = 0.8
+    max_additions: Natural = 4
+    max_deletions: Natural = 8
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the sum of the probabilities."""
         super().__post_init__()
-        check_number("certificate.p_plus", self.p_plus, at_least=0, below=1)
-        check_number("certificate.p_minus", self.p_minus, at_least=0, below=1)
         if not self.p_plus + self.p_minus < 1:
             raise ConfigError(
                 f"certificate.p_plus={self.p_plus}, p_minus={self.p_minus}: must be below 1 in all"
             )
-        check_whole("certificate.max_additions", self.max_additions, at_least=0)
-        check_whole("certificate.max_deletions", self.max_deletions, at_least=0)
 
     def sample(
         self,

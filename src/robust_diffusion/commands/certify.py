@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
-from robust_diffusion.certificates.table import certificate_tables, read_certificates
+from robust_diffusion.certificates.report import certificate_tables, read_certificates
 from robust_diffusion.commands.evaluate import sorted_arguments
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.evaluation.load import (

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from functools import partial
+from typing import Annotated, Protocol, cast, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from annotated_types import Ge
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Data
 
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import Count, Natural, validated
 from robust_diffusion.errors import ConfigError
 
 
@@ -43,6 +45,7 @@ class FullBatch:
         return DataLoader([view], batch_size=None)  # type: ignore[arg-type]
 
 
+@validated("batching")
 @dataclass(frozen=True)
 class Clusters:
     """Batches of METIS parts, drawn anew in each epoch, with all edges among the parts of a batch.
@@ -63,14 +66,11 @@ class Clusters:
         ConfigError: A number out of range.
     """
 
-    num_parts: int = 100
-    parts_per_batch: int = 10
-    seed: int = 0
+    num_parts: Annotated[int, Ge(2)] = 100
+    parts_per_batch: Count = 10
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
-        check_whole("batching.num_parts", self.num_parts, at_least=2)
-        check_whole("batching.parts_per_batch", self.parts_per_batch, at_least=1)
-        check_whole("batching.seed", self.seed, at_least=0)
         if self.parts_per_batch > self.num_parts:
             raise ConfigError(
                 f"batching.parts_per_batch={self.parts_per_batch}: there are only "
@@ -93,62 +93,33 @@ class Clusters:
         Raises:
             ConfigError: pymetis is missing, or the graph has fewer nodes than there are parts.
         """
-        parts = Parts(view, metis_parts(view, self.num_parts, self.seed))
+        adjacency = _adjacency(view)
+        membership = metis_parts(adjacency, self.num_parts, self.seed)
+        by_part = np.argsort(membership, kind="stable")
+        _, starts = np.unique(membership[by_part], return_index=True)
+        # METIS may leave parts of a small graph empty; these are none.
+        nodes = np.split(by_part, starts[1:])
+
         # The sampler is over parts, so that Lightning can share them out to several processes.
         loader = DataLoader(
-            cast(Dataset[int], range(len(parts))),
+            cast(Dataset[int], range(len(nodes))),
             batch_size=self.parts_per_batch,
             shuffle=True,
-            collate_fn=parts.joined,
+            collate_fn=partial(_joined, view, adjacency, nodes),
         )
         return cast(DataLoader[Data], loader)
 
 
-class Parts:
-    """A graph with its nodes by part, from which any parts can be joined.
-
-    Args:
-        view: The graph, with `mask`, and `degree` if that is of a larger graph.
-        membership: The part of each node.
-    """
-
-    def __init__(self, view: Data, membership: NDArray[np.int64]) -> None:
-        self._view = view
-        self._adjacency = adjacency_of(view)
-        by_part = np.argsort(membership, kind="stable")
-        _, starts = np.unique(membership[by_part], return_index=True)
-        # METIS may leave parts of a small graph empty; these are none.
-        self._nodes = np.split(by_part, starts[1:])
-
-    def __len__(self) -> int:
-        """Number of parts."""
-        return len(self._nodes)
-
-    def joined(self, parts: Sequence[int]) -> Data:
-        """The subgraph on the nodes of these parts, with every edge between two of them."""
-        nodes = np.sort(np.concatenate([self._nodes[part] for part in parts]))
-        among = self._adjacency[nodes][:, nodes].tocoo()
-        index, view = torch.from_numpy(nodes), self._view
-        edges = torch.from_numpy(np.stack([among.row, among.col]).astype(np.int64))
-        assert view.x is not None
-        assert isinstance(view.y, torch.Tensor)
-        batch = Data(x=view.x[index], y=view.y[index], edge_index=edges, mask=view.mask[index])
-        if "degree" in view:
-            batch.degree = view.degree[index]
-        return batch
-
-
-def metis_parts(view: Data, num_parts: int, seed: int) -> NDArray[np.int64]:
+def metis_parts(adjacency: sp.csr_array, num_parts: int, seed: int) -> NDArray[np.int64]:
     """The part of each node, in 0..num_parts - 1, by METIS: equal sizes, few edges cut.
 
     Raises:
         ConfigError: pymetis is missing, or the graph has fewer nodes than there are parts.
     """
-    nodes = view.num_nodes
-    assert nodes is not None
-    if num_parts > nodes:
+    if num_parts > adjacency.shape[0]:
         raise ConfigError(
-            f"batching.num_parts={num_parts}: the training graph has only {nodes} nodes; use fewer"
+            f"batching.num_parts={num_parts}: the training graph has only {adjacency.shape[0]} "
+            "nodes; use fewer"
         )
     try:
         import pymetis  # only for clusters
@@ -156,7 +127,6 @@ def metis_parts(view: Data, num_parts: int, seed: int) -> NDArray[np.int64]:
         raise ConfigError(
             "batching=clusters: needs pymetis; pip install 'robust-diffusion[clusters]'"
         ) from error
-    adjacency = adjacency_of(view)
     found = pymetis.part_graph(
         num_parts,
         pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),
@@ -165,12 +135,22 @@ def metis_parts(view: Data, num_parts: int, seed: int) -> NDArray[np.int64]:
     return np.asarray(found.vertex_part, dtype=np.int64)
 
 
-def adjacency_of(view: Data) -> sp.csr_array:
+def _adjacency(view: Data) -> sp.csr_array:
     """Rows by source and columns by target, without self-loops, which METIS does not take."""
     assert view.edge_index is not None
     row, col = view.edge_index.numpy()
     off = row != col
-    return sp.csr_array(
-        (np.ones(int(off.sum()), dtype=np.int8), (row[off], col[off])),
-        shape=(view.num_nodes, view.num_nodes),
-    )
+    ones = np.ones(int(off.sum()), dtype=np.int8)
+    return sp.csr_array((ones, (row[off], col[off])), shape=(view.num_nodes, view.num_nodes))
+
+
+def _joined(
+    view: Data, adjacency: sp.csr_array, nodes: Sequence[NDArray[np.int64]], parts: Sequence[int]
+) -> Data:
+    """The subgraph on the nodes of these parts, with every edge between two of them."""
+    kept_nodes = np.sort(np.concatenate([nodes[part] for part in parts]))
+    among = adjacency[kept_nodes][:, kept_nodes].tocoo()
+    edges = torch.from_numpy(np.stack([among.row, among.col]).astype(np.int64))
+    index = torch.from_numpy(kept_nodes)
+    kept = {key: view[key][index] for key in ("x", "y", "mask", "degree") if key in view}
+    return Data(edge_index=edges, **kept)

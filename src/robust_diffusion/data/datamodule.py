@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 import pytorch_lightning as pl
 import torch
@@ -11,22 +11,23 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch_geometric.data import Data
+from torch_geometric.utils import degree, subgraph
 
-from robust_diffusion.checks import check_choice, check_name
+from robust_diffusion.checks import check_name, validated
 from robust_diffusion.data.batching import Batching, FullBatch
-from robust_diffusion.data.columns import tell_of_columns
-from robust_diffusion.data.normalize import FeatureScale, feature_scale
+from robust_diffusion.data.normalize import FeatureScale, feature_scale, log_columns
 from robust_diffusion.data.sources.pyg import checked_graph, node_index, split_of
 from robust_diffusion.data.split import split_by_degree, split_hash
-from robust_diffusion.data.views import induced_view
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.hashes import tensor_hash
 
 Difficulty = Literal["easy", "medium", "hard", "full"]
 EdgeValues = Literal["ones", "ids"]
 Normalization = Literal["arctan"]
+Stage = Literal["train", "val", "test"]
 
 
+@validated("data")
 class GraphDataModule(pl.LightningDataModule):
     """Serves one graph inductively: train nodes, then train and val nodes, then the whole graph.
 
@@ -68,14 +69,7 @@ class GraphDataModule(pl.LightningDataModule):
         batching: Batching | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(name, str) or not name.strip():
-            raise ConfigError(f"dataset.name={name}: must be text, such as \"'{name or 'mine'}'\"")
-        check_name("dataset.name", name)
-        check_choice("difficulty", difficulty, get_args(Difficulty))
-        check_choice("data.edge_values", edge_values, get_args(EdgeValues))
-        if normalize is not None:
-            check_choice("normalize", normalize, get_args(Normalization))
-        self.name = name
+        self.name = check_name("dataset.name", name)
         self.difficulty = difficulty
         self.degree_leak = degree_leak
         self.edge_values = edge_values
@@ -127,7 +121,8 @@ class GraphDataModule(pl.LightningDataModule):
         if not splits:
             split_by_degree(graph, split_seed, where="data")
         return cls(
-            partial(_itself, graph),
+            # Not a lambda, since training on several devices pickles it.
+            partial(copy.copy, graph),
             name=name,
             difficulty=difficulty or "full",
             normalize=normalize,
@@ -146,18 +141,15 @@ class GraphDataModule(pl.LightningDataModule):
                 raise DataError(f"dataset={self.name}: {error}") from error
             # Float64 where the raw features need it; models are of single precision.
             normalized = self._scale.normalize(graph.x).float()
-            tell_of_columns(str(self.name), graph.x, normalized)
+            log_columns(str(self.name), graph.x, normalized)
             graph.x = normalized
         every_node = torch.arange(graph.num_nodes)
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
-        scored = {
-            "train": (graph.index_train, graph.index_train, self.degree_leak),
-            "val": (seen, graph.index_val, self.degree_leak),
-            "test": (every_node, self._targets(graph), False),
-        }
+        targets, leak = self._targets(graph), self.degree_leak
         self._views = {
-            stage: induced_view(graph, nodes, targets, degree_leak=leak)
-            for stage, (nodes, targets, leak) in scored.items()
+            "train": induced_view(graph, graph.index_train, graph.index_train, degree_leak=leak),
+            "val": induced_view(graph, seen, graph.index_val, degree_leak=leak),
+            "test": induced_view(graph, every_node, targets, degree_leak=False),
         }
         self._graph = graph
 
@@ -213,13 +205,10 @@ class GraphDataModule(pl.LightningDataModule):
     def fingerprint(self) -> str:
         """A hash of everything that a training on this graph sees."""
         graph = self.graph
-        parts = tensor_hash(graph.x, graph.edge_index, graph.y)
-        read = ["leak" if self.degree_leak else "strict"]
-        if self.edge_values != "ones":
-            read.append(self.edge_values)
-        if self.batching.fingerprint:
-            read.append(self.batching.fingerprint)
-        return "-".join([parts[:32], self.split_hash, *read])
+        hashes = [tensor_hash(graph.x, graph.edge_index, graph.y)[:32], self.split_hash]
+        values = "" if self.edge_values == "ones" else self.edge_values
+        read = ["leak" if self.degree_leak else "strict", values, self.batching.fingerprint]
+        return "-".join([*hashes, *filter(None, read)])
 
     @property
     def test_names(self) -> list[str]:
@@ -239,7 +228,7 @@ class GraphDataModule(pl.LightningDataModule):
             mask=torch.cat([clean.mask, clean.mask.new_zeros(injected)]),
         )
 
-    def view(self, stage: Literal["train", "val", "test"]) -> Data:
+    def view(self, stage: Stage) -> Data:
         """The part of the graph that a model may see at that stage."""
         self.setup()
         return self._views[stage]
@@ -267,6 +256,28 @@ class GraphDataModule(pl.LightningDataModule):
         return FullBatch().loader(self.view("test"))
 
 
-def _itself(graph: Data) -> Data:
-    # Not a lambda, since training on several devices pickles it.
-    return graph
+def induced_view(
+    data: Data, nodes: Int[Tensor, " k"], scored: Int[Tensor, " s"], *, degree_leak: bool
+) -> Data:
+    """The subgraph on sorted `nodes`, with a mask of those that are scored.
+
+    With `degree_leak` the degrees of the whole graph, self-loop included, are attached to a part of
+    it as `degree`. GRB normalises the whole adjacency and cuts it then, so test degrees leak into
+    training. A part also has `n_id`, its nodes in the whole graph.
+    """
+    n = data.num_nodes
+    assert n is not None
+    assert data.x is not None
+    assert data.edge_index is not None
+    assert isinstance(data.y, Tensor)
+    mask = torch.zeros(n, dtype=torch.bool)
+    mask[scored] = True
+    if nodes.numel() == n:
+        # The whole graph: a view of it, not a copy of its features.
+        return Data(x=data.x, y=data.y, edge_index=data.edge_index, mask=mask)
+    edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=n)
+    view = Data(x=data.x[nodes], y=data.y[nodes], edge_index=edge_index, mask=mask[nodes])
+    view.n_id = nodes
+    if degree_leak:
+        view.degree = degree(data.edge_index[1], n, dtype=data.x.dtype)[nodes] + 1
+    return view

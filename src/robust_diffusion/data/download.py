@@ -13,7 +13,7 @@ import pooch
 import requests
 from filelock import FileLock
 
-from robust_diffusion.data.files import UNREADABLE, check_archive, require
+from robust_diffusion.data.files import check_archive, require
 from robust_diffusion.errors import DataError
 from robust_diffusion.files import written_whole
 from robust_diffusion.hashes import file_hash
@@ -91,7 +91,13 @@ class DatasetFolder:
         path = self.folder / name
         if not path.is_file():
             self._fetch(name)
-        self._compare(name)
+        status = self._status(name)
+        if status.state == "damaged":
+            raise DataError(
+                f"{path}: {status.detail}; delete the file to fetch it again, or correct its hash"
+            )
+        if status.sha256 and self._expected(name) is None:
+            self._unrecorded[name] = status.sha256
         return path
 
     def status(self) -> list[FileStatus]:
@@ -101,15 +107,20 @@ class DatasetFolder:
     def _status(self, name: str) -> FileStatus:
         path = self.folder / name
         if not path.is_file():
-            return FileStatus(
-                path, "missing", detail="; ".join(self._files[name].get("urls") or [])
-            )
-        found = _sha256(path)
-        problem = _unusable(path)
+            return FileStatus(path, "missing", detail="; ".join(self._urls(name)))
+        try:
+            found = file_hash(path)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
         expected = self._expected(name)
-        if problem is None and expected is not None and expected != found:
-            problem = f"its sha256 should be {expected}"
+        problem = None if found == expected else _unusable(path)
+        if problem is None and expected not in (None, found):
+            source = "its configuration" if self._files[name].get("sha256") else HASHES
+            problem = f"it has sha256 {found}, but {source} says {expected}"
         return FileStatus(path, "damaged" if problem else "present", found, problem or "")
+
+    def _urls(self, name: str) -> list[str]:
+        return list(self._files[name].get("urls") or [])
 
     def _expected(self, name: str) -> str | None:
         known: str | None = self._files[name].get("sha256")
@@ -124,20 +135,6 @@ class DatasetFolder:
         except (OSError, TypeError, ValueError) as error:
             raise DataError(f"{path}: cannot be read ({error}); delete it") from error
 
-    def _compare(self, name: str) -> None:
-        path = self.folder / name
-        found, expected = _sha256(path), self._expected(name)
-        if expected is None:
-            if problem := _unusable(path):
-                raise DataError(f"{path}: cannot be read ({problem}); delete it to fetch it again")
-            self._unrecorded[name] = found
-        elif found != expected:
-            source = "its configuration" if self._files[name].get("sha256") else HASHES
-            raise DataError(
-                f"{path}: has sha256 {found}, but {source} says {expected}; delete the file to "
-                "fetch it again, or correct the hash there"
-            )
-
     def keep_hashes(self) -> None:
         """Record the hashes of the files handed out, which have made a graph."""
         if not self._unrecorded:
@@ -149,7 +146,7 @@ class DatasetFolder:
                 part.write_text(json.dumps(recorded, indent=2, sort_keys=True), encoding="utf-8")
 
     def _fetch(self, name: str) -> None:
-        path, urls = self.folder / name, self._files[name].get("urls") or []
+        path, urls = self.folder / name, self._urls(name)
         by_hand = "".join(f"fetch {url} and " for url in urls[:1]) + (
             f"put the file there by hand, or point paths.data_dir or ROBUST_DIFFUSION_DATA to the "
             f"folder that holds {self._relative}/"
@@ -157,7 +154,6 @@ class DatasetFolder:
         if not urls or not self._download_missing:
             raise DataError(f"{path}: not found; {by_hand}")
         failures = []
-        made = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             # Two processes that need the file at once: the second waits, then finds it.
@@ -167,12 +163,6 @@ class DatasetFolder:
                         break
                     if failure := _download(url, path, self._expected(name)):
                         failures.append(f"{url}: {failure}")
-            if made and not path.is_file():
-                # Nothing was had: leave no empty folders behind.
-                with contextlib.suppress(OSError):
-                    (self.folder / LOCK).unlink(missing_ok=True)
-                    for folder in made:
-                        folder.rmdir()
         except OSError as error:
             raise DataError(
                 f"{path}: not found, and {self.folder} cannot be written "
@@ -203,15 +193,10 @@ def _download(url: str, path: Path, sha256: str | None) -> str | None:
         return f"the server answered {error.response.status_code}"
     except requests.Timeout:
         return f"no answer in {TIMEOUT} s"
-    except requests.exceptions.ChunkedEncodingError:
-        return "the server broke off"
     except requests.ConnectionError:
         return "the server cannot be reached: no network, or it is down"
-    except requests.RequestException as error:
+    except (requests.RequestException, ValueError) as error:  # pooch's, of another hash
         return " ".join(str(error).split()) or type(error).__name__
-    except ValueError as error:
-        # pooch: the hash of what came differs; it keeps nothing.
-        return f"what came is not the file of sha256 {sha256}" if sha256 else str(error)
     return None
 
 
@@ -226,13 +211,6 @@ def _unusable(path: Path, suffix: str | None = None) -> str | None:
     if (suffix or path.suffix) == ".npz":
         try:
             check_archive(path)
-        except UNREADABLE as error:
+        except Exception as error:  # zipfile raises anything on damaged bytes
             return f"it is cut short or no npz file ({' '.join(str(error).split())})"
     return None
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return file_hash(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error

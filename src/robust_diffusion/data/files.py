@@ -1,16 +1,14 @@
 """Data files, read as data: no code in them is ever run."""
 
-import pickle
 import zipfile
-import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from robust_diffusion.errors import DataError
@@ -18,17 +16,27 @@ from robust_diffusion.errors import DataError
 NUMBERS = "biuf"
 """Kinds of numpy types that are real numbers."""
 
-# What numpy, scipy and zipfile raise on a file that is cut short, not a zip, or not an array.
-UNREADABLE = (
-    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError),
-    *(ArithmeticError, RuntimeError, zipfile.BadZipFile, zlib.error, pickle.UnpicklingError),
-)
-
-
 TORCH_BEGINS = (b"PK", b"\x80\x02")
 """First bytes of a file of `torch.save`: a zip archive or, in its older formats, a pickle."""
 
 TO_WRITE = "write it with torch.save(data.to_dict(), path), weights with model.state_dict()"
+
+
+@contextmanager
+def reading(where: str | Path, remedy: str = "fetch the file again") -> Iterator[None]:
+    """Turn what readers raise on damaged bytes, which is anything, into a `DataError` of one line.
+
+    Args:
+        where: File or folder that the error names.
+        remedy: Ends the error.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(f"{where}: cannot be read ({reason}); {remedy}") from error
 
 
 def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
@@ -38,29 +46,14 @@ def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
         DataError: The file is missing, damaged, or holds pickled objects.
     """
     require(path)
-    try:
+    with reading(path):
         check_archive(path)
         with np.load(path, allow_pickle=False) as file:
-            return {key: _array(file, key, path) for key in file.files}
-    except DataError:
-        raise
-    except UNREADABLE as error:
-        raise damaged(path, error) from error
-
-
-def _array(file: NpzFile, key: str, path: Path) -> NDArray[np.generic]:
-    try:
-        array = file[key]
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise
-        raise DataError(
-            f"{path}: cannot be read ({key} holds Python objects); save it as an array of numbers"
-        ) from error
-    # numpy returns a member that is no array as bytes.
-    if not isinstance(array, np.ndarray):
-        raise DataError(f"{path}: cannot be read ({key} is no array); fetch the file again")
-    return array
+            arrays = {key: file[key] for key in file.files}
+        # numpy returns a member that is no array as bytes.
+        if bad := [key for key, array in arrays.items() if not isinstance(array, np.ndarray)]:
+            raise ValueError(f"{bad[0]} is no array")
+        return arrays
 
 
 def read_sparse(path: Path) -> sp.csr_array:
@@ -70,16 +63,14 @@ def read_sparse(path: Path) -> sp.csr_array:
         DataError: The file is missing, damaged, or holds no sparse matrix.
     """
     arrays = read_npz(path)
-    try:
+    with reading(path):
         for key in ("indices", "indptr", "row", "col"):
             if key in arrays:
                 _check_whole(arrays[key])
         stored = sp.load_npz(path)
         if hasattr(stored, "check_format"):
-            stored.check_format(full_check=True)  # as in `csr`
+            stored.check_format(full_check=True)  # as in `sparse_matrix`
         return sp.csr_array(stored)
-    except UNREADABLE as error:
-        raise damaged(path, error) from error
 
 
 def pick(
@@ -96,37 +87,35 @@ def pick(
 def pick_csr(arrays: Mapping[str, NDArray[np.generic]], kind: str, path: Path) -> sp.csr_array:
     """The sparse matrix of the arrays `<kind>_{data,indices,indptr,shape}` of a file."""
     keys = (f"{kind}_{part}" for part in ("data", "indices", "indptr", "shape"))
-    return csr(*pick(arrays, keys, path), where=path)
+    return sparse_matrix("csr", *pick(arrays, keys, path), where=path)
 
 
-def csr(data: Any, indices: Any, indptr: Any, shape: Any, *, where: str | Path) -> sp.csr_array:
-    """A sparse matrix from its parts, every index checked, or a DataError that names `where`."""
-    try:
+def sparse_matrix(
+    kind: str, data: Any, first: Any, second: Any, shape: Any, *, where: str | Path
+) -> sp.csr_array:
+    """A sparse matrix from its parts, every index checked, or a DataError that names `where`.
+
+    Args:
+        kind: `csr`, of indices and indptr, or `coo`, of rows and columns, where values at one place
+            are added up.
+        data: Real values.
+        first: Indices or rows.
+        second: Indptr or columns.
+        shape: Number of rows and of columns.
+        where: File that the error names.
+    """
+    with reading(where):
         if data.dtype.kind not in NUMBERS:
             raise ValueError(f"its values are of type {data.dtype}")
-        for index in (indices, indptr, np.asarray(shape)):
+        for index in (first, second, np.asarray(shape)):
             _check_whole(index)
         rows, columns = (int(size) for size in shape)
-        matrix = sp.csr_array((data, indices, indptr), shape=(rows, columns))
+        parts = (data, first, second) if kind == "csr" else (data, (first, second))
+        build = sp.csr_array if kind == "csr" else sp.coo_array
+        matrix = sp.csr_array(build(parts, shape=(rows, columns)))
         # A full check, since an index outside the matrix would be read as memory later on.
         matrix.check_format(full_check=True)
-    except UNREADABLE as error:
-        raise damaged(where, error) from error
-    return matrix
-
-
-def coo(data: Any, row: Any, col: Any, shape: Any, *, where: str | Path) -> sp.csr_array:
-    """The same from coordinates; values at one place are added up."""
-    try:
-        if data.dtype.kind not in NUMBERS:
-            raise ValueError(f"its values are of type {data.dtype}")
-        for index in (row, col, np.asarray(shape)):
-            _check_whole(index)
-        rows, columns = (int(size) for size in shape)
-        # scipy compares every index with the shape.
-        return sp.csr_array(sp.coo_array((data, (row, col)), shape=(rows, columns)))
-    except UNREADABLE as error:
-        raise damaged(where, error) from error
+        return matrix
 
 
 def _check_whole(index: NDArray[np.generic]) -> None:
@@ -137,11 +126,8 @@ def _check_whole(index: NDArray[np.generic]) -> None:
 
 def dense(matrix: sp.csr_array, where: str | Path) -> NDArray[np.float32]:
     """A real sparse matrix as a dense one of float32; a DataError if it does not fit in memory."""
-    try:
-        with np.errstate(over="ignore"):
-            return matrix.astype(np.float32).toarray()  # type: ignore[no-any-return]
-    except (MemoryError, ValueError) as error:
-        raise damaged(where, error) from error
+    with reading(where), np.errstate(over="ignore"):
+        return matrix.astype(np.float32).toarray()  # type: ignore[no-any-return]
 
 
 def read_torch(path: Path) -> Any:
@@ -153,22 +139,12 @@ def read_torch(path: Path) -> Any:
     require(path)
     with path.open("rb") as file:
         begins = file.read(2)
-    if begins not in TORCH_BEGINS:
-        raise DataError(
-            f"{path}: cannot be read (torch.save has not written it: it begins with {begins!r}); "
-            f"{TO_WRITE}"
-        )
-    try:
+    with reading(path, TO_WRITE):
+        if begins not in TORCH_BEGINS:
+            raise ValueError(f"torch.save has not written it: it begins with {begins!r}")
         if begins == b"PK":
             check_archive(path)
         return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise DataError(
-            f"{path}: cannot be read (it is damaged, or holds an object, such as a whole Data, and "
-            f"not tensors alone); {TO_WRITE}"
-        ) from error
-    except Exception as error:  # torch's unpickler raises anything on damaged bytes
-        raise damaged(path, error) from error
 
 
 def check_archive(path: Path) -> None:
@@ -185,9 +161,3 @@ def require(path: Path) -> None:
     """Raise a DataError if there is no such file."""
     if not path.is_file():
         raise DataError(f"{path}: not found; check the path")
-
-
-def damaged(path: str | Path, error: Exception) -> DataError:
-    """The error for a file that cannot be read, in one line."""
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
-    return DataError(f"{path}: cannot be read ({reason}); fetch the file again")

@@ -3,23 +3,55 @@
 import os
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch_geometric.data import Data
+from torch_geometric.utils import homophily
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.datamodule import GraphDataModule
 from robust_diffusion.data.download import DatasetFolder
 from robust_diffusion.data.sources import load_custom
-from robust_diffusion.data.statistics import Statistics, statistics
 from robust_diffusion.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Size and shape of a graph."""
+
+    nodes: int  # number of nodes
+    edges: int  # number of undirected edges
+    features: int  # number of features
+    classes: int  # number of classes
+    feature_range: tuple[float, float]  # smallest and largest normalised feature
+    homophily: float  # share of the edges inside a class, in 0..1
+    largest_class: float  # its share among the target nodes, in 0..1
+    split: str  # hash of the split
+
+
+def statistics(datamodule: GraphDataModule) -> Statistics:
+    """The statistics of the graph that a data module serves."""
+    graph = datamodule.graph
+    low, high = torch.aminmax(graph.x)
+    target_labels = graph.y[datamodule.target_nodes]
+    return Statistics(
+        nodes=graph.x.size(0),
+        edges=graph.edge_index.size(1) // 2,
+        features=datamodule.num_features,
+        classes=datamodule.num_classes,
+        feature_range=(low.item(), high.item()),
+        homophily=float(homophily(graph.edge_index, graph.y)),
+        largest_class=target_labels.bincount().max().item() / target_labels.numel(),
+        split=datamodule.split_hash,
+    )
 
 
 def dataset_names() -> list[str]:
@@ -28,11 +60,7 @@ def dataset_names() -> list[str]:
 
 
 def list_datasets(data_dir: str | Path) -> pd.DataFrame:
-    """Per dataset, how many of its files are there; nothing is read beyond their hashes.
-
-    Args:
-        data_dir: The data directory.
-    """
+    """Per dataset, how many of its files are there; nothing is read beyond their hashes."""
     rows = []
     for name in dataset_names():
         folder = _folder(name, data_dir)
@@ -41,21 +69,16 @@ def list_datasets(data_dir: str | Path) -> pd.DataFrame:
             continue
         states = [status.state for status in folder.status()]
         missing, damaged = states.count("missing"), states.count("damaged")
-        state = "present" if not missing and not damaged else "missing"
-        if 0 < missing < len(states):
-            state = f"{missing} of {len(states)} files missing"
-        if damaged:
-            state = f"{damaged} of {len(states)} files damaged"
+        state = "missing" if missing else "present"
+        if damaged or 0 < missing < len(states):
+            kind, count = ("damaged", damaged) if damaged else ("missing", missing)
+            state = f"{count} of {len(states)} files {kind}"
         rows.append({"dataset": name, "state": state, "folder": str(folder.folder)})
     return pd.DataFrame(rows)
 
 
 def verify_files(data_dir: str | Path) -> pd.DataFrame:
-    """Per file, its state, its hash, and what is wrong or where to get it.
-
-    Args:
-        data_dir: The data directory.
-    """
+    """Per file, its state, its hash, and what is wrong or where to get it."""
     rows = []
     for name in dataset_names():
         folder = _folder(name, data_dir)
@@ -73,11 +96,7 @@ def verify_files(data_dir: str | Path) -> pd.DataFrame:
 
 
 def dataset_statistics(data_dir: str | Path) -> pd.DataFrame:
-    """Per dataset that is there, its size and shape, or in `problem` why it is no graph.
-
-    Args:
-        data_dir: The data directory.
-    """
+    """Per dataset that is there, its size and shape, or in `problem` why it is no graph."""
     rows = []
     for name in dataset_names():
         folder = _folder(name, data_dir)
@@ -138,10 +157,6 @@ def open_dataset(name: str, data_dir: str | Path | None = None) -> GraphDataModu
 
 def load_dataset(name: str, data_dir: str | Path) -> Data:
     """A graph with raw features, by its `dataset=` option, or a user's own by its path.
-
-    Args:
-        name: The option, or a path that `load_custom` reads.
-        data_dir: The data directory.
 
     Raises:
         ConfigError: Neither.

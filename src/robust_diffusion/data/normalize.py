@@ -1,19 +1,28 @@
 """GRB's feature normalisation, and the way back."""
 
+import logging
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Positive, validated
 from robust_diffusion.errors import DataError
+
+log = logging.getLogger(__name__)
 
 VALUES_AT_A_TIME = 2**22
 """Number of features in float64 at once: 32 MB."""
 
+NARROW = 1e-3
+"""Range of a normalised column, relative to its values, below which rounding may have merged some;
+only such columns are looked at value by value."""
 
+
+@validated("feature_scale")
 @dataclass(frozen=True)
 class FeatureScale:
     """The bijection x -> (2 / pi) arctan((x - mean) / std) onto (-1, 1), and its inverse.
@@ -34,12 +43,7 @@ class FeatureScale:
     """
 
     mean: float
-    std: float
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_number("feature_scale.mean", self.mean)
-        check_number("feature_scale.std", self.std, above=0)
+    std: Positive
 
     def normalize(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
         """Finite raw features on (-1, 1)."""
@@ -58,20 +62,17 @@ class FeatureScale:
         Raises:
             DataError: A value that no raw feature is mapped to: -1, 1, beyond, or NaN.
         """
+        outside = ~(x.abs() < 1)
+        if outside.any():
+            row, column = outside.nonzero()[0].tolist()
+            raise DataError(
+                f"features: {x[row, column].item()} at node {row}, column {column} is not inside "
+                "(-1, 1), the image of no raw value; keep feature_limits inside"
+            )
         mean, std = self._tensors(x)
         raw = torch.empty_like(x)
-        first_row = 0
         for chunk, part in zip(_chunks(x), _chunks(raw), strict=True):
-            outside = ~(chunk.abs() < 1)
-            if outside.any():
-                row, column = outside.nonzero()[0].tolist()
-                raise DataError(
-                    f"features: {chunk[row, column].item()} at node {first_row + row}, column "
-                    f"{column} is not inside (-1, 1), the image of no raw value; keep "
-                    "feature_limits inside"
-                )
             part.copy_((chunk.double() * (math.pi / 2)).tan_().mul_(std).add_(mean))
-            first_row += chunk.size(0)
         return raw
 
     def _tensors(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,20 +98,33 @@ def feature_scale(x: Float[Tensor, "n f"]) -> FeatureScale:
     return FeatureScale(mean.item(), std.item())
 
 
-def arctan_normalize(x: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
-    """Map features to (-1, 1): x -> (2 / pi) arctan((x - mean) / std), over the whole matrix.
+def log_columns(name: str, raw: Float[Tensor, "n f"], normalized: Float[Tensor, "n f"]) -> None:
+    """Log which columns are constant, and warn of those whose values normalisation has merged.
 
-    `feature_scale(x).denormalize` carries an attacked feature back to its raw unit.
-
-    Reference: section "Datasets", arXiv:2209.07754; GRB, arXiv:2111.04314.
-
-    Args:
-        x: Raw features, finite; left as they are.
-
-    Raises:
-        DataError: All features are equal, so they have no scale.
+    All features share one mean and one deviation, so a column of large numbers, such as time
+    stamps, presses all others into a range that single precision cannot tell apart.
     """
-    return feature_scale(x).normalize(x)
+    low, high = raw.amin(0), raw.amax(0)
+    if constant := (low == high).nonzero().flatten().tolist():
+        log.info("dataset=%s: the same at every node: %s", name, _listed(constant))
+    low_after, high_after = normalized.amin(0), normalized.amax(0)
+    reach = torch.maximum(low_after.abs(), high_after.abs())
+    narrow = (high_after - low_after <= NARROW * reach) & (low < high)
+    if merged := [
+        column
+        for column in narrow.nonzero().flatten().tolist()
+        if len(np.unique(raw[:, column])) > len(np.unique(normalized[:, column]))
+    ]:
+        log.warning(
+            "dataset=%s: fewer values once normalised, as one mean and deviation serve all: %s; "
+            "subtract the offset of columns of large numbers, such as time stamps, and scale them "
+            "as the others are",
+            *(name, _listed(merged)),
+        )
+
+
+def _listed(columns: list[int]) -> str:
+    return f"features {', '.join(map(str, columns[:10]))}{', ...' if len(columns) > 10 else ''}"
 
 
 def _chunks(x: Tensor) -> tuple[Tensor, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from robust_diffusion.data.files import UNREADABLE, coo, csr, damaged, require
+from robust_diffusion.data.files import reading, require, sparse_matrix
 
 
 def read_pickle(path: Path) -> Any:
@@ -24,7 +24,7 @@ def read_pickle(path: Path) -> Any:
         DataError: It is missing, damaged, or names anything else; nothing of it is run.
     """
     require(path)
-    try:
+    with reading(path):
         content = path.read_bytes()
         for opcode, argument, _ in pickletools.genops(content):
             # The unpickler makes room for any number of memos that a few bytes announce.
@@ -36,15 +36,13 @@ def read_pickle(path: Path) -> Any:
         if not isinstance(stored, _StoredMatrix):
             return stored
         state = vars(stored)
-        values, shape = state["data"].value, state["_shape"]
+        kind, names = "csr", ("indices", "indptr")
         if isinstance(stored, _StoredCoordinates):
-            # Older versions of scipy name both coordinates by themselves.
-            places = state["coords"] if "coords" in state else (state["row"], state["col"])
-            row, col = (place.value for place in places)
-            return coo(values, row, col, shape, where=path)
-        return csr(values, state["indices"].value, state["indptr"].value, shape, where=path)
-    except UNREADABLE as error:
-        raise damaged(path, error) from error
+            kind, names = "coo", ("row", "col")
+            if "coords" in state:  # of scipy 1.13 and later
+                state |= dict(zip(names, state["coords"], strict=True))
+        first, second = (state[name].value for name in names)
+        return sparse_matrix(kind, state["data"].value, first, second, state["_shape"], where=path)
 
 
 class _Sealed(type):

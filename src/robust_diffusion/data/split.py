@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import Natural, validated
 from robust_diffusion.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -30,8 +30,9 @@ def split_by_degree(graph: Data, seed: int, *, where: str | Path) -> Data:
     return graph
 
 
+@validated("dataset.source")
 def degree_split(
-    degree: NDArray[np.integer], seed: int = 0, *, where: str | Path = "graph"
+    degree: NDArray[np.integer], split_seed: Natural = 0, *, where: str | Path = "graph"
 ) -> dict[str, NDArray[np.int64]]:
     """Split nodes by degree into train, val and three test sets of growing difficulty.
 
@@ -44,20 +45,19 @@ def degree_split(
 
     Args:
         degree: Number of neighbours of each of the n nodes, n at least 20.
-        seed: Seed of the draw. The sort is stable, so the split is the same on every platform.
+        split_seed: Of the draw. The sort is stable, so the split is the same on every platform.
         where: File or folder that the error message names.
 
     Raises:
         DataError: The graph is too small to be split.
         ConfigError: The seed is no whole number of at least 0.
     """
-    check_whole("dataset.source.split_seed", seed, at_least=0)
     if degree.size < FEWEST_NODES:
         raise DataError(
             f"{where}: has {degree.size} nodes, too few to split by degree; it takes at least "
             f"{FEWEST_NODES} with a label, or a split of your own"
         )
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(split_seed)
     n = degree.size
     by_degree = np.argsort(degree, kind="stable")
     bounds = [int(n * share) for share in (0.05, 0.35, 0.65, 0.95)]

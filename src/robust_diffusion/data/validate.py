@@ -1,16 +1,19 @@
 """Raw arrays, checked and assembled into a graph."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from jaxtyping import Int
 from numpy.typing import NDArray
+from torch import Tensor
 from torch_geometric.data import Data
 
+from robust_diffusion.data.files import NUMBERS
 from robust_diffusion.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -25,11 +28,12 @@ def build_graph(
     adjacency: sp.sparray | sp.spmatrix,
     features: NDArray[np.generic],
     labels: NDArray[np.generic],
-    splits: Mapping[str, NDArray[np.generic]],
+    splits: Mapping[str, object],
     *,
     where: str | Path,
     every_class: bool = True,
     doubles: bool = False,
+    plain_edges: bool = True,
 ) -> Data:
     """Check raw arrays and assemble an undirected graph without self-loops or duplicate edges.
 
@@ -40,12 +44,14 @@ def build_graph(
         adjacency: n x n; its non-zero entries are the edges.
         features: n x f, finite.
         labels: n class numbers, 0..C-1 without a gap, or -1 at nodes of no split for none.
-        splits: Node indices of `train`, `val`, `test` and, where there are any, `test_easy`,
-            `test_medium`, `test_hard`; train, val and the tests are disjoint.
+        splits: Nodes of `train`, `val`, `test` and, where there are any, `test_easy`,
+            `test_medium`, `test_hard`, as of `node_numbers`; train, val and the tests are disjoint.
         where: File or folder that error messages name.
         every_class: Refuse labels that leave one of 0..C-1 out.
         doubles: Keep the features in float64 if float32 would leave a column that varies with
             fewer than 1000 steps over its range, as it does time stamps.
+        plain_edges: Warn of what the adjacency has to be mended for; false of files in which one
+            direction, weights and self-loops are usual.
 
     Returns:
         `Data` with x (float32, but see `doubles`), y, edge_index (both directions, sorted),
@@ -54,11 +60,9 @@ def build_graph(
     Raises:
         DataError: An array of the wrong shape, or a value that no graph can have.
     """
-    edge_index = _edges(adjacency, where)
+    edge_index = _edges(adjacency, where, log.warning if plain_edges else log.debug)
     n = adjacency.shape[0]
-    x = _features(features, n, where)
-    if doubles and _is_coarse(features, x.numpy()):
-        x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float64))
+    x = _features(features, n, where, doubles=doubles)
     y = _labels(labels, n, where, every_class=every_class)
     data = Data(x=x, y=y, edge_index=edge_index)
     data.num_classes = int(y.max()) + 1
@@ -79,91 +83,84 @@ def check_edge_index(edges: NDArray[np.generic], num_nodes: int, *, where: str |
             f"{where}: edge_index has shape {edges.shape} and type {edges.dtype}; it must be 2 x e "
             "node numbers"
         )
-    if (wrong := _outside(edges, num_nodes)) is not None:
-        raise DataError(
-            f"{where}: edge_index names node {wrong}; with {num_nodes} rows of features, nodes are "
-            f"0..{num_nodes - 1}"
-        )
+    for node in (int(edges.min()), int(edges.max())) if edges.size else ():
+        if not 0 <= node < num_nodes:
+            raise DataError(
+                f"{where}: edge_index names node {node}; with {num_nodes} rows of features, nodes "
+                f"are 0..{num_nodes - 1}"
+            )
 
 
-def symmetrized(adjacency: sp.sparray | sp.spmatrix, *, where: str | Path) -> sp.csr_array:
-    """Both directions of every edge, each once, without self-loops; weights become 1.
+def node_numbers(nodes: object, n: int, name: str) -> Int[Tensor, "_"]:
+    """Sorted numbers of the nodes that a boolean mask or a list of numbers names.
 
     Raises:
-        DataError: No graph has this adjacency matrix.
+        DataError: It names no node, one twice, or one that is none of 0..n-1; begins with `name`.
     """
-    row, col, _ = _entries(adjacency, where)
-    distinct = row != col
-    _, both = _both_ways(row[distinct], col[distinct], adjacency.shape[0])
-    return both.astype(np.int8)
+    try:
+        given = torch.as_tensor(nodes).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError(
+            f"{name}: is a {type(nodes).__name__}; give a mask, node numbers, or a name like test"
+        ) from None
+    if given.dtype == torch.bool and given.shape != (n,):
+        remedy = f"; of several splits take one: {name}[:, 0]" if given.ndim == 2 else ""
+        raise DataError(
+            f"{name}: has shape {tuple(given.shape)}; a mask of this graph has {n} values{remedy}"
+        )
+    index = given.nonzero().squeeze(1) if given.dtype == torch.bool else given
+    if index.ndim != 1 or not index.numel():
+        raise DataError(f"{name}: has shape {tuple(index.shape)}; it must name one node at least")
+    if index.is_floating_point() or index.is_complex():
+        raise DataError(f"{name}: is of type {index.dtype}; use bool for a mask, int64 for numbers")
+    index = index.long().sort().values
+    for node in (int(index[0]), int(index[-1])):
+        if not 0 <= node < n:
+            raise DataError(f"{name}: names node {node}; nodes are 0..{n - 1}")
+    twice = index[1:][index[1:] == index[:-1]]
+    if twice.numel():
+        raise DataError(
+            f"{name}: names node {int(twice[0])} twice; name each once (a mask is of type bool)"
+        )
+    return index
 
 
-def _edges(adjacency: sp.sparray | sp.spmatrix, where: str | Path) -> torch.Tensor:
-    row, col, weight = _entries(adjacency, where)
-    n = adjacency.shape[0]
+def _edges(
+    adjacency: sp.sparray | sp.spmatrix, where: str | Path, warn: Callable[..., None]
+) -> Int[Tensor, "2 e"]:
+    if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1] or not adjacency.shape[0]:
+        raise DataError(
+            f"{where}: adjacency has shape {adjacency.shape}; it must be n x n, n above 0"
+        )
+    coo = sp.coo_array(adjacency)
+    if coo.dtype.kind not in NUMBERS or not np.isfinite(coo.data).all():
+        raise DataError(f"{where}: adjacency holds weights that are not finite; use 0 and 1")
+    row, col, weight = (of[coo.data != 0] for of in (coo.row, coo.col, coo.data))
     if (weight != 1).any():
-        log.warning("%s: adjacency holds weights other than 1; they are read as 1", where)
+        warn("%s: adjacency holds weights other than 1; they are read as 1", where)
     loops = row == col
     if loops.any():
-        log.warning("%s: adjacency holds %d self-loops; dropped", where, loops.sum())
-        row, col = row[~loops], col[~loops]
-    stored, both = _both_ways(row, col, n)
-    if both.nnz != stored:
+        warn("%s: adjacency holds %d self-loops; dropped", where, loops.sum())
+    ends = row[~loops], col[~loops]
+    # Booleans, so that an edge listed twice is one edge. This is linear in the number of edges,
+    # which sorting them or np.unique is not.
+    stored = sp.csr_array((np.ones(ends[0].size, dtype=bool), ends), shape=coo.shape)
+    both = sp.csr_array(stored + stored.T)
+    if both.nnz != stored.nnz:
         message = "%s: adjacency is not symmetric, %d edges lack their reverse; added"
-        log.warning(message, where, both.nnz - stored)
-    rows = np.repeat(np.arange(n), np.diff(both.indptr))
+        warn(message, where, both.nnz - stored.nnz)
+    both.sort_indices()
+    rows = np.repeat(np.arange(coo.shape[0]), np.diff(both.indptr))
     return torch.from_numpy(np.stack([rows, both.indices.astype(np.int64)]))
 
 
-def _both_ways(row: NDArray[np.int64], col: NDArray[np.int64], n: int) -> tuple[int, sp.csr_array]:
-    """Number of different edges, and the sorted matrix of them and their reverses."""
-    # Booleans, so that an edge listed twice is one edge. This is linear in the number of edges,
-    # which sorting them or np.unique is not.
-    stored = sp.csr_array((np.ones(row.size, dtype=bool), (row, col)), shape=(n, n))
-    both = sp.csr_array(stored + stored.T)
-    both.sort_indices()
-    return stored.nnz, both
-
-
-def _entries(
-    adjacency: sp.sparray | sp.spmatrix, where: str | Path
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.generic]]:
-    """Row, column and weight of the checked matrix's non-zero entries."""
-    if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
-        raise DataError(f"{where}: adjacency has shape {adjacency.shape}; it must be n x n")
-    n = adjacency.shape[0]
-    if n == 0:
-        raise DataError(f"{where}: adjacency has no nodes")
-    if not _is_numeric(adjacency.dtype):
-        raise DataError(f"{where}: adjacency is of type {adjacency.dtype}; use 0 and 1")
-    coo = sp.coo_array(adjacency)
-    if not np.isfinite(coo.data).all():
-        raise DataError(f"{where}: adjacency holds NaN or infinite weights; use 0 and 1")
-    ends = np.concatenate([coo.row, coo.col])
-    if (wrong := _outside(ends, n)) is not None:
-        raise DataError(f"{where}: adjacency names node {wrong}; nodes are 0..{n - 1}")
-    nonzero = coo.data != 0
-    row, col = (index[nonzero].astype(np.int64) for index in (coo.row, coo.col))
-    return row, col, coo.data[nonzero]
-
-
-def _outside(nodes: NDArray[np.generic], n: int) -> int | None:
-    """A number that is none of 0..n-1, if there is one."""
-    extremes = [int(nodes.min()), int(nodes.max())] if nodes.size else []
-    return next((node for node in extremes if not 0 <= node < n), None)
-
-
-def _is_numeric(dtype: np.dtype[np.generic]) -> bool:
-    return np.issubdtype(dtype, np.number) or dtype == np.bool_
-
-
-def _features(features: NDArray[np.generic], n: int, where: str | Path) -> torch.Tensor:
-    if features.ndim != 2 or features.shape[0] != n or features.shape[1] == 0:
+def _features(features: NDArray[np.generic], n: int, where: str | Path, *, doubles: bool) -> Tensor:
+    right_shape = features.ndim == 2 and features.shape[0] == n and features.shape[1] > 0
+    if not right_shape or features.dtype.kind not in NUMBERS:
         raise DataError(
-            f"{where}: features have shape {features.shape}; they must be {n} x f, one row per node"
+            f"{where}: features have shape {features.shape} and type {features.dtype}; they must "
+            f"be {n} x f real numbers, one row per node"
         )
-    if not _is_numeric(features.dtype) or np.iscomplexobj(features):
-        raise DataError(f"{where}: features are of type {features.dtype}; they must be real")
     with np.errstate(over="ignore"):
         x = np.ascontiguousarray(features, dtype=np.float32)
     bad = ~np.isfinite(x)
@@ -173,6 +170,8 @@ def _features(features: NDArray[np.generic], n: int, where: str | Path) -> torch
             f"{where}: features hold {bad.sum()} values that are not finite in float32, the first "
             f"({features[node, column]}) at node {node}, column {column}; replace them"
         )
+    if doubles and _is_coarse(features, x):
+        x = np.ascontiguousarray(features, dtype=np.float64)
     return torch.from_numpy(x)
 
 
@@ -187,59 +186,39 @@ def _is_coarse(features: NDArray[np.generic], single: NDArray[np.float32]) -> bo
 
 def _labels(
     labels: NDArray[np.generic], n: int, where: str | Path, *, every_class: bool
-) -> torch.Tensor:
+) -> Int[Tensor, " n"]:
     flat = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    if flat.shape != (n,):
-        raise DataError(f"{where}: labels have shape {labels.shape}; they must be {n}, one each")
-    if not np.issubdtype(flat.dtype, np.number) or np.iscomplexobj(flat):
-        raise DataError(f"{where}: labels are of type {flat.dtype}; number the classes 0..C-1")
-    broken = flat[~(np.isfinite(flat) & (flat == np.floor(flat)))]
-    if broken.size:
-        raise DataError(f"{where}: label {broken[0]} is not whole; number the classes 0..C-1")
-    present = np.sort(flat[flat != -1])
-    if not present.size or present[0] < 0:
+    if flat.shape != (n,) or flat.dtype.kind not in "iuf":
         raise DataError(
-            f"{where}: label {flat.min()} is out of range; number the classes 0..C-1, with -1 for "
-            "the nodes that have none"
+            f"{where}: labels have shape {labels.shape} and type {labels.dtype}; they must be {n} "
+            "class numbers, one each"
         )
-    if not every_class:
-        return torch.from_numpy(flat.astype(np.int64))
-    different = 1 + int((present[1:] != present[:-1]).sum())
-    if present[-1] != different - 1:
+    is_class = np.isfinite(flat) & (flat == np.floor(flat)) & (flat >= 0)
+    if (wrong := flat[~is_class & (flat != -1)]).size or not is_class.any():
         raise DataError(
-            f"{where}: label {present[-1]} is out of range; {different} different labels occur, so "
-            f"they must be 0..{different - 1}"
+            f"{where}: label {wrong[0] if wrong.size else -1} is no class; number the classes "
+            "0..C-1, with -1 for the nodes that have none"
         )
-    if different == 1:
-        raise DataError(f"{where}: labels are all {present[0]}; there must be two classes at least")
+    classes = np.unique(flat[is_class].astype(np.float64))
+    if every_class and (classes.size < 2 or classes[-1] >= classes.size):
+        raise DataError(
+            f"{where}: labels are {classes.size} classes up to {classes[-1]:.0f}; number two or more "
+            "of them 0..C-1 without a gap"
+        )
     return torch.from_numpy(flat.astype(np.int64))
 
 
-def _splits(
-    splits: Mapping[str, NDArray[np.generic]], n: int, where: str | Path
-) -> dict[str, torch.Tensor]:
-    checked = {}
-    for name, index in splits.items():
-        if index.ndim != 1 or index.size == 0 or not np.issubdtype(index.dtype, np.integer):
-            raise DataError(
-                f"{where}: index_{name} has shape {index.shape} and type {index.dtype}; it must be "
-                "a non-empty list of node numbers"
-            )
-        if (wrong := _outside(index, n)) is not None:
-            raise DataError(f"{where}: index_{name} names node {wrong}; nodes are 0..{n - 1}")
-        index = np.sort(index).astype(np.int64)
-        twice = index[1:][index[1:] == index[:-1]]
-        if twice.size:
-            raise DataError(f"{where}: index_{name} names node {twice[0]} twice; name each once")
-        checked[name] = index
-    tests = [name for name in checked if name.startswith("test")]
+def _splits(splits: Mapping[str, object], n: int, where: str | Path) -> dict[str, Tensor]:
+    found = {name: node_numbers(of, n, f"{where}: index_{name}") for name, of in splits.items()}
+    tests = [name for name in found if name.startswith("test")]
     for a, b in (("train", "val"), *product(("train", "val"), tests)):
-        if a not in checked or b not in checked:
-            continue
-        common = np.intersect1d(checked[a], checked[b])
-        if common.size:
+        if (
+            a in found
+            and b in found
+            and (common := found[a][torch.isin(found[a], found[b])]).numel()
+        ):
             raise DataError(
                 f"{where}: node {common[0]} is in both index_{a} and index_{b}; they must be "
                 "disjoint"
             )
-    return {name: torch.from_numpy(index) for name, index in checked.items()}
+    return found

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from robust_diffusion.data.inventory import compose_dataset, measure
-from robust_diffusion.data.statistics import Statistics
+from robust_diffusion.data.inventory import Statistics, compose_dataset, measure
 
 PAPER_ORDER = ("cora", "citeseer", "pubmed", "coauthor", "flickr", "amazon_computer")
 

@@ -13,7 +13,7 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.files import write_whole
 from robust_diffusion.operators import Backend, current_backend, set_backend
-from robust_diffusion.training.warnings import hide_advice
+from robust_diffusion.training.lightning import hide_advice
 
 
 def on_several(

@@ -22,10 +22,9 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.training.adversary import Adversary
 from robust_diffusion.training.devices import Outcome, on_one, on_several
-from robust_diffusion.training.interrupt import ctrl_c_passes
+from robust_diffusion.training.lightning import quiet_lightning
 from robust_diffusion.training.module import NodeClassification
 from robust_diffusion.training.progress import EpochProgressBar
-from robust_diffusion.training.warnings import quiet_lightning
 
 log = logging.getLogger(__name__)
 
@@ -168,16 +167,14 @@ class Fit:
         stopping = EarlyStopping(
             "val_loss", patience=self.patience, min_delta=self.min_delta, check_finite=False
         )
-        # Lightning's own bar counts batches, of which an epoch has one.
         bar = [EpochProgressBar(description)] if self.progress_bar else []
-        with quiet_lightning(), ctrl_c_passes():
+        with quiet_lightning():
             outcome = Outcome(directory / "outcome.json")
             build = partial(
                 self._build_trainer,
                 max_epochs=self.max_epochs,
                 logger=logger,
                 callbacks=[checkpoint, stopping, outcome, *bar, *callbacks],
-                enable_progress_bar=bool(bar),
             )
             trainer = on_several(build, build(), datamodule)
             start = time.perf_counter()
@@ -203,12 +200,13 @@ class Fit:
                 self._build_trainer,
                 logger=False,
                 callbacks=[],
-                enable_progress_bar=False,
                 enable_checkpointing=False,
             )
             return on_one(build, build())
 
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
+        # Lightning's own bar counts batches, of which an epoch has one.
+        arguments["enable_progress_bar"] = False
         given: Mapping[str, Any] = getattr(self._trainer, "keywords", {})
         for key in arguments.keys() & given.keys() & SET_BY_FIT:
             raise ConfigError(

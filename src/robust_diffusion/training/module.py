@@ -1,6 +1,6 @@
 """The one LightningModule, around any model."""
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -30,7 +30,6 @@ class NodeClassification(pl.LightningModule):
         learning_rate: Adam's.
         weight_decay: Adam's.
         adversary: Attacks the graph in training; `None` for none.
-        test_names: Of the test loaders, in their order; those of the datamodule if left out.
         key: The configuration key of the training, for messages.
 
     Examples:
@@ -51,45 +50,24 @@ class NodeClassification(pl.LightningModule):
         learning_rate: float = 0.01,
         weight_decay: float = 0.0,
         adversary: Adversary | None = None,
-        test_names: Sequence[str] = (),
         key: str = "training",
     ) -> None:
         super().__init__()
         # Not handed to the logger, which has the whole configuration.
-        self.save_hyperparameters(
-            {
-                "num_classes": num_classes,
-                "learning_rate": learning_rate,
-                "weight_decay": weight_decay,
-                "test_names": list(test_names),
-                "key": key,
-            },
-            logger=False,
-        )
+        self.save_hyperparameters(ignore=["model", "adversary"], logger=False)
         self.model = model
         self.num_classes = num_classes
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
-        self.test_names = list(test_names)
         self.key = key
         self._adversary = adversary
         self._attacker: Attacker | None = None
         self._prepared: dict[int, Tensor] = {}
 
     @classmethod
-    def load_from_checkpoint(
-        cls,
-        checkpoint_path: Any,
-        map_location: Any = None,
-        hparams_file: Any = None,
-        strict: bool | None = None,
-        weights_only: bool | None = True,
-        **kwargs: Any,
-    ) -> "NodeClassification":
+    def load_from_checkpoint(cls, *args: Any, **kwargs: Any) -> "NodeClassification":
         """Lightning's, but no code of the file is run unless `weights_only` is false."""
-        return super().load_from_checkpoint(
-            checkpoint_path, map_location, hparams_file, strict, weights_only, **kwargs
-        )
+        return super().load_from_checkpoint(*args, **{"weights_only": True} | kwargs)
 
     def on_fit_start(self) -> None:
         """Hand on the scale of the features, and prepare those of both views, once."""
@@ -124,7 +102,11 @@ class NodeClassification(pl.LightningModule):
                 f"lower {self.key}.learning_rate={self.learning_rate} or check the features"
             )
         self._log("train", loss, accuracy)
-        return loss if self._adversary is None else self._mixed(loss, batch, self._adversary)
+        if self._adversary is None or self._attacker is None:
+            return loss
+        attacked_loss, attacked_accuracy = self._score(self._attacker(batch))
+        self._log("attacked", attacked_loss, attacked_accuracy)
+        return loss + self._adversary.attacked_share * (attacked_loss - loss)
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         """Loss and accuracy on the validation nodes."""
@@ -134,17 +116,13 @@ class NodeClassification(pl.LightningModule):
     def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Accuracy on the target nodes of one test graph."""
         _, accuracy = self._score(batch)
-        name = self._test_name(dataloader_idx)
+        names = getattr(getattr(self.trainer, "datamodule", None), "test_names", [])
+        name = names[dataloader_idx] if dataloader_idx < len(names) else dataloader_idx
         self.log(f"test/{name}", accuracy, batch_size=1, add_dataloader_idx=False)
 
     def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Logits of every node, n x C."""
         return self(batch)  # type: ignore[no-any-return]
-
-    def _test_name(self, index: int) -> str:
-        datamodule = getattr(self.trainer, "datamodule", None)
-        names = self.test_names or getattr(datamodule, "test_names", [])
-        return names[index] if index < len(names) else str(index)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam over every parameter."""
@@ -161,13 +139,6 @@ class NodeClassification(pl.LightningModule):
         )
         return loss, accuracy
 
-    def _mixed(self, loss: Tensor, data: Data, adversary: Adversary) -> Tensor:
-        """The clean loss, mixed with that under attack."""
-        assert self._attacker is not None
-        attacked_loss, attacked_accuracy = self._score(self._attacker(data))
-        self._log("attacked", attacked_loss, attacked_accuracy)
-        return loss + adversary.attacked_share * (attacked_loss - loss)
-
     def _log(self, stage: str, loss: Tensor, accuracy: Tensor) -> None:
         values = {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy}
         several = self._trainer is not None and self._trainer.world_size > 1
@@ -181,14 +152,12 @@ def first_non_finite(model: nn.Module, forward: Any) -> str:
             return f"parameter {name} is not finite"
     found: list[str] = []
 
-    def watch(name: str) -> Any:
-        def look(_: nn.Module, __: Any, output: Any) -> None:
-            if isinstance(output, Tensor) and not torch.isfinite(output).all():
-                found.append(name)
+    def look(name: str, _: nn.Module, __: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and not torch.isfinite(output).all():
+            found.append(name)
 
-        return look
-
-    handles = [m.register_forward_hook(watch(name)) for name, m in model.named_modules() if name]
+    named = [(name, module) for name, module in model.named_modules() if name]
+    handles = [module.register_forward_hook(partial(look, name)) for name, module in named]
     try:
         with torch.no_grad():
             forward()

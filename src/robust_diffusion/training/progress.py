@@ -4,32 +4,22 @@ import sys
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import EarlyStopping, ProgressBar
+from pytorch_lightning.callbacks import EarlyStopping
 from tqdm import tqdm
 
 BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
 
 
-class EpochProgressBar(ProgressBar):
+class EpochProgressBar(pl.Callback):
     """One line for the whole training, with loss and accuracy; silent except on a terminal.
 
     Its end, and so its time, is the epoch at which training stops if the loss gets no lower.
     """
 
     def __init__(self, description: str = "", refresh_seconds: float = 0.2) -> None:
-        super().__init__()
         self._description = description
         self._refresh_seconds = refresh_seconds
         self._bar: tqdm[Any] | None = None
-        self._enabled = True
-
-    def disable(self) -> None:
-        """Turn the bar off, as Lightning does on all ranks but the first."""
-        self._enabled = False
-
-    def enable(self) -> None:
-        """Turn the bar on."""
-        self._enabled = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the bar."""
@@ -41,14 +31,21 @@ class EpochProgressBar(ProgressBar):
             mininterval=self._refresh_seconds,
             dynamic_ncols=True,
             bar_format=BAR,
-            disable=not self._enabled or not sys.stderr.isatty(),
+            disable=not (trainer.is_global_zero and sys.stderr.isatty()),
         )
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Advance by one epoch."""
         if self._bar is None or self._bar.disable:
             return
-        self._bar.total = _last_epoch(trainer, done=self._bar.n + 1)
+        done = int(self._bar.n) + 1
+        ends = [
+            done + stopping.patience - stopping.wait_count
+            for stopping in trainer.callbacks  # type: ignore[attr-defined]
+            if isinstance(stopping, EarlyStopping)
+        ]
+        most = trainer.max_epochs
+        self._bar.total = min([*ends, *([most] if most and most > 0 else [])], default=None)
         if self._bar.update(1):
             metrics = trainer.callback_metrics
             self._bar.set_postfix_str(
@@ -63,26 +60,11 @@ class EpochProgressBar(ProgressBar):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Close the bar."""
-        self._close()
+        if self._bar is not None:
+            self._bar.close()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
         """Close the bar, so that the error stands on a line of its own."""
-        self._close()
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-
-
-def _last_epoch(trainer: pl.Trainer, *, done: float) -> int | None:
-    """Epochs in all, unless the loss that an early stop waits for falls again."""
-    ends = [
-        int(done) + stopping.patience - stopping.wait_count
-        for stopping in trainer.callbacks  # type: ignore[attr-defined]
-        if isinstance(stopping, EarlyStopping)
-    ]
-    most = trainer.max_epochs
-    return min([*ends, *([most] if most and most > 0 else [])], default=None)
+        self.on_train_end(trainer, pl_module)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.utils import coalesce
 
 from robust_diffusion.attacks.audit.violation import GraphLike, Kind, Violation, first, pairs
-from robust_diffusion.data.files import NUMBERS, UNREADABLE, damaged, read_sparse, require
+from robust_diffusion.data.files import NUMBERS, read_sparse, reading, require
 from robust_diffusion.data.pickles import read_pickle
 from robust_diffusion.errors import AttackError, DataError
 from robust_diffusion.files import write_whole
@@ -206,10 +206,8 @@ def _assembled(
 def _features(path: Path, reference: Tensor, injected: int) -> Tensor:
     """Features of all nodes; the file holds those of the injected nodes, or of all."""
     require(path)
-    try:
+    with reading(path):
         array = np.load(path, allow_pickle=False)
-    except UNREADABLE as error:
-        raise damaged(path, error) from error
     if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS:
         raise DataError(f"{path}: holds no real numbers; save the features with numpy.save")
     n, width = reference.shape

@@ -1,6 +1,5 @@
 """A user's own graph."""
 
-import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,10 @@ from torch_geometric.data import Data
 from robust_diffusion.data.download import LocalFolder
 from robust_diffusion.data.files import NUMBERS, pick, pick_csr, read_npz, read_torch
 from robust_diffusion.data.sources.grb import FILES, load_grb
-from robust_diffusion.data.sources.pyg import split_of, tell_of_unread
+from robust_diffusion.data.sources.pyg import log_unread, split_of
 from robust_diffusion.data.split import split_by_degree
 from robust_diffusion.data.validate import build_graph, check_edge_index
 from robust_diffusion.errors import ConfigError, DataError
-
-log = logging.getLogger(__name__)
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -58,17 +55,15 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
             "dataset.source.path=null: name a folder in GRB's layout, a .npz or a .pt file"
         )
     path = Path(str(path))  # a file may be named 3
-    if path.is_dir():
-        if not any((path / name).exists() for name in FILES):
-            raise DataError(
-                f"{path}: not a folder in GRB's layout, which is {', '.join(FILES)}; put them "
-                "there, or name a .npz or a .pt file"
-            )
+    if any((path / name).exists() for name in FILES):
         return load_grb(LocalFolder(path), doubles=True)
     readers: dict[str, Callable[[Path], Mapping[str, Any]]]
     readers = {".npz": read_npz, ".pt": _read_tensors}
-    if path.suffix not in readers:
-        raise DataError(f"{path}: not a folder in GRB's layout, a .npz or a .pt file")
+    if path.is_dir() or path.suffix not in readers:
+        raise DataError(
+            f"{path}: not a folder in GRB's layout, which is {', '.join(FILES)}, nor a .npz or a "
+            ".pt file"
+        )
     held = readers[path.suffix](path)
     arrays = {key: value for key, value in held.items() if isinstance(value, np.ndarray)}
     features, labels = (
@@ -76,9 +71,8 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     )
     num_nodes = features.shape[0] if features.ndim else 0
     adjacency = _adjacency(arrays, path, num_nodes=num_nodes)
-    parts = split_of(held, num_nodes, where=f"{path}: ")
-    tell_of_unread(arrays, READ, where=str(path))
-    splits = {part: index.numpy() for part, index in parts.items()}
+    splits = split_of(held, num_nodes, where=f"{path}: ")
+    log_unread(arrays, READ, where=str(path))
     graph = build_graph(adjacency, features, labels, splits, where=path, doubles=True)
     return graph if splits else split_by_degree(graph, split_seed, where=path)
 
@@ -110,28 +104,17 @@ def _either(arrays: Arrays, name: str, alias: str, path: Path) -> NDArray[np.gen
     return arrays[alias] if alias in arrays else pick(arrays, [name], path)[0]
 
 
-def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.csr_array:
+def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.csr_array | sp.coo_array:
     if "edge_index" in arrays and "adj_data" in arrays:
         raise DataError(f"{path}: holds both edge_index and adj_data; keep one of them")
     if "adj_data" in arrays:
         return pick_csr(arrays, "adj", path)
     (edges,) = pick(arrays, ["edge_index"], path)
     check_edge_index(edges, num_nodes, where=path)
-    edges = edges[:, _weighted(arrays, path, num_edges=edges.shape[1])]
-    listed = np.ones(edges.shape[1], dtype=bool), tuple(edges.astype(np.int64))
-    return sp.csr_array(listed, shape=(num_nodes, num_nodes))
-
-
-def _weighted(arrays: Arrays, path: Path, *, num_edges: int) -> NDArray[np.bool_]:
-    """Mask of the listed edges whose weight is not 0."""
-    weight = arrays.get("edge_weight", np.ones(num_edges))
-    is_real = weight.dtype.kind in NUMBERS and bool(np.isfinite(weight).all())
-    if weight.size != num_edges or not is_real:
+    weight = arrays.get("edge_weight", np.ones(edges.shape[1]))
+    if weight.size != edges.shape[1] or weight.dtype.kind not in NUMBERS:
         raise DataError(
             f"{path}: edge_weight has shape {weight.shape} and type {weight.dtype}; it must be one "
-            f"finite number for each of the {num_edges} edges"
+            f"number for each of the {edges.shape[1]} edges"
         )
-    kept: NDArray[np.bool_] = weight.reshape(-1) != 0
-    if (weight.reshape(-1)[kept] != 1).any():
-        log.warning("%s: edge_weight holds weights other than 1; they are read as 1", path)
-    return kept
+    return sp.coo_array((weight.reshape(-1), tuple(edges)), shape=(num_nodes, num_nodes))

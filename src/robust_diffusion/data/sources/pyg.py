@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
-from robust_diffusion.data.validate import SPLITS, build_graph, check_edge_index
+from robust_diffusion.data.validate import SPLITS, build_graph, check_edge_index, node_numbers
 from robust_diffusion.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -45,14 +45,8 @@ def checked_graph(data: Data, splits: Mapping[str, Int[Tensor, "_"]]) -> Data:
         )
     features, labels = _array(data, "x"), _array(data, "y")
     num_nodes = features.shape[0] if features.ndim else 0
-    return build_graph(
-        _adjacency(data, num_nodes),
-        features,
-        labels,
-        {name: index.numpy() for name, index in splits.items()},
-        where="data",
-        every_class=False,
-    )
+    adjacency = _adjacency(data, num_nodes)
+    return build_graph(adjacency, features, labels, splits, where="data", every_class=False)
 
 
 def split_of(
@@ -73,10 +67,9 @@ def split_of(
             not the same, or the split has names that are not read.
     """
     parts = [part for part in SPLITS if _names(held, part)]
-    for part in ("train", "val", "test"):
-        if parts and part not in parts:
-            raise _missing(part, where)
-    if odd := [key for key in held if not parts and re.search("train|split", key)]:
+    if parts:
+        parts += [part for part in ("train", "val", "test") if part not in parts]
+    elif odd := [key for key in held if re.search("train|split", key)]:
         raise DataError(
             f"{where}{odd[0]}: is not read as a split; name its parts train_mask, val_mask and "
             "test_mask, or drop it"
@@ -84,7 +77,7 @@ def split_of(
     return {part: _part(held, part, num_nodes, where) for part in parts}
 
 
-def tell_of_unread(held: Mapping[str, Any], read: Collection[str], *, where: str) -> None:
+def log_unread(held: Mapping[str, Any], read: Collection[str], *, where: str) -> None:
     """Warn of arrays that nobody reads."""
     known = {*read, *(name for part in SPLITS for name in _names(held, part))}
     arrays = [k for k, v in held.items() if isinstance(v, Tensor | np.ndarray) and k not in known]
@@ -108,14 +101,15 @@ def node_index(data: Data, nodes: object, name: str = "nodes") -> Int[Tensor, "_
     n = data.num_nodes or 0
     if isinstance(nodes, str):
         return torch.arange(n) if nodes == "all" else _part(data.to_dict(), nodes, n, "data.")
-    return _index(nodes, n, name)
+    return node_numbers(nodes, n, name)
 
 
 def _part(held: Mapping[str, Any], part: str, n: int, where: str) -> Int[Tensor, "_"]:
     names = _names(held, part)
     if not names:
-        raise _missing(part, where)
-    first, *others = (_index(held[name], n, f"{where}{name}") for name in names)
+        own, *further = (pattern.format(part) for pattern in NAMES)
+        raise DataError(f"{where}{own}: missing, as are {', '.join(further)}; add one of them")
+    first, *others = (node_numbers(held[name], n, f"{where}{name}") for name in names)
     for name, other in zip(names[1:], others, strict=True):
         if not torch.equal(first, other):
             raise DataError(f"{where}{name}: names other nodes than {names[0]}; keep one of them")
@@ -127,61 +121,18 @@ def _names(held: Mapping[str, Any], part: str) -> list[str]:
     return [name for name in names if held.get(name) is not None]
 
 
-def _index(nodes: object, n: int, name: str) -> Int[Tensor, "_"]:
-    try:
-        given = torch.as_tensor(nodes).detach().cpu()
-    except (TypeError, ValueError, RuntimeError):
-        raise DataError(
-            f"{name}: is a {type(nodes).__name__}; give a mask, node numbers, or a name like test"
-        ) from None
-    index = _unmasked(given, n, name) if given.dtype == torch.bool else given
-    if index.ndim != 1 or not index.numel():
-        raise DataError(f"{name}: has shape {tuple(index.shape)}; it must name one node at least")
-    if index.is_floating_point() or index.is_complex():
-        raise DataError(f"{name}: is of type {index.dtype}; use bool for a mask, int64 for numbers")
-    index = index.long().sort().values
-    for wrong in (int(index[0]), int(index[-1])):
-        if not 0 <= wrong < n:
-            raise DataError(f"{name}: names node {wrong}; nodes are 0..{n - 1}")
-    twice = index[1:][index[1:] == index[:-1]]
-    if twice.numel():
-        raise DataError(
-            f"{name}: names node {int(twice[0])} twice; name each once (a mask is of type bool)"
-        )
-    return index
-
-
-def _unmasked(mask: Tensor, n: int, name: str) -> Tensor:
-    if mask.shape != (n,):
-        several = mask.ndim == 2 and mask.size(0) == n
-        remedy = f"; it holds several splits, so take one: {name}[:, 0]" if several else ""
-        raise DataError(
-            f"{name}: has shape {tuple(mask.shape)}; a mask of this graph has {n} values{remedy}"
-        )
-    return mask.nonzero().squeeze(1)
-
-
-def _missing(part: str, where: str) -> DataError:
-    own, *others = (pattern.format(part) for pattern in NAMES)
-    return DataError(f"{where}{own}: missing, as are {', '.join(others)}; add one of them")
-
-
 def _array(data: Data, key: str) -> NDArray[np.generic]:
     value = getattr(data, key, None)
     if value is None:
-        raise DataError(f"data.{key}: missing; a graph needs x, edge_index and y")
-    if not isinstance(value, Tensor):
-        raise DataError(f"data.{key}: is a {type(value).__name__}; it must be a tensor")
-    if value.layout != torch.strided:
-        raise DataError(f"data.{key}: is sparse; use data.{key}.to_dense()")
+        raise DataError(f"data.{key}: missing; a graph needs x, edge_index and y, and no adj_t")
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
+        raise DataError(f"data.{key}: must be a dense tensor, and is a {type(value).__name__}")
     half = value.dtype in (torch.float16, torch.bfloat16)
     array: NDArray[np.generic] = (value.float() if half else value).detach().cpu().numpy()
     return array
 
 
 def _adjacency(data: Data, num_nodes: int) -> sp.csr_array:
-    if data.edge_index is None and "adj_t" in data:
-        raise DataError("data.edge_index: missing, and adj_t is not read; drop ToSparseTensor")
     edges = _array(data, "edge_index")
     check_edge_index(edges, num_nodes, where="data")
     num_edges = edges.shape[1]
@@ -194,7 +145,7 @@ def _adjacency(data: Data, num_nodes: int) -> sp.csr_array:
                 f"data.{key}: holds weights other than 1, of which no attack knows; drop it "
                 f"(del data.{key}) if the model does without"
             )
-    tell_of_unread(per_edge, ("x", "y", "edge_index"), where="data")
+    log_unread(per_edge, ("x", "y", "edge_index"), where="data")
     row, col = edges.astype(np.int64)
     shape = (num_nodes, num_nodes)
     adjacency = sp.csr_array((np.ones(row.size, dtype=bool), (row, col)), shape=shape)

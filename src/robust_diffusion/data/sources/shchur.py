@@ -5,7 +5,7 @@ from torch_geometric.data import Data
 from robust_diffusion.data.download import DatasetFolder
 from robust_diffusion.data.files import dense, pick, pick_csr, read_npz
 from robust_diffusion.data.split import split_by_degree
-from robust_diffusion.data.validate import build_graph, symmetrized
+from robust_diffusion.data.validate import build_graph
 
 
 def load_shchur(folder: DatasetFolder, *, split_seed: int = 0) -> Data:
@@ -32,8 +32,8 @@ def load_shchur(folder: DatasetFolder, *, split_seed: int = 0) -> Data:
     arrays = read_npz(path)
     adjacency, attributes = (pick_csr(arrays, kind, path) for kind in ("adj", "attr"))
     (labels,) = pick(arrays, ["labels"], path)
-    undirected = symmetrized(adjacency, where=path)
-    graph = build_graph(undirected, dense(attributes, path), labels, {}, where=path)
+    features = dense(attributes, path)
+    graph = build_graph(adjacency, features, labels, {}, where=path, plain_edges=False)
     split_by_degree(graph, split_seed, where=path)
     folder.keep_hashes()
     return graph

@@ -1,26 +1,30 @@
 """A seeded citation-like graph, so that everything runs without any data file."""
 
+from typing import Annotated
+
 import numpy as np
 import scipy.sparse as sp
+from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import Count, Natural, NonNegative, Share, validated
 from robust_diffusion.data.split import split_by_degree
 from robust_diffusion.data.validate import build_graph
 
 CORA_CLASS_SHARES = (0.130, 0.081, 0.154, 0.302, 0.157, 0.110, 0.066)
 
 
+@validated("dataset.source")
 def citation_like_graph(
-    num_nodes: int = 2680,
-    num_edges: int = 5260,
-    num_features: int = 302,
+    num_nodes: Annotated[int, Ge(100)] = 2680,
+    num_edges: Count = 5260,
+    num_features: Count = 302,
     *,
-    homophily: float = 0.81,
-    degree_exponent: float = 2.5,
-    feature_signal: float = 0.12,
-    seed: int = 0,
+    homophily: Share = 0.81,
+    degree_exponent: Annotated[float, Gt(2)] = 2.5,
+    feature_signal: NonNegative = 0.12,
+    seed: Natural = 0,
 ) -> Data:
     """Draw a degree-corrected stochastic block model with class-dependent Gaussian features.
 
@@ -46,13 +50,6 @@ def citation_like_graph(
     Raises:
         ConfigError: An argument out of range.
     """
-    check_whole("dataset.source.num_nodes", num_nodes, at_least=100)
-    check_whole("dataset.source.num_edges", num_edges, at_least=1)
-    check_whole("dataset.source.num_features", num_features, at_least=1)
-    check_whole("dataset.source.seed", seed, at_least=0)
-    check_number("dataset.source.homophily", homophily, at_least=0, at_most=1)
-    check_number("dataset.source.degree_exponent", degree_exponent, above=2)
-    check_number("dataset.source.feature_signal", feature_signal, at_least=0)
     generator = np.random.default_rng(seed)
     num_classes = len(CORA_CLASS_SHARES)
     shares = np.array(CORA_CLASS_SHARES) / sum(CORA_CLASS_SHARES)
@@ -64,9 +61,9 @@ def citation_like_graph(
     features += means.astype(np.float32)[labels]
     row, col = _edges(generator, labels, num_edges, homophily, degree_exponent)
     adjacency = sp.coo_array((np.ones(row.size), (row, col)), shape=(num_nodes, num_nodes))
-    adjacency = ((adjacency + adjacency.T) > 0).astype(np.int8)
-    graph = build_graph(adjacency, features, labels, {}, where="dataset=synthetic")
-    return split_by_degree(graph, seed, where="dataset=synthetic")
+    where = "dataset=synthetic"
+    graph = build_graph(adjacency, features, labels, {}, where=where, plain_edges=False)
+    return split_by_degree(graph, seed, where=where)
 
 
 def _edges(

@@ -1,4 +1,4 @@
-"""Lightning's warnings and banners that do not apply to one graph in memory."""
+"""Lightning at work on one graph in memory."""
 
 import logging
 import warnings
@@ -12,11 +12,12 @@ NOT_FOR_ONE_GRAPH = (
     "isinstance.treespec, LeafSpec.",
 )
 
+LOGGERS = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
+
 
 def hide_advice() -> None:
     """Hide the advice above and banners on devices and tips, from now on; warnings stay."""
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logger = logging.getLogger(name)
+    for logger in LOGGERS:
         logger.setLevel(max(logger.level, logging.WARNING))
     for message in NOT_FOR_ONE_GRAPH:
         warnings.filterwarnings("ignore", message=f".*{message}")
@@ -24,13 +25,16 @@ def hide_advice() -> None:
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Hide them in a `with` block."""
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
-    levels = [logger.level for logger in loggers]
+    """Hide advice and banners in a `with` block, from which Ctrl-C and SIGTERM reach the caller."""
+    levels = [logger.level for logger in LOGGERS]
     try:
         with warnings.catch_warnings():
             hide_advice()
             yield
+    except SystemExit as stop:
+        if isinstance(stop.__context__, KeyboardInterrupt):  # of which Lightning makes an exit
+            raise type(stop.__context__) from stop
+        raise
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in zip(LOGGERS, levels, strict=True):
             logger.setLevel(level)
