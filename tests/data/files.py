@@ -1,15 +1,22 @@
-"""Small graphs as raw arrays, and in the file layouts of GRB, Planetoid and Shchur et al."""
+"""Small graphs as raw arrays and in the layouts of files, and files that must be refused."""
 
 import io
 import pickle
 import struct
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from hypothesis import strategies as st
+
+from robust_diffusion.errors import DataError
+
+Read = Callable[[Path], Any]
 
 NUM_NODES = 20
 # A ring with two chords.
@@ -73,9 +80,33 @@ def damaged(content: bytes, flips: list[tuple[int, int]], cut: int | None) -> by
     return bytes(changed if cut is None else changed[: cut % len(changed)])
 
 
-def damage(path: Path, flips: list[tuple[int, int]], cut: int | None) -> None:
-    """Replace some bytes of a file, and cut it short."""
-    path.write_bytes(damaged(path.read_bytes(), flips, cut))
+def refusal(read: Read, path: Path) -> str:
+    """The error of a reader, in one line that begins with the path."""
+    with pytest.raises(DataError) as caught:
+        read(path)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    assert len(message) < 400 + len(str(path))
+    return message
+
+
+def written(folder: Path, content: bytes) -> Path:
+    path = folder / "file"
+    path.write_bytes(content)
+    return path
+
+
+def check_reads_data(read: Read, content: bytes) -> None:
+    """Data or a `DataError`, and no other file."""
+    with TemporaryDirectory() as folder:
+        path = written(Path(folder), content)
+        try:
+            read(path)
+        except DataError as error:
+            assert str(error).startswith(f"{path}: ")  # noqa: PT017 - damage need not raise
+            assert "\n" not in str(error)  # noqa: PT017
+        assert [file.name for file in Path(folder).iterdir()] == ["file"]
 
 
 class Bomb:

@@ -10,19 +10,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of the server.
+    """An answer of the server."""
 
-    Args:
-        body: Bytes that it sends.
-        status: Its status code.
-        missing: Number of bytes that it announces and does not send.
-        wait: Seconds until it answers.
-    """
-
-    body: bytes = b""
+    body: bytes = b""  # bytes that it sends
     status: int = 200
-    missing: int = 0
-    wait: float = 0.0
+    missing: int = 0  # bytes that it announces and does not send
+    wait: float = 0.0  # seconds until it answers
 
 
 @dataclass

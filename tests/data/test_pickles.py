@@ -13,10 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robust_diffusion.data.pickles import read_pickle
-from tests.data.files import planetoid_parts, python2_pickle
-from tests.data.reading import check_reads_data, refusal, written
-
-# What is read.
+from tests.data.files import check_reads_data, planetoid_parts, python2_pickle, refusal, written
 
 
 @pytest.mark.parametrize("write", [python2_pickle, pickle.dumps], ids=["python 2", "python 3"])
@@ -26,15 +23,14 @@ def test_what_planetoid_pickles_is_read(
 ) -> None:
     expected = planetoid_parts()[part]
     read = read_pickle(written(tmp_path, write(expected)))
+    if part == "graph":
+        assert read == expected
+        return
+    assert read.dtype == expected.dtype
     if part == "allx":
         assert isinstance(read, sp.csr_array)
-        assert read.dtype == expected.dtype
-        assert np.array_equal(read.toarray(), expected.toarray())
-    elif part == "ally":
-        assert read.dtype == expected.dtype
-        assert np.array_equal(read, expected)
-    else:
-        assert read == expected
+        read, expected = read.toarray(), expected.toarray()
+    assert np.array_equal(read, expected)
 
 
 @pytest.mark.parametrize("dtype", ["?", "<i8", ">i8", "|u1", "<f4", ">f4", "<f2", ">f8"])
@@ -67,10 +63,7 @@ def test_coordinates_outside_the_matrix_are_refused(
 ) -> None:
     matrix = sp.coo_matrix((np.ones(1), ([0], [0])), shape=(2, 3))
     matrix.coords = tuple(np.array([index]) for index in place)
-    assert "cannot be read" in refusal(read_pickle, written(tmp_path, pickle.dumps(matrix)))
-
-
-# What is refused.
+    refusal(read_pickle, written(tmp_path, pickle.dumps(matrix)))
 
 
 def call(module: str, name: str, *arguments: object) -> bytes:
@@ -93,6 +86,7 @@ TOUCH = [
     ("torch", "save", 1, "mark"),
     ("__builtin__", "eval", "open('mark', 'w').close()"),
 ]
+RUNNABLE = [TOUCH[0], *TOUCH[2:6]]
 NEVER = [
     ("functools", "partial"),
     ("operator", "attrgetter", "a"),
@@ -137,20 +131,17 @@ def test_a_malicious_pickle_is_refused_and_not_run(
     tmp_path: Path, payload: tuple[Any, ...], place: Callable[[bytes], bytes]
 ) -> None:
     path = written(tmp_path, b"\x80\x03" + place(call(*payload)) + b".")
-    assert f"it names {payload[0]}.{payload[1]}, which is not data" in refusal(read_pickle, path)
+    assert f"{payload[0]}.{payload[1]}" in refusal(read_pickle, path)
     assert {file.name for file in tmp_path.iterdir()} == {"file"}
-
-
-@pytest.mark.parametrize("payload", [TOUCH[0], *TOUCH[2:6]], ids=lambda p: ".".join(p[:2]))
-def test_those_pickles_would_have_run(tmp_path: Path, payload: tuple[Any, ...]) -> None:
-    pickle.loads(b"\x80\x03" + call(*payload) + b".")
-    assert (tmp_path / "mark").exists()
+    if payload in RUNNABLE and place is POSITIONS["top"]:
+        pickle.loads(path.read_bytes())
+        assert (tmp_path / "mark").exists()
 
 
 @pytest.mark.parametrize("name", NEVER, ids=lambda p: ".".join(p[:2]))
 def test_a_name_that_is_not_data_is_refused(tmp_path: Path, name: tuple[Any, ...]) -> None:
     path = written(tmp_path, b"\x80\x03" + call(*name) + b".")
-    assert f"it names {name[0]}.{name[1]}" in refusal(read_pickle, path)
+    assert f"{name[0]}.{name[1]}" in refusal(read_pickle, path)
 
 
 def text(value: str) -> bytes:
@@ -176,22 +167,20 @@ def test_other_ways_to_name_a_function(tmp_path: Path, code: bytes) -> None:
     assert not (tmp_path / "mark").exists()
 
 
+NAMES = [
+    b"cnumpy\nndarray\n",
+    b"cnumpy\ndtype\n",
+    b"cnumpy.core.multiarray\n_reconstruct\n",
+    b"cscipy.sparse.csr\ncsr_matrix\n",
+    b"ccollections\ndefaultdict\n",
+    b"c__builtin__\nlist\n",
+]
 SLOTS = b"N}" + text("spoilt") + b"K\x01s\x86b"
 ATTRIBUTES = b"}" + text("spoilt") + b"K\x01sb"
 
 
 @pytest.mark.parametrize("state", [SLOTS, ATTRIBUTES], ids=["slots", "attributes"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        b"cscipy.sparse.csr\ncsr_matrix\n",
-        b"cnumpy\nndarray\n",
-        b"cnumpy\ndtype\n",
-        b"cnumpy.core.multiarray\n_reconstruct\n",
-        b"ccollections\ndefaultdict\n",
-        b"c__builtin__\nlist\n",
-    ],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_pickle_cannot_change_a_type(tmp_path: Path, name: bytes, state: bytes) -> None:
     path = written(tmp_path, b"\x80\x02" + name + state + b".")
     refusal(read_pickle, path)
@@ -215,42 +204,34 @@ def test_values_that_are_no_real_numbers_are_refused(tmp_path: Path, code: str) 
         refusal(read_pickle, written(tmp_path, b"\x80\x03" + content + b"."))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"C\x03abc", b"C\x08abcdefgh", b"N", b"K\x01", b"]", text("é"), text("ab\u20ac")],
-    ids=str,
-)
-def test_values_that_miss_the_shape_are_refused(tmp_path: Path, content: bytes) -> None:
-    path = written(tmp_path, b"\x80\x03" + array_state(content) + b".")
-    assert "cannot be read" in refusal(read_pickle, path)
+BROKEN = {
+    **{
+        f"values {of!r}": b"\x80\x03" + array_state(of) + b"."
+        for of in (b"C\x03abc", b"C\x08abcdefgh", b"N", b"K\x01", b"]", text("\u20ac"))
+    },
+    # A few bytes that would take all memory.
+    "memos": b"\x80\x02]r\xff\xff\xff\x7f.",
+    "memos as text": b"\x80\x02]p2000000000\n.",
+}
 
 
-@pytest.mark.parametrize("put", [b"r\xff\xff\xff\x7f", b"p2000000000\n"], ids=["binary", "text"])
-def test_a_few_bytes_cannot_take_all_memory(tmp_path: Path, put: bytes) -> None:
-    path = written(tmp_path, b"\x80\x02]" + put + b".")
-    assert "memos" in refusal(read_pickle, path)
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_a_broken_pickle_is_refused(tmp_path: Path, content: bytes) -> None:
+    refusal(read_pickle, written(tmp_path, content))
 
 
 @pytest.mark.parametrize("missing", ["data", "indices", "indptr", "_shape"])
 def test_a_pickled_matrix_without_a_part_is_refused(tmp_path: Path, missing: str) -> None:
     matrix = planetoid_parts()["allx"]
     del matrix.__dict__[missing]
-    assert "cannot be read" in refusal(read_pickle, written(tmp_path, python2_pickle(matrix)))
+    refusal(read_pickle, written(tmp_path, python2_pickle(matrix)))
 
 
 OPCODES = [bytes([code]) for code in b"()]}ubtsaeqRibo\x81\x85\x86\x87\x88\x89NK.020"]
-NAMES = [
-    b"cnumpy\nndarray\n",
-    b"cnumpy\ndtype\n",
-    b"cnumpy.core.multiarray\n_reconstruct\n",
-    b"cscipy.sparse.csr\ncsr_matrix\n",
-    b"ccollections\ndefaultdict\n",
-    b"c__builtin__\nlist\n",
-]
 VALUES = [text(v) for v in ("f4", "i8", "<", "data", "_shape", "value", "__class__", "")]
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(code=st.lists(st.sampled_from(OPCODES + NAMES + VALUES), max_size=30))
 def test_any_program_is_refused_or_gives_data(code: list[bytes]) -> None:
     check_reads_data(read_pickle, b"\x80\x03" + b"".join(code) + b".")

@@ -37,19 +37,19 @@ def test_a_training_is_repeated_by_torchs_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "error", "key"),
     [
-        ({"model": gcn(9)}, ConfigError, "model: GCN tells 9 classes apart, and the labels 7"),
-        ({"model": gcn(3)}, ConfigError, r"model: GCN tells 3 classes apart, .* 0\.\.6"),
-        ({"model": GCN}, ConfigError, "model: is a class; give an nn.Module"),
-        ({"data": drawn_data(val_mask=None)}, DataError, r"data\.val_mask: missing"),
-        ({"max_epochs": 0}, ConfigError, r"fit\.max_epochs=0"),
-        ({"accelerator": "gpus"}, ConfigError, "accelerator=gpus"),
+        ({"model": gcn(9)}, ConfigError, "model: "),
+        ({"model": gcn(3)}, ConfigError, "model: "),
+        ({"model": GCN}, ConfigError, "model: "),
+        ({"data": drawn_data(val_mask=None)}, DataError, "data.val_mask: "),
+        ({"max_epochs": 0}, ConfigError, "fit.max_epochs=0"),
+        ({"accelerator": "gpus"}, ConfigError, "trainer.accelerator=gpus"),
     ],
 )
 def test_what_cannot_be_is_refused(
-    options: dict[str, Any], error: type[Exception], message: str
+    options: dict[str, Any], error: type[Exception], key: str
 ) -> None:
     given = {"model": gcn(), "data": drawn_data(), "max_epochs": 1} | options
-    with without_type_checks(), pytest.raises(error, match=message):
+    with without_type_checks(), pytest.raises(error, match=f"^{key}"):
         fit(**given)

@@ -23,20 +23,8 @@ def test_degrees_go_to_models_that_normalize(
     model.degrees.clear()
     NodeClassification(model, num_classes=7)(view)
     (degree,) = model.degrees
-    if given and degree_leak:
-        assert degree is not None
-        assert torch.equal(degree, view.degree)
-    else:
-        assert degree is None
-
-
-def test_optimizer_has_every_parameter_and_the_rates() -> None:
-    module = NodeClassification(Linear(), num_classes=7, learning_rate=0.5, weight_decay=0.25)
-    optimizer = module.configure_optimizers()
-    assert isinstance(optimizer, torch.optim.Adam)
-    (group,) = optimizer.param_groups
-    assert (group["lr"], group["weight_decay"]) == (0.5, 0.25)
-    assert {id(p) for p in group["params"]} == {id(p) for p in module.parameters()}
+    assert (degree is not None) is (given and degree_leak)
+    assert degree is None or torch.equal(degree, view.degree)
 
 
 def test_only_masked_nodes_are_scored() -> None:
@@ -62,22 +50,13 @@ def forward(model: nn.Module) -> Callable[[], Any]:
     return lambda: model(torch.ones(2, 16), torch.zeros(2, 0, dtype=torch.long))
 
 
-def test_names_the_parameter_that_is_not_finite() -> None:
-    model = Overflowing()
+def test_names_what_is_not_finite_and_leaves_no_hook() -> None:
+    model, good = Overflowing(), Linear()
+    assert "blow" in first_non_finite(model, forward(model))
     model.first.weight.data[0, 0] = float("nan")
-    found = first_non_finite(model, forward(model))
-    assert found == "parameter first.weight is not finite"
-
-
-def test_says_so_if_no_layer_is_to_blame() -> None:
-    model = Linear()
-    assert first_non_finite(model, forward(model)) == "the logits are not finite"
-
-
-def test_leaves_no_hook_behind() -> None:
-    model = Overflowing()
-    first_non_finite(model, forward(model))
-    assert not any(module._forward_hooks for module in model.modules())
+    assert "first.weight" in first_non_finite(model, forward(model))
+    assert "logits" in first_non_finite(good, forward(good))
+    assert not any(module._forward_hooks for of in (model, good) for module in of.modules())
 
 
 def trainer(folder: Path, **options: Any) -> pl.Trainer:
@@ -108,20 +87,18 @@ def test_a_bare_trainer_fits_tests_and_predicts(
     assert unnamed == {"test/0": clean["test/clean"]}
 
 
-def test_a_checkpoint_is_read_into_a_model(
+def test_a_checkpoint_is_read_into_a_model_and_runs_no_code(
     make_datamodule: Callable[..., Any], tmp_path: Path
 ) -> None:
-    module = NodeClassification(Linear(), num_classes=7, learning_rate=0.5)
+    module = NodeClassification(Linear(), num_classes=7, learning_rate=0.5, weight_decay=0.25)
     bare = trainer(tmp_path, max_epochs=1)
     bare.fit(module, make_datamodule())
     bare.save_checkpoint(path := tmp_path / "module.ckpt")
     found = NodeClassification.load_from_checkpoint(path, model=Linear())
-    assert found.learning_rate == 0.5
+    (group,) = found.configure_optimizers().param_groups
+    assert (group["lr"], group["weight_decay"]) == (0.5, 0.25)
     for name, weight in found.state_dict().items():
         assert torch.equal(weight, module.state_dict()[name])
-
-
-def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
-    torch.save({"state_dict": {}, "hyper_parameters": Linear()}, path := tmp_path / "code.ckpt")
-    with pytest.raises(pickle.UnpicklingError, match="Weights only"):
+    torch.save({"state_dict": {}, "hyper_parameters": Linear()}, path)
+    with pytest.raises(pickle.UnpicklingError):
         NodeClassification.load_from_checkpoint(path, model=Linear())

@@ -109,14 +109,6 @@ def test_a_half_frozen_norm_trains_the_rest() -> None:
     torch.testing.assert_close(sparse, dense)
 
 
-def test_its_shape_is_known_without_its_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, (norm, _) = sparse_input(bag_of_words()), layers()
-    z = norm(x)
-    monkeypatch.setattr(F, "layer_norm", None)
-    assert z.shape == (NODES, FEATURES)
-    assert (z.size(0), z.dim(), z.dtype, z.device) == (NODES, 2, torch.float64, x.device)
-
-
 def test_single_precision_is_as_close_as_dense() -> None:
     norm, linear = layers()
     exact = linear(norm(bag_of_words()))
@@ -162,10 +154,12 @@ def test_a_node_without_words_is_like_no_other() -> None:
     assert (cosine[graph.src == 0] == 0).all()
 
 
-def test_cosines_look_at_no_plain_features() -> None:
+def test_entries_are_computed_when_first_needed() -> None:
     x = layers()[0](sparse_input(bag_of_words()))
     graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_nodes=NODES)
     edge_cosine(x, graph)
+    assert x.shape == (NODES, FEATURES)
+    assert (x.size(0), x.dim(), x.dtype, x.device.type) == (NODES, 2, torch.float64, "cpu")
     assert not x.made
     x.square()
     assert x.made

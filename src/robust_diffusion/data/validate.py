@@ -98,7 +98,9 @@ def node_numbers(nodes: object, n: int, name: str) -> Int[Tensor, "_"]:
         DataError: It names no node, one twice, or one that is none of 0..n-1; begins with `name`.
     """
     try:
-        given = torch.as_tensor(nodes).detach().cpu()
+        # torch takes no negative strides.
+        held = nodes.copy() if isinstance(nodes, np.ndarray) else nodes
+        given = torch.as_tensor(held).detach().cpu()
     except (TypeError, ValueError, RuntimeError):
         raise DataError(
             f"{name}: is a {type(nodes).__name__}; give a mask, node numbers, or a name like test"
@@ -128,13 +130,15 @@ def node_numbers(nodes: object, n: int, name: str) -> Int[Tensor, "_"]:
 def _edges(
     adjacency: sp.sparray | sp.spmatrix, where: str | Path, warn: Callable[..., None]
 ) -> Int[Tensor, "2 e"]:
-    if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1] or not adjacency.shape[0]:
+    n = adjacency.shape[0]
+    if adjacency.shape != (n, n) or not n or adjacency.dtype.kind not in NUMBERS:
         raise DataError(
-            f"{where}: adjacency has shape {adjacency.shape}; it must be n x n, n above 0"
+            f"{where}: adjacency has shape {adjacency.shape} and type {adjacency.dtype}; it must "
+            "be n x n numbers, n above 0"
         )
     coo = sp.coo_array(adjacency)
-    if coo.dtype.kind not in NUMBERS or not np.isfinite(coo.data).all():
-        raise DataError(f"{where}: adjacency holds weights that are not finite; use 0 and 1")
+    if not np.isfinite(coo.data).all():
+        raise DataError(f"{where}: adjacency holds NaN or infinite weights; use 0 and 1")
     row, col, weight = (of[coo.data != 0] for of in (coo.row, coo.col, coo.data))
     if (weight != 1).any():
         warn("%s: adjacency holds weights other than 1; they are read as 1", where)
@@ -144,13 +148,13 @@ def _edges(
     ends = row[~loops], col[~loops]
     # Booleans, so that an edge listed twice is one edge. This is linear in the number of edges,
     # which sorting them or np.unique is not.
-    stored = sp.csr_array((np.ones(ends[0].size, dtype=bool), ends), shape=coo.shape)
+    stored = sp.csr_array((np.ones(ends[0].size, dtype=bool), ends), shape=(n, n))
     both = sp.csr_array(stored + stored.T)
     if both.nnz != stored.nnz:
         message = "%s: adjacency is not symmetric, %d edges lack their reverse; added"
         warn(message, where, both.nnz - stored.nnz)
     both.sort_indices()
-    rows = np.repeat(np.arange(coo.shape[0]), np.diff(both.indptr))
+    rows = np.repeat(np.arange(n), np.diff(both.indptr))
     return torch.from_numpy(np.stack([rows, both.indices.astype(np.int64)]))
 
 

@@ -22,13 +22,13 @@ from tests.data.files import (
     FILES,
     FLIPS,
     NUM_NODES,
-    damage,
+    damaged,
     raw_graph,
+    refusal,
     splits,
     symmetric,
     write_grb,
 )
-from tests.data.reading import refusal
 
 
 def equal(a: Data, b: Data) -> bool:
@@ -36,33 +36,23 @@ def equal(a: Data, b: Data) -> bool:
     return all(torch.equal(a[key], b[key]) for key in keys)
 
 
-def load(root: str | Path, name: str = "ring") -> Data:
+def load(root: str | Path, **options: Any) -> Data:
     files: dict[str, dict[str, Any]] = {f"{file}.npz": {} for file in FILES}
-    return load_grb(DatasetFolder(root, f"grb-{name}", files))
+    return load_grb(DatasetFolder(root, "grb-ring", files), **options)
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-@pytest.mark.parametrize("as_type", [str, Path])
-def test_good_files_give_the_graph(tmp_path: Path, compressed: bool, as_type: type) -> None:
+def test_good_files_give_the_graph_and_a_split_can_be_drawn_anew(
+    tmp_path: Path, compressed: bool
+) -> None:
     write_grb(tmp_path, compressed=compressed)
-    assert equal(load(as_type(tmp_path)), build_graph(**raw_graph(), where=tmp_path))
-
-
-def test_a_split_can_be_drawn_anew(tmp_path: Path) -> None:
-    write_grb(tmp_path)
-    folder = DatasetFolder(tmp_path, "grb-ring", {f"{file}.npz": {} for file in FILES})
-    graph = load_grb(folder, split_seed=2)
+    expected = build_graph(**raw_graph(), where=tmp_path)
+    assert equal(load(tmp_path), expected)
+    graph = load(str(tmp_path), split_seed=2)
     degree = torch.bincount(graph.edge_index[1], minlength=NUM_NODES).numpy()
     for name, index in degree_split(degree, 2).items():
         assert graph[f"index_{name}"].tolist() == index.tolist()
-    assert graph.index_train.tolist() != load(tmp_path).index_train.tolist()
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_a_missing_file_is_named(tmp_path: Path, file: str) -> None:
-    path = write_grb(tmp_path) / f"{file}.npz"
-    path.unlink()
-    assert f"{path}: not found" in refusal(load, tmp_path)
+    assert graph.index_train.tolist() != expected.index_train.tolist()
 
 
 @pytest.mark.parametrize(("position", "bit"), [(8, 1), (8, 64), (10, 1), (10, 6), (6, 255)])
@@ -74,7 +64,7 @@ def test_a_damaged_directory_of_the_archive_is_refused(
     content = bytearray(path.read_bytes())
     content[content.index(b"PK\x01\x02") + position] ^= bit
     path.write_bytes(content)
-    assert f"{path}: cannot be read" in refusal(load, tmp_path)
+    assert refusal(load, tmp_path).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize(
@@ -92,14 +82,15 @@ def test_a_changed_array_header_is_refused(
     assert "checksum" in refusal(load, tmp_path)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(file=st.sampled_from(FILES), compressed=st.booleans(), flips=FLIPS, cut=CUT)
 def test_random_damage_is_refused_or_harmless(
     file: str, compressed: bool, flips: list[tuple[int, int]], cut: int | None
 ) -> None:
     with TemporaryDirectory() as root:
         folder = write_grb(Path(root), compressed=compressed)
-        damage(folder / f"{file}.npz", flips, cut)
+        path = folder / f"{file}.npz"
+        path.write_bytes(damaged(path.read_bytes(), flips, cut))
         try:
             graph = load(root)
         except DataError as error:
@@ -108,33 +99,20 @@ def test_random_damage_is_refused_or_harmless(
             assert equal(graph, build_graph(**raw_graph(), where=folder))
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_a_missing_split_is_named(tmp_path: Path, split: str) -> None:
-    kept = {name: index for name, index in splits().items() if name != split}
-    write_grb(tmp_path, splits=kept)
-    assert f"index.npz: lacks the array index_{split}" in refusal(load, tmp_path)
+@pytest.mark.parametrize("file", FILES)
+def test_a_missing_file_or_array_is_named(tmp_path: Path, file: str) -> None:
+    path = write_grb(tmp_path) / f"{file}.npz"
+    if file != "adj":
+        np.savez(path, arr_0=np.eye(NUM_NODES))
+        key = "index_train" if file == "index" else "data"
+        assert f"{path}: lacks the array {key}" in refusal(load, tmp_path)
+    path.unlink()
+    assert f"{path}: not found" in refusal(load, tmp_path)
 
 
-@pytest.mark.parametrize("file", ["features", "labels"])
-def test_a_missing_array_is_named(tmp_path: Path, file: str) -> None:
-    np.savez(write_grb(tmp_path) / f"{file}.npz", arr_0=np.eye(NUM_NODES))
-    assert f"{file}.npz: lacks the array data" in refusal(load, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "value"),
-    [
-        ({"features": np.full((NUM_NODES, 2), np.nan)}, "nan"),
-        ({"labels": np.arange(NUM_NODES) + 1}, "label 20"),
-        ({"splits": splits(val=np.array([8, 99]))}, "index_val names node 99"),
-        ({"adjacency": sp.csr_matrix((3, 4))}, "(3, 4)"),
-    ],
-)
-def test_bad_values_name_the_folder(tmp_path: Path, changes: dict[str, Any], value: str) -> None:
-    folder = write_grb(tmp_path, **changes)
-    message = refusal(load, tmp_path)
-    assert message.startswith(f"{folder}: ")
-    assert value in message
+def test_bad_values_name_the_folder(tmp_path: Path) -> None:
+    folder = write_grb(tmp_path, splits=splits(val=np.array([8, 99])))
+    assert refusal(load, tmp_path).startswith(f"{folder}: index_val: names node 99")
 
 
 @pytest.mark.parametrize("matrix_format", ["csr", "csc", "bsr"])
@@ -166,21 +144,15 @@ def test_a_broken_matrix_is_refused(tmp_path: Path, key: str, value: np.ndarray)
     assert "grb-ring" in refusal(load, tmp_path)
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_what_is_written_is_read_back_here_and_by_grb(tmp_path: Path) -> None:
     graph = build_graph(**raw_graph(), where=tmp_path)
-    write_grb_files(graph, tmp_path / "new" / "grb-ring")
+    folder = tmp_path / "new" / "grb-ring"
+    write_grb_files(graph, folder)
     assert equal(load(tmp_path / "new"), graph)
-
-
-def test_grb_itself_would_read_what_is_written(tmp_path: Path) -> None:
-    graph = build_graph(**raw_graph(), where=tmp_path)
-    write_grb_files(graph, tmp_path)
-    adjacency = sp.load_npz(tmp_path / "adj.npz")
+    adjacency = sp.load_npz(folder / "adj.npz")
     assert isinstance(adjacency, sp.csr_matrix)
     assert (adjacency != raw_graph()["adjacency"]).nnz == 0
     for name, expected in (("features", graph.x), ("labels", graph.y)):
-        assert torch.equal(
-            torch.from_numpy(np.load(tmp_path / f"{name}.npz").get("data")), expected
-        )
-    index = np.load(tmp_path / "index.npz")
+        assert np.array_equal(np.load(folder / f"{name}.npz").get("data"), expected.numpy())
+    index = np.load(folder / "index.npz")
     assert index.get("index_test_easy").tolist() == graph.index_test_easy.tolist()

@@ -11,24 +11,14 @@ HIDDEN = [
 ]
 
 
-@pytest.mark.parametrize("message", HIDDEN)
-def test_advice_for_many_batches_is_hidden(message: str) -> None:
+def test_advice_for_many_batches_is_hidden_inside_and_other_warnings_stay() -> None:
+    before = list(warnings.filters)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with quiet_lightning():
-            warnings.warn(message, UserWarning, stacklevel=1)
-    assert seen == []
-
-
-def test_any_other_warning_stays() -> None:
-    with pytest.warns(UserWarning, match="something is wrong"), quiet_lightning():
-        warnings.warn("something is wrong", UserWarning, stacklevel=1)
-
-
-def test_filters_are_put_back() -> None:
-    before = list(warnings.filters)
-    with quiet_lightning():
-        assert list(warnings.filters) != before
+            for message in [*HIDDEN, "something is wrong"]:
+                warnings.warn(message, UserWarning, stacklevel=1)
+    assert [str(warning.message) for warning in seen] == ["something is wrong"]
     assert list(warnings.filters) == before
 
 
@@ -40,3 +30,9 @@ def test_banners_are_hidden_inside_alone(caplog: pytest.LogCaptureFixture) -> No
             banners.warning("no validation loader")
         banners.info("seed set")
     assert [record.message for record in caplog.records] == ["no validation loader", "seed set"]
+
+
+def test_an_exit_that_is_no_ctrl_c_stays_one() -> None:
+    with pytest.raises(SystemExit) as caught, quiet_lightning():
+        raise SystemExit(3)
+    assert caught.value.code == 3
