@@ -1,11 +1,12 @@
 from collections.abc import Iterator
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from robust_diffusion.certificates import ClassBounds, SparseSmoothing
+from robust_diffusion.certificates import BiSmoothing, ClassBounds, SparseSmoothing
 from robust_diffusion.certificates.bounds import worst_case
 from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.certificates.sparse import flip_regions
@@ -131,15 +132,17 @@ def test_weights_0_and_1_are_no_edge_and_an_edge() -> None:
     assert (gradient != 0).any()
 
 
-def test_numbers_out_of_range_are_refused() -> None:
-    for wrong in (
-        {"p_plus": -0.1},
-        {"p_minus": 1},
-        {"p_plus": 0.5, "p_minus": 0.5},
-        {"max_additions": -1},
-        {"samples": 0},
-        {"alpha": 0},
-        {"budgets": (-1,)},
-    ):
-        with pytest.raises(ConfigError, match=f"certificate.{next(iter(wrong))}="):
-            SparseSmoothing(**wrong)
+@pytest.mark.parametrize(
+    ("scheme", "wrong"),
+    [
+        (SparseSmoothing, {"p_plus": 0.5, "p_minus": 0.5}),
+        (SparseSmoothing, {"p_minus": 1}),
+        (SparseSmoothing, {"samples": 0}),
+        (SparseSmoothing, {"budgets": (-1,)}),
+        (BiSmoothing, {"edges": ()}),
+        (BiSmoothing, {"p_n": -0.1}),
+    ],
+)
+def test_numbers_out_of_range_are_refused(scheme: Any, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"^certificate.{next(iter(wrong))}="):
+        scheme(**wrong)

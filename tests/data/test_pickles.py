@@ -87,18 +87,11 @@ TOUCH = [
     ("__builtin__", "eval", "open('mark', 'w').close()"),
 ]
 RUNNABLE = [TOUCH[0], *TOUCH[2:6]]
-NEVER = [
-    ("functools", "partial"),
-    ("operator", "attrgetter", "a"),
-    ("copyreg", "_reconstructor"),
-    ("_codecs", "encode", "a", "latin1"),
-    ("numpy", "load", "a"),
-    ("numpy.core.multiarray", "scalar"),
-    ("scipy.sparse.csr", "csr_array"),
-    ("collections", "OrderedDict"),
-    ("builtins", "list.append"),
-    ("numpy", "ndarray.tofile"),
-    ("__main__", "list"),
+NEVER: list[tuple[Any, ...]] = [
+    *(("functools", "partial"), ("operator", "attrgetter", "a"), ("copyreg", "_reconstructor")),
+    *(("_codecs", "encode", "a", "latin1"), ("numpy", "load", "a"), ("numpy", "ndarray.tofile")),
+    *(("numpy.core.multiarray", "scalar"), ("scipy.sparse.csr", "csr_array")),
+    *(("collections", "OrderedDict"), ("builtins", "list.append"), ("__main__", "list")),
 ]
 
 

@@ -142,6 +142,7 @@ def test_batches_of_a_graph_are_attacked(make_datamodule: Make) -> None:
     assert weights(datamodule, adversary=InjectionAdversary(num_steps=1))
 
 
+@pytest.mark.slow
 def test_it_makes_a_model_more_robust() -> None:
     datamodule = GraphDataModule.from_data(citation_like_graph(200, 400, 16, feature_signal=2.0))
     kept: dict[str, list[float]] = {"train": [], "test": []}

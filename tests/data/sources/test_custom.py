@@ -157,10 +157,7 @@ def test_nodes_without_a_label_are_in_no_part(tmp_path: Path) -> None:
 N = NUM_NODES
 BAD: dict[str, tuple[Arrays, str]] = {
     **{f"no {key}": (without(plain(), key), f"array {key}") for key in plain()},
-    "edges flat": (plain(edge_index=BOTH[0]), "edge_index"),
-    "edges fractional": (plain(edge_index=BOTH * 1.0), "edge_index"),
     "edges beyond": (plain(edge_index=BOTH + 1), "names node 20"),
-    "edges negative": (plain(edge_index=BOTH - 1), "names node -1"),
     "features a number": (plain(features=np.array(3.0)), "names node"),
     "features none": (plain(features=np.ones((0, 3)), edge_index=BOTH[:, :0]), "adjacency"),
     "features twice": (plain(x=np.eye(N)), "both features and x"),
@@ -175,10 +172,7 @@ BAD: dict[str, tuple[Arrays, str]] = {
     "too few nodes": (
         {"edge_index": np.zeros((2, 0), int), "x": np.eye(9), "y": np.arange(9) % 2}, "9 nodes",
     ),
-    "split without train": (plain(**without(indices(), "index_train")), "train_mask: missing"),
     "masks without val": (plain(**without(masks(), "val_mask")), "val_mask: missing"),
-    "mask of numbers": (plain(**masks() | {"val_mask": np.ones(N)}), "val_mask: "),
-    "mask in columns": (plain(**masks() | {"val_mask": np.ones((N, 2), bool)}), "val_mask[:, 0]"),
     "masks overlap": (plain(**masks() | {"val_mask": masks()["test_mask"]}), "in both index_val"),
 }  # fmt: skip
 

@@ -73,15 +73,6 @@ def test_the_page_has_the_numbers_of_its_records() -> None:
         nodes = [BiSmoothing(edges=[m], samples=samples).largest(7) for m in (1, 4, 50)]
         flips = SparseSmoothing(samples=samples).largest(7)
         assert re.search(rf"\| {', '.join(map(str, nodes))}\b.* \| {flips}\b", page)
-    mlp = {name: of for name, of in found.items() if of["model"] == "MLP"}
-    assert len(found) == 2 * len(mlp)
-    for name, of in mlp.items():
-        gcn = found[name.replace("mlp", "gcn")]
-        assert of["radius"] == pytest.approx(of["largest"] * of["clean_accuracy"])
-        assert gcn["radius"] <= of["largest"] * gcn["clean_accuracy"] + 1e-9
-        more = gcn["clean_accuracy"] - of["clean_accuracy"]
-        assert abs(more) < 0.03 or gcn["radius"] <= of["radius"]
-        assert "bi_smoothing" not in name or abs(more) < 0.03
     local = ROOT / "experiments" / "certificates" / "local" / "gcn-sparse"
     (of,) = read_certificates([local]).values()
     clean, attacked = of["curve"]
@@ -92,10 +83,9 @@ def test_the_page_has_the_numbers_of_its_records() -> None:
         assert f"{100 * share:.1f} %" in page
 
 
-def test_what_is_no_report_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds no certificate\.json"):
-        read_certificates([tmp_path])
-    for text, message in (("{", "cannot be read"), ("[1]", "is no report of certify")):
+@pytest.mark.parametrize("text", [None, "{", "[1]"])
+def test_what_is_no_report_is_told(tmp_path: Path, text: str | None) -> None:
+    if text:
         (tmp_path / "certificate.json").write_text(text)
-        with pytest.raises(DataError, match=message):
-            read_certificates([tmp_path])
+    with pytest.raises(DataError, match=f"^{tmp_path}"):
+        read_certificates([tmp_path])
