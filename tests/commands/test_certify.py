@@ -10,7 +10,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
 from safetensors.torch import save_file
 
-from robust_diffusion.certificates.certify_model import scheme_of
+from robust_diffusion.certificates.certify_model import SCHEMES
 from robust_diffusion.commands.certify import run_certify_command
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models import GCN
@@ -32,7 +32,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str
 
 @pytest.mark.parametrize("name", ["sparse", "bi_smoothing"])
 def test_options_have_the_defaults_of_the_scheme(compose: Callable[..., Any], name: str) -> None:
-    assert instantiate(compose(f"certificate={name}").certificate) == scheme_of(name)
+    assert instantiate(compose(f"certificate={name}").certificate) == SCHEMES[name]()
 
 
 def models(tmp_path: Path) -> set[str]:

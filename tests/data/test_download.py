@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from robust_diffusion.data import download
-from robust_diffusion.data.download import DatasetFolder, LocalFolder
+from robust_diffusion.data.download import DatasetFolder
 from robust_diffusion.errors import DataError
 from tests.data.servers import Answer, Server, closed_url
 
@@ -56,7 +56,7 @@ def folder(root: Path, *urls: str, path: str = "grb-ring", **options: Any) -> Da
     return DatasetFolder(root, path, {NAME: {"urls": list(urls)} | known}, **options)
 
 
-def refusal(data: DatasetFolder | LocalFolder, name: str = NAME) -> str:
+def refusal(data: DatasetFolder, name: str = NAME) -> str:
     with pytest.raises(DataError) as caught:
         data.file(name)
     message = str(caught.value)
@@ -235,36 +235,6 @@ def test_a_broken_list_of_hashes_is_named(tmp_path: Path, content: bytes) -> Non
     put(tmp_path)
     put(tmp_path, content, "sha256.json")
     assert "sha256.json: " in refusal(folder(tmp_path))
-
-
-@pytest.mark.usefixtures("no_network")
-def test_the_status_says_everything_and_writes_nothing(tmp_path: Path) -> None:
-    put(tmp_path)
-    put(tmp_path, WEB_PAGE, "labels.npz")
-    put(tmp_path, OTHER, "index.npz")
-    files: dict[str, dict[str, Any]] = {
-        NAME: {"sha256": sha256(GOOD)},
-        "features.npz": {"urls": ["http://a/", "http://b/"]},
-        "labels.npz": {},
-        "index.npz": {"sha256": sha256(GOOD)},
-    }
-    before = sorted(tmp_path.rglob("*"))
-    good, missing, page, changed = DatasetFolder(tmp_path, "grb-ring", files).status()
-    assert (good.state, good.sha256, good.detail) == ("present", sha256(GOOD), "")
-    assert (missing.state, missing.sha256) == ("missing", None)
-    assert missing.detail == "http://a/; http://b/"
-    assert (page.state, "web page" in page.detail) == ("damaged", True)
-    assert (changed.state, changed.sha256) == ("damaged", sha256(OTHER))
-    assert sha256(GOOD) in changed.detail
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_local_folder_hands_out_what_is_there(tmp_path: Path) -> None:
-    local = LocalFolder(tmp_path / "grb-ring")
-    assert "not found" in refusal(local)
-    path = put(tmp_path)
-    assert local.file(NAME) == path
-    assert names(local.folder) == {NAME}
 
 
 def fetch_when_told(root: Path, url: str, start: Barrier, sizes: "SimpleQueue[int]") -> None:

@@ -21,18 +21,6 @@ from tests.training.toys import Constant, Linear, Overflowing, Scripted
 Make = Callable[..., Any]
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        *(("max_epochs", 0), ("patience", 0), ("min_delta", -1.0), ("learning_rate", 0.0)),
-        *(("weight_decay", -1.0), ("learning_rate", 1e38), ("weight_decay", 1e38)),
-    ],
-)
-def test_an_option_out_of_range_is_refused(make_fit: Make, option: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"^{re.escape(f'threat.fit.{option}={value}')}: "):
-        make_fit(key="threat.fit", **{option: value})
-
-
 def test_stops_at_max_epochs_or_when_the_loss_no_longer_falls(
     make_fit: Make, make_datamodule: Make, tmp_path: Path
 ) -> None:

@@ -49,11 +49,11 @@ def attack_smoothed(
         data: The graph as it was handed over.
         attacks: By name, at least one.
         folder: Keeps the attacked graphs.
-        bounds: Of the clean graph, from which a node is certified.
-        votes: On the clean graph.
-        feature_limits: Of injected nodes; `None` for the range of the clean graph.
+        bounds: Of the clean graph, as are the votes.
+        votes: By target and class.
+        feature_limits: As of `certify`, as are `draws`, its `attack_draws`, and `local`.
         draws: Of the smoothed form.
-        local: Attack one target at a time, instead of all together.
+        local: One target at a time.
     """
     smoothed = SmoothedModel(
         count.model, count.scheme, draws=draws, seed=count.seed, per_pass=count.per_pass

@@ -37,15 +37,10 @@ def clopper_pearson(
 ) -> tuple[Float[NDArray[np.float64], "..."], Float[NDArray[np.float64], "..."]]:
     """Exact one-sided bounds of a binomial probability, each true with 1 - alpha.
 
-    lower = B(alpha; k, N - k + 1), upper = B(1 - alpha; k + 1, N - k), quantiles of the beta
-    distribution; 0 where no draw counts, 1 where each does.
+    Of k of N draws that count, lower = B(alpha; k, N - k + 1), upper = B(1 - alpha; k + 1, N - k),
+    quantiles of the beta distribution; 0 where no draw counts, 1 where each does.
 
     Reference: Clopper and Pearson 1934, Biometrika 26(4).
-
-    Args:
-        counts: Draws k that count.
-        samples: Draws N, at least 1.
-        alpha: Probability that a bound is wrong, in (0, 1).
     """
     lower = np.where(counts > 0, beta.ppf(alpha, counts, samples - counts + 1), 0.0)
     upper = np.where(counts < samples, beta.ppf(1 - alpha, counts + 1, samples - counts), 1.0)
@@ -62,11 +57,6 @@ def class_bounds(
     class bounds the others as well.
 
     Reference: Bojchevski, Gasteiger and Günnemann 2020, arXiv:2008.12952.
-
-    Args:
-        selection: Votes by class of draws that are used for nothing else.
-        votes: Votes by class of the other draws, the same number at each node.
-        alpha: Probability that any bound of a node is wrong, in (0, 1).
     """
     counts = votes.numpy().astype(np.int64)
     samples, classes = int(counts[0].sum()), counts.shape[1]
@@ -93,11 +83,8 @@ def worst_case(
     Args:
         clean: Probability of each region of constant likelihood ratio, without the attack.
         attacked: The same under the attack.
-        lower: Least probability p of an event without the attack, in 0..1.
-        upper: Largest probability p of another event.
-
-    Returns:
-        The least that `lower` and the largest that `upper` can become.
+        lower: Least probability p of an event without the attack, to which the least belongs.
+        upper: Largest probability p of another event, to which the largest belongs.
     """
     free = float(attacked[clean == 0].sum())
     met = clean > 0

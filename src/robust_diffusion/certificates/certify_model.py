@@ -91,7 +91,10 @@ def certify(
         DataError: No graph can be like `data`, or `nodes` are none of its nodes.
         AttackError: The smoothed classifier cannot be attacked so.
     """
-    subject, scheme = subject_of(model, data, nodes, device), scheme_of(certificate)
+    subject = subject_of(model, data, nodes, device)
+    if isinstance(certificate, str):
+        certificate = SCHEMES[check_choice("certificate", certificate, SCHEMES)]()
+    scheme = certificate
     check_value("seed", seed, Seed)
     check_whole("attack_draws", attack_draws, at_least=1)
     check_whole("local", local, at_least=0)
@@ -147,17 +150,6 @@ def certify(
         seconds=seconds,
         attacks=tuple(reports),
     )
-
-
-def scheme_of(certificate: str | Smoothing) -> Smoothing:
-    """A scheme by its name, with default options, or as it is.
-
-    Raises:
-        ConfigError: No scheme.
-    """
-    if isinstance(certificate, Smoothing):
-        return certificate
-    return SCHEMES[check_choice("certificate", str(certificate), SCHEMES)]()
 
 
 def _degrees(subject: Subject) -> Int[Tensor, " t"]:

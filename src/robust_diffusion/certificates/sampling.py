@@ -28,11 +28,11 @@ PART = 100
 FEATURES_PER_PASS = 2**24
 """Features of all graphs of one pass, 64 MiB in single precision."""
 
+OWN_CODE = sorted(Path(__file__).parent.glob("*.py"))
+"""Files that votes may depend on."""
+
 TOLERANCE = 1e-4
 """Largest change of a logit that is taken for rounding, per unit of the largest logit."""
-
-OWN_CODE = ("base.py", "bi_smoothing.py", "noise.py", "sampling.py", "sparse.py")
-"""Files of this package that votes depend on."""
 
 
 def noisy_logits(
@@ -134,7 +134,7 @@ class VoteCounter:
                 "noise": [self.scheme.name, dict(self.scheme.probabilities), purpose],
                 "draws": [draws.start, draws.stop],
                 "seed": self.seed,
-                "certificates": _own_code(),
+                "certificates": [source_hash(path)[:8] for path in OWN_CODE],
                 **computed_by(),
                 **by_content(self.key),
             }
@@ -156,8 +156,3 @@ class VoteCounter:
             found.append(logits[:, self.targets].argmax(2).cpu())
         given = torch.cat(found)
         return torch.stack([(given == c).sum(0) for c in range(classes)], 1)
-
-
-def _own_code() -> str:
-    here = Path(__file__).parent
-    return "".join(source_hash(here / name)[:8] for name in OWN_CODE)

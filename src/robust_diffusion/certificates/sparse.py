@@ -137,12 +137,6 @@ def flip_regions(
     so r_a + r_d + 1 regions are all. Each probability is that of a sum of two binomial counts.
 
     Reference: arXiv:2008.12952.
-
-    Args:
-        p_plus: Probability that the noise joins a pair.
-        p_minus: Probability that the noise deletes an edge.
-        additions: Edges r_a that the attack adds.
-        deletions: Edges r_d that the attack deletes.
     """
 
     def of_sum(p_added: float, p_deleted: float) -> NDArray[np.float64]:

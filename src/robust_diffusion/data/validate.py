@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -189,7 +190,7 @@ def _is_coarse(features: NDArray[np.generic], single: NDArray[np.float32]) -> bo
 
 
 def _labels(
-    labels: NDArray[np.generic], n: int, where: str | Path, *, every_class: bool
+    labels: NDArray[Any], n: int, where: str | Path, *, every_class: bool
 ) -> Int[Tensor, " n"]:
     flat = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if flat.shape != (n,) or flat.dtype.kind not in "iuf":
@@ -203,11 +204,11 @@ def _labels(
             f"{where}: label {wrong[0] if wrong.size else -1} is no class; number the classes "
             "0..C-1, with -1 for the nodes that have none"
         )
-    classes = np.unique(flat[is_class].astype(np.float64))
+    classes = np.unique(flat[is_class])
     if every_class and (classes.size < 2 or classes[-1] >= classes.size):
         raise DataError(
-            f"{where}: labels are {classes.size} classes up to {classes[-1]:.0f}; number two or more "
-            "of them 0..C-1 without a gap"
+            f"{where}: labels are {classes.size} classes up to {classes[-1]}; number two or "
+            "more of them 0..C-1 without a gap"
         )
     return torch.from_numpy(flat.astype(np.int64))
 

@@ -1,8 +1,7 @@
 """Training of any model by Lightning, victim and surrogate alike."""
 
-from robust_diffusion.training.adversary import Adversary
 from robust_diffusion.training.fit import Fit, FitResult
 from robust_diffusion.training.lightning import quiet_lightning
-from robust_diffusion.training.module import NodeClassification
+from robust_diffusion.training.module import Adversary, NodeClassification
 
 __all__ = ["Adversary", "Fit", "FitResult", "NodeClassification", "quiet_lightning"]

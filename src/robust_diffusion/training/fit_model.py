@@ -13,8 +13,8 @@ from torch_geometric.data import Data
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import check_model, device_of, own_context
-from robust_diffusion.training.adversary import Adversary
 from robust_diffusion.training.fit import Fit, FitResult
+from robust_diffusion.training.module import Adversary
 
 
 @own_context()

@@ -1,7 +1,8 @@
-"""The one LightningModule, around any model."""
+"""The one LightningModule, around any model, and the interface of its adversary."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pytorch_lightning as pl
 import torch
@@ -13,8 +14,30 @@ from torchmetrics.functional.classification import multiclass_accuracy
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
 from robust_diffusion.models.raw_features import follow_scale
-from robust_diffusion.training.adversary import Adversary, Attacker
 from robust_diffusion.training.sparse_input import sparse_input
+
+Attacker = Callable[[Data], Data]
+"""Attacks the train view, or a batch of it, anew at each call; the clean nodes come first."""
+
+
+@runtime_checkable
+class Adversary(Protocol):
+    """Attacks the graph that a model is trained on, while it is trained.
+
+    The loss of training is (1 - s) clean + s attacked, with s the `attacked_share`. The attacker is
+    handed the train view and nothing else, so that no validation or test node is ever seen.
+
+    Early stopping and the best epoch go by clean validation nodes. Going by validation nodes that
+    are attacked likewise would keep the epoch at which that attacker lags the most.
+
+    Attributes:
+        attacked_share: s, in (0, 1].
+    """
+
+    attacked_share: float
+
+    def against(self, model: nn.Module) -> Attacker:
+        """A new attacker of a model; its random numbers are drawn from torch's global generator."""
 
 
 class NodeClassification(pl.LightningModule):

@@ -55,18 +55,6 @@ def test_good_files_give_the_graph_and_a_split_can_be_drawn_anew(
     assert graph.index_train.tolist() != expected.index_train.tolist()
 
 
-@pytest.mark.parametrize(("position", "bit"), [(8, 1), (8, 64), (10, 1), (10, 6), (6, 255)])
-def test_a_damaged_directory_of_the_archive_is_refused(
-    tmp_path: Path, position: int, bit: int
-) -> None:
-    # Encrypted, strongly encrypted, unknown method, LZMA, a future version of zip.
-    path = write_grb(tmp_path) / "features.npz"
-    content = bytearray(path.read_bytes())
-    content[content.index(b"PK\x01\x02") + position] ^= bit
-    path.write_bytes(content)
-    assert refusal(load, tmp_path).startswith(f"{path}: ")
-
-
 @pytest.mark.parametrize(
     ("file", "before", "after"),
     [("features", b"'<f8'", b"'<f4'"), ("index", b"(8,)", b"(7,)"), ("labels", b"<i8", b"<u8")],

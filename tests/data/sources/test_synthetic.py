@@ -68,14 +68,6 @@ def test_the_signal_is_the_spread_of_means() -> None:
     assert (graph.x - means[graph.y]).std().item() == pytest.approx(1, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("num_nodes", 99), ("num_nodes", True), ("num_edges", 0), ("num_features", 0)),
-        *(("seed", -1), ("homophily", -0.1), ("homophily", 1.1), ("homophily", float("nan"))),
-        *(("degree_exponent", 2.0), ("degree_exponent", float("inf")), ("feature_signal", -0.1)),
-    ],
-)
-def test_a_bad_argument_is_refused(key: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"dataset\.source\.{key}={value}: "):
-        small(**{key: value})
+def test_a_bad_argument_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.source\.num_nodes=99: "):
+        small(num_nodes=99)

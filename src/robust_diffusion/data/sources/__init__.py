@@ -1,4 +1,4 @@
-"""Sources of graphs: one function per file layout, each returning a checked `Data`."""
+"""Sources of graphs: a function per file layout, which returns a checked `Data`, features raw."""
 
 from robust_diffusion.data.sources.custom import load_custom
 from robust_diffusion.data.sources.grb import load_grb, write_grb

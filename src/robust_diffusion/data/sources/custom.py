@@ -11,7 +11,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from robust_diffusion.data.download import LocalFolder
-from robust_diffusion.data.files import NUMBERS, pick, pick_csr, read_npz, read_torch
+from robust_diffusion.data.files import (
+    NUMBERS,
+    TO_WRITE,
+    pick,
+    pick_csr,
+    read_npz,
+    read_torch,
+    reading,
+)
 from robust_diffusion.data.sources.grb import FILES, load_grb
 from robust_diffusion.data.sources.pyg import log_unread, split_of
 from robust_diffusion.data.split import split_by_degree
@@ -40,11 +48,8 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     a PyG `Data`.
 
     Args:
-        path: Folder or file; `None` is refused with a message that says what to give.
+        path: Folder or file.
         split_seed: Seed of the degree split, if there is no other.
-
-    Returns:
-        The checked graph, features raw; see `build_graph`.
 
     Raises:
         ConfigError: No path.
@@ -80,21 +85,12 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
 def _read_tensors(path: Path) -> dict[str, Any]:
     stored = read_torch(path)
     if not isinstance(stored, Mapping):
-        raise DataError(
-            f"{path}: holds a {type(stored).__name__}, not a dictionary; write it with "
-            "torch.save(data.to_dict(), path)"
-        )
+        raise DataError(f"{path}: holds a {type(stored).__name__}, no dictionary; {TO_WRITE}")
     held = {str(key): value for key, value in stored.items()}
     for key, tensor in held.items():
-        if not isinstance(tensor, Tensor):
-            continue
-        try:
-            held[key] = tensor.detach().numpy()
-        except (TypeError, RuntimeError):
-            raise DataError(
-                f"{path}: {key} is of type {tensor.dtype} and layout {tensor.layout}, which numpy "
-                "does not have; use a dense tensor of float32 or int64"
-            ) from None
+        if isinstance(tensor, Tensor):
+            with reading(f"{path}: {key}", "use a dense tensor of float32 or int64"):
+                held[key] = tensor.detach().numpy()
     return held
 
 

@@ -27,15 +27,11 @@ def load_grb(
 
     Args:
         folder: Where the files are.
-        split_seed: Draws a split of GRB's kind; `None` for GRB's own. See `degree_split`.
+        split_seed: Draws a split of GRB's kind, see `degree_split`; `None` for GRB's own.
         doubles: As of `build_graph`; for graphs that nothing has been published of.
-
-    Returns:
-        The checked graph with its split, features raw; see `build_graph`.
 
     Raises:
         DataError: A file is missing, damaged, or does not hold what it should.
-        ConfigError: `split_seed` is no whole number of at least 0.
     """
     paths = {name: folder.file(name) for name in FILES}
     adjacency: sp.csr_array = read_sparse(paths["adj.npz"])

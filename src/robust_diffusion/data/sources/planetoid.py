@@ -26,14 +26,6 @@ def load_planetoid(folder: DatasetFolder, name: str, *, split_seed: int = 0) -> 
 
     Reference: Yang et al. 2016, arXiv:1603.08861; "we use [...] PubMed", arXiv:2209.07754.
 
-    Args:
-        folder: Where the files are.
-        name: cora, citeseer or pubmed.
-        split_seed: Seed of the degree split.
-
-    Returns:
-        The checked graph, features raw; see `build_graph`.
-
     Raises:
         DataError: A file is missing, damaged, or does not fit the others.
     """

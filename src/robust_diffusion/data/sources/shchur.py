@@ -17,13 +17,6 @@ def load_shchur(folder: DatasetFolder, *, split_seed: int = 0) -> Data:
 
     Reference: Shchur et al. 2018, arXiv:1811.05868.
 
-    Args:
-        folder: Holds the one file.
-        split_seed: Seed of the degree split.
-
-    Returns:
-        The checked graph, features raw; see `build_graph`.
-
     Raises:
         DataError: The file is missing, damaged, or lacks an array.
     """

@@ -44,9 +44,6 @@ def citation_like_graph(
             around them is 1.
         seed: Seed of everything drawn, the split included.
 
-    Returns:
-        The checked graph with a degree split; see `build_graph`.
-
     Raises:
         ConfigError: An argument out of range.
     """
