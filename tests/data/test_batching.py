@@ -82,17 +82,6 @@ def test_joined_parts_are_the_induced_subgraph(view: Data) -> None:
         assert torch.equal(batch[key], view[key][nodes])
 
 
-def test_metis_cuts_few_edges_of_two_cliques() -> None:
-    # Two cliques of ten, numbered by turns, with one edge between them.
-    pairs = [(u, v) for u in range(20) for v in range(20) if u != v and u % 2 == v % 2]
-    edges = torch.tensor([*pairs, (0, 1), (1, 0), (3, 3)]).T
-    adjacency = _adjacency(Data(x=torch.arange(20)[:, None].float(), edge_index=edges))
-    membership = metis_parts(adjacency, 2, seed=0)
-    assert len(set(membership[::2])) == len(set(membership[1::2])) == 1
-    assert membership[0] != membership[1]
-    assert adjacency.trace() == 0
-
-
 def test_an_empty_part_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     mask, edges = torch.ones(4, dtype=torch.bool), torch.tensor([[0, 1], [1, 0]])
     view = Data(x=torch.eye(4), y=torch.arange(4), mask=mask, edge_index=edges)

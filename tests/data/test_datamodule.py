@@ -8,7 +8,6 @@ from torch_geometric.utils import degree
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
-from robust_diffusion.data.split import split_hash
 from robust_diffusion.errors import ConfigError, DataError
 from tests.drawn import drawn_data
 
@@ -121,15 +120,6 @@ def test_what_cannot_be_is_refused(raw: Data, options: dict[str, Any]) -> None:
     ((key, value),) = options.items()
     with pytest.raises(ConfigError, match=f"{key}={value}: "):
         served(raw, **options)
-
-
-def test_the_split_hash_is_of_the_parts(raw: Data) -> None:
-    parts = {key: raw[key].numpy() for key in raw.to_dict() if key.startswith("index_")}
-    assert served(raw).split_hash == split_hash(parts)
-    assert served(raw, difficulty="full").split_hash == split_hash(parts)
-    other = raw.clone()
-    other.index_val = other.index_val[1:]
-    assert served(other).split_hash != split_hash(parts)
 
 
 def test_a_difficulty_that_the_split_lacks_is_refused(raw: Data) -> None:

@@ -6,10 +6,8 @@ import pytest
 import scipy.sparse as sp
 from torch_geometric.data import Data
 
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule, download
 from robust_diffusion.data.inventory import (
-    dataset_names,
     dataset_statistics,
     list_datasets,
     statistics,
@@ -33,11 +31,6 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the network was used")
 
     monkeypatch.setattr(download.pooch, "retrieve", never)
-
-
-def test_every_option_but_custom_is_named() -> None:
-    options = {path.stem for path in (CONFIG_DIR / "dataset").glob("*.yaml")}
-    assert set(dataset_names()) == options - {"custom"}
 
 
 @pytest.mark.parametrize("name", ["", "a b, it's", "a=b,{c}", '$x [1] "back\\slash"'])

@@ -78,10 +78,7 @@ def test_an_absent_dataset_says_what_to_fetch(
     assert not data_dir.exists()
 
 
-REAL = [
-    pytest.param(dataset, marks=pytest.mark.slow if dataset == "coauthor" else ())
-    for dataset in FOLDERS
-]
+REAL = [pytest.param(of, marks=() if of == "cora" else pytest.mark.slow) for of in FOLDERS]
 
 
 @pytest.mark.real_data

@@ -118,7 +118,7 @@ POSITIONS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("payload", TOUCH, ids=lambda p: ".".join(p[:2]))
+@pytest.mark.parametrize("payload", [*TOUCH, *NEVER], ids=lambda p: ".".join(p[:2]))
 @pytest.mark.parametrize("place", POSITIONS.values(), ids=POSITIONS)
 def test_a_malicious_pickle_is_refused_and_not_run(
     tmp_path: Path, payload: tuple[Any, ...], place: Callable[[bytes], bytes]
@@ -129,12 +129,6 @@ def test_a_malicious_pickle_is_refused_and_not_run(
     if payload in RUNNABLE and place is POSITIONS["top"]:
         pickle.loads(path.read_bytes())
         assert (tmp_path / "mark").exists()
-
-
-@pytest.mark.parametrize("name", NEVER, ids=lambda p: ".".join(p[:2]))
-def test_a_name_that_is_not_data_is_refused(tmp_path: Path, name: tuple[Any, ...]) -> None:
-    path = written(tmp_path, b"\x80\x03" + call(*name) + b".")
-    assert f"{name[0]}.{name[1]}" in refusal(read_pickle, path)
 
 
 def text(value: str) -> bytes:
@@ -211,13 +205,6 @@ BROKEN = {
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
 def test_a_broken_pickle_is_refused(tmp_path: Path, content: bytes) -> None:
     refusal(read_pickle, written(tmp_path, content))
-
-
-@pytest.mark.parametrize("missing", ["data", "indices", "indptr", "_shape"])
-def test_a_pickled_matrix_without_a_part_is_refused(tmp_path: Path, missing: str) -> None:
-    matrix = planetoid_parts()["allx"]
-    del matrix.__dict__[missing]
-    refusal(read_pickle, written(tmp_path, python2_pickle(matrix)))
 
 
 OPCODES = [bytes([code]) for code in b"()]}ubtsaeqRibo\x81\x85\x86\x87\x88\x89NK.020"]

@@ -7,7 +7,6 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from torch import nn
-from torch_geometric.data import Data
 
 from robust_diffusion.training import NodeClassification
 from robust_diffusion.training.module import first_non_finite
@@ -25,25 +24,6 @@ def test_degrees_go_to_models_that_normalize(
     (degree,) = model.degrees
     assert (degree is not None) is (given and degree_leak)
     assert degree is None or torch.equal(degree, view.degree)
-
-
-def test_only_masked_nodes_are_scored() -> None:
-    data = Data(
-        x=torch.eye(3, 16),
-        y=torch.tensor([0, 1, 2]),
-        edge_index=torch.zeros(2, 0, dtype=torch.long),
-        mask=torch.tensor([True, False, False]),
-    )
-    model = Linear()
-    nn.init.zeros_(model.first.weight)
-    model.first.bias.data = torch.tensor([1.0, 0, 0, 0, 0, 0, 0])
-    module = NodeClassification(model, num_classes=7)
-    logged: dict[str, torch.Tensor] = {}
-    module.log_dict = lambda values, **_: logged.update(values)  # type: ignore[method-assign]
-    module.validation_step(data, 0)
-    assert logged["val_accuracy"] == 1.0
-    expected = torch.log(torch.exp(torch.tensor(1.0)) + 6) - 1
-    torch.testing.assert_close(logged["val_loss"], expected)
 
 
 def forward(model: nn.Module) -> Callable[[], Any]:

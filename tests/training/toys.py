@@ -71,14 +71,3 @@ class Scripted(nn.Module):
         answers = y.clone()
         answers[scored[right:]] = (answers[scored[right:]] + 1) % 7
         return F.one_hot(answers, 7).float()
-
-
-class Constant(nn.Module):
-    """Learns nothing, so that its validation loss never falls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(7))
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return (0 * self.weight).expand(x.size(0), -1)

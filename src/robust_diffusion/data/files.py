@@ -1,5 +1,6 @@
 """Data files, read as data: no code in them is ever run."""
 
+import pickle
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -144,7 +145,12 @@ def read_torch(path: Path) -> Any:
             raise ValueError(f"torch.save has not written it: it begins with {begins!r}")
         if begins == b"PK":
             check_archive(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:  # whose advice is to run the code of the file
+            raise ValueError(
+                "it is damaged, or holds an object, such as a whole Data, and not tensors alone"
+            ) from error
 
 
 def check_archive(path: Path) -> None:
