@@ -1,53 +1,57 @@
 """The strongest injection that this package knows, as one attack."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
 from typing import ClassVar
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.climb import Found, climb
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
-from robust_diffusion.attacks.injection.base import connect
+from robust_diffusion.attacks.injection.placement import Placement, reallocate
 from robust_diffusion.attacks.injection.recipe import Recipe
 from robust_diffusion.attacks.injection.search import search
-from robust_diffusion.attacks.injection.sharing import SHARINGS, Degrees, SharingName
-from robust_diffusion.attacks.injection.starts import STARTS, StartName
+from robust_diffusion.attacks.injection.sharing import SHARINGS, SharingName
+from robust_diffusion.attacks.injection.starts import STARTS
 from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Steps
 from robust_diffusion.store import Artifact
 
-EDGES: tuple[SharingName, ...] = ("classes", "equal")
-STARTING: tuple[StartName, ...] = ("real", "uniform")
-LOSSES: tuple[LossName, ...] = ("logit", "masked", "tanh_margin")
-ALL = [
-    Recipe(edges=edges, start=start, loss=loss)
-    for edges, start, loss in product(EDGES, STARTING, LOSSES)
-]
-"""Parts of one spending on a model, and as many on its adaptive form if it has one."""
+EDGES: tuple[SharingName, ...] = ("equal", "apart")
+LOSSES: tuple[LossName, ...] = ("logit", "masked")
 
-EDGES_PER_TARGET = (1, 4)
-"""Edges that are injected per target where the budget is not spent. More is not always worse: each
-edge slows a flow whose modulation divides by the degree."""
+SPENDINGS: tuple[tuple[int | None, bool], ...] = (
+    *((None, False), (None, True)),
+    *((4, False), (4, True)),
+    (1, False),
+)
+"""Edges per target, all that the budget has if none are named, and whether some of a node's edges
+lead to other new nodes. More is not always worse: each edge slows a flow whose modulation divides
+by the degree."""
 
-RUNGS = ((1 / 8, 2 * len(ALL)), (1 / 8, 6), (1 / 4, 3), (1 / 2, 2))
-"""Per rung, its share of the steps and the number of parts of one spending that are left."""
+LINKED = 1 / 4
+"""Share of a node's edges that are links to other new nodes, where there are any. They spread what
+one target's class makes of a node that it is joined to."""
 
-LAST, LAST_SHARE, MOST_ROUNDS = 2, 1 / 2, 8
-"""The best ascents of all, which go on for this share of the steps at a time, and how often."""
+RUNGS = ((1 / 16, 20), (1 / 16, 8), (1 / 8, 4), (1 / 4, 3))
+"""Per rung, its share of the steps and the number of parts that are left."""
+
+SEARCHED = ("", ", an edge a target")
+"""Spendings, in words, that the search without gradients is tried with."""
+
+SEARCH_SHARE = 1 / 2
+"""Mutations of each search, per step of `num_steps`."""
+
+LAST_SHARE, REALLOCATIONS, MOST_ROUNDS = 1 / 2, 8, 8
+"""The two best go on by so many reallocations of edges and this share of the steps, and how often
+at most."""
 
 GAIN = 0.01
 """Accuracy, in 0..1, that such a round has to take for another one."""
-
-SEARCH_SHARE = 1 / 2
-"""Forward passes of the search without gradients, per step of a part that is never given up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,27 +62,29 @@ class Climb:
         name: In the record.
         problem: The form of the model that it is differentiated through.
         recipe: Loss and steps.
-        edge_index: Edges, those of the new nodes included.
+        placement: Edges of the new nodes.
         found: The most harmful features so far.
     """
 
     name: str
     problem: Problem
     recipe: Recipe
-    edge_index: Int[Tensor, "2 e"]
+    placement: Placement
     found: Found
 
 
 class AutoInjection(Ensemble):
     """An ensemble of injection attacks: the most harmful graph that any part finds.
 
-    Nothing has to be chosen but the budget. Its parts are gradient ascents, each with its own
-    edges, start and loss, through the model and through its adaptive form, and a search that asks
-    for no gradient and so catches a model that hides its own. After each rung of steps the less
-    harmful parts are given up; the others go on from the best features that they have met. All
-    stop where no target is left. All is done with an edge for each target, with four, and with
-    every edge that the budget allows: none is always worse. The best two of all then go on as long
-    as that pays: a model that was trained against such attacks resists the first steps.
+    Nothing has to be chosen but the budget. Edges lead to targets alone that the model has right on
+    the clean graph. The parts are gradient ascents, each with its own edges and loss, through the
+    model and through its adaptive form, and a search that asks for no gradient and so catches a
+    model that hides its own. Edges are an edge for each target, four, and all that the budget
+    allows, the last two with and without links among the new nodes: none is always worse. After
+    each rung of steps the less harmful parts are given up; the others go on from the best features
+    that they have met. The best two then go on as long as that pays, and move their edges from
+    targets that are lost without them to those that are nearest to being lost. All stop where no
+    target is left.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
     missing or not finite is given up with a warning in the log.
@@ -87,8 +93,8 @@ class AutoInjection(Ensemble):
     halving, Jamieson and Talwalkar 2016, arXiv:1502.07943.
 
     Args:
-        num_steps: Gradient steps of a part that is never given up, at least 0; up to four times
-            as many more where they pay.
+        num_steps: Gradient steps that the longest parts take before the reallocations, at least 0,
+            up to nine times as many after them where they pay.
 
     Raises:
         ConfigError: `num_steps` is negative or not whole.
@@ -113,100 +119,143 @@ class AutoInjection(Ensemble):
         return budget.max_injected_nodes > 0
 
     def run_parts(self, parts: Parts, budget: Budget) -> None:
-        """The search, then rung by rung the ascents that are left."""
-        spendings = _spendings(budget, parts.problem.targets.numel())
-        brackets = {
-            words: self._bracket(parts, words, degrees, budget.limits)
-            for words, degrees in spendings.items()
-        }
-        left: list[Climb] = []
-        # The fewest edges first, which often leave no target for the others.
-        for words in sorted(spendings, key=lambda words: sum(spendings[words])):
-            ascents = brackets[words]
-            for share, count in RUNGS:
-                ascents = _rung(_best(ascents, count), parts, budget.limits, self._steps(share))
-            left += ascents
-        for _ in range(MOST_ROUNDS):
+        """The searches, rung by rung the ascents that are left, then reallocations of edges."""
+        limits = budget.limits
+        placements = list(_placements(parts, budget))
+        for words, edges, placement in placements:
+            if words in SEARCHED and parts.lowest > 0:
+                self._search(parts, f"{edges}{words}", placement, limits)
+        left = [
+            climb
+            for form, problem in parts.forms.items()
+            for climb in _climbs(parts, form, problem, placements)
+        ]
+        for share, count in RUNGS:
+            left = self._rung(_best(left, count * len(parts.forms)), parts, limits, share)
+        left = _best_of_each_sharing(left)
+        for _ in range(MOST_ROUNDS if self.num_steps else 0):
             before = parts.lowest
-            left = _rung(_best(left, LAST), parts, budget.limits, self._steps(LAST_SHARE))
+            left = self._rung(left, parts, limits, LAST_SHARE, REALLOCATIONS)
             if parts.lowest > before - GAIN:
                 break
 
-    def _steps(self, share: float) -> int:
-        return round(share * self.num_steps)
+    def _search(
+        self, parts: Parts, words: str, placement: Placement, limits: tuple[float, float]
+    ) -> None:
+        count = round(SEARCH_SHARE * self.num_steps)
 
-    def _bracket(
-        self, parts: Parts, words: str, degrees: Degrees, limits: tuple[float, float]
+        def compute() -> tuple[Placement, Found]:
+            return placement, search(parts.judge, placement, limits, count, parts.generator)
+
+        _run(parts, f"search: {words}", parts.judge, placement, compute)
+
+    def _rung(
+        self,
+        climbs: Sequence[Climb],
+        parts: Parts,
+        limits: tuple[float, float],
+        share: float,
+        reallocations: int = 0,
     ) -> list[Climb]:
-        """Run the search with this number of edges, and list the ascents."""
-        problem, generator = parts.problem, parts.generator
-        graph = problem.x, problem.edge_index
-        rows = {name: SHARINGS[name](problem, graph, degrees, generator) for name in EDGES}
-        edges = {name: connect(graph[1], rows[name], graph[0].size(0)) for name in EDGES}
-        starts = {
-            (name, start): STARTS[start](problem, rows[name], limits, generator)
-            for name in EDGES
-            for start in STARTING
-        }
-        most = int(SEARCH_SHARE * self.num_steps) // len(EDGES)
+        """The ascents that could go on after some more steps of each."""
+        able = []
+        for now in climbs:
+            if parts.lowest == 0:
+                return []
+
+            def compute(now: Climb = now) -> tuple[Placement, Found]:
+                problem, placement, recipe = now.problem, now.placement, now.recipe
+                rows, edges = problem.fixed_rows.followed_by, placement.edges(problem.edge_index)
+                start, steps = now.found.features, round(share * self.num_steps)
+                found = climb(problem, rows, edges, start, recipe, limits, steps)
+                return reallocate(
+                    *(problem, placement, found, recipe, limits, reallocations), parts.generator
+                )
+
+            after = _run(parts, now.name, now.problem, now.placement, compute)
+            if after is not None and not after[1].is_flat:
+                able.append(replace(now, placement=after[0], found=after[1]))
+        return able
+
+
+def _placements(parts: Parts, budget: Budget) -> Iterator[tuple[str, SharingName, Placement]]:
+    """Edges of the new nodes by every spending of the budget, in words, and every sharing."""
+    judge, generator, k = parts.judge, parts.generator, budget.max_injected_nodes
+    right = judge.clean_logits[judge.targets].argmax(1) == judge.labels
+    # If none is right there is nothing to win, and the attack is what it would be otherwise.
+    open_ = replace(judge, targets=judge.targets[right] if right.any() else judge.targets)
+    full = budget.injected_degrees
+    num_links = min(round(LINKED * full[-1]), k - 1) // 2 * 2
+    for each, is_linked in SPENDINGS:
+        links = num_links if is_linked else 0
+        capacity = degrees = [degree - links for degree in full]
+        if is_linked and not links:
+            continue
+        if each is not None:
+            total = each * open_.targets.numel()
+            if total >= sum(capacity):
+                continue
+            fewer = replace(budget, max_injected_edges=total).injected_degrees
+            degrees = [min(most, few) for most, few in zip(capacity, fewer, strict=True)]
+        words = _words(each) + (", linked" if is_linked else "")
         for name in EDGES:
-            find = partial(search, parts.judge, edges[name], rows[name], limits, most, generator)
-            _run(parts, f"search: {name}{words}", parts.judge, edges[name], find)
-        return [
-            Climb(
-                f"{form}: {recipe}{words}",
-                own,
-                recipe,
-                edges[recipe.edges],
-                Found(starts[recipe.edges, recipe.start], problem.targets.numel(), 0.0),
-            )
-            for form, own in parts.forms.items()
-            for recipe in ALL
-        ]
+            rows = SHARINGS[name](open_, (judge.x, judge.edge_index), degrees, generator)
+            yield words, name, Placement.of(judge, rows, capacity, links)
 
 
-def _spendings(budget: Budget, num_targets: int) -> dict[str, Degrees]:
-    """Edges of each new node if all are spent, and if so many per target are, in words."""
-    found: dict[str, Degrees] = {"": budget.injected_degrees}
-    for each in EDGES_PER_TARGET:
-        if each * num_targets < sum(budget.injected_degrees):
-            fewer = replace(budget, max_injected_edges=each * num_targets)
-            words = "an edge" if each == 1 else f"{each} edges"
-            found[f", {words} a target"] = fewer.injected_degrees
-    return found
+def _words(each: int | None) -> str:
+    if each is None:
+        return ""
+    return ", an edge a target" if each == 1 else f", {each} edges a target"
 
 
-def _best(ascents: Sequence[Climb], count: int) -> list[Climb]:
-    return sorted(ascents, key=lambda ascent: ascent.found.right)[:count]
+def _climbs(
+    parts: Parts,
+    form: str,
+    problem: Problem,
+    placements: Sequence[tuple[str, SharingName, Placement]],
+) -> Iterator[Climb]:
+    """The ascents through a form of the model, before their first step."""
+    limits = (problem.x.min().item(), problem.x.max().item())
+    for words, edges, placement in placements:
+        start = STARTS["real"](problem, placement.rows, limits, parts.generator)
+        for loss in LOSSES:
+            recipe = Recipe(edges=edges, loss=loss)
+            found = Found(start, problem.targets.numel(), 0.0)
+            yield Climb(f"{form}: {edges}, {loss}{words}", problem, recipe, placement, found)
 
 
-def _rung(
-    ascents: Sequence[Climb], parts: Parts, limits: tuple[float, float], num_steps: int
-) -> list[Climb]:
-    """The ascents that could go on after some more steps of each."""
-    able = []
-    for ascent in ascents:
-        if parts.lowest == 0:
-            return []
-        problem, start = ascent.problem, ascent.found.features
-        go_on = partial(
-            climb,
-            *(problem, problem.fixed_rows.followed_by, ascent.edge_index, start),
-            *(ascent.recipe, limits, num_steps),
-        )
-        found = _run(parts, ascent.name, problem, ascent.edge_index, go_on)
-        if found is not None and not found.is_flat:
-            able.append(replace(ascent, found=found))
-    return able
+def _best(climbs: Sequence[Climb], count: int) -> list[Climb]:
+    return sorted(climbs, key=lambda climb: climb.found.right)[:count]
+
+
+def _best_of_each_sharing(climbs: Sequence[Climb]) -> list[Climb]:
+    """The best by every sharing, since what stops one does not stop the others; and the next."""
+    order = _best(climbs, len(climbs))
+    first = [next((one for one in order if one.recipe.edges == edges), None) for edges in EDGES]
+    return [*filter(None, first), *[one for one in order if one not in first][:1]]
 
 
 def _run(
-    parts: Parts, name: str, problem: Problem, edge_index: Tensor, compute: Callable[[], Found]
-) -> Found | None:
-    """Features that a part found for new nodes with these edges; `None` if it was given up."""
+    parts: Parts,
+    name: str,
+    problem: Problem,
+    placement: Placement,
+    compute: Callable[[], tuple[Placement, Found]],
+) -> tuple[Placement, Found] | None:
+    """Edges and features that a part found; `None` if it was given up."""
+
+    def packed() -> Artifact:
+        placement, found = compute()
+        artifact = found.packed()
+        return replace(artifact, tensors=artifact.tensors | {"chosen": placement.chosen})
+
+    def placed(artifact: Artifact) -> Placement:
+        return replace(placement, chosen=artifact.tensors["chosen"])
 
     def graph(artifact: Artifact) -> tuple[Tensor, Tensor]:
-        return torch.cat([parts.judge.x, artifact.tensors["features"]]), edge_index
+        edges = placed(artifact).edges(parts.judge.edge_index)
+        return torch.cat([parts.judge.x, artifact.tensors["features"]]), edges
 
-    found = parts.run(name, problem, lambda: compute().packed(), graph)
-    return None if found is None else Found.unpacked(found)
+    kept = parts.run(name, problem, packed, graph)
+    return None if kept is None else (placed(kept), Found.unpacked(kept))

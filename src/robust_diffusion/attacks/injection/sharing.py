@@ -1,6 +1,7 @@
 """Ways of injected nodes to share out their edges among the targets."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Literal
 
@@ -14,7 +15,7 @@ from robust_diffusion.attacks.injection.base import draw_targets
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.problem import Problem
 
-SharingName = Literal["drawn", "equal", "classes", "tdgia", "sequential", "gradient"]
+SharingName = Literal["drawn", "equal", "classes", "apart", "tdgia", "sequential", "gradient"]
 State = tuple[Tensor, Tensor]
 """Features and edges of the graph as it stands."""
 Degrees = Sequence[int]
@@ -56,6 +57,26 @@ def classes(problem: Problem, graph: State, degrees: Degrees, generator: Generat
     return [
         ring[(places[:count] + round(before * t / total)) % t]
         for before, count in zip(accumulate(degrees, initial=0), degrees, strict=False)
+    ]
+
+
+def apart(problem: Problem, graph: State, degrees: Degrees, generator: Generator) -> Rows:
+    """By `classes`, but the largest class has nodes of its own.
+
+    A node that has to be wrong for this class and for others moves all of them to one class, at
+    best this one's: its targets would be those that are left.
+    """
+    targets, labels = problem.targets, problem.labels
+    largest = labels == labels.mode().values
+    if len(degrees) < 2 or largest.all():
+        return classes(problem, graph, degrees, generator)
+    own = round(len(degrees) * int(largest.sum()) / targets.numel())
+    own = min(max(own, 1), len(degrees) - 1)
+    parts = ((largest, degrees[:own]), (~largest, degrees[own:]))
+    return [
+        row
+        for mask, of_part in parts
+        for row in classes(replace(problem, targets=targets[mask]), graph, of_part, generator)
     ]
 
 
@@ -135,6 +156,7 @@ SHARINGS: Mapping[str, Sharing] = {
     "drawn": drawn,
     "equal": equal,
     "classes": classes,
+    "apart": apart,
     "tdgia": tdgia,
     "sequential": sequential,
     "gradient": equal,  # where the exchange of edges starts
