@@ -25,8 +25,9 @@ EDGES: tuple[SharingName, ...] = ("equal", "apart")
 LOSSES: tuple[LossName, ...] = ("logit", "masked")
 
 SPENDINGS: tuple[tuple[int | None, bool], ...] = (
-    *((None, False), (None, True)),
-    *((4, False), (4, True)),
+    (None, False),
+    (None, True),
+    (4, False),
     (1, False),
 )
 """Edges per target, all that the budget has if none are named, and whether some of a node's edges
@@ -37,13 +38,13 @@ LINKED = 1 / 4
 """Share of a node's edges that are links to other new nodes, where there are any. They spread what
 one target's class makes of a node that it is joined to."""
 
-RUNGS = ((1 / 16, 20), (1 / 16, 8), (1 / 8, 4), (1 / 4, 3))
+RUNGS = ((1 / 16, 16), (1 / 16, 8), (1 / 8, 4), (1 / 4, 3))
 """Per rung, its share of the steps and the number of parts that are left."""
 
 SEARCHED = ("", ", an edge a target")
 """Spendings, in words, that the search without gradients is tried with."""
 
-SEARCH_SHARE = 1 / 2
+SEARCH_SHARE = 1 / 4
 """Mutations of each search, per step of `num_steps`."""
 
 LAST_SHARE, REALLOCATIONS, MOST_ROUNDS = 1 / 2, 8, 8
@@ -123,7 +124,7 @@ class AutoInjection(Ensemble):
         limits = budget.limits
         placements = list(_placements(parts, budget))
         for words, edges, placement in placements:
-            if words in SEARCHED and parts.lowest > 0:
+            if edges == "apart" and words in SEARCHED and parts.lowest > 0:
                 self._search(parts, f"{edges}{words}", placement, limits)
         left = [
             climb
