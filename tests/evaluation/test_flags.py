@@ -185,3 +185,34 @@ def test_at_no_accuracy_no_attack_found_too_little_but_the_number_may_be_wrong()
     found = [flags.Flag("no_effect", ""), flags.Flag("stochastic", "")] * 2
     assert codes(flags.of_the_row(found, 0.5)) == ["no_effect", "stochastic"]
     assert codes(flags.of_the_row(found, 0.0)) == ["stochastic"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "raised"),
+    [
+        ([0.30, 0.31, 0.32, 0.9], []),
+        ([0.30, 0.31, 0.36], ["not_converged"]),
+        ([0.30, 0.40], []),
+        ([0.30, 0.31, 0.32, 0.92], ["part_above_clean"]),
+    ],
+)
+def test_parts_far_apart_or_above_clean_are_told(parts: list[float], raised: list[str]) -> None:
+    named = {str(i): accuracy for i, accuracy in enumerate(parts)}
+    assert codes(list(flags.part_flags(named, 0.9))) == raised
+
+
+@pytest.mark.parametrize(
+    ("after", "is_raised"),
+    [
+        ([0] * 20, True),  # all driven to one class
+        ([0] * 5 + [2] * 5 + [0] * 5 + [1] * 5, True),  # all that are right are of one class
+        ([1] * 10 + [0] * 10, False),  # none is right
+        ([0] * 10 + [1] * 10, False),  # as on the clean graph
+    ],
+)
+def test_an_attack_that_stops_at_one_class_is_told(after: list[int], is_raised: bool) -> None:
+    labels = torch.tensor([0] * 10 + [1] * 10)
+    labels[15:] = 2
+    clean = labels.clone()
+    flag = flags.one_class(clean, torch.tensor(after), labels)
+    assert (flag is not None) == is_raised

@@ -39,6 +39,9 @@ Code = Literal[
     "budget_overspent",
     "budget_allows_nothing",
     "parts_given_up",
+    "not_converged",
+    "part_above_clean",
+    "one_class",
     "probabilities",
     "degree_leak",
     "logits_not_finite",
@@ -53,6 +56,12 @@ OF_THE_NUMBER: frozenset[Code] = frozenset(
     ]
 )
 """Flags that put the accuracy itself in doubt; the others say that an attack found too little."""
+
+ONE_CLASS = 0.9
+"""Share of one class, above what it is on the clean graph, at which an attack has stopped short."""
+
+PARTS_APART = 0.05
+"""Accuracy, in 0..1, by which the three best parts of a converged ensemble differ at most."""
 
 POINT = 0.01
 """Accuracy, in 0..1, below which a difference tells nothing."""
@@ -106,7 +115,11 @@ def attack_flags(of: Attempt) -> list[Flag]:
     broken = audit(
         of.task.graph, of.graph, kind=of.attack.kind, target_nodes=of.task.targets, **limits
     )
-    flags = [Flag("budget_overspent", violation.message) for violation in broken]
+    flags = [
+        Flag("budget_overspent", violation.message)
+        for violation in broken
+        if violation.level == "error"
+    ]
     shares = of.budget.injected_degrees, (of.budget.edge_ratio, of.budget.node_ratio)
     if any(shares[of.attack.kind == "modification"]):
         flags += _misled(of)
@@ -137,6 +150,9 @@ def _misled(of: Attempt) -> Iterator[Flag]:
     if flag := parts_given_up(given_up, len(graph.part_accuracy)):
         yield flag
     after = task.accuracy(of.after)
+    yield from part_flags(graph.part_accuracy, task.accuracy(of.before))
+    if flag := one_class(of.before.argmax(1), of.after.argmax(1), task.labels):
+        yield flag
     if idle:
         yield _nothing_allowed(of) or idle
     elif of.chance and (flag := weaker_than(after, of.chance(), "weaker_than_chance")):
@@ -174,6 +190,45 @@ def budget_allows_nothing(budget: Budget, targets: int, edges: int) -> Flag | No
     if budget.max_changed_nodes(targets) == 0:
         texts.append(f"budget.node_ratio={budget.node_ratio} of {targets} target nodes is no node")
     return Flag("budget_allows_nothing", ", ".join(texts)) if texts else None
+
+
+def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:
+    """An ensemble whose best parts are far apart, or of which some made the model better.
+
+    Args:
+        accuracies: Of each part, in 0..1.
+        clean: Accuracy on the clean graph, in 0..1.
+    """
+    best = sorted(accuracies.values())[:3]
+    if len(best) == 3 and best[2] - best[0] > PARTS_APART:
+        text = ", ".join(f"{100 * accuracy:.2f}" for accuracy in best)
+        yield Flag("not_converged", f"its three best parts leave {text} %")
+    above = [part for part, accuracy in accuracies.items() if accuracy > clean + POINT]
+    if above:
+        text = f"{len(above)} of {len(accuracies)} parts raise the accuracy, such as {above[0]!r}"
+        yield Flag("part_above_clean", text)
+
+
+def one_class(
+    before: Int[Tensor, " t"], after: Int[Tensor, " t"], labels: Int[Tensor, " t"]
+) -> Flag | None:
+    """An attack that drives nearly all targets to one class, whose own targets it leaves right.
+
+    Args:
+        before: Predictions at the targets of the clean graph.
+        after: Predictions on the attacked graph.
+        labels: Classes that they are driven away from.
+    """
+
+    def share(classes: Tensor) -> float:
+        return int(classes.bincount().max()) / classes.numel() if classes.numel() else 0.0
+
+    right = after == labels
+    for clean, now in ((before, after), (labels[before == labels], labels[right])):
+        if right.any() and share(now) > ONE_CLASS > share(clean):
+            text = f"{100 * share(now):.0f} % of predictions, or of those right, are of one class"
+            return Flag("one_class", text)
+    return None
 
 
 def no_effect(before: Int[Tensor, " t"], after: Int[Tensor, " t"]) -> Flag | None:

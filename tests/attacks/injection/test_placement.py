@@ -91,7 +91,7 @@ def test_edges_that_move_take_more_than_edges_that_stay(model: object) -> None:
     before = int((placement.margins(tried, features) <= 0).sum())
     found = Found(features, before, 0.0)
     generator = torch.Generator().manual_seed(0)
-    edges, best = reallocate(tried, placement, found, Steps(), LIMITS, 4, generator)
+    edges, best = reallocate(tried, placement, found, Steps(), LIMITS, 4, 15, generator)
     assert best.right == int((edges.margins(tried, best.features) <= 0).sum()) < before
     assert (edges.chosen.sum(1) <= 12).all()
 
@@ -102,6 +102,6 @@ def test_a_model_without_gradient_is_given_up() -> None:
     )
     with pytest.raises(AttackError):
         reallocate(
-            *(tried, placement, Found(features, 60, 0.0), Steps(), LIMITS, 1),
+            *(tried, placement, Found(features, 60, 0.0), Steps(), LIMITS, 1, 3),
             torch.Generator().manual_seed(0),
         )

@@ -47,9 +47,9 @@ SEARCHED = ("", ", an edge a target")
 SEARCH_SHARE = 1 / 4
 """Mutations of each search, per step of `num_steps`."""
 
-LAST_SHARE, REALLOCATIONS, MOST_ROUNDS = 1 / 2, 8, 8
-"""The two best go on by so many reallocations of edges and this share of the steps, and how often
-at most."""
+LAST_SHARE, REALLOCATIONS, REFIT_SHARE, MOST_ROUNDS = 1 / 2, 8, 1 / 8, 8
+"""The best go on by this share of the steps, then by so many reallocations of edges, each with this
+share of them, and how often at most."""
 
 GAIN = 0.01
 """Accuracy, in 0..1, that such a round has to take for another one."""
@@ -170,7 +170,8 @@ class AutoInjection(Ensemble):
                 start, steps = now.found.features, round(share * self.num_steps)
                 found = climb(problem, rows, edges, start, recipe, limits, steps)
                 return reallocate(
-                    *(problem, placement, found, recipe, limits, reallocations), parts.generator
+                    *(problem, placement, found, recipe, limits, reallocations),
+                    *(round(REFIT_SHARE * self.num_steps), parts.generator),
                 )
 
             after = _run(parts, now.name, now.problem, now.placement, compute)

@@ -17,9 +17,6 @@ from robust_diffusion.errors import AttackError
 MOST_TRIMMED = 8
 """Most edges that a lost target gives up in one reallocation."""
 
-REFIT = 15
-"""Gradient steps on the features after edges have moved."""
-
 LEFT_OUT = (0.0, 0.3, 0.6, 0.15, 0.45, 0.8)
 """Share of the targets still right that get no edge, by the tries since the last gain."""
 
@@ -180,6 +177,7 @@ def reallocate(
     steps: Steps,
     limits: tuple[float, float],
     num_rounds: int,
+    num_steps: int,
     generator: torch.Generator,
 ) -> tuple[Placement, Found]:
     """Edges moved from lost targets to those nearest to being lost, round by round.
@@ -195,6 +193,7 @@ def reallocate(
         steps: Loss and steps of the fits.
         limits: Smallest and largest feature.
         num_rounds: At least 0.
+        num_steps: Of each fit, at least 0.
         generator: CPU generator.
 
     Returns:
@@ -210,7 +209,7 @@ def reallocate(
         edges = edges.allotted(problem, features, LEFT_OUT[tries % len(LEFT_OUT)], generator)
         index = edges.edges(problem.edge_index)
         fits = [
-            climb(problem, problem.fixed_rows.followed_by, index, features, of, limits, REFIT)
+            climb(problem, problem.fixed_rows.followed_by, index, features, of, limits, num_steps)
             for of in (replace(steps, loss="tanh_margin"), replace(steps, loss="masked"))
         ]
         new = min(fits, key=lambda fit: fit.right)
