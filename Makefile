@@ -124,10 +124,13 @@ bench-check: $(STAMP) ## Measure the ratios of an epoch and compare them with th
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py --only epoch,dopri5 --check $(ARGS)
 
 test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, with two cases of each
-	$(BIN)/python -m pytest -n 2 --dist loadfile --fast
+	$(BIN)/python -m pytest -n 2 --dist worksteal --fast
 
-test-all: $(STAMP) ## Run every test that this machine can run (ARGS=--cases=2: at most 2 cases of each)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+# Checked in every call, for which the package is compiled anew in each process.
+SHAPES := --jaxtyping-packages='robust_diffusion,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))'
+
+test-all: $(STAMP) ## Run every test that this machine can run, and every tensor's shape (ARGS=--cases=2: at most 2 cases of each)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(SHAPES) $(ARGS)
 
 check: $(STAMP) ## Format, lint, types, import order and insecure code
 	$(BIN)/ruff format --check .
