@@ -21,7 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 from hypothesis import HealthCheck, settings
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-# What is first imported behind jaxtyping's hook (`make test-all`) is compiled anew in every process: seconds of it.
+# What is first imported behind jaxtyping's hook is compiled anew in every process: seconds of it.
 for _name in (
     "beartype",
     "matplotlib.figure",

@@ -47,7 +47,7 @@ SEARCHED = ("", ", an edge a target")
 SEARCH_SHARE = 1 / 4
 """Mutations of each search, per step of `num_steps`."""
 
-LAST_SHARE, REALLOCATIONS, REFIT_SHARE, MOST_ROUNDS = 1 / 2, 8, 1 / 8, 8
+LAST_SHARE, REALLOCATIONS, REFIT_SHARE, MOST_ROUNDS = 1 / 2, 4, 1 / 8, 8
 """The best go on by this share of the steps, then by so many reallocations of edges, each with this
 share of them, and how often at most."""
 

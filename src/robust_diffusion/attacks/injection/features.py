@@ -74,11 +74,17 @@ class FeatureAttack(InjectionAttack):
         disguise, old = self.disguise(x, edge_index, start.size(0)), problem.rows_of(x)
         return self.ascend(
             start.clamp(*limits),
-            lambda new: self._loss(problem, old.followed_by(new), edge_index) + disguise(new),
+            lambda new: self.objective(problem, old.followed_by(new), edge_index) + disguise(new),
             lambda new: new.clamp(*limits),
         )
 
-    def _loss(self, problem: Problem, x: Tensor, edge_index: Tensor) -> Float[Tensor, ""]:
+    def objective(
+        self, problem: Problem, x: Float[Tensor, "m f"], edge_index: Int[Tensor, "2 e"]
+    ) -> Float[Tensor, ""]:
+        """What the steps raise on an attacked graph: the mean loss of the targets.
+
+        An adaptive attack on a defence overrides it, to add what the defence looks at.
+        """
         if self.loss == "cross_entropy":  # PyTorch's own mean, by whose bits cells were published
             return problem.loss(x, edge_index, cap=self.loss_cap)
         labels = problem.labels  # first, so that a model that does not fit tells
