@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.paper_table import PaperTable
-from tests.paper.records import Record, failed, finished, reference, seeds
+from tests.paper.records import Record, failed, finished, reference
 from tests.paper.tables import build_table
 
 
@@ -14,37 +14,10 @@ def said(records: Sequence[Record]) -> str:
     return " ".join(flows(records).lines)
 
 
-def test_setting_names_threat_model_surrogates_reading_and_seeds() -> None:
-    text = said([r | {"surrogates": ["gcn", "gat"]} for r in seeds([0.5, 0.6])])
-    assert (
-        "Easy test nodes, threat model black_box on gcn, gat, fidelity=paper, 2 seeds (0, 1)."
-    ) in text
-
-
-def test_a_white_box_has_no_surrogates() -> None:
-    text = said([finished(threat="white_box", surrogates=[])])
-    assert "threat model white_box, fidelity=paper, 1 seed (0)." in text
-
-
 def test_without_an_attack_there_is_no_threat_and_no_budget() -> None:
     text = said([finished(attacks=[])])
     assert "threat model" not in text
     assert "Budget" not in text
-
-
-def test_budget_is_its_range_over_the_cells() -> None:
-    records = [finished(budget=(50, 60)), finished(dataset="pubmed", budget=(300, 60))]
-    assert (
-        "Budget of each attack: 50 to 300 nodes, 60 edges each, features from -0.94 to 0.94. "
-        "Spent: speit 50 to 300 nodes, 3000 to 18000 edges; tdgia 50 to 300 nodes, 3000 to 18000 "
-        "edges."
-    ) in said(records)
-
-
-def test_a_limit_on_all_edges_is_named() -> None:
-    assert "50 edges each, 40 edges in all" in said(
-        [finished(settings={"budget": {"max_injected_edges": 40}})]
-    )
 
 
 def test_a_modification_has_shares_for_a_budget() -> None:
@@ -79,14 +52,6 @@ def test_entries_are_counted_by_state() -> None:
     states = flows(records).states
     assert states == {"failed": 3, "not run": 24, "measured": 3, "no data": 6}
     assert sum(states.values()) == 36
-
-
-def test_the_test_says_what_it_assumes_of_the_paper() -> None:
-    text = said(seeds([0.5, 0.6]))
-    assert "Welch's t-test" in text
-    assert "5 runs assumed" in text
-    assert "Holm-corrected over the table's 3 comparisons" in text
-    assert "Welch" not in said(seeds([0.5]))
 
 
 def test_options_that_the_table_does_not_have_are_named() -> None:
@@ -132,9 +97,3 @@ def test_the_default_of_another_flow_does_not_count() -> None:
 def test_a_cell_of_another_table_brings_no_options_that_its_entry_says() -> None:
     theirs = finished(experiment="table-1", overrides={"model": "graph_pde", "dataset": "cora"})
     assert "Options beyond" not in said([theirs, reference(theirs, "table-3")])
-
-
-def test_several_versions_of_the_code_are_named() -> None:
-    records = [finished(), finished(flow="heat", code="new")]
-    assert "Cells of 2 versions of the code: new, c0de." in said(records)
-    assert "versions of the code" not in said(records[:1])

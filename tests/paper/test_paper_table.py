@@ -123,12 +123,6 @@ def test_a_reference_fills_an_entry() -> None:
     assert speit([theirs, reference(theirs, "table-3")]).mean == pytest.approx(60)
 
 
-def test_a_failure_says_why() -> None:
-    found = speit([failed("flow.t_end=-1: must be at least 0", "ConfigError")])
-    assert (found.state, found.mean, found.n, found.p) == ("failed", None, 0, None)
-    assert found.reason == "failed: flow.t_end=-1: must be at least 0"
-
-
 def test_missing_data_are_never_a_number() -> None:
     records = [failed("x/adj.npz: not found", "DataError", seed=seed) for seed in range(3)]
     found = speit(records)
@@ -220,10 +214,6 @@ def test_a_smoke_run_is_not_compared_with_the_paper() -> None:
     assert said.endswith("experiment=table-3 fidelity=released runs it.")
 
 
-def test_smoke_cells_are_no_cells_of_the_paper() -> None:
-    assert speit([r | {"scale": "smoke"} for r in seeds([0.1, 0.2])]).state == "not run"
-
-
 def ranks(table: PaperTable, **keys: str) -> list[int | None]:
     return [e.rank for _, _, e in table if keys.items() <= e.keys.items()]
 
@@ -239,11 +229,6 @@ def test_entries_that_look_equal_share_a_rank() -> None:
     values = {"heat": 0.3, "grand": 0.300001, "mean_curvature": 0.2, "beltrami": 0.1}
     table = flows([finished(v, v, flow=f) for f, v in values.items()])
     assert ranks(table, dataset="cora", attack="clean") == [1, 1, 2, None]
-
-
-def test_what_has_no_number_has_no_rank() -> None:
-    table = flows([finished(flow="heat"), failed(flow="grand")])
-    assert ranks(table, dataset="cora", attack="clean") == [1, None, None, None]
 
 
 def test_an_entry_that_another_experiment_shows_to_be_no_bound_has_no_rank() -> None:

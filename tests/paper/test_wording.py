@@ -1,7 +1,7 @@
 import pytest
 
 from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.wording import Notes, compared, difference, measured, reported
+from robust_diffusion.paper.wording import Notes, compared, difference, measured
 from robust_diffusion.results.entry import Entry, Mark, Reported
 from robust_diffusion.results.numbers import p_value, places_for, spread
 from tests.paper.records import failed, finished
@@ -53,11 +53,6 @@ def test_p_values_have_two_digits(p: float, text: str) -> None:
     assert p_value(p) == text
 
 
-def test_the_reported_number() -> None:
-    assert reported(entry(1.0, 62.5), 2) == "62.50"
-    assert reported(entry(1.0), 2) == "-"
-
-
 @pytest.mark.parametrize(
     ("kind", "text", "shown"),
     [
@@ -77,10 +72,6 @@ def test_the_reported_number() -> None:
 )
 def test_a_reason_is_short_enough_for_a_cell(kind: str, text: str, shown: str) -> None:
     assert measured(without(kind, text), 2) == shown
-
-
-def test_what_has_not_run_says_so() -> None:
-    assert measured(Entry({}, "clean", Reported(1.0), "not run"), 2) == "not run"
 
 
 def test_equal_notes_have_one_number() -> None:
@@ -116,10 +107,6 @@ def test_times_compare_by_their_factor() -> None:
     assert entry(5.0, 4.0).factor is None
     assert compared(entry(5.0, 4.0), 1) == "+1.0"
     assert compared(entry(None, 4.0), 1) is None
-
-
-def test_times_are_printed_to_a_tenth() -> None:
-    assert reported(time(5.0), 0) == "4.0"
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from omegaconf import OmegaConf
 
 from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.paper.fit_layout import fit_layout
 from robust_diffusion.paper.header import describe
 from robust_diffusion.paper.layout import Layout, Line, load_layout, table_numbers
-from robust_diffusion.paper.own import fit_layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS
 from robust_diffusion.paper.times import describe_stand_ins, describe_times, stand_in
 from robust_diffusion.results.bounds import outdone

@@ -4,7 +4,9 @@ import pandas as pd
 
 from robust_diffusion.paper.axes import AXES
 from robust_diffusion.paper.paper_table import PaperTable
-from robust_diffusion.paper.wording import fields
+
+AS_THEY_ARE = ("difference", "factor", "deviations", "p", "p_holm", "test", "rank")
+"""Attributes of an entry that are columns of the same name."""
 
 
 def to_frame(table: PaperTable) -> pd.DataFrame:
@@ -15,16 +17,31 @@ def to_frame(table: PaperTable) -> pd.DataFrame:
         "scale": table.scale,
         "fidelity": table.fidelity,
     }
-    columns = [*common, "row", "column", *AXES]
-    rows = [
-        {
-            **dict.fromkeys(columns),
-            **common,
-            **fields(row, column, entry),
-            "marks": "; ".join(f"{mark.kind}: {mark.text}" for mark in entry.marks),
-        }
-        for row, column, entry in table
-    ]
+    rows = []
+    for row, column, entry in table:
+        q1, q3 = entry.quartiles or (None, None)
+        rows.append(
+            {
+                **common,
+                "row": row.label,
+                "column": column.label,
+                **dict.fromkeys(AXES),
+                **entry.keys,
+                "graph": entry.graph,
+                "state": entry.state,
+                "mean": entry.mean,
+                "std": entry.std,
+                "q1": q1,
+                "q3": q3,
+                "n": entry.n,
+                "seeds": " ".join(map(str, entry.seeds)),
+                "values": " ".join(str(run.value) for run in entry.runs),
+                "printed_mean": entry.reported.mean,
+                "printed_std": entry.reported.std,
+                **{name: getattr(entry, name) for name in AS_THEY_ARE},
+                "marks": "; ".join(f"{mark.kind}: {mark.text}" for mark in entry.marks),
+            }
+        )
     return pd.DataFrame(rows).astype({"rank": "Int64"})
 
 

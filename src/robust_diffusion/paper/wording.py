@@ -1,9 +1,7 @@
-"""The text of a table's entries, and the fields that every format shows."""
+"""The text of a table's entries and notes."""
 
 import re
-from collections.abc import Mapping
 
-from robust_diffusion.paper.layout import Line
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.results.entry import Entry
 from robust_diffusion.results.numbers import places_for, signed, spread
@@ -44,34 +42,6 @@ def row_names(table: PaperTable) -> tuple[str, str, str]:
     if table.layout.kind == "time":
         return "here", "RTX 3090", "factor"
     return "here", "paper", "difference"
-
-
-def fields(row: Line, column: Line, entry: Entry) -> Mapping[str, str | float | None]:
-    """Every number of an entry by name, and its row and column; `None` of what it lacks."""
-    first, third = entry.quartiles or (None, None)
-    return {
-        "row": row.label,
-        "column": column.label,
-        **entry.keys,
-        "graph": entry.graph,
-        "state": entry.state,
-        "mean": entry.mean,
-        "std": entry.std,
-        "q1": first,
-        "q3": third,
-        "n": entry.n,
-        "seeds": " ".join(map(str, entry.seeds)),
-        "values": " ".join(str(run.value) for run in entry.runs),
-        "printed_mean": entry.reported.mean,
-        "printed_std": entry.reported.std,
-        "difference": entry.difference,
-        "factor": entry.factor,
-        "deviations": entry.deviations,
-        "p": entry.p,
-        "p_holm": entry.p_holm,
-        "test": entry.test,
-        "rank": entry.rank,
-    }
 
 
 class Notes:

