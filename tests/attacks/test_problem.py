@@ -3,11 +3,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GATConv, GPSConv, SAGEConv, TransformerConv
 
 from robust_diffusion.attacks.base import attack_labels
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.adaptive import MeanOverDraws
+from tests.attacks.contract import clean, graph
 
 X = torch.tensor([[0.0, 2.0], [1.0, 0.0], [3.0, 5.0]])
 DATA = Data(x=X, edge_index=torch.tensor([[0, 1], [1, 0]]))
@@ -105,3 +107,48 @@ def test_models_that_take_edge_weights_are_told_from_others() -> None:
     for model in (Plain(), lambda x, edge_index: x, MeanOverDraws(Plain())):
         with pytest.raises(AttackError, match="not differentiable in the edge weights"):
             Problem("any", model, DATA, TARGETS).check_edge_weights()
+
+
+class OneLayer(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.layer(x, edge_index)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        GATConv(16, 7),
+        TransformerConv(16, 7),
+        GPSConv(16, GATConv(16, 16), heads=2),
+        SAGEConv(16, 7),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_messages_are_masked_where_a_model_takes_no_weights(layer: nn.Module) -> None:
+    model = OneLayer(layer).eval()
+    problem = Problem("any", model, clean(graph()), graph().index_test)
+    problem.check_edge_weights()
+    x, edge_index = problem.x, problem.edge_index
+    before = problem.logits(x, edge_index)
+    mask = torch.ones(edge_index.size(1), requires_grad=True)
+    masked = problem.logits(x, edge_index, mask)
+    assert torch.allclose(masked, before, atol=1e-5)
+    (slope,) = torch.autograd.grad(masked.square().sum(), mask)
+    touching = torch.isin(edge_index[1], problem.targets)
+    assert slope[touching].any()
+    assert not slope[~touching].any() or isinstance(layer, GPSConv)
+    assert torch.equal(problem.logits(x, edge_index), before)  # nothing stays behind
+
+
+def test_a_model_of_matrix_products_has_no_edge_gradient() -> None:
+    class Dense(nn.Module):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            adjacency = x.new_zeros(x.size(0), x.size(0)).index_put((*edge_index,), x.new_ones(()))
+            return (adjacency @ x)[:, :7]
+
+    with pytest.raises(AttackError):
+        Problem("any", Dense(), clean(graph()), graph().index_test).check_edge_weights()

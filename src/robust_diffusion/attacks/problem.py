@@ -1,7 +1,8 @@
 """The problem that an attack optimises: the model's loss at the target nodes."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 
 from robust_diffusion.attacks.base import Classifier, clean_graph, clean_logits
 from robust_diffusion.attacks.rows import FixedRows, stands_in
@@ -78,8 +80,14 @@ class Problem:
     ) -> Float[Tensor, "t c"]:
         """Logits of the target nodes on an attacked graph."""
         model: Callable[..., Tensor] = self.model
-        weights = () if edge_weight is None else (edge_weight,)
-        return model(x, edge_index, *weights)[self.targets]
+        if edge_weight is None:
+            return model(x, edge_index)[self.targets]
+        if self._takes_weights:
+            return model(x, edge_index, edge_weight)[self.targets]
+        assert isinstance(model, nn.Module)
+        with masked_messages(model, edge_index, edge_weight):
+            masked: Tensor = model(x, edge_index)
+            return masked[self.targets]
 
     def right(self, x: Tensor, edge_index: Tensor) -> int:
         """Number of target nodes that are classified as their labels say."""
@@ -102,19 +110,56 @@ class Problem:
         return F.cross_entropy(logits, labels, reduction="none").clamp_max(cap).mean()
 
     def check_edge_weights(self) -> None:
-        """Refuse a model that takes no edge weights.
+        """Refuse a model that has no gradient with respect to edges.
+
+        One that takes no edge weights may be of PyTorch Geometric's layers, whose messages are
+        multiplied by a mask instead. Attention is still normalised over all edges that are weighed,
+        so that the gradient is a guide and no more.
 
         Raises:
-            AttackError: It takes features and edges alone.
+            AttackError: It takes features and edges alone, and a mask on its messages does nothing.
         """
+        if not self._takes_weights and not self._takes_masks:
+            raise _not_differentiable(self.attack, "edge weights")
+
+    @cached_property
+    def _takes_weights(self) -> bool:
         model: Callable[..., Tensor] = self.model
         if isinstance(model, MeanOverDraws):  # which passes on whatever it is given
             model = model.model
         function = model.forward if isinstance(model, nn.Module) else model
         try:
             inspect.signature(function).bind(None, None, None)
-        except TypeError as error:
-            raise _not_differentiable(self.attack, "edge weights") from error
+        except TypeError:
+            return False
+        return True
+
+    @cached_property
+    def _takes_masks(self) -> bool:
+        """True if a mask of ones on the messages changes nothing, and has a gradient."""
+        if not isinstance(self.model, nn.Module):
+            return False
+        ones = self.x.new_ones(self.edge_index.size(1)).requires_grad_()
+        try:
+            with torch.enable_grad(), masked_messages(self.model, self.edge_index, ones):
+                logits: Tensor = self.model(self.x, self.edge_index)
+                (slope,) = torch.autograd.grad(logits.square().sum(), ones)
+        except Exception:  # of anybody's layers, which may have no messages or know no mask
+            return False
+        is_same = torch.allclose(logits, self.clean_logits, rtol=1e-3, atol=1e-4)
+        return is_same and bool(slope.any())
+
+
+@contextmanager
+def masked_messages(
+    model: nn.Module, edge_index: Int[Tensor, "2 e"], mask: Float[Tensor, " e"]
+) -> Iterator[None]:
+    """Within it, every layer of PyTorch Geometric multiplies its messages by a mask."""
+    set_masks(model, mask, edge_index, apply_sigmoid=False)
+    try:
+        yield
+    finally:
+        clear_masks(model)
 
 
 def gradient(

@@ -19,6 +19,8 @@ from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.base import Classifier, frozen
 from robust_diffusion.attacks.modification.base import edges_at
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.errors import AttackError
 from robust_diffusion.evaluation.solves import LARGEST_GROWTH
 from robust_diffusion.evaluation.subject import Task, accuracy
 from robust_diffusion.models.adaptive import adaptive_form
@@ -39,6 +41,7 @@ Code = Literal[
     "budget_overspent",
     "budget_allows_nothing",
     "parts_given_up",
+    "no_edge_gradient",
     "not_converged",
     "part_above_clean",
     "one_class",
@@ -143,6 +146,8 @@ def _misled(of: Attempt) -> Iterator[Flag]:
                 return
             # A worst case differentiates the adaptive form as well.
             seen = adaptive_form(model) if of.attack.is_worst_case else model
+            if of.attack.is_worst_case and (flag := no_edge_gradient(model, task)):
+                yield flag
             yield from gradient_flags(seen, there, targets) if by_features else ()
         elif (idle or given_up) and not sees_edges(model, *task.placed(task.graph)):
             given_up = {k: why for k, why in given_up.items() if "edge weights" not in why}
@@ -190,6 +195,17 @@ def budget_allows_nothing(budget: Budget, targets: int, edges: int) -> Flag | No
     if budget.max_changed_nodes(targets) == 0:
         texts.append(f"budget.node_ratio={budget.node_ratio} of {targets} target nodes is no node")
     return Flag("budget_allows_nothing", ", ".join(texts)) if texts else None
+
+
+def no_edge_gradient(model: nn.Module, task: Task) -> Flag | None:
+    """A model that is asked in vain which edges would harm it."""
+    x, edge_index = task.placed(task.graph)
+    data = Data(x=x, edge_index=edge_index)
+    try:
+        Problem("auto", model, data, task.targets.to(x.device)).check_edge_weights()
+    except AttackError:
+        return Flag("no_edge_gradient", "without a gradient edges move by the targets' classes")
+    return None
 
 
 def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:
