@@ -97,13 +97,15 @@ def test_a_run_that_was_broken_off_goes_on_to_the_same_graph(
 
 
 def test_a_part_that_was_given_up_is_given_up_again(caplog: pytest.LogCaptureFixture) -> None:
-    memory = Memory()
+    memory, told = Memory(), list[int]()
     for _ in range(2):
         with caplog.at_level(logging.WARNING):
-            run(without_gradient, memory, AutoInjection(num_steps=8))
-        assert caplog.text.count("given up") == 24
+            run(without_gradient, memory, AutoInjection(num_steps=32))
+        told.append(caplog.text.count("given up"))
         caplog.clear()
-    assert len(memory.computed) == 28
+    searches = sum("search" in name for name in memory.computed)
+    assert told == [len(memory.computed) - searches] * 2
+    assert told[0] > 0
 
 
 def test_nothing_to_spend_runs_no_part() -> None:

@@ -327,10 +327,10 @@ def test_an_attack_weaker_than_chance_is_told_and_a_stronger_one_is_not(
     parts = {"model": sign, "threat": WhiteBox(), "budget": Budget(20, 1, (-100.0, 100.0))}
     weak, strong = Pushing(99.0), Pushing(-99.0)
     monkeypatch.setitem(perturbed.BASELINES, "injection", Baseline(-99.0))
-    (told,) = run(attacks={"weak": weak}, **parts).warnings["weak"]
-    assert told == f"weaker than chance: {high:.2f} % against {low:.2f} %"
+    told = f"weaker than chance: {high:.2f} % against {low:.2f} %"
+    assert told in run(attacks={"weak": weak}, **parts).warnings["weak"]
     monkeypatch.setitem(perturbed.BASELINES, "injection", Baseline(99.0))
-    assert run(attacks={"strong": strong}, **parts).warnings == {}
+    assert "weaker" not in str(run(attacks={"strong": strong}, **parts).warnings)
 
 
 def test_an_attack_that_breaks_its_budget_is_told(run: Run) -> None:

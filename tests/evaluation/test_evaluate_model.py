@@ -114,7 +114,9 @@ def test_any_model_is_evaluated_as_anybody_would_evaluate_it(
         graph = of.graph.to_data()
         assert graph.validate()
         assert of.accuracy == accuracy(model, graph)
-        assert (graph.num_nodes, of.spent.injected_edges) == (NODES + 4, 20)
+        assert graph.num_nodes == NODES + 4
+        assert of.spent.injected_edges <= 20  # `auto` keeps those alone that decide a target
+        assert of.name == "auto" or of.spent.injected_edges == 20
     assert report.worst.accuracy == min(of.accuracy for of in report.attacks)
     if isinstance(model, models.MLP):
         assert report.worst.accuracy == report.clean_accuracy

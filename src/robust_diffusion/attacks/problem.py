@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 
 from robust_diffusion.attacks.base import Classifier, clean_graph, clean_logits
+from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.attacks.rows import FixedRows, stands_in
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import MeanOverDraws
@@ -140,8 +141,9 @@ class Problem:
         if not isinstance(self.model, nn.Module):
             return False
         ones = self.x.new_ones(self.edge_index.size(1)).requires_grad_()
+        masked = self.model, self.edge_index, ones
         try:
-            with torch.enable_grad(), masked_messages(self.model, self.edge_index, ones):
+            with torch.enable_grad(), seeded(0), masked_messages(*masked):
                 logits: Tensor = self.model(self.x, self.edge_index)
                 (slope,) = torch.autograd.grad(logits.square().sum(), ones)
         except Exception:  # of anybody's layers, which may have no messages or know no mask
