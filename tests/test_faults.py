@@ -90,6 +90,8 @@ def start(*arguments: str) -> "subprocess.Popen[str]":
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         start_new_session=True,
+        # A shell's background jobs ignore Ctrl-C, and hand that on to all that they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
