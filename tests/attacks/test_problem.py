@@ -144,6 +144,14 @@ def test_messages_are_masked_where_a_model_takes_no_weights(layer: nn.Module) ->
     assert torch.equal(problem.logits(x, edge_index), before)  # nothing stays behind
 
 
+def test_looking_for_masks_draws_nothing_from_a_model_that_samples() -> None:
+    layer = GATConv(16, 7, dropout=0.5).train()  # drops attention in every pass
+    problem = Problem("any", OneLayer(layer), clean(graph()), graph().index_test)
+    before = torch.get_rng_state()
+    problem.check_edge_weights()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_model_of_matrix_products_has_no_edge_gradient() -> None:
     class Dense(nn.Module):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:

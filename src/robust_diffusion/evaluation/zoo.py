@@ -30,7 +30,7 @@ BUILT_OF = ("robust_diffusion.models", "robust_diffusion.flows", "robust_diffusi
 
 
 FileName = Annotated[str, Field(pattern=r"^[^/\\]+$")]
-"""Of a file beside the index."""
+"""Form of the name of a file beside the index."""
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class PLaplacian(ModulatedFlow):
 
     @property
     def modulation_exponents(self) -> tuple[float, float] | None:
-        """Of the scores under `softmax`; the other scores are sums."""
+        """Exponents of the scores under `softmax`; the other scores are sums."""
         return (0.0, self.p - 2) if self.modulation == "softmax" else None
 
     def edge_modulation(self, z: NodeSignal, attention: EdgeValues, graph: Graph) -> EdgeValues:

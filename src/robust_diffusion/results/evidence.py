@@ -97,7 +97,9 @@ def _surrogates(record: Record) -> str:
         if name.split("/")[0] == THOROUGH
         for part in of
     ]
-    version = f"; {BEFORE}" if parts and not any("4 edges" in part for part in parts) else ""
+    version = (
+        f"; {BEFORE}" if parts and not any("4 edges" in p or "apart" in p for p in parts) else ""
+    )
     return f"{', '.join(sorted(record['surrogates']))}{version}"
 
 

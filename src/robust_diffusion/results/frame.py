@@ -81,7 +81,7 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def _common(record: Record) -> dict[str, Any]:
-    """What all rows of a cell share."""
+    """Columns that all rows of a cell share."""
     config = record.get("config", {})
     # What a failed cell declares need not be a budget.
     limits = None if "error" in record else record.get("budget", {}).get("declared")
@@ -109,7 +109,7 @@ def _common(record: Record) -> dict[str, Any]:
 
 
 def _results(record: Record) -> Iterator[dict[str, Any]]:
-    """What each row of a cell says of its own graph."""
+    """Columns of each row's own graph."""
     if "error" in record:
         yield {"error": record["error"]}
     elif is_timing(record):

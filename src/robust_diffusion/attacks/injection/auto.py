@@ -80,12 +80,12 @@ class AutoInjection(Ensemble):
     Nothing has to be chosen but the budget. Edges lead to targets alone that the model has right on
     the clean graph. The parts are gradient ascents, each with its own edges and loss, through the
     model and through its adaptive form, and a search that asks for no gradient and so catches a
-    model that hides its own. Edges are an edge for each target, four, and all that the budget
-    allows, the last two with and without links among the new nodes: none is always worse. After
-    each rung of steps the less harmful parts are given up; the others go on from the best features
-    that they have met. The best two then go on as long as that pays, and move their edges from
-    targets that are lost without them to those that are nearest to being lost. All stop where no
-    target is left.
+    model that hides its own. Edges are one for each target, four, and all that the budget allows,
+    these with and without links among the new nodes: none is always worse. After each rung of steps
+    the less harmful parts are given up; the others go on from the best features that they have met.
+    The best by each way of sharing, and the next best, then go on as long as that pays, and move
+    their edges from targets that are lost without them to those that are nearest to being lost. All
+    stop where no target is left.
 
     Every part's accuracy is kept in `PerturbedGraph.part_accuracy`. A part whose gradient is
     missing or not finite is given up with a warning in the log.
@@ -94,8 +94,8 @@ class AutoInjection(Ensemble):
     halving, Jamieson and Talwalkar 2016, arXiv:1502.07943.
 
     Args:
-        num_steps: Gradient steps that the longest parts take before the reallocations, at least 0,
-            up to nine times as many after them where they pay.
+        num_steps: Gradient steps, at least 0. The longest parts take half as many before edges
+            move; each round after that takes up to one and a half times as many of each part.
 
     Raises:
         ConfigError: `num_steps` is negative or not whole.
@@ -129,7 +129,7 @@ class AutoInjection(Ensemble):
         left = [
             climb
             for form, problem in parts.forms.items()
-            for climb in _climbs(parts, form, problem, placements)
+            for climb in _climbs(parts, form, problem, placements, limits)
         ]
         for share, count in RUNGS:
             left = self._rung(_best(left, count * len(parts.forms)), parts, limits, share)
@@ -216,9 +216,9 @@ def _climbs(
     form: str,
     problem: Problem,
     placements: Sequence[tuple[str, SharingName, Placement]],
+    limits: tuple[float, float],
 ) -> Iterator[Climb]:
     """The ascents through a form of the model, before their first step."""
-    limits = (problem.x.min().item(), problem.x.max().item())
     for words, edges, placement in placements:
         start = STARTS["real"](problem, placement.rows, limits, parts.generator)
         for loss in LOSSES:

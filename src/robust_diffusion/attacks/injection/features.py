@@ -81,7 +81,7 @@ class FeatureAttack(InjectionAttack):
     def objective(
         self, problem: Problem, x: Float[Tensor, "m f"], edge_index: Int[Tensor, "2 e"]
     ) -> Float[Tensor, ""]:
-        """What the steps raise on an attacked graph: the mean loss of the targets.
+        """Mean loss of the targets on an attacked graph, which the steps raise.
 
         An adaptive attack on a defence overrides it, to add what the defence looks at.
         """

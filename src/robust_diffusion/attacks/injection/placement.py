@@ -17,6 +17,10 @@ from robust_diffusion.errors import AttackError
 MOST_TRIMMED = 8
 """Most edges that a lost target gives up in one reallocation."""
 
+NEAR, PATIENCE = 0.01, 3
+"""Share of the targets by which a round may be worse than the last and still be walked on from, and
+tries without a gain after which the walk goes back to the best."""
+
 LEFT_OUT = (0.0, 0.3, 0.6, 0.15, 0.45, 0.8)
 """Share of the targets still right that get no edge, by the tries since the last gain."""
 
@@ -72,7 +76,7 @@ class Placement:
     def gains(
         self, problem: Problem, features: Float[Tensor, "k f"]
     ) -> tuple[Float[Tensor, "k t"], Float[Tensor, " t"]]:
-        """What each possible edge adds to the targets' margins, and these margins.
+        """Gain of each possible edge in the sum of the targets' margins, and these margins.
 
         By the gradient with respect to the edge's weight, 1 if it is there and 0 if not. Of a
         model without weights, and of more than 2^20 edges: the share of the node's targets that are
@@ -114,10 +118,10 @@ class Placement:
         lost = self.margins(problem, features) > 0
         open_ = lost.clone()
         for _ in range(MOST_TRIMMED):
-            gains, _ = placement.gains(problem, features)
             giving = (open_ & placement.chosen.any(0)).nonzero()[:, 0]
             if giving.numel() == 0:
                 break
+            gains, _ = placement.gains(problem, features)
             least = gains.masked_fill(~placement.chosen, torch.inf).argmin(0)
             chosen = placement.chosen.clone()
             chosen[least[giving], giving] = False
@@ -150,12 +154,13 @@ class Placement:
         chosen = self.chosen.clone()
         without = margin - torch.where(chosen, gains, 0).sum(0)
         chosen[:, right] = False
-        drawn = torch.rand(2, right.numel(), generator=generator).to(margin)
-        right, drawn, k = right[drawn[0] >= left_out], drawn[1][drawn[0] >= left_out], len(chosen)
+        drawn = torch.rand(2, right.numel(), generator=generator, dtype=torch.float32).to(margin)
+        stay, k = drawn[0] >= left_out, len(chosen)
+        right, tie = right[stay], drawn[1][stay] / 2
         reached = without[right] + gains[:, right].sort(0, descending=True).values.cumsum(0)
         need = 1 + (reached > 0).int().argmax(0)
         need[(reached <= 0).all(0)] = k + 1
-        order = (need + drawn / 2 - without[right].clamp_max(0) / 10).argsort().tolist()
+        order = (need + tie - without[right].clamp_max(0) / 10).argsort().tolist()
         room = self.capacity - chosen.sum(1)
         for count in (torch.where(need > k, 0, need).tolist(), [1] * right.numel()):
             for i in order:
@@ -216,8 +221,8 @@ def reallocate(
         tries = 0 if new.right < best[1].right else tries + 1
         if new.right < best[1].right:
             best = edges, new
-        if new.right <= now[1].right + problem.targets.numel() // 100:
+        if new.right <= now[1].right + int(NEAR * problem.targets.numel()):
             now = edges, new
-        elif tries % 3 == 0:
+        elif tries % PATIENCE == 0:
             now = best
     return best
