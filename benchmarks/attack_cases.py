@@ -11,9 +11,9 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import SPEIT, AutoInjection, Budget, GradientInjection
 from robust_diffusion.attacks.rows import FixedRows
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN
 from robust_diffusion.operators import set_backend
-from robust_diffusion.solver import Solver
 
 BACKENDS = ("torch", "compiled")
 TWO_STEPS = Solver("implicit_adams", num_steps=2)

@@ -20,14 +20,14 @@ from torch import nn
 from yardstick.gin import sums_first
 from yardstick.graph_sage import pools_whole
 
-from robust_diffusion.arithmetic import PORTABLE
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GIN, GNNGuard, GraphSAGE
 from robust_diffusion.models.convs import GINConv, SAGEConv
 from robust_diffusion.models.stack import LayerStack
 from robust_diffusion.operators import set_backend
-from robust_diffusion.solver import Solver
+from robust_diffusion.system.arithmetic import PORTABLE
 from robust_diffusion.training import Fit
 from robust_diffusion.training.sparse_input import sparse_input
 

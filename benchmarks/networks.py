@@ -14,9 +14,9 @@ from yardstick.straightforward import BeltramiNet
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.flows import Beltrami
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GraphPDE
 from robust_diffusion.operators import set_backend
-from robust_diffusion.solver import Solver
 
 FLOOR = 0.01
 YARDSTICK = "straightforward"

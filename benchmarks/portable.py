@@ -7,8 +7,8 @@ import torch
 from measure import by_turns
 from networks import ONE_STEP, epoch_of, load, network
 
-from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.models import GAT, MLP
+from robust_diffusion.system.arithmetic import set_up_arithmetic
 
 
 def main() -> None:

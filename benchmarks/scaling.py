@@ -18,9 +18,9 @@ import torch
 from measure import PeakGrowth, by_turns, in_own_process
 
 from robust_diffusion.flows import Beltrami
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GraphPDE
 from robust_diffusion.operators import set_backend
-from robust_diffusion.solver import Solver
 
 EDGES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 DEGREE, WIDTH, CLASSES = 10, 64, 10

@@ -15,9 +15,9 @@ from networks import ONE_STEP, epoch_of, load, network
 from torch import Tensor
 
 from robust_diffusion.flows import Beltrami
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GraphPDE
 from robust_diffusion.operators import graph, set_backend
-from robust_diffusion.solver import Solver
 
 DEGREE, WIDTH, COMMUNITY, INSIDE = 10, 64, 300, 0.9
 Step = Callable[[], object]

@@ -21,31 +21,31 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.attacks.audit import read_perturbed
-from robust_diffusion.commands.records import read_chosen
+from robust_diffusion.commands.reading import read_chosen
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
-from robust_diffusion.evaluation.load import load_weights
-from robust_diffusion.evaluation.records import Record, latest_by_cell
-from robust_diffusion.evaluation.subject import subject_of
-from robust_diffusion.evaluation.zoo import (
+from robust_diffusion.records.records import Record, latest_by_cell
+from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
+from robust_diffusion.results.frame import model_name
+from robust_diffusion.results.leaderboard.board import published
+from robust_diffusion.results.markdown import print_table
+from robust_diffusion.robustness.load import load_weights
+from robust_diffusion.robustness.subject import subject_of
+from robust_diffusion.robustness.zoo import (
     INDEX,
     Zoo,
     ZooEntry,
     build_recorded,
     write_index,
 )
-from robust_diffusion.files import write_whole
-from robust_diffusion.hashes import file_hash, state_hash
-from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
-from robust_diffusion.results.frame import model_name
-from robust_diffusion.results.leaderboard.board import published
-from robust_diffusion.results.markdown import print_table
-from robust_diffusion.store import Artifact, read_artifact, write_artifact
+from robust_diffusion.system.arithmetic import set_up_arithmetic
+from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
+from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.hashes import file_hash, state_hash
 
 ZOO = PUBLISHED / "zoo"
 RECORDS = PUBLISHED / "results" / "records.jsonl.gz"

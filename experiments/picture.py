@@ -24,10 +24,10 @@ from scipy.optimize import isotonic_regression
 from robust_diffusion.certificates.bounds import clopper_pearson
 from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation import latest_by_cell, read_records
 from robust_diffusion.paper.charts import draw_charts
 from robust_diffusion.paper.figures.files import render
 from robust_diffusion.paper.paper_table import build_tables
+from robust_diffusion.records import latest_by_cell, read_records
 from robust_diffusion.results.budget_curve import budget_curve
 from robust_diffusion.results.cells import RecordSet
 

@@ -18,10 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from robust_diffusion.commands.records import read_chosen
+from robust_diffusion.commands.reading import read_chosen
 from robust_diffusion.errors import RobustDiffusionError
-from robust_diffusion.evaluation.records import Record, latest_by_cell, reference_to
-from robust_diffusion.files import write_whole
 from robust_diffusion.paper.agreement import render_agreement
 from robust_diffusion.paper.claims.claim import load_claims
 from robust_diffusion.paper.claims.judge import side_by_side
@@ -30,9 +28,11 @@ from robust_diffusion.paper.commands.options import FIDELITIES
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render_markdown import render_markdown
 from robust_diffusion.paper.studies import studies
+from robust_diffusion.records.records import Record, latest_by_cell, reference_to
 from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import markdown_table
 from robust_diffusion.results.table import ResultTable
+from robust_diffusion.system.files import write_whole
 
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).with_name("README.md")

@@ -224,7 +224,7 @@ def cli(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., Outcome]]:
     """Runs `python -m robust_diffusion.run` in this process."""
-    from robust_diffusion.evaluation import read_records
+    from robust_diffusion.records import read_records
     from robust_diffusion.run import main
 
     root = logging.getLogger()
@@ -284,3 +284,22 @@ def make_fit() -> Callable[..., Any]:
         enable_model_summary=False,
     )
     return lambda **options: Fit(trainer, **({"max_epochs": 3} | options))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    from robust_diffusion.records.store import ArtifactStore
+
+    return ArtifactStore(tmp_path / "store")
+
+
+@pytest.fixture
+def make_training(make_datamodule: Callable[..., Any], store: Any, tmp_path: Path) -> Any:
+    """Builds a ModelTraining on a small graph; keyword arguments replace its parts."""
+    from robust_diffusion.robustness.trained import ModelTraining
+
+    def build(**parts: Any) -> Any:
+        defaults = {"datamodule": make_datamodule(), "store": store, "seed": 0}
+        return ModelTraining(**({**defaults, "directory": tmp_path / "checkpoints"} | parts))
+
+    return build

@@ -13,9 +13,9 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from robust_diffusion import arithmetic
-from robust_diffusion.arithmetic import PORTABLE, set_up_arithmetic
 from robust_diffusion.errors import RobustDiffusionError
+from robust_diffusion.system import arithmetic
+from robust_diffusion.system.arithmetic import PORTABLE, set_up_arithmetic
 from tests.backends import needs_compiler
 
 ROOT = Path(__file__).parents[1]
@@ -113,7 +113,7 @@ def in_portable_arithmetic(script: str) -> None:
 def test_layers_and_gradients_multiply_by_openblas() -> None:
     in_portable_arithmetic("""
 import torch
-from robust_diffusion.arithmetic import set_up_arithmetic
+from robust_diffusion.system.arithmetic import set_up_arithmetic
 set_up_arithmetic()
 set_up_arithmetic()
 x, layer = torch.rand(300, 302, requires_grad=True), torch.nn.Linear(302, 64)
@@ -130,7 +130,7 @@ assert (layer.weight.grad.numpy() == d_y.T @ x.detach().numpy()).all()
 def test_roots_are_those_that_the_standard_demands() -> None:
     in_portable_arithmetic("""
 import numpy as np, torch
-from robust_diffusion.arithmetic import set_up_arithmetic
+from robust_diffusion.system.arithmetic import set_up_arithmetic
 set_up_arithmetic()
 for dtype in (torch.float32, torch.float64):
     x = torch.rand(300, 70, dtype=dtype)
@@ -160,7 +160,7 @@ import torch
 given = [torch.arange(1, 5), torch.rand(4).bfloat16(), torch.rand(4) + 1j, torch.rand(4) > 0.5]
 functions = [torch.sqrt, torch.atan, lambda x: x**0.5, lambda x: x**2, lambda x: x**1.5]
 before = [f(x) for x in given for f in functions]
-from robust_diffusion.arithmetic import set_up_arithmetic
+from robust_diffusion.system.arithmetic import set_up_arithmetic
 set_up_arithmetic()
 for now, was in zip([f(x) for x in given for f in functions], before, strict=True):
     assert now.dtype == was.dtype and torch.equal(now, was)

@@ -93,7 +93,7 @@ def test_solver_instantiates(compose: Compose, option: str) -> None:
 
 
 def test_every_method_of_the_solver_has_an_option() -> None:
-    from robust_diffusion.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS
+    from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS
 
     assert set(options("solver")) == FIXED_STEP_METHODS | ADAPTIVE_METHODS
 
@@ -323,7 +323,7 @@ def test_a_step_size_takes_the_place_of_the_number_of_steps(
 def test_a_solver_without_a_step_size_makes_the_cell_it_made_before_there_was_one(
     compose: Compose, option: str, surrogates: str
 ) -> None:
-    from robust_diffusion.evaluation.identity import hashed_config
+    from robust_diffusion.records.identity import hashed_config
 
     cfg = compose(f"model={option}", f"surrogate=[{surrogates}]", "solver=rk4")
     assert not [key for key in flat(hashed_config(plain(cfg))) if key.endswith(".step_size")]

@@ -15,13 +15,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from robust_diffusion.arithmetic import PORTABLE, named_in
-from robust_diffusion.evaluation import read_records
-from robust_diffusion.evaluation.identity import cell_id
-from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.records import read_records
+from robust_diffusion.records.identity import cell_id
+from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.leaderboard.board import boards, published
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
+from robust_diffusion.system.arithmetic import PORTABLE, named_in
 from tests.paper.records import failed, finished, reference
 from tests.paper.tables import build_table
 

@@ -13,12 +13,12 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from robust_diffusion.cells.sweeper import covering, planned_cells
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.evaluation.identity import cell_id
 from robust_diffusion.paper.commands.table import run_table_command
 from robust_diffusion.paper.layout import Line, load_layout, table_numbers
+from robust_diffusion.records.identity import cell_id
 from robust_diffusion.results.cells import value_at
-from robust_diffusion.sweeper import covering, planned_cells
 
 RUN = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
 DATASETS = ["cora", "citeseer", "pubmed", "coauthor", "flickr", "amazon_computer"]

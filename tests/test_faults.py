@@ -214,8 +214,8 @@ def is_running(process: int) -> bool:
 def test_a_cell_that_another_sweep_computes_is_waited_for(
     cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from robust_diffusion import files
-    from robust_diffusion.evaluation import append_record
+    from robust_diffusion.records import append_record
+    from robust_diffusion.system import files
 
     ((record,), path) = cli("flow=heat", *tiny_clean).records, Path("outputs/records.jsonl")
     path.unlink()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.sweeper import as_sweeps
+from robust_diffusion.cells.sweeper import as_sweeps
 
 Cli = Callable[..., Any]
 
@@ -47,7 +47,7 @@ def overrides(
         found.append(dict(o.split("=", 1) for o in HydraConfig.get().overrides.task))
         return {"val_accuracy": 0.5}
 
-    monkeypatch.setattr("robust_diffusion.experiment.run_and_record", collect)
+    monkeypatch.setattr("robust_diffusion.cells.experiment.run_and_record", collect)
 
     def run(*typed: str) -> list[dict[str, str]]:
         found.clear()

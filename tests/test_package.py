@@ -21,7 +21,7 @@ from torch_geometric.nn.models import GCN
 
 import robust_diffusion
 from robust_diffusion import config
-from robust_diffusion.usage import HEAD, usage
+from robust_diffusion.commands.usage import HEAD, usage
 from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.graphs import NODES, random_graph
 

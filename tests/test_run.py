@@ -17,7 +17,7 @@ import pytest
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
-from robust_diffusion import experiment
+from robust_diffusion.cells import experiment
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.operators import current_backend
 from robust_diffusion.run import describe, expected_cause
@@ -288,7 +288,7 @@ def test_a_cell_leaves_nothing_in_memory(
             raise TrainingError("the loss is not finite")
         return {"val_accuracy": 0.5}
 
-    monkeypatch.setattr("robust_diffusion.experiment.run_and_record", leaving_a_ring)
+    monkeypatch.setattr("robust_diffusion.cells.experiment.run_and_record", leaving_a_ring)
     gc.disable()
     try:
         cli(*tiny)
@@ -308,7 +308,7 @@ def test_a_full_disk_is_one_line(
             raise RuntimeError("a checkpoint could not be saved") from error
         raise error
 
-    monkeypatch.setattr("robust_diffusion.experiment.run_and_record", full)
+    monkeypatch.setattr("robust_diffusion.cells.experiment.run_and_record", full)
     outcome = cli(*tiny)
     assert outcome.status == 1
     assert outcome.err.splitlines() == [outcome.error]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from robust_diffusion import experiment
+from robust_diffusion.cells import experiment
 
 Cli = Callable[..., Any]
 TUNE = ["experiment=tune", "scale=smoke", "training.max_epochs=3", "logger=none"]
@@ -106,7 +106,7 @@ def test_trials_are_told_what_their_cells_return(
 def test_without_optuna_the_extra_is_named(
     cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "robust_diffusion.search", raising=False)
+    monkeypatch.delitem(sys.modules, "robust_diffusion.cells.search", raising=False)
     monkeypatch.setitem(sys.modules, "optuna", None)
     outcome = cli(*SEARCH, "seed=range(3)", *tiny_clean)
     assert outcome.status == 1

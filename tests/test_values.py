@@ -17,14 +17,14 @@ from omegaconf import OmegaConf
 
 from robust_diffusion import FGSM, GCN, Budget, Fit, GraphPDE, Heat, Solver, attack
 from robust_diffusion.attacks import Attack
+from robust_diffusion.cells.experiment import _finite
+from robust_diffusion.cells.overrides import check_keys
 from robust_diffusion.checks import check_argument, parameters_of
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.overrides import check_keys
-from robust_diffusion.evaluation.records import append_record, read_records
-from robust_diffusion.experiment import _finite
 from robust_diffusion.flows import Flow
+from robust_diffusion.records.records import append_record, read_records
 
 TEXTS = [path.read_text(encoding="utf-8") for path in CONFIG_DIR.rglob("*.yaml")]
 TARGETS = sorted(set(re.findall(r"_target_: (robust_diffusion\.[\w.]+)", "".join(TEXTS))))

@@ -8,8 +8,8 @@ import pytest
 
 from robust_diffusion import load_model
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation.records import Record
-from robust_diffusion.evaluation.zoo import Zoo
+from robust_diffusion.records.records import Record
+from robust_diffusion.robustness.zoo import Zoo
 from tests.test_experiments import script
 from tests.zoo import BUDGET, small_zoo
 

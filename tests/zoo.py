@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from robust_diffusion import Budget, GraphDataModule, RandomInjection, fit, open_dataset
-from robust_diffusion.evaluation.subject import subject_of
-from robust_diffusion.evaluation.zoo import Zoo, ZooEntry, build_recorded, write_index
-from robust_diffusion.hashes import file_hash, state_hash
-from robust_diffusion.store import Artifact, write_artifact
+from robust_diffusion.robustness.subject import subject_of
+from robust_diffusion.robustness.zoo import Zoo, ZooEntry, build_recorded, write_index
+from robust_diffusion.system.artifact import Artifact, write_artifact
+from robust_diffusion.system.hashes import file_hash, state_hash
 
 CONFIG = {
     "_target_": "robust_diffusion.models.GCN",

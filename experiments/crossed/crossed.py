@@ -20,11 +20,11 @@ import pandas as pd
 import torch
 
 from robust_diffusion.attacks import seeded
-from robust_diffusion.evaluation.records import latest_by_cell, read_records
-from robust_diffusion.files import write_whole
 from robust_diffusion.paper.figures.victims import compose_cell, train_cell
+from robust_diffusion.records.records import latest_by_cell, read_records
 from robust_diffusion.results.markdown import markdown_table
-from robust_diffusion.store import read_artifact
+from robust_diffusion.system.artifact import read_artifact
+from robust_diffusion.system.files import write_whole
 
 HERE = Path(__file__).parent
 

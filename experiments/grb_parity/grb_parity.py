@@ -52,8 +52,8 @@ from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.sources import write_grb
-from robust_diffusion.files import write_whole
 from robust_diffusion.models import GRBModel
+from robust_diffusion.system.files import write_whole
 
 HERE = Path(__file__).parent
 SMOKE = [

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from robust_diffusion.files import write_whole
 from robust_diffusion.results.markdown import markdown_table
+from robust_diffusion.system.files import write_whole
 
 HERE = Path(__file__).parent
 VIEW = HERE / "rounding.md"

@@ -16,12 +16,12 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from robust_diffusion.cells.sweeper import covering, plan, without_lacking_keys
 from robust_diffusion.checks import check_number, check_whole
 from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.sweeper import covering, plan, without_lacking_keys
 
 if TYPE_CHECKING:
-    from robust_diffusion.search import Search
+    from robust_diffusion.cells.search import Search
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ class TuneSweeper(_LaunchingSweeper):
     def _search(self, arguments: Sequence[str]) -> "Search":
         try:
             # Imported late, since Optuna is an extra, and Hydra imports every plugin.
-            from robust_diffusion.search import Search
+            from robust_diffusion.cells.search import Search
         except ImportError as error:
             remedy = "pip install 'robust-diffusion[sweepers]'"
             raise ConfigError(f"hydra/sweeper=tune: needs Optuna 4 or later; {remedy}") from error

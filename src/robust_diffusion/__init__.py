@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     )
     from robust_diffusion.data import GraphDataModule as GraphDataModule
     from robust_diffusion.data.inventory import open_dataset as open_dataset
-    from robust_diffusion.evaluation.evaluate_model import attack as attack, evaluate as evaluate
-    from robust_diffusion.evaluation.records import (
+    from robust_diffusion.robustness.evaluate_model import attack as attack, evaluate as evaluate
+    from robust_diffusion.records.records import (
         latest_by_cell as latest_by_cell,
         read_records as read_records,
     )
-    from robust_diffusion.evaluation.report import (
+    from robust_diffusion.robustness.report import (
         AttackReport as AttackReport,
         RobustnessReport as RobustnessReport,
     )
-    from robust_diffusion.evaluation.threat import BlackBox as BlackBox, WhiteBox as WhiteBox
-    from robust_diffusion.evaluation.zoo import load_model as load_model
+    from robust_diffusion.robustness.threat import BlackBox as BlackBox, WhiteBox as WhiteBox
+    from robust_diffusion.robustness.zoo import load_model as load_model
     from robust_diffusion.flows import (
         ACMP as ACMP,
         GREAD as GREAD,
@@ -94,7 +94,7 @@ if TYPE_CHECKING:
         RobustGCN as RobustGCN,
     )
     from robust_diffusion.results.frame import frame as frame
-    from robust_diffusion.solver import Solver as Solver
+    from robust_diffusion.integrators.solver import Solver as Solver
     from robust_diffusion.training import (
         Fit as Fit,
         FitResult as FitResult,
@@ -117,11 +117,11 @@ _MODULES = {
     ),
     "data": "GraphDataModule",
     "data.inventory": "open_dataset",
-    "evaluation.evaluate_model": "attack evaluate",
-    "evaluation.records": "latest_by_cell read_records",
-    "evaluation.report": "AttackReport RobustnessReport",
-    "evaluation.threat": "BlackBox WhiteBox",
-    "evaluation.zoo": "load_model",
+    "robustness.evaluate_model": "attack evaluate",
+    "records.records": "latest_by_cell read_records",
+    "robustness.report": "AttackReport RobustnessReport",
+    "robustness.threat": "BlackBox WhiteBox",
+    "robustness.zoo": "load_model",
     "flows": (
         "ACMP GREAD Beltrami Blend Flow Frond Grand GrandPP GraphCON Hang HangQuad Heat "
         "HeatPlus Learned MeanCurvature PLaplacian UniformModulation"
@@ -131,7 +131,7 @@ _MODULES = {
         "RawFeatures Rewiring RobustGCN"
     ),
     "results.frame": "frame",
-    "solver": "Solver",
+    "integrators.solver": "Solver",
     "training": "Fit FitResult NodeClassification",
     "training.fit_model": "fit",
 }

@@ -28,31 +28,18 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from robust_diffusion import __version__
+from robust_diffusion import __version__, commands
+from robust_diffusion.cells.sweeper import as_sweeps
+from robust_diffusion.commands.usage import usage
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
-from robust_diffusion.interrupts import Terminated, end_on_sigterm
-from robust_diffusion.sweeper import as_sweeps
-from robust_diffusion.usage import usage
+from robust_diffusion.paper import commands as paper_commands
+from robust_diffusion.system.interrupts import Terminated, end_on_sigterm
 
 log = logging.getLogger(__name__)
 
-COMMANDS = {
-    "audit": "robust_diffusion.commands.audit:run_audit_command",
-    "certify": "robust_diffusion.commands.certify:run_certify_command",
-    "claims": "robust_diffusion.paper.commands.claims:run_claims_command",
-    "dashboard": "robust_diffusion.paper.commands.dashboard:run_dashboard_command",
-    "compare": "robust_diffusion.commands.compare:run_compare_command",
-    "data": "robust_diffusion.commands.data:run_data_command",
-    "evaluate": "robust_diffusion.commands.evaluate:run_evaluate_command",
-    "figure": "robust_diffusion.paper.commands.figure:run_figure_command",
-    "leaderboard": "robust_diffusion.commands.leaderboard:run_leaderboard_command",
-    "records": "robust_diffusion.commands.repair:run_records_command",
-    "report": "robust_diffusion.paper.commands.report:run_report_command",
-    "table": "robust_diffusion.paper.commands.table:run_table_command",
-    "wandb-import": "robust_diffusion.commands.wandb_import:run_wandb_import_command",
-}
-"""First words that are no override, and what they run; imported only then. See also `usage`."""
+COMMANDS = {name: room for room in (commands, paper_commands) for name in room.COMMANDS}
+"""First words that are no override, and the package of what they run, imported only then."""
 
 PLUGINS = {
     "hydra/launcher=submitit_local": "slurm",
@@ -66,7 +53,7 @@ NO_NAME = re.compile(r"[-+\d.]+(e[-+]?\d+)?|true|false|null", re.IGNORECASE)
 ALONE = frozenset(
     ["-r", "--run", "-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"]
 )
-"""Flags of which Hydra takes one at a time, and answers two with a traceback."""
+"""Flags that Hydra takes one at a time; two of them end in a traceback."""
 
 ELSEWHERE = "name another folder by paths.outputs"
 
@@ -89,7 +76,7 @@ def cell(cfg: DictConfig) -> float | None:
         maximise; none of a cell that failed, or that trains nothing.
     """
     # Imported late, so that a mistyped option is answered at once.
-    from robust_diffusion.experiment import record_failure, run_and_record
+    from robust_diffusion.cells.experiment import record_failure, run_and_record
 
     try:
         accuracy: float | None = run_and_record(cfg).get("val_accuracy")
@@ -158,10 +145,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _answer(given: Sequence[str]) -> None:
     if given and given[0] in COMMANDS:
-        module, function = COMMANDS[given[0]].split(":")
-        getattr(import_module(module), function)(given[1:])
+        name = given[0].replace("-", "_")
+        module = import_module(f"{COMMANDS[given[0]].__name__}.{name}")
+        getattr(module, f"run_{name}_command")(given[1:])
     elif not {"-h", "--help"}.isdisjoint(given):
-        sys.stdout.write(usage())
+        sys.stdout.write(usage(commands.COMMANDS | paper_commands.COMMANDS))
     elif "--version" in given:
         sys.stdout.write(f"robust_diffusion {__version__}\n")
     else:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from robust_diffusion.attacks import AutoInjection, AutoModification, Budget, PerturbedGraph, seeded
 from robust_diffusion.attacks.ensemble import Ensemble, Keep
 from robust_diffusion.models import GNNGuard
-from robust_diffusion.store import Artifact
+from robust_diffusion.system.artifact import Artifact
 from tests.attacks.contract import clean, graph, same, trained
 from tests.attacks.graphs import mean_of_neighbours
 

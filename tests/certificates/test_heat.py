@@ -8,8 +8,8 @@ from robust_diffusion.attacks import PRBCD, Budget, RandomFlip
 from robust_diffusion.certificates import heat_bound
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Heat
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph
-from robust_diffusion.solver import Solver
 from tests.attacks.contract import clean, graph, trained
 
 

@@ -13,7 +13,7 @@ from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.certificates.sampling import VoteCounter, graphs_per_pass, noisy_logits
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models import GCNSVD, RobustGCN
-from robust_diffusion.store import ArtifactStore
+from robust_diffusion.records.store import ArtifactStore
 from tests.attacks.contract import graph, model
 
 SCHEMES = [SparseSmoothing(p_plus=0.01), BiSmoothing(p_e=0.3, p_n=0.3)]

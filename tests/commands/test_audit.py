@@ -14,7 +14,8 @@ from robust_diffusion.commands.audit import run_audit_command
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.store import Artifact, ArtifactStore
+from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.system.artifact import Artifact
 from tests.conftest import TINY_DATA
 
 GRAPH = citation_like_graph(200, 400, 16)

@@ -9,14 +9,14 @@ from safetensors.torch import save_file
 
 from robust_diffusion import open_dataset
 from robust_diffusion.commands.leaderboard import _trained
-from robust_diffusion.evaluation.zoo import Zoo, load_model
+from robust_diffusion.robustness.zoo import Zoo, load_model
 from tests.results.leaderboard.reports import record, records_of, report
 from tests.zoo import small_zoo, trained
 
 Cli = Callable[..., Any]
 
 MODULE = """
-from robust_diffusion.evaluation.zoo import build_recorded
+from robust_diffusion.robustness.zoo import build_recorded
 from tests.zoo import CONFIG
 
 

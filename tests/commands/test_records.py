@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.commands.records import DEFAULT_RECORDS, add_records_option, read_chosen
+from robust_diffusion.commands.reading import DEFAULT_RECORDS, add_records_option, read_chosen
 from robust_diffusion.errors import DataError
 from tests.paper.records import failed, finished, reference
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.commands.repair import run_records_command
+from robust_diffusion.commands.records import run_records_command
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation import append_record, read_records
+from robust_diffusion.records import append_record, read_records
 from tests.paper.records import finished
 
 pytestmark = pytest.mark.faults
@@ -50,7 +50,7 @@ def test_a_repair_that_is_killed_loses_nothing(
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("robust_diffusion.commands.repair.written_whole", killed)
+    monkeypatch.setattr("robust_diffusion.commands.records.written_whole", killed)
     with pytest.raises(KeyboardInterrupt):
         run_records_command(["repair", "--records", str(path)])
     assert path.read_bytes() == before

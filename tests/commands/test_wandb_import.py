@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.evaluation.records import reference_to
-from robust_diffusion.results import loggers
+from robust_diffusion.cells import loggers
+from robust_diffusion.records.records import reference_to
 from tests.paper.records import failed, finished, timed
 from tests.results.wandb_files import Logged
 

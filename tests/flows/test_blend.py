@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from robust_diffusion.flows import Blend
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph
-from robust_diffusion.solver import Solver
 from tests import oracles
 from tests.graphs import (
     CHANNELS,

@@ -25,8 +25,8 @@ from robust_diffusion.flows import (
     PLaplacian,
     UniformModulation,
 )
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph, segment_sum
-from robust_diffusion.solver import Solver
 from tests.backends import backend
 from tests.graphs import (
     ALL_FLOWS,

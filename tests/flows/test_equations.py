@@ -29,8 +29,8 @@ from robust_diffusion.flows import (
     UniformModulation,
     count_evaluations,
 )
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph
-from robust_diffusion.solver import Solver
 from tests import oracles
 from tests.backends import BACKENDS, backend
 from tests.graphs import CHANNELS, NODES, build_flow, random_graph, random_signal, random_state

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from robust_diffusion.flows import Hang, HangQuad
 from robust_diffusion.flows.hamiltonian import HamiltonianFlow
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph
-from robust_diffusion.solver import Solver
 from tests.backends import FAST, backend
 from tests.graphs import build_flow, random_graph, random_signal, random_state, with_weight
 

@@ -20,8 +20,8 @@ from robust_diffusion.flows import (
     Learned,
     PLaplacian,
 )
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph
-from robust_diffusion.solver import Solver
 from tests.graphs import CHANNELS, NODES, build_flow, random_graph, random_signal
 
 TIME = torch.tensor(0.0)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.integrators import RightHandSide
-from robust_diffusion.solver import Solver
+from robust_diffusion.integrators.solver import Solver
 from tests.graphs import CHANNELS, random_graph, random_signal, with_weight, without_type_checks
 
 

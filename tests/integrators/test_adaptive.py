@@ -9,7 +9,7 @@ from torch import Tensor
 from torchdiffeq._impl import rk_common
 
 from robust_diffusion.errors import TrainingError
-from robust_diffusion.solver import Solver
+from robust_diffusion.integrators.solver import Solver
 from tests.backends import BACKENDS, backend
 from tests.integrators.problems import (
     Maker,

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph
-from robust_diffusion.solver import Solver
 from tests.graphs import CHANNELS, SourceFlow, random_graph, random_signal
 
 

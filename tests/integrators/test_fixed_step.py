@@ -7,7 +7,7 @@ import torch
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.integrators import METHODS
-from robust_diffusion.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver
+from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver
 from tests.backends import BACKENDS, backend
 from tests.integrators.problems import (
     Maker,

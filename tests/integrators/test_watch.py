@@ -6,7 +6,7 @@ import torch
 
 from robust_diffusion.errors import TrainingError
 from robust_diffusion.integrators import watch
-from robust_diffusion.solver import Solver
+from robust_diffusion.integrators.solver import Solver
 
 pytestmark = pytest.mark.faults
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from robust_diffusion import models
 from robust_diffusion.flows import Beltrami, Heat
-from robust_diffusion.solver import Solver
+from robust_diffusion.integrators.solver import Solver
 from tests import oracles
 from tests.graphs import NODES, random_edges, random_signal
 from tests.models.small import build_model, dense_of, dense_stack, edges

@@ -14,8 +14,8 @@ from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import FLOWS, Beltrami, Flow, Grand, Heat
 from robust_diffusion.flows.base import AttentionFlow
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import BeltramiGuard, GraphPDE, Rewiring
-from robust_diffusion.solver import Solver
 from tests.graphs import CHANNELS, random_edges, random_signal
 
 CLASSES = 3

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from robust_diffusion import models
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami, Heat, count_evaluations
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models.hidden_step import HasHiddenStep
 from robust_diffusion.operators import Graph, spmm, symmetric_weights
-from robust_diffusion.solver import Solver
 from tests.graphs import NODES, random_signal
 from tests.models.small import HIDDEN, build_model, edges
 

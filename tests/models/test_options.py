@@ -9,6 +9,7 @@ from torch import nn
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami, Grand
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import (
     APPNP,
     GAT,
@@ -24,7 +25,6 @@ from robust_diffusion.models import (
     Rewiring,
     RobustGCN,
 )
-from robust_diffusion.solver import Solver
 from tests.graphs import random_signal, without_type_checks
 from tests.models.small import build_model, edges
 

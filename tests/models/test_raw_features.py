@@ -11,9 +11,9 @@ from robust_diffusion.attacks import Budget
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
-from robust_diffusion.evaluation import evaluate
 from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.raw_features import RawFeatures
+from robust_diffusion.robustness import evaluate
 from robust_diffusion.training.fit_model import fit
 from tests import tutorials  # noqa: F401  # the reader's modules
 

@@ -6,9 +6,9 @@ from torch import nn
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCNSVD, BeltramiGuard
 from robust_diffusion.models.variants import with_adjoint, with_gradient, with_solver
-from robust_diffusion.solver import Solver
 from tests.graphs import random_edges, random_signal
 from tests.models.small import build_model
 

@@ -2,9 +2,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.evaluation import append_record
 from robust_diffusion.paper.callback import PrintPaperTable
 from robust_diffusion.paper.layout import table_numbers
+from robust_diffusion.records import append_record
 from tests.paper.records import finished
 
 

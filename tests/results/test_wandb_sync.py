@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.results.loggers import wandb_logger
+from robust_diffusion.cells.loggers import wandb_logger
 from tests.graphql import answering
 from tests.paper.records import finished
 

@@ -78,7 +78,7 @@ class PerturbedGraph:
             targets that each part reached, in 0..1, in the order in which they ran.
         part: The part that made this graph; "" if the attack has none.
         given_up: Why, by part, of the parts that could not be run.
-        clean: The graph before the attack, of which `to_data` takes labels and masks; attacks
+        clean: The graph before the attack, from which `to_data` takes labels and masks; attacks
             leave it to their caller.
 
     Examples:

@@ -10,7 +10,7 @@ from torch import Tensor
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.steps import RULES, Ascent, RuleName
-from robust_diffusion.store import Artifact
+from robust_diffusion.system.artifact import Artifact
 
 Place = Callable[[Tensor], Tensor]
 """Features of the whole graph by those that are being moved."""

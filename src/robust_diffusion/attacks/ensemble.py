@@ -18,7 +18,7 @@ from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.randomness import random_state, set_random_state
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
-from robust_diffusion.store import Artifact
+from robust_diffusion.system.artifact import Artifact
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ Graph = tuple[Tensor, Tensor]
 
 
 class Ensemble(Attack):
-    """An attack of several parts, of which the one that does most harm counts.
+    """An attack of several parts; its result is that of the most harmful one.
 
     A part is done as a whole or not at all, and a run that was broken off goes on with the first
     part that is not done, to the same graph bit for bit. See `run`.

@@ -1,4 +1,4 @@
-"""Features of which most rows stay the same from step to step."""
+"""Features most of whose rows stay the same from step to step."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

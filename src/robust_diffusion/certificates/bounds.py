@@ -9,7 +9,7 @@ from scipy.stats import beta
 from torch import Tensor
 
 SLACK = 1e-9
-"""Difference of two probabilities that counts as none, well above the rounding of their sums."""
+"""Two probabilities that differ by less are taken as equal, well above the rounding of sums."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -92,7 +92,7 @@ def _normalised(edge_index: Tensor, n: int, left: float, right: float) -> sp.csr
 
 
 def _norm(matrix: sp.csr_array) -> float:
-    """Spectral norm of a symmetric matrix of which most rows are zero."""
+    """Spectral norm of a symmetric matrix whose rows are mostly zero."""
     rows = np.flatnonzero(abs(matrix).sum(1))
     if not rows.size:
         return 0.0

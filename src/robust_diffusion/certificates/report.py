@@ -17,9 +17,9 @@ from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bounds import ClassBounds
 from robust_diffusion.checks import check_whole
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation.report import RobustnessReport
-from robust_diffusion.evaluation.subject import accuracy
-from robust_diffusion.files import write_whole
+from robust_diffusion.robustness.report import RobustnessReport
+from robust_diffusion.robustness.subject import accuracy
+from robust_diffusion.system.files import write_whole
 
 REPORT = "certificate.json"
 """Name of the report's file."""

@@ -1,1 +1,13 @@
 """First words of the command line that run no cell, one module each; `run.COMMANDS` names them."""
+
+COMMANDS = {
+    "audit": "check perturbed graphs against the clean graph and a budget",
+    "certify": "certify a model against edge flips or injected nodes by smoothing",
+    "compare": "show what each option of a sweep changes, seed by seed",
+    "data": "list the datasets, or verify their files",
+    "evaluate": "attack a trained model of your own, from a class and a file of weights",
+    "leaderboard": "rank models by worst case, with reports of your own",
+    "records": "move lines that cannot be read out of a file of records",
+    "wandb-import": "make W&B runs and tables of any records",
+}
+"""Purpose of each; `run` imports the module of that name, and calls `run_<name>_command`."""

@@ -19,9 +19,9 @@ from robust_diffusion.attacks.audit import (
     read_perturbed,
     write_perturbed,
 )
+from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.overrides import composed
 from robust_diffusion.results.markdown import print_table
 
 READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")

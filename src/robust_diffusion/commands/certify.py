@@ -9,18 +9,18 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import nn
 
+from robust_diffusion.cells.overrides import composed
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
 from robust_diffusion.certificates.report import certificate_tables, read_certificates
 from robust_diffusion.commands.evaluate import sorted_arguments
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.evaluation.load import (
+from robust_diffusion.results.markdown import print_table
+from robust_diffusion.robustness.load import (
     build_model,
     load_checkpoint,
     set_up_process,
     train_composed,
 )
-from robust_diffusion.evaluation.overrides import composed
-from robust_diffusion.results.markdown import print_table
 
 READ = frozenset(
     [

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from robust_diffusion.commands.records import (
+from robust_diffusion.commands.reading import (
     DEFAULT_RECORDS,
     add_records_option,
     add_scale_option,

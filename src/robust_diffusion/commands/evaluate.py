@@ -10,11 +10,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation import evaluate
-from robust_diffusion.evaluation.load import load_checkpoint
-from robust_diffusion.evaluation.overrides import composed
+from robust_diffusion.robustness import evaluate
+from robust_diffusion.robustness.load import load_checkpoint
 
 READ = frozenset(
     [

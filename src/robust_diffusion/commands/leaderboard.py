@@ -12,20 +12,20 @@ from tempfile import TemporaryDirectory
 from torch import nn
 
 from robust_diffusion.attacks import AutoInjection
-from robust_diffusion.commands.records import add_records_option, read_chosen
+from robust_diffusion.cells.overrides import composed
+from robust_diffusion.commands.reading import add_records_option, read_chosen
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import DataError, RobustDiffusionError
-from robust_diffusion.evaluation.load import (
+from robust_diffusion.results.leaderboard.board import boards, published, render
+from robust_diffusion.results.leaderboard.check import Entry, ReportCheck
+from robust_diffusion.robustness.load import (
     load_checkpoint,
     set_up_process,
     train_composed,
 )
-from robust_diffusion.evaluation.overrides import composed
-from robust_diffusion.evaluation.zoo import Zoo
-from robust_diffusion.files import write_whole
-from robust_diffusion.results.leaderboard.board import boards, published, render
-from robust_diffusion.results.leaderboard.check import Entry, ReportCheck
+from robust_diffusion.robustness.zoo import Zoo
+from robust_diffusion.system.files import write_whole
 
 RECORDS = PUBLISHED / "results" / "records.jsonl.gz"
 """The published records, in a checkout."""

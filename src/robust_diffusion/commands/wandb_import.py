@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 from tqdm import tqdm
 
-from robust_diffusion.commands.records import DEFAULT_RECORDS, read_chosen
+from robust_diffusion.cells import loggers
+from robust_diffusion.cells.callback import callback_of
+from robust_diffusion.commands.reading import DEFAULT_RECORDS, read_chosen
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation.records import Record, experiments_asking, latest_by_cell
-from robust_diffusion.results import loggers
-from robust_diffusion.results.callback import callback_of
+from robust_diffusion.records.records import Record, experiments_asking, latest_by_cell
 
 if TYPE_CHECKING:
     import wandb

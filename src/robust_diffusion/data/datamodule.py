@@ -19,7 +19,7 @@ from robust_diffusion.data.normalize import FeatureScale, feature_scale, log_col
 from robust_diffusion.data.sources.pyg import checked_graph, node_index, split_of
 from robust_diffusion.data.split import split_by_degree, split_hash
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.hashes import tensor_hash
+from robust_diffusion.system.hashes import tensor_hash
 
 Difficulty = Literal["easy", "medium", "hard", "full"]
 EdgeValues = Literal["ones", "ids"]

@@ -15,8 +15,8 @@ from filelock import FileLock
 
 from robust_diffusion.data.files import check_archive, require
 from robust_diffusion.errors import DataError
-from robust_diffusion.files import written_whole
-from robust_diffusion.hashes import file_hash
+from robust_diffusion.system.files import written_whole
+from robust_diffusion.system.hashes import file_hash
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class LocalFolder:
 class DatasetFolder:
     """A folder of named files, each with mirrors and, where known, a hash.
 
-    Where no hash is known, that of the first copy of which a graph could be made is recorded in
+    Where no hash is known, that of the first copy that yielded a graph is recorded in
     `sha256.json` beside the files (`keep_hashes`), and compared from then on.
 
     Args:

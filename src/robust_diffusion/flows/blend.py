@@ -28,7 +28,7 @@ class Blend(Grand):
         positions: k, the longest walk and the number of channels of U, at least 1.
 
     Deviation:
-        The authors make DeepWalk or hyperbolic embeddings before training, of which an injected
+        The authors make DeepWalk or hyperbolic embeddings before training; an injected
         node has none. Return probabilities are a function of the attacked graph, differentiable
         in its edge weights, so that an attacker can follow them. Their time is O(k n e) per edge
         list; see `operators.return_probabilities`.

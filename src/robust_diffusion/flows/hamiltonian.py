@@ -19,7 +19,7 @@ SMALLEST_SQUARE = 1e-12
 
 
 class HamiltonianFlow(Flow):
-    r"""Hamilton's equations of an energy H(q, p), of which a subclass writes `energy` alone.
+    r"""Hamilton's equations for an energy H(q, p); a subclass defines `energy` alone.
 
     .. math:: q' = \partial H / \partial p, \quad p' = -\partial H / \partial q
 

@@ -17,9 +17,9 @@ class Hang(HamiltonianFlow):
     .. math:: H(q, p) = \lVert \hat{A} \tanh(\hat{A} [q, p] W_1 + b_1) W_2 + b_2 \rVert
 
     A is D^{-1/2} (A + I) D^{-1/2} and W_2 has one column. The length is over all nodes, so that
-    the speed of a node falls with the root of their number, and hangs on nodes that no path
+    the speed of a node falls with the root of their number, and depends on nodes that no path
     leads to. `scale=node` takes half its square: the same path of the whole state, but for a
-    change of its speed by H(0), and a speed of each node that hangs on its neighbours alone.
+    change of its speed by H(0), and a speed of each node that depends on its neighbours alone.
 
     Reference: H_net of HANG, arXiv:2310.06396. Arguments as `HamiltonianFlow`.
 

@@ -10,7 +10,7 @@ class UniformModulation(ModulatedFlow):
 
     deg(u) is the sum of the weights arriving at u, self-loop included. This is Beltrami or mean
     curvature with equal scores; what they do beyond it is due to the gradient norm. Arguments as
-    `ModulatedFlow`, of which those of the gradient norm change nothing.
+    `ModulatedFlow`; those of the gradient norm have no effect.
 
     Examples:
         >>> from robust_diffusion import GraphPDE, UniformModulation

@@ -50,7 +50,7 @@ class MeanOverDraws(nn.Module):
 def adaptive_form(model: nn.Module) -> nn.Module:
     """The form of a model that an attack that knows its defence differentiates.
 
-    Each module declares its own by `make_adaptive`; a model of which a module has a true attribute
+    Each module declares its own by `make_adaptive`; a model with a module that has a true attribute
     `samples` is averaged over draws.
 
     The result is a copy with the same weights, or the model itself if nothing is declared.

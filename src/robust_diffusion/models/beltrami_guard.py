@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 from robust_diffusion.checks import Count, Layers, Probability, Width, validated
 from robust_diffusion.flows import Flow
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models.graph_pde import GraphPDE
 from robust_diffusion.models.guard import Gradient, Guard, Threshold
 from robust_diffusion.models.rewiring import Rewiring
-from robust_diffusion.solver import Solver
 
 
 @validated("model")

@@ -7,9 +7,9 @@ from typing import Any
 from torch import nn
 
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models.gcn_svd import GCNSVD
 from robust_diffusion.models.guard import Gradient, Guard
-from robust_diffusion.solver import Solver
 
 
 def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:

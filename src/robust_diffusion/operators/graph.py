@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from robust_diffusion.errors import DataError
-from robust_diffusion.memory import KEPT_ABOVE, keep_freed_memory
+from robust_diffusion.system.memory import KEPT_ABOVE, keep_freed_memory
 
 NodeSignal = Float[Tensor, "n d"]
 """Features of the n nodes, d channels each."""

@@ -7,14 +7,14 @@ from itertools import product
 import pandas as pd
 from omegaconf import DictConfig
 
-from robust_diffusion.evaluation.records import Record, read_records
+from robust_diffusion.cells.callback import PrintResults
+from robust_diffusion.cells.loggers import log_table
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import build_table
 from robust_diffusion.paper.render_csv import to_frame
 from robust_diffusion.paper.render_markdown import render_markdown
-from robust_diffusion.results.callback import PrintResults
+from robust_diffusion.records.records import Record, read_records
 from robust_diffusion.results.cells import RecordSet
-from robust_diffusion.results.loggers import log_table
 
 
 class PrintPaperTable(PrintResults):

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from robust_diffusion.evaluation.records import Record, is_timing
 from robust_diffusion.paper.axes import AXES, MODELS, STAND_INS, Choice, choice, label_of
 from robust_diffusion.paper.layout import Layout, Line
+from robust_diffusion.records.records import Record, is_timing
 from robust_diffusion.results.cells import CLEAN, Cell, value_at
 
 NAMED = ("dataset", "attack", "model")

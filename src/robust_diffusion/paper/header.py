@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from robust_diffusion.evaluation.identity import IGNORED_KEYS, PRESENTATION_KEYS
-from robust_diffusion.evaluation.records import Record, is_timing
 from robust_diffusion.paper.layout import Layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS
+from robust_diffusion.records.identity import IGNORED_KEYS, PRESENTATION_KEYS
+from robust_diffusion.records.records import Record, is_timing
 from robust_diffusion.results.captions import describe_limits, describe_spent, ranges, spent_ranges
 from robust_diffusion.results.cells import ABSENT, CLEAN, RecordSet, value_at
 from robust_diffusion.results.entry import Entry

@@ -11,7 +11,6 @@ from pathlib import Path
 import pandas as pd
 from markupsafe import Markup
 
-from robust_diffusion.evaluation.records import Record, latest_by_cell
 from robust_diffusion.paper.agreement import Outlier, agreement
 from robust_diffusion.paper.claims.claim import load_claims
 from robust_diffusion.paper.claims.judge import side_by_side, variants_of
@@ -19,6 +18,7 @@ from robust_diffusion.paper.claims.show import describe_basis, in_short, legend
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render_html import ENVIRONMENT, render_html
 from robust_diffusion.paper.studies import studies
+from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.entry import BAND
 from robust_diffusion.results.table import ResultTable

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.curvature import show_curvature

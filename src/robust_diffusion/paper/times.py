@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.axes import DATASETS, STAND_INS
 from robust_diffusion.paper.layout import Layout
+from robust_diffusion.records.records import Record
 
 TIMED = ("planetoid_citeseer", "cora")
 """Datasets to time for those who lack the table's own, the most alike first."""

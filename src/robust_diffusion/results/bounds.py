@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.captions import spent_ranges
 from robust_diffusion.results.cells import CLEAN, ModelKey, trained_model
 from robust_diffusion.results.entry import Entry, Mark, Run, named_seeds

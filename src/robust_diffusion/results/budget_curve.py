@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.evaluation.flags import budget_without_effect
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.entry import named_seeds
 from robust_diffusion.results.frame import frame, told_apart
@@ -19,6 +18,7 @@ from robust_diffusion.results.worst_case import (
     worst_case_table,
     worst_cases,
 )
+from robust_diffusion.robustness.flags import budget_without_effect
 
 CURVE = ["dataset", "variant", "model", "edges"]
 """Columns of `worst_case_table` that tell curves apart."""

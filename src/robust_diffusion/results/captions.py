@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.records.records import Record
 
 Range = tuple[float, float]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from robust_diffusion.evaluation.identity import recorded_settings
-from robust_diffusion.evaluation.records import Record, is_timing, latest_by_cell
-from robust_diffusion.hashes import canonical_json
+from robust_diffusion.records.identity import recorded_settings
+from robust_diffusion.records.records import Record, is_timing, latest_by_cell
+from robust_diffusion.system.hashes import canonical_json
 
 log = logging.getLogger(__name__)
 

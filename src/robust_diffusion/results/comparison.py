@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from robust_diffusion.evaluation.identity import PRESENTATION_KEYS
-from robust_diffusion.evaluation.records import Record, latest_by_cell
+from robust_diffusion.records.identity import PRESENTATION_KEYS
+from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.cells import is_tested
 from robust_diffusion.results.numbers import signed, spread
 from robust_diffusion.results.significance import one_sample_p, starred

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.frame import frame, told_apart
 from robust_diffusion.results.table import ResultTable
 

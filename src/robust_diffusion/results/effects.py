@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import is_tested
 from robust_diffusion.results.numbers import p_value, signed
 from robust_diffusion.results.significance import holm

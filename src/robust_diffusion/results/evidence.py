@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN
 
 CHANCE = frozenset(["random", "random_flip"])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.frame import frame, told_apart
 from robust_diffusion.results.numbers import signed, spread

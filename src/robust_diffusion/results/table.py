@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.evaluation.records import Record, is_timing
+from robust_diffusion.records.records import Record, is_timing
 from robust_diffusion.results.captions import describe_budget, describe_cuts
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.numbers import spread

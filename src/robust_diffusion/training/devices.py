@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from robust_diffusion.arithmetic import set_up_arithmetic
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.files import write_whole
 from robust_diffusion.operators import Backend, current_backend, set_backend
+from robust_diffusion.system.arithmetic import set_up_arithmetic
+from robust_diffusion.system.files import write_whole
 from robust_diffusion.training.lightning import hide_advice
 
 

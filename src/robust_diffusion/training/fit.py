@@ -69,7 +69,7 @@ class Fit:
         trainer: Builds a Lightning trainer; gets max_epochs, logger, callbacks.
         max_epochs: Most epochs, at least 1.
         patience: Epochs without a lower validation loss after which training stops, at least 1.
-        min_delta: Least decrease of the validation loss that counts.
+        min_delta: Smallest decrease of the validation loss that is an improvement.
         learning_rate: Adam's, above 0, at most 1e37.
         weight_decay: Adam's, at least 0, at most 1e37.
         progress_bar: Show a bar on a terminal.
@@ -203,7 +203,7 @@ class Fit:
             return on_one(build, build())
 
     def _build_trainer(self, **arguments: Any) -> pl.Trainer:
-        # Lightning's own bar counts batches, of which an epoch has one.
+        # Lightning's own bar counts batches, and an epoch has one.
         arguments["enable_progress_bar"] = False
         given: Mapping[str, Any] = getattr(self._trainer, "keywords", {})
         for key in arguments.keys() & given.keys() & SET_BY_FIT:

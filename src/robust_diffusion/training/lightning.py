@@ -40,7 +40,7 @@ def quiet_lightning() -> Iterator[None]:
             hide_advice()
             yield
     except SystemExit as stop:
-        if isinstance(stop.__context__, KeyboardInterrupt):  # of which Lightning makes an exit
+        if isinstance(stop.__context__, KeyboardInterrupt):  # Lightning turns it into an exit
             raise type(stop.__context__) from stop
         raise
     finally:
@@ -51,7 +51,7 @@ def quiet_lightning() -> Iterator[None]:
 class EpochProgressBar(pl.Callback):
     """One line for the whole training, with loss and accuracy; silent except on a terminal.
 
-    It counts epochs, of which each has one batch. Its end, and so its time, is the epoch at which
+    It counts epochs, since each has a single batch. Its end, and so its time, is the epoch at which
     training stops if the loss gets no lower.
     """
 

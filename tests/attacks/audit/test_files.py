@@ -16,7 +16,8 @@ from robust_diffusion.attacks.audit import (
     write_perturbed,
 )
 from robust_diffusion.errors import AttackError, DataError
-from robust_diffusion.store import Artifact, ArtifactStore
+from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.system.artifact import Artifact
 from tests.attacks.audit.graphs import (
     CLEAN,
     TARGETS,

@@ -14,8 +14,8 @@ from robust_diffusion.attacks.injection.adversary import InjectionAttacker
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.flows import Beltrami, Flow, Grand, Learned
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, MLP, GNNGuard, GraphPDE
-from robust_diffusion.solver import Solver
 from tests.attacks.graphs import small_graph, trained_gcn
 from tests.backends import BACKENDS, backend
 from tests.graphs import without_type_checks

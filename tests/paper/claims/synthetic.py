@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.claims.claim import group
+from robust_diffusion.records.records import Record
 
 
 def records_of(

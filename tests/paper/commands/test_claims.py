@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation import append_record
 from robust_diffusion.paper.claims.claim import load_claims
 from robust_diffusion.paper.commands.claims import run_claims_command
+from robust_diffusion.records import append_record
 from tests.paper.claims.synthetic import records_of, with_moments
 
 RECORDS = Path("outputs/records.jsonl")

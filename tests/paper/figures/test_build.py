@@ -9,13 +9,13 @@ from hydra.errors import HydraException
 from matplotlib.figure import Figure
 
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
-from robust_diffusion.evaluation.identity import cell_id
 from robust_diffusion.operators import current_backend, set_backend
 from robust_diffusion.paper.figures import build, victims
 from robust_diffusion.paper.figures.build import BuiltFigure, Options, build_figure
 from robust_diffusion.paper.figures.files import render
 from robust_diffusion.paper.figures.observe import Observation
 from robust_diffusion.paper.figures.spec import FIGURES
+from robust_diffusion.records.identity import cell_id
 
 SMOKE = [
     "scale=smoke",

@@ -7,9 +7,9 @@ from typing import Any
 from torch import nn
 
 from robust_diffusion import Attack, Budget, RandomInjection, evaluate, open_dataset
-from robust_diffusion.evaluation.records import Record
-from robust_diffusion.evaluation.zoo import Zoo
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.leaderboard.check import AttackClaim, Claims, Entry
+from robust_diffusion.robustness.zoo import Zoo
 from tests.zoo import BUDGET
 
 DECLARED = {"declared": asdict(BUDGET)}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.leaderboard.board import boards, published, render
 from robust_diffusion.results.leaderboard.check import Entry
 from tests.results.leaderboard.reports import entry, record

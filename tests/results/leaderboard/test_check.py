@@ -10,9 +10,9 @@ from torch import nn
 
 from robust_diffusion import AutoInjection, Budget, open_dataset
 from robust_diffusion.errors import DataError
-from robust_diffusion.evaluation.zoo import Zoo, load_model
 from robust_diffusion.results.leaderboard.board import boards
 from robust_diffusion.results.leaderboard.check import ReportCheck
+from robust_diffusion.robustness.zoo import Zoo, load_model
 from tests.results.leaderboard.reports import records_of, report
 from tests.zoo import BUDGET, small_zoo, trained
 

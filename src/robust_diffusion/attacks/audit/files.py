@@ -15,8 +15,8 @@ from robust_diffusion.attacks.audit.violation import GraphLike, Kind, Violation,
 from robust_diffusion.data.files import NUMBERS, read_sparse, reading, require
 from robust_diffusion.data.pickles import read_pickle
 from robust_diffusion.errors import AttackError, DataError
-from robust_diffusion.files import write_whole
-from robust_diffusion.store import read_artifact
+from robust_diffusion.system.artifact import read_artifact
+from robust_diffusion.system.files import write_whole
 
 PICKLES = (".pkl", ".pickle")
 OWN = ".safetensors"

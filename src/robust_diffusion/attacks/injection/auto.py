@@ -19,7 +19,7 @@ from robust_diffusion.attacks.injection.starts import STARTS
 from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Steps
-from robust_diffusion.store import Artifact
+from robust_diffusion.system.artifact import Artifact
 
 EDGES: tuple[SharingName, ...] = ("equal", "apart")
 LOSSES: tuple[LossName, ...] = ("logit", "masked")

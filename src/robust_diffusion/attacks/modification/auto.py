@@ -22,7 +22,7 @@ from robust_diffusion.attacks.modification.random_flip import RandomFlip
 from robust_diffusion.attacks.modification.search import search
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import SomeSteps
-from robust_diffusion.store import Artifact
+from robust_diffusion.system.artifact import Artifact
 
 Blockwise = type[PRBCD] | type[GRBCD]
 

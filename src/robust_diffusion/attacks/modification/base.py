@@ -24,7 +24,7 @@ class ModificationAttack(Attack):
     """An attack that changes the graph in place, at the target nodes alone.
 
     It may change the features of a share of the target nodes, and flip, that is add or remove,
-    undirected edges of which at least one end is a target; the number of flips is a share of the
+    undirected edges with at least one end at a target; the number of flips is a share of the
     edges that touch a target. All other features and edges stay as they are.
     """
 
@@ -55,7 +55,7 @@ class ModificationAttack(Attack):
 def edges_at(
     targets: Int[Tensor, " t"], edge_index: Int[Tensor, "2 e"], num_nodes: int
 ) -> Int[Tensor, "2 u"]:
-    """The undirected edges u < v of which at least one end is a target.
+    """The undirected edges u < v with at least one end at a target.
 
     Args:
         targets: Nodes under attack.

@@ -23,7 +23,7 @@ class DICE(ModificationAttack):
     """DICE: delete edges inside a class, connect nodes of different classes.
 
     Deleted edges are drawn uniformly among those that touch a target and join two nodes of one
-    class, added ones uniformly among the pairs of different classes of which at least one node is
+    class, added ones uniformly among the pairs of different classes with at least one node that is
     a target. What the deletions cannot spend, the additions do. The features stay.
 
     Reference: Waniek et al. 2018, arXiv:1608.00375; GRB's form, arXiv:2111.04314.

@@ -12,7 +12,7 @@ from robust_diffusion.attacks.climb import Steps, climb
 from robust_diffusion.attacks.losses import LOSSES, LossName, margins
 from robust_diffusion.attacks.modification.base import feature_range
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
-from robust_diffusion.store import Artifact
+from robust_diffusion.system.artifact import Artifact
 
 Choice = Literal["gradient", "margin"]
 

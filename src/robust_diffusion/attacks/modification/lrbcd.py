@@ -54,7 +54,7 @@ def within_limits(
 def best_within_limits(
     pairs: Int[Tensor, "2 p"], scores: Float[Tensor, " p"], limits: Int[Tensor, " n"], most: int
 ) -> Int[Tensor, " c"]:
-    """Columns of the pairs of the highest scores of which no node has more than its limit."""
+    """Columns of the pairs with the highest scores, no node over its limit."""
     room = limits.tolist()
     order = scores.argsort(descending=True, stable=True)
     order = order[(limits[pairs[:, order]] > 0).all(0)]

@@ -23,7 +23,7 @@ class RandomFlip(ModificationAttack):
     """Random flips: edges at the targets removed and added at random.
 
     Removed edges are drawn uniformly among those that touch a target, added ones uniformly among
-    the pairs of nodes that are none and of which at least one is a target. The features stay, and
+    the pairs of nodes that are none and include at least one target. The features stay, and
     the model is not looked at: the control beside every modification attack.
 
     Args:

@@ -13,7 +13,7 @@ from robust_diffusion.data.files import pick, read_npz, read_sparse
 from robust_diffusion.data.split import split_by_degree
 from robust_diffusion.data.validate import SPLITS, build_graph
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.files import write_whole
+from robust_diffusion.system.files import write_whole
 
 FILES = ("adj.npz", "features.npz", "labels.npz", "index.npz")
 

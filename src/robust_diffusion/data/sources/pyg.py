@@ -142,7 +142,7 @@ def _adjacency(data: Data, num_nodes: int) -> sp.csr_array:
         one_each = per_edge[key].shape in ((num_edges,), (num_edges, 1))
         if one_each and bool((per_edge.pop(key) != 1).any()):
             raise DataError(
-                f"data.{key}: holds weights other than 1, of which no attack knows; drop it "
+                f"data.{key}: holds weights other than 1, which no attack handles; drop it "
                 f"(del data.{key}) if the model does without"
             )
     log_unread(per_edge, ("x", "y", "edge_index"), where="data")

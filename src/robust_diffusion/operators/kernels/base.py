@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 MAX_EXPONENT = 35.0
-"""Largest exponent of an edge of weight 0 above the largest score that counts.
+"""Largest exponent of an edge of weight 0 above the largest score of an edge that is there.
 
 In the gradient by its weight two such exponentials are multiplied, one of A and one of B; their
 product has to stay finite in single precision.

@@ -15,9 +15,9 @@ from pathlib import Path
 import pooch
 from filelock import FileLock
 
-from robust_diffusion.arithmetic import are_libraries_pinned
 from robust_diffusion.errors import RobustDiffusionError
-from robust_diffusion.files import written_whole
+from robust_diffusion.system.arithmetic import are_libraries_pinned
+from robust_diffusion.system.files import written_whole
 
 SOURCES = Path(__file__).with_name("native")
 

@@ -8,13 +8,13 @@ from statistics import median
 
 import pandas as pd
 
+from robust_diffusion.cells.timing import MEDIAN_SECONDS
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.records import Record
-from robust_diffusion.evaluation.timing import MEDIAN_SECONDS
 from robust_diffusion.paper.axes import WORST
 from robust_diffusion.paper.claims.claim import ACCURACY, MLP, WORST_CASE, Group, Terms
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS, printed_number
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN, RecordSet, select, value_at
 from robust_diffusion.results.entry import Reported
 from robust_diffusion.results.frame import frame

@@ -4,7 +4,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from robust_diffusion.evaluation.records import Record
 from robust_diffusion.paper.claims.claim import Claim, Claims, Comparison, merged
 from robust_diffusion.paper.claims.evidence import (
     Evidence,
@@ -12,6 +11,7 @@ from robust_diffusion.paper.claims.evidence import (
     published_evidence,
     recorded_evidence,
 )
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.significance import Estimate, holm
 
 STATES = ("holds", "contradicted", "undecided", "too few seeds", "no data")

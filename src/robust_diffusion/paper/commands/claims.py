@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from robust_diffusion.checks import check_choice
-from robust_diffusion.commands.records import add_records_option, read_chosen
+from robust_diffusion.commands.reading import add_records_option, read_chosen
 from robust_diffusion.paper.claims.claim import CLAIMS, load_claims
 from robust_diffusion.paper.claims.judge import VERDICTS, Row, side_by_side, variants_of
 from robust_diffusion.paper.claims.show import claims_table, legend, to_json

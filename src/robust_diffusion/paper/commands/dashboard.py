@@ -9,14 +9,14 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from robust_diffusion.commands.records import add_scale_option
+from robust_diffusion.cells.loggers import chosen_mode
+from robust_diffusion.commands.reading import add_scale_option
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.files import write_whole
 from robust_diffusion.paper.commands.options import add_fidelity_option
 from robust_diffusion.paper.dashboard import project_dashboard, publish, table_dashboard
 from robust_diffusion.paper.layout import load_layout, table_numbers
-from robust_diffusion.results.loggers import chosen_mode
+from robust_diffusion.system.files import write_whole
 
 
 def run_dashboard_command(arguments: Sequence[str]) -> None:

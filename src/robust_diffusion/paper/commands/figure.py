@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.files import write_whole
 from robust_diffusion.results.markdown import print_table
+from robust_diffusion.system.files import write_whole
 
 DEFAULT_DIRECTORY = "outputs/figures"
 

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from robust_diffusion.commands.records import add_records_option, add_scale_option, read_chosen
-from robust_diffusion.files import write_whole
+from robust_diffusion.commands.reading import add_records_option, add_scale_option, read_chosen
 from robust_diffusion.paper.commands.options import add_fidelity_option
 from robust_diffusion.paper.report import render_report
+from robust_diffusion.system.files import write_whole
 
 
 def run_report_command(arguments: Sequence[str]) -> None:

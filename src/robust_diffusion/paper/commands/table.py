@@ -6,9 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from robust_diffusion.commands.records import add_records_option, add_scale_option, read_chosen
+from robust_diffusion.commands.reading import add_records_option, add_scale_option, read_chosen
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.files import write_whole
 from robust_diffusion.paper.commands.options import add_fidelity_option
 from robust_diffusion.paper.datasets import published_beside_measured
 from robust_diffusion.paper.layout import load_layout, table_name, table_numbers
@@ -19,6 +18,7 @@ from robust_diffusion.paper.render_latex import render_latex
 from robust_diffusion.paper.render_markdown import render_markdown
 from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import markdown_table
+from robust_diffusion.system.files import write_whole
 
 FORMATS: dict[str, Callable[[PaperTable], str]] = {
     "markdown": render_markdown,

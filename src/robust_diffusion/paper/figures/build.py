@@ -12,14 +12,14 @@ from numpy import ndarray
 
 from robust_diffusion.checks import check_whole
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.evaluation.code import code_hash
-from robust_diffusion.evaluation.provenance import revision, versions
 from robust_diffusion.paper.figures.draw import Panel, draw_panels
 from robust_diffusion.paper.figures.embedding import tsne
 from robust_diffusion.paper.figures.observe import LAST_HIDDEN, Observation, observe
 from robust_diffusion.paper.figures.spec import FigureSpec, Note, Weights, panel_overrides
 from robust_diffusion.paper.figures.statistics import EdgeStatistics, edge_statistics
 from robust_diffusion.paper.figures.victims import FigureCell, compose_cell, train_cell
+from robust_diffusion.records.code import code_hash
+from robust_diffusion.records.provenance import revision, versions
 from robust_diffusion.results.cells import CLEAN, settings_of
 
 IN_NAME = frozenset(["dataset", "fidelity", "seed", "scale"])

@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from robust_diffusion.files import write_whole
 from robust_diffusion.paper.figures.draw import STYLE
+from robust_diffusion.system.files import write_whole
 
 FORMATS: Mapping[str, dict[str, Any]] = {
     # Without dates, so that the same figure is the same file.

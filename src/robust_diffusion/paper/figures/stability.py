@@ -11,15 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from robust_diffusion.attacks import PerturbedGraph
-from robust_diffusion.evaluation.evaluate_model import attack
-from robust_diffusion.evaluation.stability import (
-    Row,
-    area_under_curve,
-    evaluations,
-    follow,
-    motion,
-    thinned,
-)
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.paper.figures.build import (
     BuiltFigure,
     about_run,
@@ -30,7 +22,15 @@ from robust_diffusion.paper.figures.build import (
 from robust_diffusion.paper.figures.draw import COLOURS, STYLE
 from robust_diffusion.paper.figures.spec import FigureSpec
 from robust_diffusion.paper.figures.victims import FigureCell, train_cell
-from robust_diffusion.solver import Solver
+from robust_diffusion.robustness.evaluate_model import attack
+from robust_diffusion.robustness.stability import (
+    Row,
+    area_under_curve,
+    evaluations,
+    follow,
+    motion,
+    thinned,
+)
 
 GRAPHS = 20
 """Random parts of the clean and of the attacked graph, by which an NFE detector is judged."""
@@ -44,7 +44,7 @@ SHOWN = {
     "overshoot": "beyond the initial range",
     "shift": "shift by injected nodes",
 }
-"""Panels from left to right, all relative to time 0; see `evaluation.stability.follow`."""
+"""Panels from left to right, all relative to time 0; see `robustness.stability.follow`."""
 
 SMALLEST = 1e-6
 """Lower end of the panels' axes: what is below is 0 up to rounding."""

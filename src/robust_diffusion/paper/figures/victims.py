@@ -7,11 +7,11 @@ from typing import Any
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.evaluation.identity import cell_id
-from robust_diffusion.evaluation.load import set_up_process, train_composed
-from robust_diffusion.evaluation.overrides import composed
-from robust_diffusion.evaluation.trained import TrainedModel
+from robust_diffusion.records.identity import cell_id
+from robust_diffusion.robustness.load import set_up_process, train_composed
+from robust_diffusion.robustness.trained import TrainedModel
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from robust_diffusion import __version__
 from robust_diffusion.attacks import Budget
-from robust_diffusion.evaluation.records import Record
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN
 from robust_diffusion.results.evidence import CHANCE, KIND
 from robust_diffusion.results.frame import frame

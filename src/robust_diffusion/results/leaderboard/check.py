@@ -14,15 +14,15 @@ from robust_diffusion.attacks.base import Kind
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.inventory import dataset_names, open_dataset
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.evaluation import evaluate
-from robust_diffusion.evaluation.records import Record, latest_by_cell
-from robust_diffusion.evaluation.report import REPORT, AttackReport, graph_file
-from robust_diffusion.evaluation.schema import Schema, Share, first_problem
-from robust_diffusion.evaluation.subject import Subject, subject_of
-from robust_diffusion.evaluation.zoo import Zoo
-from robust_diffusion.files import check_readable, read_limited
-from robust_diffusion.hashes import state_hash
+from robust_diffusion.records.records import Record, latest_by_cell
+from robust_diffusion.records.schema import Schema, Share, first_problem
 from robust_diffusion.results.evidence import THOROUGH
+from robust_diffusion.robustness import evaluate
+from robust_diffusion.robustness.report import REPORT, AttackReport, graph_file
+from robust_diffusion.robustness.subject import Subject, subject_of
+from robust_diffusion.robustness.zoo import Zoo
+from robust_diffusion.system.files import check_readable, read_limited
+from robust_diffusion.system.hashes import state_hash
 
 TOLERANCE = 0.015
 """Accuracy, in 0..1, by which rounding on another processor may be off a claim."""

@@ -1,0 +1,122 @@
+"""Hydra callback that prints the result table at the end of a run or a sweep."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from hydra.experimental.callback import Callback
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from robust_diffusion.checks import check_choice
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import RobustDiffusionError
+from robust_diffusion.records.records import (
+    Record,
+    check_records,
+    latest_by_cell,
+    read_records,
+)
+from robust_diffusion.results.budget_curve import show_budgets
+from robust_diffusion.results.cells import RecordSet
+from robust_diffusion.results.markdown import print_table
+from robust_diffusion.results.table import rank, summarize
+from robust_diffusion.results.worst_case import show_worst_cases
+
+log = logging.getLogger(__name__)
+
+
+class PrintResults(Callback):
+    """Table of the cells that a run or a sweep has recorded, printed at its end.
+
+    It `shows` accuracies on the `test` graphs, on the clean graph's `validation` nodes, the
+    `worst_case` of each model, or that by `budget`.
+    """
+
+    def __init__(self, shows: str = "test") -> None:
+        tables = {
+            "test": summarize,
+            "validation": rank,
+            "worst_case": show_worst_cases,
+            "budget": show_budgets,
+        }
+        self._summarize = tables[check_choice("hydra.callbacks.results.shows", shows, tables)]
+
+    def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Print the row of a single cell, unless it failed: its error speaks for it."""
+        with _exits_on_error():
+            records = _records_below(config, Path(config.hydra.run.dir))
+            if records and not any("error" in record for record in records):
+                self._show(records)
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Print the table of all cells, and exit non-zero if any failed."""
+        with _exits_on_error():
+            records = _records_below(config, Path(config.hydra.sweep.dir))
+            if records:
+                self.show_sweep(config, records)
+        if any("error" in record for record in records):
+            sys.exit(1)
+
+    def show_sweep(self, config: DictConfig, records: list[Record]) -> None:
+        """Print the table of a sweep's cells, failed ones included; a subclass prints its own."""
+        self._show(records)
+
+    def tables(
+        self, experiment: str, records: list[Record], scale: str
+    ) -> Iterator[tuple[pd.DataFrame, list[str]]]:
+        """The tables of an experiment's cells for W&B, each with the tags that tell it apart."""
+        cells = RecordSet.of(records, scale=scale).cells(experiment)
+        if cells:
+            yield self._summarize([cell.record for cell in cells]).cells, [scale]
+
+    def _show(self, records: list[Record]) -> None:
+        result = self._summarize(records)
+        print_table(result.title, result.cells, result.keys, result.notes)
+
+
+def callback_of(experiment: str) -> PrintResults:
+    """The callback that shows an experiment's results; of an unknown one, that of all others."""
+    # Looked for among files that are there, since a name may come from anybody's records.
+    known = {path.stem: path for path in CONFIG_DIR.glob("experiment/*.yaml")}
+    own: Any = None
+    if experiment in known:
+        own = OmegaConf.select(OmegaConf.load(known[experiment]), "hydra.callbacks.results")
+    default = f"{PrintResults.__module__}.{PrintResults.__qualname__}"
+    callback: PrintResults = instantiate({"_target_": default, **(own or {})})
+    return callback
+
+
+@contextmanager
+def _exits_on_error() -> Iterator[None]:
+    # Hydra makes a warning of a callback's exceptions, and status 0, but lets an exit pass.
+    try:
+        yield
+    except Exception as error:
+        log.error(  # noqa: TRY400
+            "no table: %s", error, exc_info=not isinstance(error, RobustDiffusionError)
+        )
+        sys.exit(1)
+
+
+def _records_below(config: DictConfig, directory: Path) -> list[Record]:
+    path = Path(config.paths.records)
+    records = check_records({path: read_records(path)})
+    start = Path(os.path.relpath(directory, path.parent))
+    mine = [r for r in records if Path(r.get("directory", "")).is_relative_to(start)]
+    # A cell that was done before left a reference; its result is where it was first recorded.
+    done = latest_by_cell(records)
+    mine = [
+        done[r["cell"]] | {key: r[key] for key in ("job", "overrides") if key in r}
+        if "reference" in r
+        else r
+        for r in mine
+        if "reference" not in r or r["cell"] in done
+    ]
+    # Parallel cells finish in any order; the table keeps the order of the sweep.
+    return sorted(mine, key=lambda record: record.get("job", 0))

@@ -1,0 +1,251 @@
+"""One cell of an experiment: train one model, test it clean and under every attack."""
+
+import copy
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.loggers import Logger
+from torch import nn
+
+from robust_diffusion.attacks import Attack, Budget, seeded
+from robust_diffusion.checks import Seed, check_name, check_value
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.flows import count_evaluations
+from robust_diffusion.models.checked import check_model, is_of_this_package
+from robust_diffusion.operators import current_backend
+from robust_diffusion.records.provenance import processor
+from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.robustness.curvature import curvature_of
+from robust_diffusion.robustness.perturbed import Attacker, Run, attack_and_test
+from robust_diffusion.robustness.solves import solves_of, tell_of_steps
+from robust_diffusion.robustness.subject import Task, budget_of
+from robust_diffusion.robustness.threat import Seeding, ThreatModel
+from robust_diffusion.robustness.trained import ModelTraining, TrainedModel, victim_key
+from robust_diffusion.training import Fit
+
+log = logging.getLogger(__name__)
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """The results of one cell."""
+
+    accuracy: dict[str, float]  # per test graph, in 0..1; of several surrogates, the worst
+    mean_accuracy: dict[str, float]  # the same; of several surrogates, the mean
+    attacked: dict[str, dict[str, float]]  # per attacked model, on the graphs made on it
+    parts: dict[str, dict[str, float]]  # per attack of several parts, each part's `attacked`
+    val_accuracy: float  # best validation accuracy, in 0..1
+    epochs: int  # epochs trained
+    nfe: int  # right-hand-side evaluations in one forward pass on the clean test graph
+    solves: dict[str, float | None]  # growth and stability; see `robustness.solves`
+    curvature: dict[str, Any]  # what its curvature term does; see `robustness.curvature`
+    seconds: dict[str, float]  # wall time of each phase, whenever it ran
+    split: str  # hash of the split
+    split_drawn: bool  # by degree; false of a split that came with the graph
+    declared: dict[str, Any]  # budget of each attack, feature limits resolved
+    spent: dict[str, dict[str, Any]]  # per attack and attacked model, what it used of its budget
+    unbounded: dict[str, dict[str, str]]  # limits that an attack does not keep -> why
+    flags: dict[str, list[str]]  # per attack and of the `victim`, codes; see `robustness.flags`
+    warnings: dict[str, list[str]]  # the same in lines
+    same_weights: list[str]  # surrogates that are the victim, weight for weight: a white box
+    reused: list[str]  # what was taken from the store instead of computed
+    files: dict[str, str]  # entries of the store: the victim, and each perturbed graph
+    backend: str  # of the operators, on the device where the cell ran
+    processor: str  # of this run; what is `reused` may be of another
+
+
+def evaluate_cell(
+    *,
+    datamodule: GraphDataModule,
+    model: Callable[..., nn.Module],
+    fit: Fit,
+    threat: ThreatModel,
+    attacks: Mapping[str, Attack],
+    budget: Budget,
+    seed: int,
+    directory: Path,
+    store: ArtifactStore,
+    cache_key: Config,
+    logger: Logger | Sequence[Logger] | bool = False,
+    callbacks: Sequence[pl.Callback] = (),
+    description: str = "victim",
+) -> CellResult:
+    """Train a victim, attack as the threat model says, and test on all graphs.
+
+    Evasion: the victim is trained on the clean graph and never sees an attacked one before the
+    test. The random state is set anew from `seed` for each model, each attack and the test, so that
+    all victims of one seed face the same attacked graphs, computed once and shared through the
+    store, and a cell that finds them there has the same result.
+
+    Args:
+        datamodule: The graph; the attacked test graphs are added to it.
+        model: Builds the victim from the numbers of features and classes.
+        fit: Trains the victim.
+        threat: Says which models the attacks run on.
+        attacks: By the name under which their test graph is scored.
+        budget: What every attack may spend.
+        seed: In 0..2^32 - 1.
+        directory: Folder for the checkpoints of what is trained now.
+        store: Keeps trained models and perturbed graphs.
+        cache_key: The configuration that `model`, `training`, `threat`, `callbacks` and each of
+            `attacks` was built from, under those names, by which the store knows them.
+        logger: Lightning logger of the victim's curves and test accuracies.
+        callbacks: Further Lightning callbacks of the victim's training.
+        description: Names the victim in progress bar and log.
+
+    Raises:
+        ConfigError: The seed, the budget, the threat or an attack's name does not fit.
+        TrainingError: A loss is not finite.
+        AttackError: An attack's gradient is not finite.
+    """
+    check_value("seed", seed, Seed)
+    for name in attacks:
+        check_name("attacks", name)
+    task = Task(datamodule.graph, datamodule.target_nodes, torch.device("cpu"))
+    budget = budget_of(budget, task, attacks)  # before hours of training, not after
+    train = ModelTraining(datamodule, store, seed, directory)
+    untrained = train.untrained(model).eval()
+    threat.check(untrained)
+    _check_own(untrained, datamodule, grows=any(a.kind == "injection" for a in attacks.values()))
+    tell_of_steps(untrained, datamodule.view("val"))
+    victim = train(
+        "victim",
+        model,
+        fit,
+        victim_key(cache_key),
+        description=description,
+        logger=logger,
+        callbacks=callbacks,
+    )
+    device = fit.trainer().strategy.root_device
+    seconds = {"train": victim.seconds}
+    runs = _runs(threat, attacks, cache_key, victim, train, seconds) if attacks else []
+    tested, clean = victim.model.to(device), copy.copy(datamodule.view("test")).to(device)
+    with torch.no_grad(), count_evaluations(tested) as evaluations:
+        tested(clean.x, clean.edge_index)
+    with seeded(seed):
+        solves = solves_of(tested, clean)
+    attacker = Attacker(
+        replace(task, device=device), budget, seed, store, knows_labels=threat.labels == "true"
+    )
+    growth = solves.get("norm_growth", 0.0)
+    measured = attack_and_test(attacker, tested, runs, norm_growth=growth)
+    _log_accuracies(logger, measured.accuracy)
+    rows: dict[str, list[float]] = {"clean": [measured.accuracy["clean"]]}
+    attacked: dict[str, dict[str, float]] = {}
+    spent: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        outcome, on = measured.outcomes[run.label], run.made_on or "victim"
+        datamodule.add_test_graph(run.label, outcome.graph.x, outcome.graph.edge_index)
+        rows.setdefault(run.row, []).append(measured.accuracy[run.label])
+        attacked.setdefault(on, {"clean": outcome.clean_accuracy})[run.row] = outcome.accuracy
+        spent.setdefault(run.row, {})[on] = asdict(outcome.spent)
+        seconds[run.label] = outcome.seconds
+    outcomes, flags = measured.outcomes, measured.flags
+    same = {run.made_on for run in runs if run.made_on and run.attacked.state == victim.state}
+    for name in sorted(same):
+        log.warning("surrogate %s: has the victim's weights, a white box", name)
+    return CellResult(
+        accuracy={name: min(of) for name, of in rows.items()},
+        mean_accuracy={name: sum(of) / len(of) for name, of in rows.items()},
+        attacked=attacked,
+        parts={
+            label: dict(of.graph.part_accuracy)
+            for label, of in outcomes.items()
+            if of.graph.part_accuracy
+        },
+        val_accuracy=victim.val_accuracy,
+        epochs=victim.epochs,
+        nfe=evaluations.total,
+        solves=solves,
+        curvature=curvature_of(tested, clean),
+        seconds=seconds | {"test": measured.seconds},
+        split=datamodule.split_hash,
+        split_drawn=datamodule.split_drawn,
+        declared=asdict(budget),
+        spent=spent,
+        unbounded={
+            name: {str(limit): reading for limit, reading in attack.unbounded.items()}
+            for name, attack in attacks.items()
+            if attack.unbounded
+        },
+        flags={name: [flag.code for flag in found] for name, found in flags.items()},
+        warnings={name: [flag.detail for flag in found] for name, found in flags.items()},
+        same_weights=[name for name in attacked if name in same],
+        reused=["victim"] * victim.reused + [k for k, of in outcomes.items() if of.reused],
+        files={"victim": victim.path.name} | {k: of.path.name for k, of in outcomes.items()},
+        backend=current_backend(device.type),
+        processor=processor(device),
+    )
+
+
+def _check_own(model: nn.Module, datamodule: GraphDataModule, *, grows: bool) -> None:
+    """Refuse, before it is trained, a model of the user's that no accuracy could be told of."""
+    if is_of_this_package(model):  # whose models are tested
+        return
+    clean = datamodule.view("test")
+    tried = check_model(model, clean.x, clean.edge_index, datamodule.num_classes, grows=grows)
+    name = type(model).__name__
+    if tried.writes_in_place:
+        raise ConfigError(
+            f"model: {name} writes into the features or edges that it is handed; let its forward "
+            "work on a copy"
+        )
+    if tried.gives_probabilities:
+        raise ConfigError(f"model: {name} returns probabilities; return logits")
+
+
+def _runs(
+    threat: ThreatModel,
+    attacks: Mapping[str, Attack],
+    cache_key: Config,
+    victim: TrainedModel,
+    train: ModelTraining,
+    seconds: dict[str, float],
+) -> list[Run]:
+    """Every attack on every model that the threat attacks; times of training join `seconds`."""
+    surrogates = cache_key["threat"].get("surrogates", {})
+
+    def train_surrogate(
+        name: str, build: Callable[..., nn.Module], fit: Fit, seeding: Seeding
+    ) -> TrainedModel:
+        key = {"model": surrogates[name], "fit": cache_key["threat"]["fit"]}
+        kind = f"surrogate-{name}"
+        trained_by = train.named(kind) if seeding == "name" else train
+        surrogate = trained_by(kind, build, fit, key, description=f"surrogate {name}")
+        seconds[f"surrogate {name}"] = surrogate.seconds
+        return surrogate
+
+    models = threat.attacked_models(victim, train_surrogate)
+    through = {key: cache_key["threat"].get(key) for key in ("adjoint", "gradient")}
+    return [
+        Run(
+            label=name if len(models) == 1 else f"{name}/{on}",
+            attack=attack,
+            attacked=attacked,
+            cache_key={
+                "attack": cache_key["attacks"][name],
+                "model": surrogates.get(on, cache_key["model"]),
+                "through": through,
+            },
+            made_on="" if on == "victim" else on,
+            row=name,
+        )
+        for on, attacked in models.items()
+        for name, attack in attacks.items()
+    ]
+
+
+def _log_accuracies(loggers: Any, accuracy: Mapping[str, float]) -> None:
+    several = [loggers] if isinstance(loggers, Logger) else loggers or []
+    for each in several:
+        each.log_metrics({f"test/{name}": value for name, value in accuracy.items()}, step=0)
+        each.save()

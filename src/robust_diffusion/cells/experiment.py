@@ -1,0 +1,183 @@
+"""From a composed configuration to a recorded cell: instantiate the parts and call them."""
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import WandbLogger
+
+from robust_diffusion.cells import evaluate_cell
+from robust_diffusion.cells.loggers import log_finished, log_record
+from robust_diffusion.cells.overrides import check_config
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.records import append_record
+from robust_diffusion.records.header import record_header
+from robust_diffusion.records.identity import hashed_config
+from robust_diffusion.records.records import (
+    Record,
+    check_writable,
+    experiments_asking,
+    finished_record,
+    records_of,
+    reference_to,
+)
+from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.robustness.load import set_up_process
+from robust_diffusion.system.files import locked
+from robust_diffusion.system.interrupts import time_limit
+
+log = logging.getLogger(__name__)
+
+
+def run_and_record(cfg: DictConfig) -> Record:
+    """Run the cell that `cfg` describes in a Hydra application, and append its record.
+
+    Returns:
+        The record that was appended to `paths.records`.
+
+    Raises:
+        RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
+    """
+    check_config(cfg)
+    set_up_process(cfg.threads)
+    wandb = cfg.logger.get("wandb")
+    cell = _Cell(
+        record_header(cfg),
+        Path(cfg.paths.records),
+        ArtifactStore(cfg.paths.store, refresh=cfg.force),
+        # Not by `instantiate` itself, which would make objects of the record's own configuration.
+        instantiate(wandb, _partial_=True) if wandb else None,
+    )
+    check_writable(cell.path)
+    if found := cell.recorded_before():
+        return found
+    # Of two sweeps in one folder, one computes a cell, and the other waits for it.
+    name = cell.record["cell"]
+    lock = cell.path.with_name(f".{cell.path.name}.{name}.lock")
+    with locked(lock, waits_for=f"cell {name}"):
+        if found := cell.recorded_before():
+            return found
+        with time_limit(cfg.time_limit):
+            # Everything is instantiated before anything is trained, so that a bad value costs no
+            # time; a backend may be compiled, which a mistake need not wait for.
+            datamodule: GraphDataModule = instantiate(cfg.data)
+            measure = _measure(cfg, cell)
+            cell.record["backend"] = set_up_process(cfg.threads, cfg.backend)
+            datamodule.setup()
+            widths, layers = (cfg.model.get(key) for key in ("hidden_channels", "num_layers"))
+            widths = widths if isinstance(widths, int) else list(widths or [64])
+            size = {"widths": widths, "num_layers": layers or 3}
+            set_up_process(cfg.threads, num_edges=datamodule.graph.num_edges, **size)
+            loggers = [
+                cell.open_run() if key == "wandb" else instantiate(options)
+                for key, options in cfg.logger.items()
+            ]
+            logged = {} if cfg.timing else {"logger": loggers}
+            return cell.compute(partial(measure, datamodule=datamodule, **logged), loggers)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A cell to run: header of its record, file of records, store, and W&B's run if any."""
+
+    record: Record
+    path: Path
+    store: ArtifactStore
+    wandb: Callable[..., WandbLogger] | None
+
+    def recorded_before(self) -> Record | None:
+        """The finished record of the same cell, with a reference to it appended, if there is one.
+
+        None is looked for if all is to be computed anew.
+        """
+        name = self.record["cell"]
+        found = None if self.store.refresh else finished_record(self.path, name)
+        if found is None:
+            return None
+        log.info("cell %s: done %s; --force repeats it", name, found.get("time"))
+        if found.get("code") != self.record["code"]:
+            log.warning(
+                "cell %s: recorded before the code of data, models, training or attacks changed; "
+                "--force repeats it",
+                name,
+            )
+        append_record(self.path, reference_to(self.record))
+        if self.wandb:
+            log_finished(found, self.store.directory, self.open_run)
+        return found
+
+    def open_run(self, record: Record | None = None, **options: Any) -> WandbLogger:
+        """W&B's run of the cell, tagged by every experiment that asked for it."""
+        assert self.wandb is not None
+        record = record or self.record
+        # The experiment that asks now is in the records only if the cell was done before.
+        lines = [*records_of(self.path, record["cell"]), record]
+        experiments = experiments_asking(lines).get(record["cell"], ())
+        return self.wandb(record=record, experiments=experiments, **options)
+
+    def compute(self, measure: Callable[[], Any], loggers: list[Any]) -> Record:
+        """Measure the cell, and append its record."""
+        for logger in loggers:
+            logger.log_hyperparams(self.record["config"])
+        runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
+        try:
+            measured = asdict(measure())
+            keys = ("declared", "spent", "unbounded")
+            budget = {key: measured.pop(key) for key in keys if key in measured}
+            record = self.record | ({"budget": budget} if budget else {}) | measured
+            append_record(self.path, record)
+            for run in runs:
+                log_record(run, record, self.store.directory)
+        finally:
+            # A run left open would swallow the next cell's curves.
+            for run in runs:
+                run.finish()
+        return record
+
+
+def _measure(cfg: DictConfig, cell: _Cell) -> Callable[..., Any]:
+    """Trains and tests, or times one step of an untrained model, of a graph."""
+    record = cell.record
+    parts = {
+        "model": instantiate(cfg.model),
+        "fit": instantiate(cfg.training),
+        "seed": cfg.seed,
+        "description": f"{record['dataset']} {record['flow'] or record['model']}",
+    }
+    if cfg.timing:
+        if HydraConfig.get().runtime.choices.get("hydra/launcher", "basic") != "basic":
+            log.warning("hydra/launcher: cells that run side by side disturb each other's times")
+        return partial(instantiate(cfg.timing), **parts)
+    return partial(
+        evaluate_cell,
+        **parts,
+        threat=instantiate(cfg.threat),
+        attacks={name: instantiate(options) for name, options in cfg.attacks.items()},
+        budget=instantiate(cfg.budget),
+        callbacks=[instantiate(options) for options in cfg.callbacks.values()],
+        directory=Path(cfg.paths.output_dir) / "checkpoints",
+        store=cell.store,
+        cache_key=hashed_config(record["config"]),
+    )
+
+
+def record_failure(cfg: DictConfig, error: str, kind: str) -> None:
+    """Append a record of a cell that failed, with its error and the error's class for results."""
+    resolved = OmegaConf.create(_finite(OmegaConf.to_container(cfg, resolve=True)))
+    append_record(cfg.paths.records, record_header(resolved) | {"error": error, "error_kind": kind})
+
+
+def _finite(value: Any) -> Any:
+    """The value, in which infinity and NaN, which no record can hold, are text."""
+    if isinstance(value, dict):
+        return {key: _finite(of) for key, of in value.items()}
+    if isinstance(value, list):
+        return [_finite(of) for of in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,60 @@
+"""Hydra callback that logs the progress of a sweep."""
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from hydra.core.utils import JobReturn
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from robust_diffusion.cells.sweeper import planned_cells
+
+log = logging.getLogger(__name__)
+
+PLAN = "progress.json"
+DONE = ".cells-done"
+
+
+class SweepProgress(Callback):
+    """Logs after each cell of a sweep how many are done, of how many, and the time left.
+
+    The count lies in the sweep's folder, one byte per cell, since cells may run side by side in
+    processes of their own.
+    """
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Count the cells to come."""
+        directory = Path(config.hydra.sweep.dir)
+        directory.mkdir(parents=True, exist_ok=True)
+        # A sweeper that searches has a number of trials and no plan.
+        cells = config.hydra.sweeper.get("n_trials") or len(planned_cells(config))
+        plan = {"cells": cells, "start": time.time()}
+        (directory / PLAN).write_text(json.dumps(plan), encoding="utf-8")
+        (directory / DONE).write_bytes(b"")
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
+        """Count one cell more."""
+        directory = Path(config.hydra.sweep.dir)
+        if config.hydra.mode != RunMode.MULTIRUN or not (directory / PLAN).is_file():
+            return
+        plan = json.loads((directory / PLAN).read_text(encoding="utf-8"))
+        with (directory / DONE).open("ab") as file:
+            file.write(b".")
+        done = (directory / DONE).stat().st_size
+        seconds = (time.time() - plan["start"]) / done * (plan["cells"] - done)
+        # None are left, or the clock was put back.
+        left = f", about {duration(seconds)} left" if seconds > 0 else ""
+        log.info("%d of %d cells done%s", done, plan["cells"], left)
+
+
+def duration(seconds: float) -> str:
+    """A time in words, such as `2 h 05 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

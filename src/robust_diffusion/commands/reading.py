@@ -1,0 +1,42 @@
+"""Command-line options that choose records."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from robust_diffusion.errors import DataError
+from robust_diffusion.records.records import Record, check_records, read_records
+
+DEFAULT_RECORDS = "outputs/records.jsonl"
+
+
+def add_records_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command take files of records."""
+    parser.add_argument(
+        "--records",
+        action="append",
+        metavar="FILE",
+        help=f"records, as often as there are files (default: {DEFAULT_RECORDS})",
+    )
+
+
+def add_scale_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command take the scale of the runs that count."""
+    parser.add_argument(
+        "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
+    )
+
+
+def read_chosen(
+    named: Sequence[str | Path] | None, *, required: bool = False, option: str = "--records "
+) -> list[Record]:
+    """The records of the files that were named, by an `option` if by any, or of the default one.
+
+    Raises:
+        DataError: A file is missing (the default one only if `required`), or holds other things.
+    """
+    paths = [Path(path) for path in named or [DEFAULT_RECORDS]]
+    for path in paths:
+        if (named or required) and not path.is_file():
+            raise DataError(f"{option}{path}: not found; name a file that a run has written")
+    return check_records({path: read_records(path) for path in paths})

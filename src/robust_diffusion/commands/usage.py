@@ -1,0 +1,64 @@
+"""Answer to `--help`, given before Hydra composes a configuration."""
+
+from collections.abc import Mapping
+from textwrap import fill
+
+from robust_diffusion.config import CONFIG_DIR
+
+GROUPS = {
+    "dataset": "graph, its test nodes and the budget of its attacks",
+    "model": "network that is trained, the victim",
+    "flow": "equation of model=graph_pde",
+    "solver": "method that integrates the flow",
+    "attack": "perturbations to face, such as [speit,tdgia]",
+    "threat": "model that the attacker sees",
+    "surrogate": "stand-ins that a black-box attacker trains, such as [gcn,mlp]",
+    "fidelity": "equations of the paper, or what the authors' code computes",
+    "experiment": "study of several cells: a table of the paper, or a question of its own",
+    "scale": "full length, or a check that everything runs",
+    "certificate": "noise and budgets of the command certify",
+    "batching": "train on the whole graph at once, or on clusters of it",
+    "adversary": "injected nodes that the victim is trained against",
+    "timing": "measure the time of a step instead of an accuracy",
+    "trainer": "device that trains",
+    "logger": "place of the training curves",
+    "callbacks": "Lightning callbacks of the training",
+    "hydra/launcher": "with -m, where cells run; default: one after another",
+    "hydra/sweeper": "with -m, what a sweep runs besides products of options",
+}
+"""Content of each config group that is meant for the command line."""
+
+PROGRAM = "python -m robust_diffusion.run"
+
+EXAMPLES = {
+    "-m flow=heat,mean_curvature,beltrami seed=0,1": "three flows, two seeds",
+    "dataset=cora attack=[speit] budget.max_injected_nodes=20": "one attack and its budget",
+    "model=gnn_guard threat=white_box attack=auto": "the worst case of a defence",
+    "experiment=table-3 scale=smoke": "a table of the paper, cut short",
+    "flow=grand --cfg job": "every key with its value; nothing is run",
+}
+"""Arguments, and what they ask for."""
+
+HEAD = f"""\
+usage: {PROGRAM} [-m] [group=option ...] [key=value ...]
+       {PROGRAM} command --help
+
+Train a model, attack its graph, and record its accuracy on the clean and on each attacked graph.
+With -m, values separated by commas are swept. --version prints the version, --hydra-help the
+flags of Hydra.
+"""
+
+
+def usage(commands: Mapping[str, str]) -> str:
+    """What `--help` prints, in lines of at most 100 signs; `commands` holds their purposes."""
+    examples = [f"  {PROGRAM} {given}\n      {aim}" for given, aim in EXAMPLES.items()]
+    listed = [f"  {name:16}{purpose}" for name, purpose in sorted(commands.items())]
+    groups = [f"  {name:16}{content}\n{_options(name)}" for name, content in GROUPS.items()]
+    parts = {"examples": examples, "commands": listed, "groups": groups}
+    return HEAD + "".join(f"\n{title}:\n" + "\n".join(of) + "\n" for title, of in parts.items())
+
+
+def _options(group: str) -> str:
+    names = ", ".join(sorted(path.stem for path in (CONFIG_DIR / group).glob("*.yaml")))
+    indent = " " * 18
+    return fill(names, 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)

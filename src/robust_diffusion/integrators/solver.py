@@ -1,0 +1,295 @@
+"""Numerical integration of a flow: which method, how many steps, which derivative."""
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
+from typing import Literal, Protocol, get_args, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torchdiffeq import odeint, odeint_adjoint
+
+from robust_diffusion.checks import Count, Positive, SomeSteps, check_value, validated
+from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.integrators import (
+    METHODS,
+    RightHandSide,
+    StepUnderflowError,
+    Watch,
+    checked,
+    cut_off,
+    solve_adaptive,
+    solve_fixed_step,
+    solve_fractional,
+)
+from robust_diffusion.operators import Graph
+
+Engine = Literal["auto", "own", "torchdiffeq"]
+
+Adams = Literal["explicit_adams", "implicit_adams", "fixed_adams"]
+FixedStep = Literal[Adams, "euler", "midpoint", "heun2", "heun3", "rk4"]
+Adaptive = Literal["dopri8", "dopri5", "bosh3", "fehlberg2", "adaptive_heun", "scipy_solver"]
+Method = Literal[FixedStep, Adaptive]
+
+ADAMS = frozenset(get_args(Adams))
+FIXED_STEP_METHODS = frozenset(get_args(FixedStep))
+ADAPTIVE_METHODS = frozenset(get_args(Adaptive))
+
+RUNGE_KUTTA_STEPS = 2
+"""The first steps of an Adams method, which has no past yet, are those of rk4."""
+
+STABLE_STEPS = 20
+"""Most steps for which explicit_adams keeps dz/dt = -z to a percent (100 steps: no digit right)."""
+
+
+@runtime_checkable
+class _Flow(Protocol):
+    """A flow, as far as a solver knows it; see `flows.Flow`."""
+
+    order: float
+    t_end: float
+
+    def prepare(self, z: Tensor, graph: Graph) -> Graph: ...
+    def initial_state(self, z: Tensor, graph: Graph) -> Tensor: ...
+    def features(self, state: Tensor) -> Tensor: ...
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+    def __call__(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor: ...
+
+
+@validated("solver")
+@dataclass(eq=False)
+class Solver:
+    """An initial value problem solver, with its options checked.
+
+    The methods are torchdiffeq's. Runge-Kutta methods of fixed step, dopri5, and Adams methods of
+    up to two steps also run in loops of this package, which take the same steps in less time.
+
+    Args:
+        method: A torchdiffeq method. Fixed-step: euler, midpoint, heun2, heun3, rk4,
+            explicit_adams, implicit_adams (fixed_adams is its old name). Adaptive: dopri5, dopri8,
+            bosh3, fehlberg2, adaptive_heun, scipy_solver (SciPy's RK45).
+        num_steps: Number of equal steps on the integration period, at least 1; for fixed-step
+            methods only. The paper's tau, see notes in `docs/variants.md`.
+        step_size: Instead, the longest step, in time, positive: as few equal ones as it allows.
+        rtol: Relative tolerance, positive; for adaptive methods only.
+        atol: Absolute tolerance, positive; for adaptive methods only.
+        adjoint: Differentiate by the adjoint equation, in memory that does not grow with the
+            number of steps, instead of through the steps; `scipy_solver`, outside torch, only so.
+        engine: `own` loops or `torchdiffeq`; `auto` takes the own one where there is one. The
+            adjoint is torchdiffeq's.
+        max_nfe: Most evaluations of one solve, those of its backward pass included, at least 1;
+            `None` for no limit.
+        checkpoint: Differentiate through the steps, but keep only the states between them and
+            evaluate each step anew in the backward pass: a step costs the memory of one state
+            instead of all that it computes. For the own loops.
+
+    Raises:
+        ConfigError: An unknown method, or an option that the method lacks or that is out of range.
+
+    Examples:
+        >>> from robust_diffusion import GraphPDE, Solver
+        >>> solver = Solver("rk4", num_steps=4)
+        >>> GraphPDE(5, out_channels=3, solver=solver).layers[0].solver.num_steps
+        4
+    """
+
+    method: Method
+    _: KW_ONLY
+    num_steps: SomeSteps | None = None
+    step_size: Positive | None = None
+    rtol: Positive | None = None
+    atol: Positive | None = None
+    adjoint: bool = False
+    engine: Engine = "auto"
+    checkpoint: bool = False
+    max_nfe: Count | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options against each other."""
+        method = self.method
+        steps = {"solver.num_steps": self.num_steps, "solver.step_size": self.step_size}
+        given = ", ".join(f"{key}={value}" for key, value in steps.items() if value is not None)
+        if method in FIXED_STEP_METHODS:
+            if self.rtol is not None or self.atol is not None:
+                raise ConfigError(f"solver.rtol, solver.atol: {method} has no tolerance; drop them")
+            if self.step_size is None:
+                check_value("solver.num_steps", self.num_steps, SomeSteps)
+            elif self.num_steps is not None:
+                raise ConfigError(f"{given}: each sets the steps; give one of them")
+        elif given:
+            raise ConfigError(f"{given}: {method} picks its own steps")
+        else:
+            check_value("solver.rtol", self.rtol, Positive)
+            check_value("solver.atol", self.atol, Positive)
+        if method == "scipy_solver" and not self.adjoint:
+            raise ConfigError("solver.adjoint=false: scipy_solver needs solver.adjoint=true")
+        self._watch = Watch(method, steps=given, rtol=self.rtol, max_nfe=self.max_nfe)
+        if not self.own_loop and (self.engine == "own" or self.checkpoint):
+            asked = "solver.engine=own" if self.engine == "own" else "solver.checkpoint=true"
+            raise ConfigError(
+                f"{asked}: torchdiffeq solves {method}{' and the adjoint' if self.adjoint else ''} "
+                "here, and keeps all it computes; drop it, or use euler, midpoint, heun2, heun3, "
+                "rk4 or dopri5 with engine=auto and adjoint=false"
+            )
+
+    @property
+    def own_loop(self) -> bool:
+        """True if a loop of this package runs, not torchdiffeq's."""
+        if self.engine == "torchdiffeq" or self.adjoint:
+            return False
+        if self.method in ADAMS:  # with a step size, too: its number of steps depends on the period
+            return self.num_steps is not None and self.num_steps <= RUNGE_KUTTA_STEPS
+        return self.method in METHODS or self.method == "dopri5"
+
+    def steps_on(self, t_end: float) -> int | None:
+        """Number of equal steps on [0, t_end]; `None` if the method picks its own."""
+        if self.step_size is None:
+            return self.num_steps
+        # A quotient that is whole but for its rounding, such as 1.1 / 0.1, takes no step more.
+        return max(1, math.ceil(t_end / self.step_size * (1 - 1e-12)))
+
+    def solve(self, flow: _Flow, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
+        """Features at the end of a flow's integration period, from `z` at its beginning.
+
+        Gradients reach `z`, the edge weights, whatever `flow.prepare` made of them, and the flow's
+        parameters, by the direct derivative and by the adjoint alike.
+
+        Raises:
+            TrainingError: As `integrate` does.
+            ConfigError: In the backward pass of the adjoint, if the flow depends on other tensors;
+                a flow of fractional order, and a method that picks its steps, or the adjoint.
+        """
+        graph = flow.prepare(z, graph)
+        state = flow.initial_state(z, graph)
+        return flow.features(self._end(flow, state, graph))
+
+    def _end(self, flow: _Flow, z: Tensor, graph: Graph) -> Tensor:
+        if flow.order != 1:
+            return self._fractional(flow, z, graph)
+        self._require_precision(z)
+        if not (self.adjoint and torch.is_grad_enabled()) or flow.t_end == 0:
+            return self.integrate(partial(flow, graph=graph), z, flow.t_end)
+        parameters = [p for p in flow.parameters() if p.requires_grad]
+
+        def solve(z: Tensor, weight: Tensor, *carried: Tensor) -> Tensor:
+            own = dict(zip(graph.carried, carried, strict=True))
+            cut = replace(graph, weight=weight, carried=own)
+            inputs = (*parameters, weight, *carried)
+            return self.integrate(partial(flow, graph=cut), z, flow.t_end, inputs)
+
+        return cut_off(solve, (z, graph.weight, *graph.carried.values()), parameters)
+
+    def integrate(
+        self, rhs: RightHandSide, z: Tensor, t_end: float, parameters: Sequence[Tensor] = ()
+    ) -> Tensor:
+        """Solve dZ/dt = rhs(t, Z), Z(0) = z, for Z(t_end).
+
+        Args:
+            rhs: The right-hand side.
+            z: Initial state, any shape.
+            t_end: End of the integration period [0, t_end]; at 0 the state itself is returned.
+            parameters: Tensors that `rhs` depends on, none of them made from another; the adjoint
+                needs them to give them gradients, the direct derivative finds them by itself.
+
+        Returns:
+            The state at `t_end`.
+
+        Raises:
+            TrainingError: An adaptive method's step shrank to nothing, or its state was not finite;
+                or there were more evaluations than `max_nfe`.
+        """
+        if t_end == 0:
+            return z
+        rhs = self._watch.over(rhs, t_end, z.dtype)
+        if self.own_loop:
+            return self._integrate(rhs, z, t_end)
+        options: dict[str, object] = {}
+        tolerances: dict[str, float | None] = {}
+        if (num_steps := self.steps_on(t_end)) is not None:
+            options["grid_constructor"] = partial(self._grid, num_steps)
+        else:
+            tolerances = {"rtol": self.rtol, "atol": self.atol}
+            if self.method == "scipy_solver":
+                options["solver"] = "RK45"
+                if not torch.isfinite(z).all():  # SciPy would never come back.
+                    raise self._stuck()
+        times = torch.tensor([0.0, t_end], dtype=z.dtype, device=z.device)
+        arguments = {"method": self.method, "options": options, **tolerances}
+        try:
+            with self._watch.over_corrector(z.dtype):
+                if self.adjoint:
+                    wanted = tuple(p for p in parameters if p.requires_grad)
+                    solution = odeint_adjoint(
+                        checked(rhs, wanted), z, times, adjoint_params=wanted, **arguments
+                    )
+                else:
+                    solution = odeint(rhs, z, times, **arguments)
+        except AssertionError as error:
+            # torchdiffeq asserts that the step stays above the rounding unit and the state finite.
+            if "underflow" not in str(error) and "non-finite" not in str(error):
+                raise
+            raise self._stuck() from error
+        # SciPy does not raise: it gives back only the times that it reached.
+        if len(solution) < len(times):
+            raise self._stuck()
+        state: Tensor = solution[-1]
+        return state
+
+    def _fractional(self, flow: _Flow, z: Tensor, graph: Graph) -> Tensor:
+        num_steps = self.steps_on(flow.t_end)
+        if self.adjoint or num_steps is None:
+            raise ConfigError(
+                f"flow.order={flow.order}: a derivative of fractional order is solved in equal "
+                f"steps and differentiated through them; use a solver of fixed steps instead of "
+                f"{self.method}, and solver.adjoint=false"
+            )
+        told = f"the fractional predictor takes the steps of {self.method}"
+        self._watch.tell_of_steps(f"flow.order={flow.order}: {told}", level=logging.INFO)
+        if flow.t_end == 0:
+            return z
+        rhs = self._watch.over(partial(flow, graph=graph), flow.t_end, z.dtype)
+        return solve_fractional(
+            rhs, z, flow.t_end, flow.order, num_steps, recompute=self.checkpoint
+        )
+
+    def _require_precision(self, z: Tensor) -> None:
+        half = z.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled(
+            z.device.type
+        )
+        if half and self.adjoint:
+            raise ConfigError(
+                f"solver.adjoint=true: {self.method} and its adjoint need single precision; use "
+                "trainer.precision=32-true"
+            )
+
+    def _integrate(self, rhs: RightHandSide, z: Tensor, t_end: float) -> Tensor:
+        if (num_steps := self.steps_on(t_end)) is not None:
+            method = METHODS["rk4" if self.method in ADAMS else self.method]
+            return solve_fixed_step(rhs, z, t_end, method, num_steps, recompute=self.checkpoint)
+        assert self.rtol is not None
+        assert self.atol is not None
+        try:
+            return solve_adaptive(
+                rhs, z, t_end, rtol=self.rtol, atol=self.atol, recompute=self.checkpoint
+            )
+        except StepUnderflowError as error:
+            raise self._stuck() from error
+
+    def _stuck(self) -> TrainingError:
+        return TrainingError(
+            f"solver={self.method}: the step shrank below rounding or the state is not finite at "
+            f"rtol={self.rtol}, atol={self.atol}; loosen solver.rtol and solver.atol"
+        )
+
+    def _grid(self, num_steps: int, rhs: RightHandSide, z: Tensor, times: Tensor) -> Tensor:
+        if self.method == "explicit_adams" and num_steps > STABLE_STEPS:
+            self._watch.tell_of_steps(
+                "torchdiffeq raises the order of explicit_adams to 12, which loses all accuracy "
+                f"well above {STABLE_STEPS} steps; prefer implicit_adams or rk4"
+            )
+        # Given as a grid, not as a step size, since 1 / num_steps rounds and can add a step.
+        start, end = times[0].item(), times[-1].item()
+        return torch.linspace(start, end, num_steps + 1, dtype=times.dtype).to(times)

@@ -1,0 +1,36 @@
+"""A hash of the package's own code, as far as it changes what is computed."""
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from robust_diffusion.system.arithmetic import active_settings
+from robust_diffusion.system.hashes import source_hash
+
+SOURCE = Path(__file__).parents[1]
+
+LANGUAGES = (".py", ".cpp", ".h")
+
+HASHED_PATHS = (
+    *("attacks", "data", "flows", "integrators", "models", "operators", "system/arithmetic.py"),
+    "training",
+)
+"""Code of the package that a trained model or a perturbed graph depends on."""
+
+
+@cache
+def code_hash() -> str:
+    """Short hash of the code behind trained models and perturbed graphs.
+
+    Comments, docstrings, layout and the files' places do not count. Other arithmetic is other code:
+    what it computed is not taken for this one's.
+    """
+    settings = (f"{key}={value}" for key, value in active_settings().items())
+    files = (file for part in HASHED_PATHS for file in _files(SOURCE / part))
+    sources = sorted(source_hash(file) for file in files if file.suffix in LANGUAGES)
+    return hashlib.sha256("\0".join([*settings, *sources]).encode()).hexdigest()[:16]
+
+
+def _files(path: Path) -> Iterator[Path]:
+    yield from path.rglob("*") if path.is_dir() else [path]

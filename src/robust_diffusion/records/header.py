@@ -1,0 +1,69 @@
+"""The part of a record that is known before anything is computed."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from robust_diffusion.records.code import code_hash
+from robust_diffusion.records.content import user_code, user_files
+from robust_diffusion.records.identity import cell_id, parts_read
+from robust_diffusion.records.provenance import machine, revision, versions
+from robust_diffusion.records.records import Record
+
+OWN_FLOW = "flow@model.flow"
+"""Hydra's name of the choice of a model that brings its own flow, whatever `flow` says."""
+
+
+def record_header(cfg: DictConfig) -> Record:
+    """Identity, choices, configuration and provenance of a cell, inside a Hydra application."""
+    hydra: Any = HydraConfig.get()
+    choices = hydra.runtime.choices
+    uses_flow = "flow" in cfg.model
+    config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    for key in ("paths", "logger", "table"):  # which change no result, and differ by machine
+        config.pop(key, None)
+    if timing := config["timing"]:
+        config["timing"] = timing | {"on": machine()}
+    attacked = None if timing else choices.threat
+    read = parts_read(config)
+    content = {"user_code": user_code(read), "user_files": user_files(read)}
+    return {
+        "cell": cell_id(config),
+        "code": code_hash(),
+        **{key: hashes for key, hashes in content.items() if hashes},
+        "experiment": choices.experiment,
+        "scale": choices.get("scale", "full"),
+        "dataset": cfg.dataset.name,
+        "difficulty": cfg.difficulty,
+        "model": choices.model,
+        "flow": choices.get(OWN_FLOW, choices.flow) if uses_flow else None,
+        "solver": choices.solver if uses_flow else None,
+        "fidelity": choices.fidelity,
+        "threat": attacked,
+        "surrogates": list(config.get("surrogates", {})) if attacked == "black_box" else [],
+        "seed": cfg.seed,
+        "budget": {"declared": {k: v for k, v in config["budget"].items() if k != "_target_"}},
+        "config": config,
+        "overrides": overrides_of(hydra),
+        "versions": versions(),
+        "backend": cfg.backend,
+        "revision": revision(),
+        # Relative to the records, so that a folder of results can be moved as a whole.
+        "directory": os.path.relpath(cfg.paths.output_dir, Path(cfg.paths.records).parent),
+        "job": 0 if OmegaConf.is_missing(hydra.job, "num") else hydra.job.num,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def overrides_of(hydra: Any) -> dict[str, str]:
+    """The overrides of a command line, by key, but for those that change no result."""
+    given = (override.lstrip("+").partition("=") for override in hydra.overrides.task)
+    return {
+        key: value
+        for key, equals, value in given
+        if equals and not key.startswith("paths.") and key != "force"
+    }

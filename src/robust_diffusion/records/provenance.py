@@ -1,0 +1,93 @@
+"""Versions, git revision and machine that a result came from."""
+
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from robust_diffusion.operators import current_backend
+from robust_diffusion.records.code import code_hash
+from robust_diffusion.system.arithmetic import active_settings
+
+PACKAGES = (
+    *("robust-diffusion", "torch", "pytorch-lightning", "torch-geometric", "torchdiffeq"),
+    *("hydra-core", "numpy"),
+)
+
+
+def versions() -> dict[str, str]:
+    """Version of Python and of each package that shapes a result."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's model in the kernel's list of processors, or what Python knows of it."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, names), "") or platform.processor() or platform.machine()
+
+
+def gpu_name() -> str | None:
+    """The first CUDA device's name; `None` without one."""
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+
+
+def processor(device: torch.device) -> str:
+    """The GPU's model, or the CPU's with all that sums round by.
+
+    That is the vector instructions in use, and the settings of `arithmetic.PORTABLE` that pin
+    libraries to others, as in `MKL_CBWR=COMPATIBLE`.
+    """
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type != "cpu":
+        return cpu_name()
+    vectors = torch.backends.cpu.get_cpu_capability()
+    settings = [f"{key}={value}" for key, value in active_settings().items()]
+    return ", ".join([cpu_name(), vectors, *settings])
+
+
+def revision() -> str | None:
+    """Git commit of this source tree, with `-dirty` if files differ; `None` outside a checkout."""
+    folder = Path(__file__).parent
+    tracked = _git("ls-files", "--error-unmatch", Path(__file__).name, folder=folder)
+    commit = _git("rev-parse", "HEAD", folder=folder)
+    # An installed package may lie inside a checkout of something else.
+    if not tracked or not commit:
+        return None
+    dirty = _git("status", "--porcelain", "--untracked-files=no", folder=folder)
+    return f"{commit}-dirty" if dirty else commit
+
+
+def _git(*arguments: str, folder: Path) -> str | None:
+    try:
+        result = subprocess.run(  # git, found on PATH # nosec B603, B607
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()
+
+
+def machine() -> dict[str, Any]:
+    """The surroundings that a measured time depends on, and so part of its cell's id."""
+    return {
+        "cpu": cpu_name(),
+        "gpu": gpu_name(),
+        "threads": torch.get_num_threads(),
+        "backend": current_backend(),
+        "torch": torch.__version__,
+        "code": code_hash(),
+    }

@@ -1,0 +1,138 @@
+"""Schema of what a file may hold that others have written: records here, reports and zoos on it."""
+
+import reprlib
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Scalar: TypeAlias = str | int | float | bool | None
+Share = Annotated[float, Field(ge=0, le=1)]
+Parts: TypeAlias = dict[str, Any]
+
+
+class Schema(BaseModel):
+    """Base of all: no value is converted, what a schema does not name passes, NaN does not."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
+
+
+class _Training(Schema):
+    trainer: Parts | None = None
+
+
+class _Config(Schema):
+    attacks: Parts = {}
+    data: Parts = {}
+    budget: Parts | None = None
+    model: Parts | None = None
+    threat: Parts | None = None
+    timing: Parts | None = None
+    training: _Training | None = None
+
+
+class Line(Schema):
+    """Shape of what a record may have, finished or not."""
+
+    cell: str = ""
+    directory: str = ""
+    error: str = ""
+    error_kind: str = ""
+    model: str = ""
+    code: str | None = None
+    experiment: str | None = None
+    fidelity: str | None = None
+    flow: str | None = None
+    scale: str | None = None
+    solver: str | None = None
+    split: str | None = None
+    threat: str | None = None
+    dataset: Scalar = None  # as are the next two, of a failure it may be anything
+    difficulty: Scalar = None
+    seed: Scalar = None
+    val_accuracy: Share | None = None
+    job: int = 0
+    surrogates: list[str] = []
+    overrides: dict[str, Scalar] = {}
+    mean_accuracy: dict[str, Scalar] = {}
+    attacked: dict[str, Parts] = {}
+    parts: dict[str, Parts] = {}
+    flags: dict[str, list[str]] = {}
+    warnings: dict[str, list[str]] = {}
+    accuracy: Parts = {}
+    budget: Parts = {}
+    seconds: Parts = {}
+    timing: Parts = {}
+    versions: Parts = {}
+    config: _Config = _Config()
+
+
+class Failed(Schema):
+    """A cell that left an error."""
+
+    dataset: Scalar
+    model: str
+    seed: Scalar
+
+
+class _Finished(Schema):
+    experiment: str
+    dataset: str
+    fidelity: str
+    model: str
+    seed: int
+
+
+class Timed(_Finished):
+    """A cell that timed a step."""
+
+    timing: Parts
+    seconds: dict[str, float]
+
+
+class _Declared(Schema):
+    max_injected_nodes: int
+    max_edges_per_injected_node: int
+    max_injected_edges: int | None = None
+    node_ratio: float = 0
+    edge_ratio: float = 0
+    epsilon: float = 0
+    feature_limits: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+
+
+class _Budget(Schema):
+    declared: _Declared
+    spent: dict[str, dict[str, Parts]] = {}
+
+
+class _Accuracy(Schema):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Share]
+
+    clean: Share
+
+
+class Tested(_Finished):
+    """A cell that trained a model and tested it; accuracies in 0..1, not in %."""
+
+    accuracy: _Accuracy
+    val_accuracy: Share
+    budget: _Budget
+    mean_accuracy: dict[str, Share] = {}
+    attacked: dict[str, dict[str, Share]] = {}
+    parts: dict[str, dict[str, Share]] = {}
+
+
+def misfit(schema: type[Schema], value: Any) -> str | None:
+    """The first key of a value that is not as a schema has it, and why; `None` if all are."""
+    try:
+        schema.model_validate(value)
+    except ValidationError as error:
+        return first_problem(error)
+    return None
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first key that does not fit, and why."""
+    first = error.errors(include_url=False)[0]
+    given = "" if first["type"] == "missing" else f", not {reprlib.repr(first['input'])}"
+    return f"{'.'.join(map(str, first['loc'])) or 'text'}: {first['msg']}{given}"

@@ -1,0 +1,134 @@
+"""The store: what took long to compute is kept once, under a hash of all that it depends on.
+
+One entry is one safetensors file, `<kind>-<hash>.safetensors`: tensors, and in its header the key,
+the metadata and a checksum of the whole file. Nothing in it is ever run.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.system.artifact import Artifact, checked, decode, encode
+from robust_diffusion.system.files import locked, written_whole
+from robust_diffusion.system.hashes import canonical_json
+
+log = logging.getLogger(__name__)
+
+
+class ArtifactStore:
+    """Artifacts by all that they depend on; safe among processes that run at the same time.
+
+    Args:
+        directory: Where entries are kept; made when the first one is.
+        refresh: Compute every requested entry again, even if it is there.
+        option: The option that names the folder, for messages.
+    """
+
+    def __init__(
+        self, directory: str | Path, *, refresh: bool = False, option: str = "paths.store"
+    ) -> None:
+        self.directory = Path(directory)
+        self.refresh = refresh
+        self.option = option
+
+    def path(self, kind: str, key: Mapping[str, Any]) -> Path:
+        """Path of an entry, kept or to be kept; see `get_or_compute`."""
+        if not re.fullmatch(r"[\w-]+", kind, re.ASCII):
+            raise ConfigError(f"store.kind={kind}: use letters, digits, - and _")
+        digest = hashlib.sha256(_cache_key(kind, key).encode()).hexdigest()
+        return self.directory / f"{kind}-{digest}.safetensors"
+
+    def get_or_compute(
+        self, kind: str, key: Mapping[str, Any], compute: Callable[[], Artifact]
+    ) -> tuple[Artifact, bool]:
+        """The artifact of that key: from the store, or computed and kept.
+
+        Of several processes that need one entry at once, one computes it and the others wait; a
+        process that dies holds nobody up. A damaged entry is moved aside and computed again.
+
+        The kind begins the file's name; the key may hold all that JSON can. The second value
+        returned is true if the artifact was found.
+
+        Raises:
+            ConfigError: A key that JSON cannot hold, or a folder that cannot be read or written.
+        """
+        path = self.path(kind, key)
+        cache_key = json.loads(_cache_key(kind, key))
+        with suppress(DataError):  # looked at again where nobody else can be mending it
+            if (found := self._read(path, cache_key)) is not None and not self.refresh:
+                return found, True
+        with self._locked(path):
+            try:
+                if (found := self._read(path, cache_key)) is not None and not self.refresh:
+                    return found, True
+            except DataError as error:
+                with self._writing(path):
+                    log.warning("%s; moved to %s and computed anew", error, _set_aside(path).name)
+            payload = encode(compute(), cache_key)
+            with self._writing(path), written_whole(path, locked=True) as part:
+                part.write_bytes(payload)
+            # What is handed out now is what will be read next time, to the bit.
+            return decode(payload)[0], False
+
+    def discard(self, kind: str) -> None:
+        """Remove all entries of a kind, damaged ones too; who computes one just now still can."""
+        for path in self.directory.glob(f"{kind}-{'?' * 64}.safetensors*"):
+            with self._writing(path):
+                path.unlink(missing_ok=True)
+
+    def _read(self, path: Path, cache_key: dict[str, Any]) -> Artifact | None:
+        try:
+            payload = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(path, "read", error) from error
+        artifact, stored = checked(payload, path)
+        if stored != cache_key:
+            raise DataError(f"{path}: holds the entry of another key")
+        return artifact
+
+    @contextmanager
+    def _locked(self, path: Path) -> Iterator[None]:
+        with ExitStack() as held:
+            with self._writing(path):
+                self.directory.mkdir(parents=True, exist_ok=True)
+                lock = path.with_name(f".{path.name}.lock")
+                held.enter_context(locked(lock, waits_for=str(path)))
+            yield
+
+    @contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, NotImplementedError) as error:
+            raise self._unusable(path, "written", error) from error
+
+    def _unusable(self, path: Path, verb: str, error: Exception) -> ConfigError:
+        number = error.errno if isinstance(error, OSError) else None
+        reason = os.strerror(number) if number else str(error)
+        full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        remedy = "free space" if full else "make the folder accessible"
+        return ConfigError(
+            f"{self.option}={self.directory}: {path.name} cannot be {verb} ({reason}); {remedy}, "
+            f"or point {self.option} elsewhere"
+        )
+
+
+def _cache_key(kind: str, key: Mapping[str, Any]) -> str:
+    return canonical_json({"kind": kind, "key": key}, "store")
+
+
+def _set_aside(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    return path.replace(aside)

@@ -1,0 +1,127 @@
+"""A model to evaluate: built of a configuration, with weights of a file, or trained."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.files import read_torch
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.operators import current_backend, set_backend
+from robust_diffusion.records.identity import hashed_config
+from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.robustness.trained import ModelTraining, TrainedModel, victim_key
+from robust_diffusion.system.arithmetic import set_up_arithmetic
+from robust_diffusion.system.threads import set_threads
+
+
+def set_up_process(threads: int | str, backend: Any = None, num_edges: int = 0, **size: Any) -> str:
+    """Set threads, arithmetic and backend of this process, and return the backend's name."""
+    set_threads(threads, num_edges, **size)
+    set_up_arithmetic()
+    return current_backend() if backend is None else set_backend(backend)
+
+
+def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) -> nn.Module:
+    """An untrained model of a configuration, whose `_target_` may be anybody's class.
+
+    Raises:
+        ConfigError: It cannot be built so.
+    """
+    plain: Any = (
+        OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
+    )
+    given = {"in_channels": in_channels, "out_channels": out_channels, **plain}
+    try:
+        model: nn.Module = instantiate({**given, "_partial_": True})()
+    except ConfigError:
+        raise
+    except (InstantiationException, AttributeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        keys = [key for key in given if not key.startswith("_")]
+        raise ConfigError(
+            f"model={config.get('_target_')}: cannot be built with {', '.join(keys)} ({reason}); "
+            "give its arguments as model.KEY=VALUE"
+        ) from error
+    return model
+
+
+def load_checkpoint(
+    config: Mapping[str, Any], datamodule: GraphDataModule, path: str | Path
+) -> nn.Module:
+    """A model of a configuration, as of `build_model`, with the weights of a file."""
+    model = build_model(config, datamodule.num_features, datamodule.num_classes)
+    load_weights(model, Path(path), where=f"checkpoint={path}")
+    return model
+
+
+def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: Any) -> None:
+    """Put weights into a model; those of a Lightning checkpoint are named `model.*`.
+
+    Raises:
+        DataError: A file that cannot be read, or not without running code, or weights that are not
+            the model's.
+    """
+    state: Any = _read(weights, where) if isinstance(weights, Path) else weights
+    if isinstance(state, Mapping) and "state_dict" in state:
+        state = {k.removeprefix("model."): v for k, v in state["state_dict"].items()}
+    if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise DataError(f"{where}: holds no state_dict; save model.state_dict()")
+    own = model.state_dict()
+    for name, tensor in state.items():
+        if name in own and _kind(tensor) != _kind(own[name]):
+            raise DataError(
+                f"{where}: {name} is of type {tensor.dtype}, the model's of {own[name].dtype}; "
+                "save it as such"
+            )
+    try:
+        model.load_state_dict(dict(state))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{where}: does not fit the model ({reason[:300]})") from error
+
+
+def _read(path: Path, where: Any) -> Any:
+    try:
+        return load_file(path) if path.suffix == ".safetensors" else read_torch(path)
+    except (OSError, SafetensorError, DataError) as error:
+        reason = str(error).splitlines()[0].removeprefix(f"{path}: ")
+        raise DataError(
+            f"{where}: cannot be read ({reason}); give a state_dict as .safetensors, .pt or .ckpt"
+        ) from error
+
+
+def _kind(tensor: Tensor) -> tuple[bool, bool]:
+    return tensor.is_floating_point(), tensor.is_complex()
+
+
+def train_composed(
+    cfg: DictConfig,
+    datamodule: GraphDataModule,
+    *,
+    description: str,
+    build: Callable[..., nn.Module] | None = None,
+    cache_key: Mapping[str, Any] | None = None,
+    store: str | Path | None = None,
+) -> TrainedModel:
+    """The victim that a cell of a composed configuration trains, from the store if it is there."""
+    parts = ("model", "training", "callbacks")
+    config = {key: OmegaConf.to_container(cfg[key], resolve=True) for key in parts}
+    kept = ArtifactStore(cfg.paths.store if store is None else store, refresh=cfg.force)
+    with TemporaryDirectory() as folder:
+        return ModelTraining(datamodule, kept, cfg.seed, Path(folder))(
+            "victim",
+            build or instantiate(cfg.model),
+            instantiate(cfg.training),
+            victim_key(hashed_config(config)) | dict(cache_key or {}),
+            description=description,
+            callbacks=[instantiate(options) for options in cfg.callbacks.values()],
+        )

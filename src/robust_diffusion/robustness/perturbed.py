@@ -1,0 +1,307 @@
+"""Perturbed graphs, and a model's accuracy on each: every evaluation goes this way."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from tqdm import tqdm
+
+from robust_diffusion.attacks import (
+    Attack,
+    Budget,
+    PerturbedGraph,
+    RandomFlip,
+    RandomInjection,
+    SpentBudget,
+    seeded,
+    spent_budget,
+)
+from robust_diffusion.attacks.ensemble import Ensemble
+from robust_diffusion.errors import AttackError
+from robust_diffusion.records.content import by_content
+from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.robustness.flags import (
+    Attempt,
+    Flag,
+    attack_flags,
+    of_the_row,
+    prediction_flags,
+    victim_flags,
+    weaker_than,
+)
+from robust_diffusion.robustness.kept_parts import KeptParts
+from robust_diffusion.robustness.subject import Task
+from robust_diffusion.robustness.threat import AttackedModel
+from robust_diffusion.robustness.trained import computed_by
+from robust_diffusion.system.artifact import Artifact
+from robust_diffusion.system.hashes import state_hash, tensor_hash
+
+log = logging.getLogger(__name__)
+
+OF_PARTS = ("part_accuracy", "part", "given_up")
+"""Fields of a perturbed graph that describe the parts of its attack."""
+
+BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": RandomFlip()}
+"""Chance with the same budget, which an attack of each kind has to beat."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One attack on one model."""
+
+    label: str  # of the attacked graph; no other run has it
+    attack: Attack
+    attacked: AttackedModel  # the model that the attack sees
+    cache_key: Mapping[str, Any]  # configuration of both, by which the store knows the graph
+    made_on: str = ""  # name of a surrogate; "" for the tested model
+    row: str = ""  # name under which a table shows this run and others; "" for the label
+
+    @property
+    def is_control(self) -> bool:
+        """True of chance with the same budget."""
+        return self.attack is BASELINES[self.attack.kind]
+
+
+@dataclass(frozen=True, eq=False)
+class AttackOutcome:
+    """The result of one attack on one model; its time is that of whenever it was computed."""
+
+    graph: PerturbedGraph
+    spent: SpentBudget
+    clean_accuracy: float  # of the attacked model at the target nodes, in 0..1
+    accuracy: float  # the same on the attacked graph
+    flags: list[Flag]
+    seconds: float
+    path: Path  # of the entry in the store
+    reused: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Accuracies of one model on the clean graph and on what attacks made of it."""
+
+    accuracy: dict[str, float]  # per label, `clean` first, in 0..1
+    outcomes: dict[str, AttackOutcome]  # per label
+    flags: dict[str, list[Flag]]  # per attack and of the `victim`; none that is empty
+    seconds: float  # wall time of the test
+
+
+def attack_and_test(
+    attacker: "Attacker",
+    victim: nn.Module,
+    runs: Sequence[Run],
+    *,
+    own_flags: Sequence[Flag] = (),
+    norm_growth: float | None = 0.0,
+    progress: bool = False,
+) -> Measured:
+    """Run attacks, test a model on the clean and on each attacked graph, and collect all flags.
+
+    Args:
+        attacker: Has the graph, the budget and the seed.
+        victim: The tested model, in eval mode, on the device of the attacker's task.
+        runs: Attacks on the model or on surrogates.
+        own_flags: Flags of the victim that are known already.
+        norm_growth: As of `victim_flags`.
+        progress: Show a bar on a terminal.
+    """
+    task, seed = attacker.task, attacker.seed
+    bar = tqdm(runs, "attacks", leave=False, disable=None if progress else True)
+    outcomes = {run.label: attacker(run) for run in bar}
+    start = time.perf_counter()
+    graphs = {"clean": task.graph, **{label: of.graph for label, of in outcomes.items()}}
+    logits = {label: task.logits_of(victim, graph, seed) for label, graph in graphs.items()}
+    accuracy = {label: task.accuracy(of) for label, of in logits.items()}
+    seconds = time.perf_counter() - start
+    own = [*own_flags, *victim_flags(victim, task, seed, norm_growth)]
+    _tell("victim", own)
+    found: dict[str, list[Flag]] = {}
+    lowest: dict[str, float] = {}
+    for run in runs:
+        row, outcome = run.row or run.label, outcomes[run.label]
+        raised = [
+            *_outdone(run, runs, accuracy),
+            *prediction_flags(victim, task, outcome.graph, logits[run.label], seed),
+        ]
+        _tell(row, raised)
+        found[row] = [*found.get(row, []), *outcome.flags, *raised]
+        lowest[row] = min(accuracy[run.label], lowest.get(row, 1.0))
+    flags = {row: of_the_row([*of, *own], lowest[row]) for row, of in found.items()}
+    flags["victim"] = own
+    return Measured(accuracy, outcomes, {row: of for row, of in flags.items() if of}, seconds)
+
+
+def _outdone(run: Run, runs: Sequence[Run], accuracy: Mapping[str, float]) -> Iterator[Flag]:
+    """A sign that an attack on the tested model itself does less than one on a surrogate."""
+    if not run.made_on and not run.is_control:
+        kind = run.attack.kind
+        others = [accuracy[of.label] for of in runs if of.made_on and of.attack.kind == kind]
+        strongest = min(others, default=1.0)
+        if flag := weaker_than(accuracy[run.label], strongest, "weaker_than_transfer"):
+            yield flag
+
+
+def _tell(name: str, flags: Sequence[Flag]) -> None:
+    for flag in flags:
+        log.warning("%s: %s", name, flag)
+
+
+@dataclass(frozen=True, eq=False)
+class Attacker:
+    """Runs attacks on one graph with one budget from one seed, or takes them from the store."""
+
+    task: Task
+    budget: Budget  # resolved
+    seed: int
+    store: ArtifactStore
+    knows_labels: bool  # every attack is handed the true classes, not the worst case's alone
+
+    def __call__(self, run: Run) -> AttackOutcome:
+        """Perturb the graph, unless the store has it, and audit the result.
+
+        Raises:
+            AttackError: The model cannot be attacked so, or no model can be run on the result.
+        """
+        key = {
+            "graph": self._fingerprint(run.attack),
+            "attacked": run.attacked.state,
+            "budget": asdict(self.budget),
+            "seed": self.seed,
+            **computed_by(),
+            **by_content(run.cache_key),
+        }
+        parts = KeptParts(self.store, key)
+        try:
+            artifact, reused = self.store.get_or_compute(
+                "graph", key, lambda: self._perturb(run, parts)
+            )
+        except AttackError as error:
+            if not run.made_on:
+                raise
+            raise AttackError(f"surrogates[{run.made_on}]: {error}") from error
+        if isinstance(run.attack, Ensemble):
+            parts.discard()
+        if reused:
+            log.info("%s: attacked before, taken from the store", run.label)
+        graph, model = self._unpack(artifact), run.attacked.model.to(self.task.device)
+        logits = [self.task.logits_of(model, of, self.seed) for of in (self.task.graph, graph)]
+        before, after = (self.task.accuracy(of) for of in logits)
+        spent = spent_budget(self.task.graph, graph)
+        baseline = BASELINES[run.attack.kind]
+        is_random = type(run.attack) is type(baseline)
+        flags = attack_flags(
+            Attempt(
+                task=self.task,
+                model=model,
+                attack=run.attack,
+                budget=self.budget,
+                seed=self.seed,
+                graph=graph,
+                spent=spent,
+                before=logits[0],
+                after=logits[1],
+                chance=None if is_random else partial(self._accuracy_under, baseline, model),
+            )
+        )
+        _tell(run.label, flags)
+        seconds = artifact.metadata["seconds"]
+        change = f"{100 * before:.2f} % -> {100 * after:.2f} %"
+        log.info("%s: accuracy of the attacked model %s in %.1f s", run.label, change, seconds)
+        path = self.store.path("graph", key)
+        return AttackOutcome(graph, spent, before, after, flags, seconds, path, reused)
+
+    def _told(self, attack: Attack) -> dict[str, Tensor]:
+        """The graph as the attacker is told of it."""
+        keys = ["x", "edge_index", *(["y"] if self.knows_labels or attack.is_worst_case else [])]
+        return {key: self.task.graph[key] for key in keys}
+
+    def _fingerprint(self, attack: Attack) -> str:
+        x, edge_index, *y = self._told(attack).values()
+        return tensor_hash(x, edge_index, self.task.targets, *y)
+
+    def _accuracy_under(self, attack: Attack, model: nn.Module) -> float:
+        graph = self._run(attack, model)
+        return self.task.accuracy(self.task.logits_of(model, graph, self.seed))
+
+    def _run(
+        self, attack: Attack, model: nn.Module, parts: KeptParts | None = None
+    ) -> PerturbedGraph:
+        name, model = type(attack).__name__, model.to(self.task.device)
+        perturb: Callable[..., PerturbedGraph] = attack
+        if parts is not None and isinstance(attack, Ensemble):
+            perturb = partial(attack.run, keep=parts)
+        weights = state_hash(dict(model.named_parameters()))
+        # A copy of the graph, which the attack may write to.
+        told = Data(**{key: tensor.clone() for key, tensor in self._told(attack).items()})
+        with seeded(self.seed):  # a model may sample by the global generator
+            perturbed = perturb(
+                model,
+                told.to(self.task.device),
+                self.task.targets.clone().to(self.task.device),
+                self.budget,
+                torch.Generator().manual_seed(self.seed),
+            )
+        model.eval()
+        if state_hash(dict(model.named_parameters())) != weights:
+            raise AttackError(f"{name}: changes the weights of the attacked model; work on a copy")
+        self._check_graph(perturbed, name)
+        x, edge_index = perturbed.x.detach().cpu(), perturbed.edge_index.cpu()
+        return replace(perturbed, x=x, edge_index=edge_index)
+
+    def _check_graph(self, perturbed: object, name: str) -> None:
+        """Refuse what no model can be run on, before it is stored; the auditor tells the rest."""
+        if not isinstance(perturbed, PerturbedGraph):
+            raise AttackError(
+                f"{name}: returns a {type(perturbed).__name__}; it must return a PerturbedGraph"
+            )
+        x, edges, clean = perturbed.x, perturbed.edge_index, self.task.graph["x"]
+        n, width = clean.shape
+        if edges.dtype != torch.int64 or edges.ndim != 2 or edges.size(0) != 2:
+            raise AttackError(
+                f"{name}: returns edges of {edges.dtype} and shape {tuple(edges.shape)}; they must "
+                "be of torch.int64 and 2 x e"
+            )
+        kept = perturbed.num_original_nodes
+        shaped = x.dtype == clean.dtype and x.ndim == 2 and x.size(1) == width
+        if not shaped or not n == kept <= x.size(0):
+            raise AttackError(
+                f"{name}: returns features of {x.dtype} and shape {tuple(x.shape)}, {kept} rows of "
+                f"them original; it must keep the {n} x {width} of {clean.dtype} of the clean "
+                "graph, and may add rows"
+            )
+        if edges.numel() and (edges.min() < 0 or edges.max() >= x.size(0)):
+            wrong = int(edges.min() if edges.min() < 0 else edges.max())
+            raise AttackError(
+                f"{name}: returns an edge of node {wrong}; its nodes are 0..{x.size(0) - 1}"
+            )
+
+    def _perturb(self, run: Run, parts: KeptParts) -> Artifact:
+        start = time.perf_counter()
+        perturbed = self._run(run.attack, run.attacked.model, parts)
+        seconds = time.perf_counter() - start + parts.seconds
+        # What differs from the clean features, since those of a wide graph would fill the disk.
+        n = perturbed.num_original_nodes
+        changed = (perturbed.x[:n] != self.task.graph["x"]).any(1).nonzero().squeeze(1)
+        tensors = {
+            "injected_x": perturbed.x[n:],
+            "changed_nodes": changed,
+            "changed_x": perturbed.x[changed],
+            "edge_index": perturbed.edge_index,
+        }
+        reached = {key: getattr(perturbed, key) for key in OF_PARTS}
+        return Artifact(tensors, {"seconds": seconds, **reached})
+
+    def _unpack(self, artifact: Artifact) -> PerturbedGraph:
+        tensors, original = artifact.tensors, self.task.graph["x"]
+        if tensors["changed_nodes"].numel():
+            original = original.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
+        x = torch.cat([original, tensors["injected_x"]])
+        parts = {key: artifact.metadata[key] for key in OF_PARTS}
+        return PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)

@@ -1,0 +1,190 @@
+"""Stability of a trained diffusion in time: growth of perturbations, bounds, smoothness, effort."""
+
+import copy
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.flows import Flow, count_evaluations
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.models.graph_pde import PDELayer
+from robust_diffusion.operators import Graph
+
+log = logging.getLogger(__name__)
+
+TIMES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+"""Times at which a state is looked at; a layer is trained to the first units of them."""
+
+PUSH = 1e-3
+"""Norm of the perturbation of the initial state, relative to the state's."""
+
+MOST_EVALUATIONS = 50_000
+"""Limit on the evaluations between two times; a trajectory that asks for more ends there."""
+
+Row = dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """The diffusion of one layer, from its initial state on."""
+
+    flow: Flow  # in double precision
+    graph: Graph  # as the flow prepared it
+    state: Float[Tensor, "n s"]  # at time 0
+
+    def at(self, times: Sequence[float]) -> list[Float[Tensor, "n d"]]:
+        """Features at each time; fewer where the solver gives up, with a warning in the log."""
+        solver = Solver("dopri5", rtol=1e-4, atol=1e-6, max_nfe=MOST_EVALUATIONS)
+        states = [self.state]
+        for start, end in pairwise(times):
+            rhs = partial(_later, self.flow, self.graph, start)
+            try:
+                with torch.no_grad():
+                    states.append(solver.integrate(rhs, states[-1], end - start))
+            except TrainingError as error:
+                log.warning("t=%g: the trajectory ends here: %s", start, error)
+                break
+        return [self.flow.features(state) for state in states]
+
+
+def _later(flow: Flow, graph: Graph, start: float, t: Tensor, z: Tensor) -> Tensor:
+    derivative: Tensor = flow(t + start, z, graph=graph)
+    return derivative
+
+
+def motion(
+    model: nn.Module,
+    x: Float[Tensor, "n f"],
+    edge_index: Int[Tensor, "2 e"],
+    *,
+    layer: int = 0,
+) -> Motion:
+    """The diffusion that one layer of a trained stack of graph neural PDEs does on a graph.
+
+    Raises:
+        ConfigError: The model has no such layer, or its flow is of fractional order.
+    """
+    model = copy.deepcopy(model).double().eval()
+    layers = [module for module in model.modules() if isinstance(module, PDELayer)]
+    if not -len(layers) <= layer < len(layers):
+        raise ConfigError(f"--layer {layer}: the model has {len(layers)} layers with a flow")
+    watched = layers[layer]
+    if watched.flow.order != 1:
+        raise ConfigError(
+            f"flow.order={watched.flow.order}: has a memory, and no state to start from; choose a "
+            "flow of first order"
+        )
+    entered: list[tuple[Tensor, Graph]] = []
+    handle = watched.register_forward_pre_hook(lambda _, given: entered.append(given))
+    with torch.no_grad():
+        model(x.double(), edge_index)
+        handle.remove()
+        z, graph, _ = watched.enter(*entered[0])
+        graph = watched.flow.prepare(z, graph)
+        return Motion(watched.flow, graph, watched.flow.initial_state(z, graph))
+
+
+def follow(
+    clean: Motion, attacked: Motion | None = None, *, times: Sequence[float] = TIMES, seed: int = 0
+) -> list[Row]:
+    """Follow a state, and perturbations of it, up to times that training never saw.
+
+    Args:
+        clean: On the clean graph.
+        attacked: The same layer on an attacked graph, whose first nodes are those of the clean
+            one; `None` for none.
+        times: From 0 on, ascending.
+        seed: Of the perturbation of the initial state.
+
+    Returns:
+        One row per time that all trajectories reached, each relative to time 0:
+
+        - `energy`: Dirichlet energy, the mean of |z_u - z_v|^2 over edges.
+        - `norm`: Norm of the features.
+        - `overshoot`: How far any channel left its initial range, in ranges; 0 by the maximum
+          principle.
+        - `growth`: Distance of the state from one that started a little beside it.
+        - `shift`: Distance from the attacked graph's state at the original nodes, relative to the
+          norm at time 0; absent without `attacked`.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    push = torch.randn(clean.state.shape, generator=generator, dtype=torch.float64)
+    push = push.to(clean.state) * PUSH * clean.state.norm() / push.norm()
+    trajectories = [clean.at(times), replace(clean, state=clean.state + push).at(times)]
+    if attacked is not None:
+        trajectories.append(attacked.at(times))
+    z_0 = trajectories[0][0]
+    low, high = z_0.min(0).values, z_0.max(0).values
+    extent = (high - low).clamp_min(torch.finfo(z_0.dtype).tiny)
+    apart = (trajectories[0][0] - trajectories[1][0]).norm()
+    rows = []
+    for t, (z, beside, *others) in zip(times, zip(*trajectories, strict=False), strict=False):
+        beyond = torch.maximum(z - high, low - z).clamp_min(0) / extent
+        row = {
+            "t": t,
+            "energy": _ratio(_energy(z, clean.graph), _energy(z_0, clean.graph)),
+            "norm": _ratio(z.norm(), z_0.norm()),
+            "overshoot": beyond.max().item(),
+            "growth": _ratio((z - beside).norm(), apart),
+        }
+        for other in others:
+            row["shift"] = _ratio((other[: z.size(0)] - z).norm(), z_0.norm())
+        rows.append(row)
+    return rows
+
+
+def _energy(z: Tensor, graph: Graph) -> Tensor:
+    return (z[graph.src] - z[graph.dst]).square().sum(1).mean()
+
+
+def _ratio(a: Tensor, b: Tensor) -> float:
+    return (a / b).item() if b > 0 else 0.0
+
+
+def evaluations(
+    model: nn.Module, solver: Solver, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]
+) -> int:
+    """Evaluations of the flows (NFE) in one forward pass, all layers solved by `solver`."""
+    model = copy.deepcopy(model).eval()
+    for module in model.modules():
+        if isinstance(module, PDELayer):
+            module.solver = solver
+    with torch.no_grad(), count_evaluations(model) as count:
+        model(x, edge_index)
+    return count.total
+
+
+def area_under_curve(negative: Sequence[float], positive: Sequence[float]) -> float:
+    """Probability that a positive scores above a negative, ties half (ROC AUC)."""
+    above = [float(p > n) + 0.5 * (p == n) for p in positive for n in negative]
+    return sum(above) / len(above)
+
+
+def thinned(
+    num_original: int,
+    edge_index: Int[Tensor, "2 e"],
+    num_nodes: int,
+    *,
+    seed: int,
+    edges: float = 0.9,
+    injected: float = 0.5,
+) -> Int[Tensor, "2 e2"]:
+    """A random part of a graph's edges, the same of a clean graph and of an attacked one."""
+    generator = torch.Generator().manual_seed(seed)
+    low, high = edge_index.cpu().min(0).values, edge_index.cpu().max(0).values
+    keys, place = torch.unique(low * num_nodes + high, return_inverse=True)
+    # By the ends, so that what is drawn of a clean graph's edge is drawn of the attacked one's.
+    is_original = torch.zeros(keys.numel(), dtype=torch.bool)
+    is_original[place[high < num_original]] = True
+    kept = torch.ones(keys.numel(), dtype=torch.bool)
+    kept[is_original] = torch.rand(int(is_original.sum()), generator=generator) < edges
+    stays = torch.rand(num_nodes - num_original, generator=generator) < injected
+    stays = torch.cat([torch.ones(num_original, dtype=torch.bool), stays])
+    return edge_index[:, (kept[place] & stays[high]).to(edge_index.device)]

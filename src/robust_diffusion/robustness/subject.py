@@ -1,0 +1,223 @@
+"""The subject of an evaluation: a model, a graph of one's own, and the nodes under attack."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
+from robust_diffusion.attacks.named import build_attack
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.sources.pyg import checked_graph, node_index
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.checked import TriedModel, check_model, device_of
+from robust_diffusion.system.hashes import state_hash, tensor_hash
+from robust_diffusion.training import NodeClassification
+
+
+def accuracy(predicted: Any, labels: Any) -> float:
+    """Share of nodes that are classified right, in 0..1; of tensors or arrays."""
+    return int((predicted == labels).sum()) / max(len(labels), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A clean graph and the nodes at which models are tested on it and on what is made of it."""
+
+    graph: Data  # checked, on the CPU, true classes of the targets known
+    targets: Int[Tensor, " t"]  # nodes under attack
+    device: torch.device  # where models run
+
+    def logits_of(
+        self, model: nn.Module, graph: Data | PerturbedGraph, seed: int
+    ) -> Float[Tensor, "t c"]:
+        """Logits of the targets, on the CPU."""
+        given = self.placed(graph)
+        versions = [tensor._version for tensor in given]
+        with torch.no_grad(), seeded(seed):  # a model may sample
+            logits: Tensor = model(*given)
+        if versions != [tensor._version for tensor in given]:
+            raise ConfigError(
+                f"model: {type(model).__name__} writes into the features or edges that it is "
+                "handed; let its forward work on a copy"
+            )
+        return logits.cpu()[self.targets]
+
+    def placed(
+        self, graph: Data | PerturbedGraph
+    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+        """Features and edges of a graph, on the device of the models."""
+        assert graph.x is not None
+        assert graph.edge_index is not None
+        return graph.x.to(self.device), graph.edge_index.to(self.device)
+
+    def accuracy(self, logits: Float[Tensor, "t c"]) -> float:
+        """Share of the targets that are classified right, in 0..1."""
+        return accuracy(logits.argmax(1), self.labels)
+
+    @property
+    def labels(self) -> Int[Tensor, " t"]:
+        """True classes of the targets."""
+        assert isinstance(self.graph.y, Tensor)
+        return self.graph.y[self.targets]
+
+
+@dataclass(frozen=True, eq=False)
+class Subject(Task):
+    """A model that was tried on a graph, and the nodes at which it is attacked."""
+
+    tried: TriedModel  # the model as it was handed over, or a copy on another device
+    given: Data  # the graph as it was handed over, with its masks
+    grows: bool = True  # nodes may be added to the graph
+
+    @property
+    def model(self) -> nn.Module:
+        """The model."""
+        return self.tried.model
+
+    def logits(self, graph: Data | PerturbedGraph, seed: int) -> Float[Tensor, "t c"]:
+        """Logits of the targets, on the CPU."""
+        return self.logits_of(self.model, graph, seed)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of features, edges, classes and target nodes."""
+        x, edge_index, y = (self.graph[key] for key in ("x", "edge_index", "y"))
+        return tensor_hash(x, edge_index, y, self.targets)
+
+
+def subject_of(
+    model: nn.Module,
+    data: Data | GraphDataModule,
+    nodes: Any,
+    device: str | torch.device | None,
+    *,
+    grows: bool = True,
+) -> Subject:
+    """Check a model, a graph and the nodes under attack.
+
+    Args:
+        model: Maps (x, edge_index) to logits.
+        data: A `Data`, whose features are taken as they are, or a datamodule.
+        nodes: As of `node_index`; of a datamodule `test` is the test set of its difficulty.
+        device: Where to run; `None` for where the model is.
+        grows: Nodes may be added to the graph.
+
+    Raises:
+        ConfigError: The model does not suit the graph, or the device is not there.
+        DataError: No graph, or no nodes.
+    """
+    given = data.graph if isinstance(data, GraphDataModule) else data
+    if not isinstance(given, Data):
+        checked_graph(given, {})  # says what it is
+    if isinstance(data, GraphDataModule) and isinstance(nodes, str) and nodes == "test":
+        nodes = data.target_nodes
+    targets = node_index(given, nodes)
+    graph = checked_graph(given, {"nodes": targets})
+    if isinstance(model, NodeClassification):
+        model = model.model
+    place = device_of(model) if device is None else _device(device)
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    dtypes = [p.dtype for p in parameters if p.dtype.is_floating_point]
+    assert graph.x is not None
+    # A copy, whatever the model does to it.
+    graph.x = graph.x.to(next(iter(dtypes), graph.x.dtype), copy=True)
+    tried = _try(model, Task(graph, targets, place), "model", grows=grows)
+    return Subject(graph, targets, place, tried, given, grows)
+
+
+def attacks_of(attacks: Any) -> dict[str, Attack]:
+    """Attacks by name, from a name, an attack, several of them, or a mapping.
+
+    Raises:
+        ConfigError: No attack, an unknown one, or one name twice.
+    """
+    several = isinstance(attacks, list | tuple | Mapping)
+    items = (
+        attacks.items()
+        if isinstance(attacks, Mapping)
+        else [(None, attack) for attack in (attacks if several else [attacks])]
+    )
+    found: dict[str, Attack] = {}
+    for name, given in items:
+        attack = build_attack(given) if isinstance(given, str) else given
+        if not isinstance(attack, Attack):
+            raise ConfigError(
+                f"attacks: holds a {type(attack).__name__}; give names such as auto, or attacks "
+                "such as TDGIA(num_steps=50)"
+            )
+        name = attack.name if name is None else str(name)
+        if name in found:
+            raise ConfigError(f"attacks: two are named {name}; give a dictionary with other names")
+        found[name] = attack
+    if not found:
+        raise ConfigError("attacks: none is named; give one, such as auto")
+    return found
+
+
+def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
+    """The budget with its feature limits resolved, if the target nodes can take it.
+
+    Raises:
+        ConfigError: They cannot, or it is no budget.
+    """
+    if not isinstance(budget, Budget):
+        raise ConfigError(
+            f"budget: is a {type(budget).__name__}; give a Budget(max_injected_nodes=..., "
+            "max_edges_per_injected_node=...)"
+        )
+    assert task.graph.x is not None
+    for attack in attacks.values():
+        budget.check_targets(task.targets.numel(), attack.kind)
+    return budget.resolve(task.graph.x)
+
+
+def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
+    """Surrogates by name, from a mapping or a list, whose names are those of their classes.
+
+    Raises:
+        ConfigError: Something other, a model that does not suit the graph, or the model itself.
+    """
+    if isinstance(surrogates, nn.Module) or not isinstance(surrogates, Mapping | list | tuple):
+        raise ConfigError(
+            f"surrogates: is a {type(surrogates).__name__}; give a list of trained models"
+        )
+    if not isinstance(surrogates, Mapping):
+        named: dict[str, Any] = {}
+        for model in surrogates:
+            of_class = type(model).__name__
+            same = sum(name.split(" ")[0] == of_class for name in named)
+            named[f"{of_class} {same + 1}" if same else of_class] = model
+        surrogates = named
+    own = state_hash(subject.model.state_dict()) if list(subject.model.parameters()) else ""
+    for name, model in surrogates.items():
+        if isinstance(model, nn.Module) and state_hash(model.state_dict()) == own:
+            raise ConfigError(
+                f"surrogates[{name}]: has the weights of the model itself, which is a white box; "
+                "train another"
+            )
+    return {
+        str(name): _try(model, subject, f"surrogates[{name}]", grows=subject.grows)
+        for name, model in surrogates.items()
+    }
+
+
+def _try(model: Any, task: Task, name: str, *, grows: bool) -> TriedModel:
+    """The model, or a copy of it if it is on another device, tried on the graph."""
+    if isinstance(model, nn.Module) and device_of(model) != task.device:
+        model = copy.deepcopy(model).to(task.device)
+    classes = int(task.labels.max()) + 1
+    return check_model(model, *task.placed(task.graph), classes, name=name, grows=grows)
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device={device}: is not there ({reason}); cpu always is") from error

@@ -1,0 +1,170 @@
+"""Threat models: the model that the attacker gets to see, and what of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from torch import nn
+
+from robust_diffusion.checks import check_name, validated
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.adaptive import adaptive_form
+from robust_diffusion.models.guard import Gradient
+from robust_diffusion.models.variants import with_adjoint, with_gradient
+from robust_diffusion.robustness.trained import TrainedModel
+from robust_diffusion.training import Fit
+
+Labels = Literal["predicted", "true"]
+
+Seeding = Literal["name", "cell"]
+
+TrainSurrogate = Callable[[str, Callable[..., nn.Module], Fit, Seeding], TrainedModel]
+
+
+@dataclass(frozen=True)
+class AttackedModel:
+    """A model as the attacker sees it."""
+
+    model: nn.Module  # in eval mode
+    state: str  # hash of its weights and buffers
+
+
+@runtime_checkable
+class ThreatModel(Protocol):
+    """Decides which models the attacks of one cell run on.
+
+    Every one is evasion, inductive: the victim is trained on the clean graph, and the target nodes
+    are the test nodes.
+    """
+
+    name: str
+    labels: Labels
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse, by a `ConfigError`, an untrained victim that the attacker could not see."""
+
+    def attacked_models(
+        self, victim: TrainedModel, train: TrainSurrogate
+    ) -> dict[str, AttackedModel]:
+        """The models that the attacks of one cell run on, by name; `train` makes surrogates."""
+
+
+@validated("threat")
+class BlackBox:
+    """The attacker knows neither the victim nor its defence, and attacks surrogates of its own.
+
+    With several surrogates every attack runs on each; a cell then tells the worst and the mean.
+
+    Reference: section "Attack Setup", arXiv:2209.07754; GRB, arXiv:2111.04314.
+
+    Args:
+        surrogates: By name, each builds a surrogate from the numbers of features and classes.
+        fit: Trains them.
+        labels: The targets' classes as the attacker takes them: its surrogate's predictions, or
+            the true ones.
+        seeding: A surrogate's random state: `name`, derived from the cell's seed and the
+            surrogate's name; or `cell`, the victim's own, by which a surrogate of the victim's
+            architecture is the victim itself, weight for weight.
+
+    Raises:
+        ConfigError: No surrogate, or a name that is none.
+
+    Examples:
+        >>> from functools import partial
+        >>> import pytorch_lightning as pl
+        >>> from robust_diffusion import GCN, BlackBox, Fit
+        >>> fit = Fit(partial(pl.Trainer, accelerator="cpu"), max_epochs=100)
+        >>> BlackBox({"gcn": partial(GCN, hidden_channels=64)}, fit).name
+        'black_box'
+    """
+
+    name = "black_box"
+
+    def __init__(
+        self,
+        surrogates: Mapping[str, Callable[..., nn.Module]],
+        fit: Fit,
+        *,
+        labels: Labels | Literal[True] = "predicted",
+        seeding: Seeding = "name",
+    ) -> None:
+        if not surrogates:
+            raise ConfigError("surrogate=[]: threat=black_box needs one, such as gcn")
+        for surrogate in surrogates:
+            check_name("surrogates", surrogate)
+        self.labels = _named(labels)
+        self._surrogates = surrogates
+        self._fit = fit
+        self._seeding = seeding
+
+    def check(self, model: nn.Module) -> None:
+        """Any victim will do; the attacker does not see it."""
+
+    def attacked_models(
+        self, victim: TrainedModel, train: TrainSurrogate
+    ) -> dict[str, AttackedModel]:
+        """Train the surrogates; the victim is not looked at."""
+        trained = {
+            name: train(name, build, self._fit, self._seeding)
+            for name, build in self._surrogates.items()
+        }
+        return {name: AttackedModel(of.model, of.state) for name, of in trained.items()}
+
+
+@validated("threat")
+class WhiteBox:
+    """The attacker knows the victim and differentiates through it, PDE solver included.
+
+    Args:
+        name: `white_box`, or `adaptive` where the defence is made differentiable first.
+        labels: As of `BlackBox`, the predictions being the victim's.
+        adjoint: Differentiate the PDE by the adjoint equation, or directly; `None` as the victim
+            is configured.
+        gradient: What the attacker differentiates a defender's re-weighting or truncation by;
+            `None` as the victim is configured; see `models.variants.with_gradient`. `adaptive`
+            for the form that each model declares; see `models.adaptive.adaptive_form`.
+
+    Examples:
+        >>> from robust_diffusion import GNNGuard, WhiteBox
+        >>> seen = WhiteBox(gradient="adaptive").seen(GNNGuard(5, 8, 3))
+        >>> seen.guard.gradient
+        'straight_through'
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "white_box",
+        labels: Labels | Literal[True] = "predicted",
+        adjoint: bool | None = None,
+        gradient: Gradient | Literal["adaptive"] | None = None,
+    ) -> None:
+        self.name = name
+        self.labels = _named(labels)
+        self._adjoint = adjoint
+        self._gradient = gradient
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse a victim that does not have the derivative asked for."""
+        self.seen(model)
+
+    def attacked_models(
+        self, victim: TrainedModel, train: TrainSurrogate
+    ) -> dict[str, AttackedModel]:
+        """The victim itself, or a copy with another derivative."""
+        return {"victim": AttackedModel(self.seen(victim.model), victim.state)}
+
+    def seen(self, model: nn.Module) -> nn.Module:
+        """The model itself, or a copy with the derivative that the attacker takes."""
+        if self._gradient == "adaptive":
+            model = adaptive_form(model)
+        elif self._gradient is not None:
+            model = with_gradient(model, self._gradient)
+        if self._adjoint is not None:
+            model = with_adjoint(model, adjoint=self._adjoint)
+        return model
+
+
+def _named(labels: Labels | Literal[True]) -> Labels:
+    # YAML, and so threat.labels=true on the command line, reads the word as a truth value.
+    return "true" if labels is True else labels

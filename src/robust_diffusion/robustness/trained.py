@@ -1,0 +1,132 @@
+"""Trained models: each is trained once and kept in the store."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.loggers import Logger
+from torch import nn
+
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.models.edge_values import with_edge_values
+from robust_diffusion.operators import current_backend
+from robust_diffusion.records.code import code_hash
+from robust_diffusion.records.content import by_content
+from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.system.artifact import Artifact
+from robust_diffusion.system.hashes import state_hash
+from robust_diffusion.training import Fit
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model with its best weights, in eval mode, on the CPU."""
+
+    model: nn.Module
+    epochs: int
+    seconds: float  # wall time of the training, whenever that was
+    val_accuracy: float  # the best, in 0..1
+    state: str  # hash of weights and buffers
+    path: Path  # of the entry in the store
+    reused: bool
+
+
+@dataclass(frozen=True)
+class ModelTraining:
+    """Trained models of one graph and one seed, each from the store if it is there."""
+
+    datamodule: GraphDataModule
+    store: ArtifactStore
+    seed: int
+    directory: Path  # of the checkpoints of what is trained now, a folder each
+
+    def named(self, name: str) -> "ModelTraining":
+        """The same with a random state of its own, derived from the seed and a name."""
+        digest = hashlib.sha256(f"{name} {self.seed}".encode()).digest()
+        return replace(self, seed=int.from_bytes(digest[:4], "big"))
+
+    def untrained(self, build: Callable[..., nn.Module]) -> nn.Module:
+        """A model as it is before its training, built for the graph's features and classes."""
+        pl.seed_everything(self.seed, workers=True, verbose=False)
+        model = build(
+            in_channels=self.datamodule.num_features, out_channels=self.datamodule.num_classes
+        )
+        return with_edge_values(model, self.datamodule)
+
+    def __call__(
+        self,
+        kind: str,
+        build: Callable[..., nn.Module],
+        fit: Fit,
+        cache_key: Mapping[str, Any],
+        *,
+        description: str,
+        logger: Logger | Sequence[Logger] | bool = False,
+        callbacks: Sequence[pl.Callback] = (),
+    ) -> TrainedModel:
+        """Train a model, unless the store has it.
+
+        The random state is set anew from the seed, so that what was trained or found before makes
+        no difference. A model from the store leaves no curves with the logger. `kind` names the
+        folder of checkpoints, and `cache_key` is the configuration of `build` and `fit`.
+        """
+
+        def train() -> Artifact:
+            fitted = fit(
+                self.untrained(build),
+                self.datamodule,
+                directory=self.directory / kind,
+                description=description,
+                logger=logger,
+                callbacks=callbacks,
+            )
+            numbers = {key: getattr(fitted, key) for key in ("epochs", "seconds", "val_accuracy")}
+            return Artifact(fitted.module.model.state_dict(), numbers)
+
+        key = {
+            "data": self.datamodule.fingerprint,
+            "seed": self.seed,
+            **computed_by(),
+            **by_content(cache_key),
+        }
+        artifact, reused = self.store.get_or_compute("model", key, train)
+        if reused:
+            log.info("%s: trained before, taken from the store", description)
+        model = self.untrained(build)
+        model.load_state_dict(artifact.tensors)
+        numbers = dict(artifact.metadata)
+        # Lightning logs float32; a share of so many nodes is a fraction that can be told from it.
+        nodes = int(self.datamodule.view("val").mask.sum())
+        numbers["val_accuracy"] = round(numbers["val_accuracy"] * nodes) / nodes
+        return TrainedModel(
+            model=model.eval(),
+            **numbers,
+            state=state_hash(model.state_dict()),
+            path=self.store.path("model", key),
+            reused=reused,
+        )
+
+
+def computed_by() -> dict[str, Any]:
+    """The part of a store's key that is the same for all entries of one process.
+
+    The backend counts, since backends agree up to rounding, which a training makes larger.
+    The threads of the CPU count unless there is one: a sum by several of them rounds otherwise.
+    """
+    threads = torch.get_num_threads()
+    key = {"code": code_hash(), "backend": current_backend()}
+    return key | ({} if threads == 1 else {"threads": threads})
+
+
+def victim_key(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a hashed configuration by which the store knows a cell's victim."""
+    # A callback may change the training, by averaging weights, say.
+    further = {"callbacks": config["callbacks"]} if config.get("callbacks") else {}
+    return {"model": config["model"], "fit": config["training"], **further}

@@ -1,0 +1,1 @@
+"""What lies below all: arithmetic, files, hashes, interrupts, memory, threads."""

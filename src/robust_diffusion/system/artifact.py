@@ -1,0 +1,97 @@
+"""A file of tensors: named tensors, metadata, and a checksum of the whole file.
+
+It is one safetensors file, in whose header lie a key, the metadata and the checksum. Nothing in it
+is ever run.
+"""
+
+import hashlib
+import json
+import re
+import struct
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from robust_diffusion.errors import DataError
+from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.hashes import canonical_json
+
+FORMAT = 1
+ENTRY = "robust_diffusion"
+UNSIGNED = "0" * 64
+"""Stands where the checksum goes while the file is hashed."""
+
+# The header is JSON within JSON, and the checksum the last word of the inner one. A key or metadata
+# of the user's cannot look like this, since there the quote after the brace would be escaped.
+CHECKSUM = re.compile(rb'\\"sha256\\":\\"([0-9a-f]{64})\\"}"')
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Named tensors and what is to be said of them."""
+
+    tensors: dict[str, Tensor]  # by name; those of the store lie on the CPU and share no memory
+    metadata: dict[str, Any] = field(default_factory=dict)  # anything that JSON can hold
+
+
+def read_artifact(path: str | Path) -> Artifact:
+    """One entry by its file's path, verified; a `DataError` if it is missing or damaged."""
+    try:
+        payload = Path(path).read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(f"{path}: cannot be read ({reason}); check the path") from error
+    return checked(payload, path)[0]
+
+
+def write_artifact(path: str | Path, artifact: Artifact) -> Path:
+    """Write a file that `read_artifact` reads; a `ConfigError` if it cannot be written."""
+    payload = encode(artifact, {"kind": "file", "key": {}})
+    return write_whole(Path(path), payload, option="path")
+
+
+def encode(artifact: Artifact, cache_key: dict[str, Any]) -> bytes:
+    """The file's bytes, signed."""
+    about = {"format": FORMAT, "sha256": UNSIGNED, **cache_key}
+    metadata = json.loads(canonical_json(artifact.metadata, "metadata"))
+    header = canonical_json(about | {"metadata": metadata}, "store")
+    # Copies, since tensors that share memory would be refused.
+    tensors = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in artifact.tensors.items()
+    }
+    unsigned = save(tensors, {ENTRY: header})
+    place = CHECKSUM.search(unsigned)
+    assert place is not None
+    start, end = place.span(1)
+    digest = hashlib.sha256(unsigned).hexdigest().encode()
+    return b"".join([unsigned[:start], digest, memoryview(unsigned)[end:]])
+
+
+def checked(payload: bytes, path: str | Path) -> tuple[Artifact, dict[str, Any]]:
+    """The artifact and its key, if every byte is as it was written."""
+    (length,) = struct.unpack("<Q", payload[:8].ljust(8, b"\0"))
+    place = CHECKSUM.search(payload, 8, min(8 + length, len(payload)))
+    if place is not None:
+        start, end = place.span(1)
+        digest = hashlib.sha256(payload[:start] + UNSIGNED.encode())
+        digest.update(memoryview(payload)[end:])
+        if digest.hexdigest().encode() == place[1]:
+            with suppress(SafetensorError, ValueError, KeyError):
+                return decode(payload)
+    raise DataError(f"{path}: is damaged, or no entry of this version's store")
+
+
+def decode(payload: bytes) -> tuple[Artifact, dict[str, Any]]:
+    """The artifact and the key of a file that is known to be whole."""
+    (length,) = struct.unpack("<Q", payload[:8])
+    about = json.loads(json.loads(payload[8 : 8 + length])["__metadata__"][ENTRY])
+    if about["format"] != FORMAT:
+        raise ValueError
+    return Artifact(load(payload), about["metadata"]), {k: about[k] for k in ("kind", "key")}

@@ -1,0 +1,179 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from robust_diffusion.cells.callback import PrintResults, callback_of
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.records import append_record
+from tests.paper.records import finished
+
+Records = list[dict[str, Any]]
+RECORDS = Path("outputs/records.jsonl")
+
+
+def config() -> DictConfig:
+    return OmegaConf.create(
+        {
+            "paths": {"records": str(RECORDS)},
+            "hydra": {"run": {"dir": "outputs/run/1"}, "sweep": {"dir": "outputs/multirun/1"}},
+        }
+    )
+
+
+def add(directory: str, *, flow: str = "heat", job: int = 0, **changes: Any) -> None:
+    record = {
+        "cell": repr((directory, flow, changes)),
+        "experiment": "none",
+        "val_accuracy": 0.5,
+        "dataset": "toy",
+        "difficulty": "easy",
+        "model": "graph_pde",
+        "flow": flow,
+        "fidelity": "paper",
+        "threat": "black_box",
+        "seed": 0,
+        "budget": {"declared": {"max_injected_nodes": 3, "max_edges_per_injected_node": 2}},
+        "overrides": {"flow": flow},
+        "directory": directory,
+        "job": job,
+    }
+    append_record(RECORDS, record | (changes or {"accuracy": {"clean": 0.5, "speit": 0.25}}))
+
+
+def test_a_run_shows_its_own_cell_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    add("run/1", flow="heat")
+    add("run/2", flow="grand")
+    PrintResults().on_run_end(config())
+    printed = capsys.readouterr()
+    assert ("heat" in printed.out, "grand" in printed.out, printed.err) == (True, False, "")
+
+
+def test_a_sweep_shows_its_cells_in_the_order_of_the_jobs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    add("multirun/1/1", flow="grand", job=1)
+    add("multirun/1/0", flow="heat", job=0)
+    add("multirun/10/0", flow="beltrami")
+    PrintResults().on_multirun_end(config())
+    out = capsys.readouterr().out
+    assert out.index("heat") < out.index("grand")
+    assert "beltrami" not in out
+
+
+def test_a_wide_table_is_not_folded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    accuracy = dict.fromkeys(["clean", *(f"attack_of_some_length_{i}" for i in range(11))], 0.12345)
+    add("run/1", accuracy=accuracy)
+    PrintResults().on_run_end(config())
+    title, *lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert title.startswith("toy, easy test nodes: accuracy in %; black_box, at most 3 nodes")
+    assert len(lines) == 3
+    assert all(line.startswith("|") for line in lines)
+    assert all(name in lines[0] for name in accuracy)
+    assert lines[2].count("12.35") == 12
+    assert "…" not in "".join(lines)
+
+
+def test_a_failed_run_prints_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    add("run/1", error="seed=-1: must be at least 0")
+    PrintResults().on_run_end(config())
+    assert capsys.readouterr().out == ""
+
+
+def test_a_failed_cell_of_a_sweep_ends_in_status_1_after_the_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    add("multirun/1/0", flow="heat", job=0)
+    add("multirun/1/1", flow="grand", job=1, error="seed=-1: must be at least 0")
+    with pytest.raises(SystemExit, match="1"):
+        PrintResults().on_multirun_end(config())
+    assert "failed" in capsys.readouterr().out
+
+
+def test_records_that_no_table_can_be_made_of_end_in_status_1_and_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    add("multirun/1/0", cell="c0ffee", accuracy={"clean": None})
+    for show in (PrintResults().on_run_end, PrintResults().on_multirun_end):
+        caplog.clear()
+        with pytest.raises(SystemExit, match="1"):
+            show(config())
+        (line,) = caplog.messages
+        assert line.startswith("no table: outputs/records.jsonl: the record of cell c0ffee: ")
+
+
+def test_a_defect_of_a_table_ends_in_status_1_and_is_told_whole(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(records: Records) -> None:
+        raise KeyError("missing")
+
+    add("multirun/1/0")
+    shown = PrintResults()
+    monkeypatch.setattr(shown, "_summarize", broken)
+    with pytest.raises(SystemExit, match="1"):
+        shown.on_multirun_end(config())
+    assert "Traceback" in caplog.text
+
+
+def test_no_records_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    PrintResults().on_run_end(config())
+    PrintResults().on_multirun_end(config())
+    assert capsys.readouterr().out == ""
+
+
+def test_a_search_shows_validation_accuracy_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    add("run/1", val_accuracy=0.75, accuracy={"clean": 0.25})
+    PrintResults(shows="validation").on_run_end(config())
+    out = capsys.readouterr().out
+    assert "75.00" in out
+    assert "25.00" not in out
+
+
+def test_a_sweep_of_budgets_shows_them_as_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    for job, nodes in enumerate((1, 5)):
+        limits = {"max_injected_nodes": nodes, "max_edges_per_injected_node": 4}
+        add(
+            f"multirun/1/{job}",
+            job=job,
+            cell=str(nodes),
+            experiment="budget-curve",
+            split="a",
+            val_accuracy=0.5,
+            accuracy={"clean": 0.5, "auto": 0.5 / nodes},
+            budget={"declared": {**limits, "feature_limits": [0.0, 1.0]}},
+        )
+    PrintResults(shows="budget").on_multirun_end(config())
+    head, _, row = [x for x in capsys.readouterr().out.splitlines() if x.startswith("|")]
+    assert [cell.strip() for cell in head.split("|")[-3:-1]] == ["1", "5"]
+    assert [cell.strip() for cell in row.split("|")[-3:-1]] == ["50.00", "10.00"]
+
+
+def test_what_is_shown_has_to_be_known() -> None:
+    with pytest.raises(ConfigError, match=r"results.shows=loss: unknown; use one of budget, t"):
+        PrintResults(shows="loss")
+
+
+@pytest.mark.parametrize(
+    ("experiment", "tags", "column"),
+    [
+        ("table-3", [["paper", "full"], ["released", "full"]], "printed_mean"),
+        ("tune", [["full"]], "validation"),
+        ("mlp", [["full"]], "clean"),
+        ("../mine", [["full"]], "clean"),
+    ],
+)
+def test_the_tables_of_an_experiment_are_those_that_its_sweep_prints(
+    experiment: str, tags: list[list[str]], column: str
+) -> None:
+    records = [
+        finished(fidelity=fidelity, experiment=experiment) for fidelity in ("paper", "released")
+    ]
+    found = list(callback_of(experiment).tables(experiment, records, "full"))
+    assert [own for _, own in found] == tags
+    assert all(column in frame.columns for frame, _ in found)
+    assert list(callback_of(experiment).tables(experiment, records, "smoke")) == []

@@ -1,0 +1,208 @@
+import builtins
+import csv
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+from pytorch_lightning.loggers import WandbLogger
+
+from robust_diffusion.cells import loggers
+from robust_diffusion.errors import ConfigError
+from tests.conftest import TINY_DATA
+from tests.paper.records import finished, timed
+
+Cli = Callable[..., Any]
+
+FAKE_KEY = "0123456789" * 4
+NOBODY_LISTENS = "http://127.0.0.1:9"
+OWN_SERVER = {"WANDB_BASE_URL": "https://wandb.example.org/sub"}
+
+
+def login(host: str) -> str:
+    return f"machine {host} login user password {FAKE_KEY}\n"
+
+
+@pytest.fixture(autouse=True)
+def _no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No key in the environment or at home, and nobody to answer a question."""
+
+    def ask(*_: Any) -> str:
+        raise AssertionError("asked a question")
+
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.delenv("NETRC", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(builtins, "input", ask)
+    yield
+    if wandb.run is not None:
+        wandb.run.finish()
+
+
+def open_run(tmp_path: Path, **options: Any) -> WandbLogger:
+    record = finished(cell="c311")
+    given = {"project": "p", "name": "n", "record": record, "directory": str(tmp_path / "cell")}
+    return loggers.wandb_logger(**given, **options)
+
+
+def run_files(folder: Path, kind: str) -> list[Path]:
+    return list(folder.glob(f"**/wandb/{kind}-*/*.wandb"))
+
+
+def test_without_a_key_the_run_is_offline_and_fast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("reached out to the network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    start = time.perf_counter()
+    logger = open_run(tmp_path)
+    logger.log_metrics({"loss": 1.0})
+    logger.experiment.finish()
+    assert time.perf_counter() - start < 20
+    assert "logger=wandb" not in caplog.text  # offline by choice, not after a failure
+    assert len(run_files(tmp_path / "cell", "offline-run")) == 1
+
+
+@pytest.mark.parametrize("given", ["environment", "argument"])
+def test_disabled_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    options = {"mode": "disabled"} if given == "argument" else {}
+    if given == "environment":
+        monkeypatch.setenv("WANDB_MODE", "disabled")
+        monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+    logger = open_run(tmp_path, **options)
+    logger.log_metrics({"loss": 1.0})
+    logger.experiment.finish()
+    assert run_files(tmp_path, "*") == []
+
+
+def test_an_unknown_mode_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "nope")
+    with pytest.raises(ConfigError, match=r"WANDB_MODE=nope: unknown; use one of disabled"):
+        open_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("environment", "netrc", "has_key"),
+    [
+        ({}, "", False),
+        ({"WANDB_API_KEY": FAKE_KEY}, "", True),
+        ({}, login("api.wandb.ai"), True),
+        ({}, "this is no netrc\n", False),
+        (OWN_SERVER, login("api.wandb.ai"), False),
+        (OWN_SERVER, login("wandb.example.org"), True),
+    ],
+)
+def test_where_a_key_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Any, netrc: str, has_key: bool
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "home").mkdir()
+    if netrc:
+        (tmp_path / "home" / ".netrc").write_text(netrc)
+        (tmp_path / "home" / ".netrc").chmod(0o600)
+    assert loggers.has_key() is has_key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [False, True])
+def test_what_wandb_login_writes_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    (tmp_path / "home").mkdir()
+    if named:
+        monkeypatch.setenv("NETRC", str(tmp_path / "keys"))
+    assert not loggers.has_key()
+    command = [sys.executable, "-m", "wandb", "login", "--no-verify", FAKE_KEY]
+    subprocess.run(command, check=True, capture_output=True)
+    assert loggers.has_key()
+
+
+@pytest.mark.slow
+def test_an_unreachable_server_falls_back_to_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+    monkeypatch.setenv("WANDB_BASE_URL", NOBODY_LISTENS)
+    start = time.perf_counter()
+    logger = open_run(tmp_path, init_timeout=5)
+    logger.log_metrics({"loss": 1.0})
+    logger.experiment.finish()
+    assert time.perf_counter() - start < 25
+    assert "logging offline" in caplog.text
+    assert len([r for r in caplog.records if "logger=wandb" in r.getMessage()]) == 1
+    assert len(run_files(tmp_path / "cell", "offline-run")) == 1
+
+
+@pytest.mark.slow
+def test_every_cell_of_a_sweep_gets_a_run_of_its_own(
+    cli: Cli, tiny_clean: list[str], tmp_path: Path
+) -> None:
+    outcome = cli("-m", "flow=heat", "seed=0,1", "logger=wandb", *tiny_clean)
+    assert outcome.status == 0
+    folders = {path.parents[2] for path in run_files(tmp_path / "outputs", "offline-run")}
+    assert {folder.name for folder in folders} == {"0", "1"}
+
+
+def test_tensorboard_writes_an_event_file(cli: Cli, tiny_clean: list[str], tmp_path: Path) -> None:
+    assert cli("flow=heat", "logger=tensorboard", *tiny_clean).status == 0
+    assert len(list(tmp_path.glob("outputs/run/*/curves/events.out.tfevents.*"))) > 0
+
+
+def test_without_tensorboard_the_remedy_is_one_line(
+    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_TENSORBOARD_AVAILABLE", "_TENSORBOARDX_AVAILABLE"):
+        monkeypatch.setattr(f"lightning_fabric.loggers.tensorboard.{name}", False)
+    outcome = cli("flow=heat", "logger=tensorboard", *tiny_clean)
+    assert outcome.status == 1
+    assert "tensorboard" in outcome.error
+
+
+@pytest.mark.slow
+def test_wandb_is_imported_when_a_run_is_opened() -> None:
+    code = "import sys, robust_diffusion.cells.experiment; sys.exit('wandb' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_csv_writes_the_curves(cli: Cli, tiny_clean: list[str], tmp_path: Path) -> None:
+    assert cli("flow=heat", *tiny_clean).status == 0
+    (path,) = tmp_path.glob("outputs/run/*/curves/metrics.csv")
+    with path.open() as file:
+        columns = csv.DictReader(file).fieldnames
+    assert {"train_loss", "val_accuracy", "test/clean"} <= set(columns or ())
+
+
+def test_none_writes_no_curves(cli: Cli, tiny_clean: list[str], tmp_path: Path) -> None:
+    outcome = cli("flow=heat", "logger=none", *tiny_clean)
+    assert outcome.status == 0
+    assert len(outcome.records) == 1
+    assert list(tmp_path.glob("outputs/run/*/curves")) == []
+
+
+def test_a_time_is_the_summary_of_its_run(tmp_path: Path) -> None:
+    run = open_run(tmp_path, mode="disabled").experiment
+    loggers.log_record(run, timed(0.004), tmp_path)
+    assert run.summary["seconds/diffusion"] == 0.004
+    assert run.summary["timing/device"] == "a processor"
+    assert "accuracy/clean" not in run.summary
+    assert run.config["record"]["experiment"] == "table-7"
+
+
+@pytest.mark.parametrize("logger", ["csv", "none"])
+def test_a_timing_cell_runs_with_any_logger(cli: Cli, logger: str) -> None:
+    steps = ["timing=step", "timing.repeats=2", "timing.warm_up=1"]
+    outcome = cli("flow=heat", f"logger={logger}", "trainer=cpu", *steps, *TINY_DATA)
+    assert outcome.status == 0
+    assert len(outcome.records) == 1
+    (row,) = outcome.table
+    assert set(row) == {"flow", "seeds", "ms per step"}

@@ -1,0 +1,319 @@
+import math
+import warnings
+from contextlib import suppress
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.flows import Beltrami, Flow, Heat, count_evaluations
+from robust_diffusion.integrators import RightHandSide
+from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver
+from robust_diffusion.operators import Graph
+from tests.graphs import (
+    ALL_FLOWS,
+    SourceFlow,
+    build_flow,
+    random_graph,
+    random_signal,
+    with_weight,
+    without_type_checks,
+)
+from tests.pairs import pairs
+
+ONES = torch.ones(3, 2, dtype=torch.float64)
+ADAMS = ["explicit_adams", "implicit_adams", "fixed_adams"]
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Functional iteration did not converge", "ignore:The following arguments have no effect"
+)
+
+
+def decay(t: Tensor, z: Tensor) -> Tensor:
+    return -z
+
+
+def blow_up(t: Tensor, z: Tensor) -> Tensor:
+    """z^2 from 1: infinite at t = 1."""
+    return z.square()
+
+
+def adaptive(method: str, tolerance: float) -> Solver:
+    return Solver(method, rtol=tolerance, atol=tolerance, adjoint=method == "scipy_solver")
+
+
+class CountingFlow(Flow):
+    """dz/dt = -z, counting its own evaluations."""
+
+    calls = 0
+
+    def edge_weights(self, z: Tensor, graph: Graph) -> Tensor:
+        return graph.weight
+
+    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        self.calls += 1
+        return -z
+
+
+@pytest.mark.parametrize(
+    ("method", "evaluations"),
+    [
+        ("euler", (1, 2, 10)),
+        ("midpoint", (2, 4, 20)),
+        ("heun2", (2, 4, 20)),
+        ("heun3", (3, 6, 30)),
+        ("rk4", (4, 8, 40)),
+        ("explicit_adams", (4, 8, 16)),
+        ("implicit_adams", (4, 8, None)),
+        ("fixed_adams", (4, 8, None)),
+    ],
+)
+@pytest.mark.parametrize(("position", "num_steps"), list(enumerate([1, 2, 10])))
+def test_number_of_evaluations(
+    method: str, evaluations: tuple[int | None, ...], position: int, num_steps: int
+) -> None:
+    solver, flow, graph = Solver(method, num_steps=num_steps), CountingFlow(2), random_graph()
+    with count_evaluations(flow) as count:
+        solver.integrate(lambda t, z: flow(t, z, graph), ONES, 1.0)
+    assert count.total == flow.calls
+    if evaluations[position] is None:
+        # Two steps of RK4, then one prediction and one to four corrections in each step.
+        assert 8 + 8 * 2 <= count.total <= 8 + 8 * 5
+    else:
+        assert count.total == evaluations[position]
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "t_end", "dtype"),
+    pairs([1, 3, 7, 49], [0.1, 0.7, 3.0, 10.0], [torch.float32, torch.float64]),
+)
+def test_exactly_as_many_equal_steps_as_asked(
+    num_steps: int, t_end: float, dtype: torch.dtype
+) -> None:
+    times: list[float] = []
+
+    def record(t: Tensor, z: Tensor) -> Tensor:
+        times.append(t.item())
+        return torch.ones_like(z)
+
+    end = Solver("euler", num_steps=num_steps).integrate(record, ONES.to(dtype), t_end)
+    assert times == pytest.approx([i * t_end / num_steps for i in range(num_steps)], abs=1e-5)
+    torch.testing.assert_close(end, (ONES + t_end).to(dtype))
+
+
+@pytest.mark.parametrize(
+    ("step_size", "t_end", "num_steps"),
+    [(0.5, 1.0, 2), (2.0, 1.0, 1), (0.1, 1.1, 11), (0.1, 0.3, 3), (0.3, 1.0, 4)],
+)
+@pytest.mark.parametrize("method", ["euler", "implicit_adams"])
+def test_a_step_size_cuts_the_period_into_equal_steps_of_at_most_that(
+    step_size: float, t_end: float, num_steps: int, method: str
+) -> None:
+    ends = [
+        Solver(method, **given).integrate(decay, ONES, t_end)
+        for given in ({"step_size": step_size}, {"num_steps": num_steps})
+    ]
+    assert torch.equal(*ends)
+    assert Solver("euler", step_size=step_size).steps_on(t_end) == num_steps
+
+
+def test_a_step_size_holds_in_the_backward_pass_of_the_adjoint() -> None:
+    z = ONES.clone().requires_grad_()
+    Solver("rk4", step_size=0.05, adjoint=True).integrate(decay, z, 1.0).sum().backward()
+    torch.testing.assert_close(z.grad, ONES * math.exp(-1), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "error"), [("explicit_adams", 1e-3), ("implicit_adams", 1e-6), ("fixed_adams", 1e-6)]
+)
+def test_adams_methods_are_accurate_at_ten_steps(method: str, error: float) -> None:
+    # Of order up to 12, the explicit one is stable for small steps and few of them only.
+    end = Solver(method, num_steps=10).integrate(decay, ONES, 1.0)
+    torch.testing.assert_close(end, ONES * math.exp(-1), rtol=0, atol=error)
+
+
+@pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
+def test_adaptive_methods_follow_their_tolerance(method: str) -> None:
+    errors = [
+        (adaptive(method, tolerance).integrate(decay, ONES, 1.0) - math.exp(-1)).abs().max().item()
+        for tolerance in (1e-3, 1e-8)
+    ]
+    assert errors[0] < 0.2
+    assert errors[1] < 1e-5
+    assert errors[1] < errors[0] / 10
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_state_at_time_zero_is_returned_untouched(adjoint: bool) -> None:
+    flow = CountingFlow(2, t_end=0.0)
+    solver = Solver("rk4", num_steps=2, adjoint=adjoint)
+    assert solver.integrate(lambda t, z: flow(t, z, random_graph()), ONES, flow.t_end) is ONES
+    assert flow.calls == 0
+
+
+FLOWS = [*[(cls, {}) for cls in (*ALL_FLOWS, SourceFlow)], (Heat, {"weights": "frozen_attention"})]
+
+
+def gradients(solver: Solver, cls: type[Flow], **flow_options: str) -> list[Tensor]:
+    """Gradients in the state, the edge weights and the parameters."""
+    flow, graph = build_flow(cls, **flow_options), random_graph()
+    for parameter in flow.parameters():
+        if not parameter.any():  # what begins at zero hides the gradients before it
+            torch.nn.init.normal_(parameter)
+    z, weight = random_signal().requires_grad_(), graph.weight.clone().requires_grad_()
+    # Not a leaf, as in a model, where the graph sorts the weights that the caller gave.
+    graph = with_weight(graph, weight * 1.0)
+    with without_type_checks():  # of the flow: they take longer than it does
+        end = solver.solve(flow, z.tanh(), graph)
+        (end * random_signal(1)).sum().backward()
+    tensors = [z, weight, *flow.parameters()]
+    assert all(tensor.grad is not None for tensor in tensors)
+    return [tensor.grad for tensor in tensors if tensor.grad is not None]
+
+
+RK4 = {"method": "rk4", "num_steps": 20}
+PRECISE = {"rtol": 1e-8, "atol": 1e-9}
+DOPRI5 = {"method": "dopri5", **PRECISE}
+SCIPY = {"method": "scipy_solver", **PRECISE}
+
+
+# SciPy's solver, which has no direct gradients, must agree with a precise one.
+@pytest.mark.parametrize(
+    ("cls", "flow_options", "options", "direct"),
+    [
+        *[(cls, flow_options, RK4, RK4) for cls, flow_options in FLOWS],
+        *[(cls, {}, DOPRI5, DOPRI5) for cls in (Beltrami, SourceFlow)],
+        *[(cls, {}, SCIPY, DOPRI5) for cls in (Heat, Beltrami, SourceFlow)],
+    ],
+)
+def test_adjoint_gradients_equal_the_direct_ones(
+    cls: type[Flow],
+    flow_options: dict[str, str],
+    options: dict[str, object],
+    direct: dict[str, object],
+) -> None:
+    expected = gradients(Solver(**direct), cls, **flow_options)
+    found = gradients(Solver(**options, adjoint=True), cls, **flow_options)
+    for of_direct, of_adjoint in zip(expected, found, strict=True):
+        assert of_direct.abs().max() > 1e-7
+        torch.testing.assert_close(of_adjoint, of_direct, rtol=1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", sorted(ADAPTIVE_METHODS))
+def test_a_solve_that_is_stuck_is_an_error(method: str) -> None:
+    for rhs, z in ((blow_up, ONES), (blow_up, ONES.float()), (decay, ONES * math.nan)):
+        with pytest.raises(TrainingError, match=rf"solver={method}"):
+            adaptive(method, 1e-3).integrate(rhs, z, 2.0)
+
+
+@pytest.mark.parametrize("method", ["rk4", "dopri5"])
+def test_assertions_of_others_pass_through(method: str) -> None:
+    def broken(t: Tensor, z: Tensor) -> Tensor:
+        raise AssertionError("something else")
+
+    solver = Solver("rk4", num_steps=1) if method == "rk4" else adaptive(method, 1e-3)
+    with pytest.raises(AssertionError, match="something else"):
+        solver.integrate(broken, ONES, 1.0)
+
+
+@pytest.mark.parametrize("method", sorted(FIXED_STEP_METHODS | ADAPTIVE_METHODS))
+def test_no_option_is_unknown_to_the_library(method: str) -> None:
+    solver = Solver(method, num_steps=2) if method in FIXED_STEP_METHODS else adaptive(method, 1e-3)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*Unexpected arguments.*")
+        end = solver.integrate(decay, ONES.float(), 1.0)
+    assert end.dtype == torch.float32
+    assert end.shape == ONES.shape
+
+
+def test_counts_may_be_nested_and_leave_no_hook() -> None:
+    flow, graph = CountingFlow(2), random_graph()
+    with suppress(ZeroDivisionError), count_evaluations(flow) as outer:
+        flow(torch.tensor(0.0), ONES, graph)
+        with count_evaluations(flow) as inner:
+            flow(torch.tensor(0.0), ONES, graph)
+        raise ZeroDivisionError
+    flow(torch.tensor(0.0), ONES, graph)
+    assert (outer.total, inner.total) == (2, 1)
+    assert not flow._forward_hooks
+
+
+def test_explicit_adams_warns_where_its_order_makes_it_unstable(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Solver("explicit_adams", num_steps=20).integrate(decay, ONES, 1.0)
+    assert not caplog.records
+    for given in ({"num_steps": 21}, {"step_size": 0.04}):
+        solver = Solver("explicit_adams", **given)
+        for _ in range(2):
+            solver.integrate(decay, ONES, 1.0)
+    keys = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert keys == ["solver.num_steps=21", "solver.step_size=0.04"]
+
+
+def test_a_checkpointed_step_keeps_the_bias_that_was_drawn_for_it() -> None:
+    graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+    gradients = []
+    for checkpoint in (False, True):
+        torch.manual_seed(0)
+        flow = Beltrami(4, attention="resampled").double()
+        z = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+        solver = Solver("rk4", num_steps=2, checkpoint=checkpoint)
+        total = torch.zeros((), dtype=torch.float64)
+        for _ in range(2):  # two training passes before one backward pass
+            flow.resample()
+            total = total + solver.integrate(partial(flow, graph=graph), z, 1.0).square().sum()
+        (gradient,) = torch.autograd.grad(total, z)
+        gradients.append(gradient)
+    assert torch.equal(*gradients)
+
+
+def test_implicit_adams_tells_once_that_its_corrector_did_not_settle(
+    caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    solver = Solver("implicit_adams", num_steps=10)
+
+    def decay_at(rate: float) -> RightHandSide:
+        def rhs(t: Tensor, z: Tensor) -> Tensor:
+            warnings.warn("of the right-hand side", stacklevel=1)
+            return -rate * z
+
+        return rhs
+
+    solver.integrate(decay_at(0.1), ONES, 1.0)
+    solver.integrate(decay_at(30.0), ONES.float(), 1.0)  # never to 1e-7
+    assert not caplog.records
+    for _ in range(2):
+        solver.integrate(decay_at(30.0), ONES, 1.0)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "solver.num_steps=10: the corrector of implicit_adams had not settled" in caplog.text
+    assert {str(warning.message) for warning in recwarn} == {"of the right-hand side"}
+
+
+TIGHT = {"rtol": 1e-3, "atol": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "key"),
+    [
+        ("rk4", {"num_steps": 1, "rtol": 1e-3}, "rtol"),
+        ("implicit_adams", {"num_steps": 1, "atol": 1e-3}, "atol"),
+        ("euler", {}, "num_steps"),
+        ("euler", {"num_steps": 1, "step_size": 1.0}, "step_size"),
+        ("dopri5", TIGHT | {"num_steps": 3}, "num_steps"),
+        ("dopri8", TIGHT | {"step_size": 0.1}, "step_size"),
+        ("bosh3", {"atol": 1e-3}, "rtol"),
+        ("scipy_solver", {"rtol": 1e-3, "adjoint": True}, "atol"),
+        *[("rk4", {"num_steps": n}, "num_steps") for n in (0, 2.5, True, "2")],
+        *[("rk4", {"step_size": h}, "step_size") for h in (-0.5, math.nan, "2")],
+        *[("dopri5", TIGHT | {key: 0.0}, key) for key in TIGHT],
+        ("rk4", {"num_steps": 1, "max_nfe": 0}, "max_nfe"),
+        ("rk4", {"num_steps": 1, "engine": "fast"}, "engine"),
+        ("rk5", {"num_steps": 1}, "method"),
+        ("scipy_solver", TIGHT, "adjoint"),
+    ],
+)
+def test_a_bad_option_is_named(method: str, options: dict[str, object], key: str) -> None:
+    with without_type_checks(), pytest.raises(ConfigError, match=rf"solver\.{key}"):
+        Solver(method, **options)

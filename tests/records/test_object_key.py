@@ -1,0 +1,134 @@
+import operator
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import models as pyg
+
+from robust_diffusion.attacks import PGD, GradientInjection
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.models import GNNGuard, GraphPDE
+from robust_diffusion.records.object_key import object_key
+from robust_diffusion.system.hashes import canonical_json
+
+
+class Mine(nn.Module):
+    """A model of somebody's, with a plain option and a function that it was given."""
+
+    def __init__(self, scale: float = 1.0, act: Callable[[Tensor], Tensor] = torch.relu) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.scale = scale
+        self.act = act
+        self.itself = [self]
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.act(self.linear(x)) * self.scale
+
+
+def text(value: Any) -> str:
+    return canonical_json(object_key(value), "key")
+
+
+def leaky(slope: float) -> Callable[[Tensor], Tensor]:
+    return lambda x: torch.maximum(x, slope * x)
+
+
+DIFFERENT = [
+    (Mine(), Mine(2.0)),
+    (Mine(act=leaky(0.1)), Mine(act=leaky(0.2))),
+    (Mine(act=partial(torch.clamp, min=0)), Mine(act=partial(torch.clamp, min=1))),
+    (pyg.GCN(3, 4, 2, 2), pyg.GCN(3, 4, 2, 2, dropout=0.5)),
+    (pyg.GCN(3, 4, 2, 2), pyg.GCN(3, 4, 2, 2, act="elu")),
+    (pyg.GAT(3, 4, 2, 2), pyg.GAT(3, 4, 2, 2, heads=2)),
+    (GraphPDE(3, 4, 2, flow="heat"), GraphPDE(3, 4, 2, flow="heat_plus")),
+    (
+        GraphPDE(3, 4, 2, solver=Solver("rk4", num_steps=1)),
+        GraphPDE(3, 4, 2, solver=Solver("rk4", num_steps=1, adjoint=True)),
+    ),
+    (GNNGuard(3, 4, 2), GNNGuard(3, 4, 2, gradient="detached")),
+    (PGD(num_steps=1), PGD(num_steps=2)),
+    (torch.relu, torch.tanh),
+    (np.sin, np.cos),
+    (Mine().forward, Mine(2.0).forward),
+    (np.arange(2000), np.arange(2000) ** 2),
+    (sp.eye_array(3).tocsr(), 2 * sp.eye_array(3).tocsr()),
+    (operator.itemgetter(0), operator.itemgetter(1)),
+    (GradientInjection(loss="logit"), GradientInjection(loss="margin")),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), DIFFERENT)
+def test_other_options_are_another_key(first: Any, second: Any) -> None:
+    assert text(first) != text(second)
+
+
+KEYS = """
+import threading
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.records.object_key import object_key
+print(object_key([torch.relu, torch.ops.aten.relu, {"a", "b"}, {torch.relu: torch.Generator()}]))
+with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+    for path in sorted((CONFIG_DIR / "model").glob("*.yaml")):
+        model = instantiate(compose("config", [f"model={path.stem}"]).model)
+        print(path.stem, object_key(model(in_channels=3, out_channels=2)))
+print(object_key(threading.Lock()))
+"""
+
+
+def test_every_model_has_one_key_in_all_processes() -> None:
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", KEYS],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in "12"
+    ]
+    first, second = (process.communicate()[0].splitlines() for process in running)
+    assert len(first) > 11
+    assert first[:-1] == second[:-1]
+    assert first[-1] != second[-1]
+
+
+SOURCE = """
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x, edge_index):
+        return x * {factor}
+"""
+
+
+def test_the_source_of_a_class_counts(tmp_path: Path) -> None:
+    def key(folder: str, factor: int) -> str:
+        path = tmp_path / folder / "some_script.py"
+        path.parent.mkdir()
+        path.write_text(SOURCE.format(factor=factor))
+        spec = spec_from_file_location("some_script", path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules["some_script"] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return text(module.Model())
+
+    try:
+        first, same, other = key("a", 1), key("b", 1), key("c", 2)
+    finally:
+        del sys.modules["some_script"]
+    assert first == same
+    assert first != other

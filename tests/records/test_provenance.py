@@ -1,0 +1,95 @@
+import platform
+import re
+import shutil
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+
+from robust_diffusion.records import provenance
+from robust_diffusion.system.arithmetic import PORTABLE
+
+GIT = ["git", "-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
+
+
+def git(*arguments: str, folder: Path) -> str:
+    result = subprocess.run(
+        [*GIT, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return result.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository that holds a file of the module's name, which the module then takes for it."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    own = folder / "provenance.py"
+    shutil.copy(provenance.__file__, own)
+    git("init", "--quiet", folder=folder)
+    git("add", own.name, folder=folder)
+    git("commit", "--quiet", "--message", "first", folder=folder)
+    monkeypatch.setattr(provenance, "__file__", str(own))
+    return folder
+
+
+def test_revision_of_a_clean_checkout_is_its_commit(checkout: Path) -> None:
+    revision = provenance.revision()
+    assert revision == git("rev-parse", "HEAD", folder=checkout)
+    assert revision is not None
+    assert re.fullmatch(r"[0-9a-f]{40,64}", revision)
+    (checkout / "records.jsonl").write_text("{}\n")  # results beside the code
+    assert provenance.revision() == revision
+    (checkout / "provenance.py").write_text("# changed\n")
+    assert provenance.revision() == f"{revision}-dirty"
+
+
+def test_no_revision_for_a_package_installed_inside_another_checkout(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = checkout / "site-packages"
+    installed.mkdir()
+    shutil.copy(checkout / "provenance.py", installed)
+    monkeypatch.setattr(provenance, "__file__", str(installed / "provenance.py"))
+    assert provenance.revision() is None
+
+
+def test_no_revision_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(checkout))
+    assert provenance.revision() is None
+
+
+def test_versions_name_python_and_every_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = provenance.versions()
+    assert set(versions) == {"python", *provenance.PACKAGES}
+    assert versions["python"] == platform.python_version()
+    assert versions["torch"] == version("torch")
+    monkeypatch.setattr(provenance, "PACKAGES", ("no-such-package-anywhere",))
+    assert provenance.versions()["no-such-package-anywhere"] == "not installed"
+
+
+@pytest.mark.parametrize("text", [None, "processor : 0\n", "model name :\n"])
+def test_without_a_name_the_processor_is_its_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    if text is not None:
+        cpuinfo.write_text(text)
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    assert provenance.cpu_name(cpuinfo) == platform.machine()
+
+
+def test_what_computes_is_named_with_its_vector_instructions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX9")
+    for variable in PORTABLE:
+        monkeypatch.delenv(variable, raising=False)
+    assert provenance.processor(torch.device("cpu")) == f"{provenance.cpu_name()}, AVX9"
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    assert provenance.processor(torch.device("cpu")).endswith(", AVX9, MKL_CBWR=COMPATIBLE")
+    assert provenance.processor(torch.device("cuda", 1)) == "GPU 1"
+    assert provenance.processor(torch.device("mps")) == provenance.cpu_name()

@@ -1,0 +1,218 @@
+"""Every flag rises where an attack was misled, and stays down where it was not."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import Budget, PerturbedGraph, RandomInjection, spent_budget
+from robust_diffusion.flows import Grand, Heat
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.models import MLP, GNNGuard, GraphPDE
+from robust_diffusion.robustness import flags
+from robust_diffusion.robustness.subject import Task
+from tests.attacks.graphs import small_graph, trained_gcn
+
+BUDGET = Budget(max_injected_nodes=5, max_edges_per_injected_node=6, feature_limits=(-1.0, 1.0))
+
+
+class MaskedGradient(nn.Module):
+    """A planted fake: a GCN that rounds its input, so that every gradient is 0."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.model(torch.round(20 * x) / 20, edge_index)  # type: ignore[no-any-return]
+
+
+class RandomLogits(nn.Module):
+    """A planted fake: a GCN that adds noise to what it says."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        logits = self.model(x, edge_index)
+        return logits + 0.1 * torch.randn_like(logits)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def graph() -> Data:
+    return small_graph()
+
+
+@pytest.fixture(scope="module")
+def gcn(graph: Data) -> nn.Module:
+    return trained_gcn(graph)
+
+
+@pytest.fixture(scope="module")
+def injected(graph: Data, gcn: nn.Module) -> PerturbedGraph:
+    generator = torch.Generator().manual_seed(0)
+    return RandomInjection()(gcn, graph, graph.index_test, BUDGET, generator)
+
+
+def codes(found: list[flags.Flag]) -> list[str]:
+    return [flag.code for flag in found]
+
+
+def test_only_a_model_without_edges_is_blind(
+    graph: Data, gcn: nn.Module, injected: PerturbedGraph
+) -> None:
+    mlp = MLP(graph.num_features, 8, graph.num_classes).eval()
+    guard = GNNGuard(graph.num_features, 8, graph.num_classes, threshold=0.5).eval()
+    pruned = replace(injected, x=injected.x.clone())
+    pruned.x[graph.num_nodes :] = 0  # like nothing, so that every new edge is pruned
+    assert flags.is_blind_to_edges(mlp, injected, graph.index_test)
+    assert not flags.is_blind_to_edges(gcn, injected, graph.index_test)
+    assert not flags.is_blind_to_edges(guard, pruned, graph.index_test)
+
+
+def test_randomised_model_is_caught(graph: Data, gcn: nn.Module) -> None:
+    found = flags.stochastic(RandomLogits(gcn), graph.x, graph.edge_index)
+    assert found is not None
+    assert found.code == "stochastic"
+    assert flags.stochastic(gcn, graph.x, graph.edge_index) is None
+
+
+def test_loss_that_rises_alone() -> None:
+    labels = torch.tensor([0, 0, 1, 1])
+    clean = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0]])
+    worse = clean.clone()
+    worse[1] = torch.tensor([0.0, 40.0])  # wrong before, and now by far
+    assert flags.loss_without_errors(clean, worse, labels) is not None
+    lost = clean.clone()
+    lost[0] = torch.tensor([0.0, 40.0])
+    assert flags.loss_without_errors(clean, lost, labels) is None
+    assert flags.loss_without_errors(clean, clean, labels) is None
+
+
+def test_budget_left_over(graph: Data, injected: PerturbedGraph) -> None:
+    spent = spent_budget(graph, injected)
+    assert flags.budget_unspent(BUDGET, spent) is None
+    larger = Budget(max_injected_nodes=6, max_edges_per_injected_node=6, feature_limits=(-1, 1))
+    found = flags.budget_unspent(larger, spent)
+    assert found is not None
+    assert "5 of 6 nodes" in found.detail
+
+
+def cut_off(model: nn.Module) -> Any:
+    return lambda x, edge_index: model(x, edge_index).detach()
+
+
+def infinite(model: nn.Module) -> Any:
+    # The square root has no derivative at 0.
+    return lambda x, edge_index: model(x, edge_index) + (x - x.detach()).square().sum().sqrt()
+
+
+@pytest.mark.parametrize(
+    ("fake", "expected"),
+    [
+        (lambda model: model, []),
+        (MaskedGradient, ["zero_gradient"]),
+        (cut_off, ["zero_gradient"]),
+        (infinite, ["gradient_not_finite"]),
+    ],
+)
+def test_a_gradient_that_misleads_is_caught(
+    graph: Data, gcn: nn.Module, injected: PerturbedGraph, fake: Any, expected: list[str]
+) -> None:
+    assert codes(flags.gradient_flags(fake(gcn), injected, graph.index_test)) == expected
+    clean = PerturbedGraph(graph.x, graph.edge_index, graph.num_nodes)
+    assert flags.gradient_flags(fake(gcn), clean, graph.index_test) == []
+
+
+CLASSES = torch.tensor([0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("function", "raised", "calm"),
+    [
+        (flags.no_effect, (CLASSES, CLASSES.clone()), (CLASSES, CLASSES.flip(0))),
+        (flags.solvers_disagree, ({"a": 0.5, "b": 0.45},), ({"a": 0.5, "b": 0.495},)),
+        (flags.budget_without_effect, ([(50, 0.6), (1, 0.6)],), ([(1, 0.6), (50, 0.3)],)),
+        # Nothing is left to lose.
+        (flags.budget_without_effect, ([(50, 0.6), (1, 0.6)],), ([(1, 0.0), (50, 0.0)],)),
+        *(
+            (flags.weaker_than, (0.5, 0.4, of), (0.4, 0.4, of))
+            for of in ("weaker_than_chance", "weaker_than_transfer")
+        ),
+    ],
+)
+def test_a_flag_rises_and_stays_down(function: Any, raised: Any, calm: Any) -> None:
+    assert function(*raised).code in flags.CODES
+    assert function(*calm) is None
+
+
+def pde(flow: type, t_end: float, graph: Data) -> nn.Module:
+    torch.manual_seed(0)
+    solver = Solver("euler", num_steps=1)
+    sizes = graph.num_features, 8, graph.num_classes
+    return GraphPDE(*sizes, flow=partial(flow, t_end=t_end), solver=solver).eval()
+
+
+@pytest.fixture(scope="module")
+def task(graph: Data) -> Task:
+    return Task(graph, graph.index_test, torch.device("cpu"))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("growth", "diverged"), [(1.0, False), (1e4, True), (None, True)])
+def test_a_state_that_grows_is_flagged(task: Task, growth: float | None, *, diverged: bool) -> None:
+    found = flags.victim_flags(pde(Heat, 0.01, task.graph), task, 0, growth)
+    assert codes(found) == ["diverged"] * diverged
+
+
+# One Euler step of 200 on dZ/dt = (A - I) Z leaves the stable region.
+@pytest.mark.parametrize(("flow", "t_end"), [(Heat, 200.0), (Grand, 0.01)])
+def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:
+    victim = pde(flow, t_end, task.graph)
+    logits = task.logits_of(victim, task.graph, 0)
+    found = list(flags.prediction_flags(victim, task, task.graph, logits, 0))
+    assert codes(found) == ["solvers_disagree"] * (flow is Heat)
+    broken = list(flags.prediction_flags(MLP(3, 3, 3), task, task.graph, logits / 0, 0))
+    assert codes(broken) == ["logits_not_finite"]
+
+
+def test_at_no_accuracy_no_attack_found_too_little_but_the_number_may_be_wrong() -> None:
+    found = [flags.Flag("no_effect", ""), flags.Flag("stochastic", "")] * 2
+    assert codes(flags.of_the_row(found, 0.5)) == ["no_effect", "stochastic"]
+    assert codes(flags.of_the_row(found, 0.0)) == ["stochastic"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "raised"),
+    [
+        ([0.30, 0.31, 0.32, 0.9], []),
+        ([0.30, 0.31, 0.36], ["not_converged"]),
+        ([0.30, 0.40], []),
+        ([0.30, 0.31, 0.32, 0.92], ["part_above_clean"]),
+    ],
+)
+def test_parts_far_apart_or_above_clean_are_told(parts: list[float], raised: list[str]) -> None:
+    named = {str(i): accuracy for i, accuracy in enumerate(parts)}
+    assert codes(list(flags.part_flags(named, 0.9))) == raised
+
+
+@pytest.mark.parametrize(
+    ("after", "is_raised"),
+    [
+        ([0] * 20, True),  # all driven to one class
+        ([0] * 5 + [2] * 5 + [0] * 5 + [1] * 5, True),  # all that are right are of one class
+        ([1] * 10 + [0] * 10, False),  # none is right
+        ([0] * 10 + [1] * 10, False),  # as on the clean graph
+    ],
+)
+def test_an_attack_that_stops_at_one_class_is_told(after: list[int], is_raised: bool) -> None:
+    labels = torch.tensor([0] * 10 + [1] * 10)
+    labels[15:] = 2
+    clean = labels.clone()
+    flag = flags.one_class(clean, torch.tensor(after), labels)
+    assert (flag is not None) == is_raised

@@ -1,0 +1,117 @@
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch_geometric.data import Data
+
+from robust_diffusion.attacks import Budget, PerturbedGraph, spent_budget
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.robustness.flags import Flag
+from robust_diffusion.robustness.report import AttackReport, RobustnessReport, graph_file
+from tests.drawn import NODES, drawn_data
+
+DATA = drawn_data()
+GRAPH = PerturbedGraph(
+    torch.cat([DATA.x, DATA.x[:1]]),
+    torch.cat([DATA.edge_index, torch.tensor([[NODES, 3], [3, NODES]])], 1),
+    NODES,
+    {"part": 0.25},
+    "part",
+    clean=DATA,
+)
+CONTROL = AttackReport(
+    name="random",
+    kind="injection",
+    accuracy=0.75,
+    is_control=True,
+    made_on="",
+    flags=[],
+    spent=spent_budget(DATA, GRAPH),
+    seconds=0.5,
+    reused=False,
+    graph=GRAPH,
+)
+FLAG = Flag("budget_unspent", "spends 1 of 2 nodes")
+TRANSFERRED = replace(
+    CONTROL, name="pgd/GCN 2", accuracy=0.25, is_control=False, made_on="GCN 2", flags=[FLAG]
+)
+REPORT = RobustnessReport(
+    model="GCN",
+    clean_accuracy=0.8,
+    attacks=[CONTROL, TRANSFERRED],
+    budget=Budget(2, 3, (-1.0, 1.0)),
+    num_targets=40,
+    threat="white_box",
+    labels="true",
+    seed=1,
+    dataset="cora",
+    weights="0a",
+    notes=["seen"],
+)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_equals_an_unflagged_attack_is_the_worst_and_chance_is_no_bound(order: int) -> None:
+    flagged = replace(TRANSFERRED, accuracy=0.5)
+    own, control = replace(flagged, name="pgd", flags=[]), replace(CONTROL, accuracy=0.5)
+    for attacks, worst, is_bound in (
+        ([control, flagged, own], own, True),
+        ([control, flagged], flagged, False),
+        ([control], control, False),
+        ([replace(control, accuracy=0.0)], None, True),
+    ):
+        report = replace(REPORT, attacks=attacks[::order])
+        assert worst in (None, report.worst)
+        assert report.worst.is_bound == is_bound
+        assert str(report).count("no bound") == (not is_bound)
+
+
+def test_each_attack_has_a_file_of_its_own() -> None:
+    names = ["a/b", "a-b", "a b", "a  b", "A/b", "a/b/"]
+    assert len({graph_file(name) for name in names}) == len(names)
+    assert graph_file("auto") == "graph-auto.safetensors"
+
+
+def test_the_table() -> None:
+    title, header, clean, control, transferred, worst, note = str(REPORT).splitlines()
+    assert title == "GCN, 40 target nodes, white_box, true labels"
+    assert header.split()[:3] == ["attack", "accuracy", "%"]
+    assert "flipped" not in header
+    assert "pgd/GCN 2" in worst
+    assert "no bound" in worst
+    assert note == "seen"
+    assert clean.split()[:2] == ["clean", "80.00"]
+    assert control.split() == ["random", "(control)", "75.00", "1", "1", "0.5"]
+    assert transferred.split() == ["pgd/GCN", "2", "25.00", "1", "1", "0.5", "budget_unspent"]
+
+
+def test_the_record() -> None:
+    record = json.loads(REPORT.to_json())
+    assert record["robust_accuracy"] == 0.25
+    assert (record["dataset"], record["clean_graph"], record["weights"]) == ("cora", "", "0a")
+    assert record["budget"]["feature_limits"] == [-1.0, 1.0]
+    control, transferred = record["attacks"]
+    assert transferred["flags"] == [asdict(FLAG)]
+    assert transferred["spent"]["injected_nodes"] == 1
+    assert control["part_accuracy"] == {"part": 0.25}
+    assert (record["seed"], record["labels"], record["threat"]) == (1, "true", "white_box")
+
+
+def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
+    folder = REPORT.save(tmp_path / "report")
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == [graph_file("pgd/GCN 2"), "graph-random.safetensors", "report.json"]
+    assert (folder / "report.json").read_text() == REPORT.to_json() + "\n"
+    found = Data.from_dict(load_file(folder / "graph-random.safetensors"))
+    expected = GRAPH.to_data()
+    assert {*found.keys()} == {*expected.keys()}
+    assert all(torch.equal(found[key], expected[key]) for key in expected.keys())  # noqa: SIM118
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"report\.save .*cannot be written"):
+        REPORT.save(tmp_path / "file")

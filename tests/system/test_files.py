@@ -1,0 +1,65 @@
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.system.files import write_whole, written_whole
+
+
+@pytest.mark.parametrize("content", ["Heat ±\n", b"\x00\xff"])
+def test_a_file_holds_what_was_given(tmp_path: Path, content: str | bytes) -> None:
+    path = tmp_path / "new" / "folder" / "table.md"
+    assert write_whole(path, content, option="--out") == path
+    read = path.read_bytes()
+    assert read == content or read.decode() == content
+    assert [found.name for found in path.parent.iterdir()] == ["table.md"]
+
+
+@pytest.mark.parametrize("place", ["file/a.md", "folder"])
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match=rf"^--out .*{place}: cannot be written"):
+        write_whole(tmp_path / place, "", option="--out")
+    assert {found.name for found in tmp_path.iterdir()} == {"file", "folder"}
+
+
+def test_an_abandoned_file_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(b"before")
+    with written_whole(path, locked=True) as part:
+        part.write_bytes(b"damaged")
+        part.unlink()
+    assert path.read_bytes() == b"before"
+
+
+def test_a_failed_writing_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.md"
+    path.write_text("before")
+
+    def full(self: Path, content: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(content[:1])
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(ConfigError, match=os.strerror(28)):
+        write_whole(path, "after", option="--out")
+    assert path.read_text() == "before"
+    assert [found.name for found in tmp_path.iterdir()] == ["a.md"]
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write_whole(pipe, "text", option="--out")
+    reader.join(timeout=10)
+    assert read == [b"text"]
+    assert pipe.is_fifo()

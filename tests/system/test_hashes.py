@@ -1,0 +1,56 @@
+import json
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from robust_diffusion.system.hashes import canonical_json, state_hash, tensor_hash
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(json_values)
+def test_canonical_json_loses_nothing(value: Any) -> None:
+    text = canonical_json(value, "key")
+    assert json.loads(text) == value
+    assert text.isascii()
+    assert canonical_json(json.loads(text), "key") == text
+
+
+def test_tensor_hash_tells_values_types_and_shapes_apart() -> None:
+    x = torch.arange(6)
+    single = [x, x.reshape(2, 3), x.reshape(3, 2), x.double(), x.int(), x.bool(), x.flip(0), x[:0]]
+    single += [x[:0].reshape(0, 3), *map(torch.tensor, (0, 0.0, -0.0))]
+    several: list[tuple[Tensor, ...]] = [(x, x), (x[:3], x[3:]), (x[:2], x[2:]), ()]
+    tensors = [*((tensor,) for tensor in single), *several]
+    assert len({tensor_hash(*group) for group in tensors}) == len(tensors)
+
+
+def test_tensor_hash_is_of_what_is_seen() -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    assert tensor_hash(x.T) == tensor_hash(x.T.contiguous())
+    assert tensor_hash(x[:, ::2]) == tensor_hash(x[:, ::2].clone().requires_grad_())
+    assert tensor_hash(x.to(torch.bfloat16)) != tensor_hash(x)
+
+
+def test_state_hash_follows_the_weights() -> None:
+    module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    state = module.state_dict()
+    before = state_hash(state)
+    assert state_hash(dict(reversed(state.items()))) == before
+    with torch.no_grad():
+        module[0].bias[1] += 1e-3
+    after = state_hash(module.state_dict())
+    assert after != before
+    renamed = {name.replace("weight", "w"): tensor for name, tensor in module.state_dict().items()}
+    assert state_hash(renamed) != after

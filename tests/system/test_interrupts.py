@@ -1,0 +1,83 @@
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.system.interrupts import Terminated, end_on_sigterm, time_limit
+from robust_diffusion.training import quiet_lightning
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture(autouse=True)
+def _own_handlers() -> Iterator[None]:
+    numbers = (signal.SIGTERM, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_what_takes_too_long_ends_though_errors_are_caught_on_the_way() -> None:
+    start = time.monotonic()
+    ends = pytest.raises(TrainingError, match=r"time_limit=0\.2: ")
+    with ends, time_limit(0.2), suppress(Exception):
+        time.sleep(30)
+    assert time.monotonic() - start < 20
+
+
+def test_within_the_limit_nothing_is_left_behind() -> None:
+    outer, timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    with time_limit(30), time_limit(None):
+        assert signal.getsignal(signal.SIGALRM) is not outer
+    assert signal.getsignal(signal.SIGALRM) is outer
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == pytest.approx(timer[0], abs=60)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 1e-6, 1e30, "x", True])
+def test_a_limit_is_a_number_that_a_timer_takes(seconds: Any) -> None:
+    from tests.graphs import without_type_checks
+
+    with without_type_checks(), pytest.raises(ConfigError, match="time_limit="):
+        time_limit(seconds).__enter__()
+
+
+def test_a_limit_needs_the_main_thread() -> None:
+    found: list[BaseException] = []
+
+    def limited() -> None:
+        try:
+            time_limit(1).__enter__()
+        except ConfigError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=limited)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(found[0])
+
+
+def test_sigterm_is_raised_once_as_ctrl_c_is() -> None:
+    end_on_sigterm()
+    assert issubclass(Terminated, KeyboardInterrupt)
+    with pytest.raises(Terminated):
+        signal.raise_signal(signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)  # cleaning up is not disturbed
+    time.sleep(0.1)
+
+
+def test_what_lightning_makes_of_sigterm_is_made_good() -> None:
+    def fit() -> None:
+        try:
+            raise Terminated
+        except KeyboardInterrupt:
+            raise SystemExit(1)  # noqa: B904 - as Lightning does
+
+    with pytest.raises(Terminated), quiet_lightning():
+        fit()
