@@ -97,7 +97,8 @@ class _Search:
 
     def goals(self) -> Iterator[Float[Tensor, "k f"]]:
         """Features that lead each node's targets from their class to another, class by class."""
-        x, low, high = self.problem.x, *self.limits
+        x = self.problem.x
+        low, high = (x.new_tensor(limit) for limit in self.limits)
         predicted, labels = self.problem.clean_logits.argmax(1), self.problem.labels
         num_classes = self.problem.clean_logits.size(1)
         means = torch.stack(
