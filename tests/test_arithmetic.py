@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +12,8 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from robust_diffusion.errors import RobustDiffusionError
-from robust_diffusion.system import arithmetic
-from robust_diffusion.system.arithmetic import PORTABLE, set_up_arithmetic
+from robust_diffusion.system.arithmetic import PORTABLE
 from tests.backends import needs_compiler
-
-ROOT = Path(__file__).parents[1]
 
 DIGEST = "c1c817035a6b6d95"
 """Of all weights and perturbed graphs below, by torch 2.13.0 and this project's kernels.
@@ -68,33 +63,6 @@ def test_bits_are_those_of_all_machines(tmp_path: Path) -> None:
             check=True,
         )
     assert digest(tmp_path / "outputs" / "store") == DIGEST
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    ("rows", "inner", "columns"), [(7, 5, 3), (1, 64, 1), (0, 3, 2), (4, 0, 2)]
-)
-def test_products_are_those_of_matrices(
-    rows: int, inner: int, columns: int, dtype: torch.dtype
-) -> None:
-    left, right = torch.rand(rows, inner, dtype=dtype), torch.rand(inner, columns, dtype=dtype)
-    bias = torch.rand(columns, dtype=dtype)
-    for x, y in [(left, right), (left.T.contiguous().T, right.T.contiguous().T)]:
-        torch.testing.assert_close(arithmetic._mm(x, y), left @ right)
-        torch.testing.assert_close(arithmetic._addmm(bias, x, y), bias + left @ right)
-        torch.testing.assert_close(
-            arithmetic._addmm(bias, x, y, beta=2, alpha=0.5), 2 * bias + 0.5 * (left @ right)
-        )
-
-
-def test_what_openblas_cannot_multiply_is_left_to_pytorch() -> None:
-    ones = torch.ones(2, 3)
-    for dtype in (torch.int64, torch.bfloat16):
-        assert arithmetic._mm(ones.to(dtype), ones.T.to(dtype)).tolist() == [[3, 3], [3, 3]]
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        arithmetic._mm(ones, ones)
-    with pytest.raises(RuntimeError, match="same dtype"):
-        arithmetic._mm(ones, ones.T.double())
 
 
 def in_portable_arithmetic(script: str) -> None:
@@ -152,70 +120,3 @@ for dtype in (torch.float32, torch.float64):
     assert torch.equal(leaf.detach(), before.addcdiv_(x, root, value=-1))
 assert torch.tensor(-1.0).sqrt().isnan()
 """)
-
-
-def test_what_has_no_exact_root_is_left_to_pytorch() -> None:
-    in_portable_arithmetic("""
-import torch
-given = [torch.arange(1, 5), torch.rand(4).bfloat16(), torch.rand(4) + 1j, torch.rand(4) > 0.5]
-functions = [torch.sqrt, torch.atan, lambda x: x**0.5, lambda x: x**2, lambda x: x**1.5]
-before = [f(x) for x in given for f in functions]
-from robust_diffusion.system.arithmetic import set_up_arithmetic
-set_up_arithmetic()
-for now, was in zip([f(x) for x in given for f in functions], before, strict=True):
-    assert now.dtype == was.dtype and torch.equal(now, was)
-x = torch.rand(4)
-assert torch.equal(x**3, x * x * x)
-assert torch.arange(4).pow_(2).tolist() == [0, 1, 4, 9]
-try:
-    torch.arange(4).sqrt_()
-except RuntimeError as error:
-    assert "can't be cast" in str(error)
-else:
-    raise AssertionError("whole numbers were cut off")
-""")
-
-
-def test_the_environment_chooses_the_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    replaced: list[str] = []
-    monkeypatch.setattr(arithmetic, "_replace", lambda *given: replaced.extend(dict(given)))
-    monkeypatch.setattr(arithmetic, "_require_openblas", lambda: None)
-    for variable, value in PORTABLE.items():
-        monkeypatch.setenv(variable, value)
-    monkeypatch.delenv(arithmetic.ROOTS)
-    set_up_arithmetic()
-    assert replaced == ["mm", "addmm"]
-    monkeypatch.setenv(arithmetic.ROOTS, "exact")
-    set_up_arithmetic()
-    assert set(replaced) == {*arithmetic.PRODUCTS, *arithmetic.ROOTS_AND_TANGENTS}
-    monkeypatch.setenv(arithmetic.ROOTS, "fast")
-    with pytest.raises(RobustDiffusionError, match="ROOTS=fast"):
-        set_up_arithmetic()
-    replaced.clear()
-    for variable in PORTABLE:
-        monkeypatch.delenv(variable)
-    set_up_arithmetic()
-    assert replaced == []
-
-
-def test_another_library_of_products_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Found:
-        def select(self, **_: str) -> "Found":
-            return self
-
-        def info(self) -> list[dict[str, str]]:
-            return [{"internal_api": "mkl", "filepath": "libmkl_rt.so"}]
-
-    for variable, value in PORTABLE.items():
-        monkeypatch.setenv(variable, value)
-    monkeypatch.setattr(arithmetic, "ThreadpoolController", Found)
-    with pytest.raises(
-        RobustDiffusionError, match="multiplies matrices by mkl for all, not by openblas"
-    ):
-        set_up_arithmetic()
-
-
-def test_make_sets_the_same_arithmetic() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    section = makefile[makefile.index("ifdef PORTABLE") :].partition("endif")[0]
-    assert dict(re.findall(r"export (\w+) := (\w+)", section)) == PORTABLE

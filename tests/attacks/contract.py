@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
 from robust_diffusion.attacks.base import Classifier
+from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.models import GCN
 from tests import tutorials
@@ -24,7 +25,7 @@ FOLDERS = (Path(CONFIG_DIR, "attack"), tutorials.CONFIG_DIR / "attack")
 FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.yaml")}
 NAMES = sorted(FILES.keys() - {"none"})
 FEW = {"num_steps": 10, "num_rounds": 1, "num_edge_steps": 5, "block_size": 3000}
-FEWER = {"auto_modification": {"num_steps": 2}}  # of an ensemble of many parts
+FEWER = {"auto": {"num_steps": 2}, "auto_modification": {"num_steps": 2}}  # of many parts
 
 
 def attack_class(name: str) -> type[Attack]:
@@ -99,6 +100,11 @@ def run(
 
 
 trained = model
+
+
+def problem(model: Classifier | None = None) -> Problem:
+    """What an attack on it at the test nodes looks at."""
+    return Problem("any", model or trained(), clean(graph()), graph().index_test)
 
 
 def same(a: PerturbedGraph, b: PerturbedGraph) -> bool:

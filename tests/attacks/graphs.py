@@ -40,3 +40,22 @@ def mean_of_neighbours(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None
     if edge_weight is not None:
         sent = edge_weight[:, None] * sent
     return 3 * x.index_add(0, dst, sent)[:, :7]
+
+
+# Models that hide their gradient.
+
+
+def rounded(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+    """The slope of rounding is 0."""
+    return (mean_of_neighbours(x, edge_index, edge_weight) * 50).round() / 50
+
+
+def without_gradient(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+    """It takes edge weights, and looks away."""
+    return mean_of_neighbours(x.detach(), edge_index)
+
+
+def nan_gradient(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+    """The root has no slope at 0."""
+    total = x.sum() if edge_weight is None else x.sum() + edge_weight.sum()
+    return mean_of_neighbours(x, edge_index, edge_weight) + (0 * total).sqrt()

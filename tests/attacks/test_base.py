@@ -1,14 +1,20 @@
-from dataclasses import FrozenInstanceError, replace
-from pathlib import Path
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from hydra.utils import instantiate
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.loader import DataLoader
 
-from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget, spent_budget
-from robust_diffusion.attacks.base import frozen
+from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget, seeded, spent_budget
+from robust_diffusion.attacks.named import attack_names, build_attack
+from robust_diffusion.errors import ConfigError
+from tests.attacks.contract import random_states
 
 X = torch.tensor([[9.0, 9.0], [1.0, 2.0], [9.0, -9.0]])
 CLEAN = Data(x=X, edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -85,55 +91,72 @@ def test_a_graph_for_pyg() -> None:
     assert {*graph.to_data().keys()} == {"x", "edge_index", "injected_mask"}
 
 
-def test_a_graph_for_pyg_can_be_saved_and_loaded(tmp_path: Path) -> None:
-    data = replace(perturbed([[0.5, 0.5]], PATH), clean=CLEAN).to_data()
-    torch.save(data, tmp_path / "data.pt")
-    found = torch.load(tmp_path / "data.pt", weights_only=False)
-    (batch,) = DataLoader([data], batch_size=1)
-    for other in (found, batch):
-        assert all(torch.equal(other[key], data[key]) for key in ("x", "edge_index"))
+GOOD = {"max_injected_nodes": 5, "max_edges_per_injected_node": 4, "feature_limits": (-0.5, 1.0)}
 
 
-def test_budgets_and_results_are_frozen() -> None:
-    graph = perturbed([], PATH)
-    for result, key in (
-        (graph, "num_original_nodes"),
-        (spent_budget(CLEAN, graph), "injected_edges"),
-        (Budget(5, 4, (-1.0, 1.0)), "max_injected_nodes"),
-    ):
-        with pytest.raises(FrozenInstanceError):
-            setattr(result, key, 4)
+def made(**changes: Any) -> Budget:
+    return Budget(**GOOD | changes)
 
 
-@pytest.fixture
-def model() -> nn.Module:
-    """A model of mixed modes, part of it without gradient."""
-    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.Linear(2, 2), nn.BatchNorm1d(2))
-    model[1].eval()
-    model[2].requires_grad_(requires_grad=False)
-    return model
+@pytest.mark.parametrize("limits", [(1.0, -1.0), (0.5, 0.5), (math.nan, 1.0), (), (1.0,)])
+def test_limits_are_two_finite_numbers_in_order(limits: tuple[float, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"budget\.feature_limits"):
+        made(feature_limits=limits)
 
 
-def state(model: nn.Module) -> tuple[list[bool], list[bool]]:
-    modes = [module.training for module in model.modules()]
-    return modes, [parameter.requires_grad for parameter in model.parameters()]
+def test_limits_left_to_the_graph_are_its_range() -> None:
+    x = torch.tensor([[-0.25, 0.5], [0.0, 0.75]])
+    open_budget = made(feature_limits=None)
+    assert open_budget.resolve(x) == made(feature_limits=(-0.25, 0.75))
+    assert open_budget.resolve(x).limits == (-0.25, 0.75)
+    assert open_budget.feature_limits is None
+    assert made().resolve(torch.full((2, 2), 9.0)) == made()
+    with pytest.raises(ConfigError, match=r"budget\.feature_limits=null"):
+        _ = open_budget.limits
 
 
-def test_frozen_restores_each_module_and_parameter(model: nn.Module) -> None:
-    before = state(model)
-    assert len(set(before[0])) == len(set(before[1])) == 2
-    with frozen(model):
-        assert not any(state(model)[0] + state(model)[1])
-    assert state(model) == before
+@given(nodes=st.integers(0, 20), edges=st.integers(0, 20), total=st.integers(0, 450) | st.none())
+def test_the_total_is_shared_out_evenly(nodes: int, edges: int, total: int | None) -> None:
+    made = Budget(nodes, edges, (-1.0, 1.0), max_injected_edges=total)
+    degrees = made.injected_degrees
+    assert len(degrees) == nodes
+    assert sum(degrees) == min(nodes * edges, nodes * edges if total is None else total)
+    assert max(degrees, default=0) - min(degrees, default=0) <= 1
+    assert degrees == sorted(degrees, reverse=True)
+    assert max(degrees, default=0) <= edges
 
 
-def test_frozen_restores_after_an_error(model: nn.Module) -> None:
-    before = state(model)
-    with pytest.raises(KeyError), frozen(model):
-        raise KeyError
-    assert state(model) == before
+@pytest.mark.parametrize(
+    ("ratio", "count", "share"), [(0.2, 268, 53), (0.29, 100, 29), (0.0, 7, 0), (1.0, 7, 7)]
+)
+def test_shares_round_down_in_decimals(ratio: float, count: int, share: int) -> None:
+    assert made(node_ratio=ratio).max_changed_nodes(count) == share
+    assert made(edge_ratio=ratio).max_flipped_edges(count) == share
 
 
-def test_frozen_lets_any_callable_pass() -> None:
-    with frozen(lambda x, edge_index: x) as nothing:
-        assert nothing is None
+def test_seeded_draws_are_the_seeds_and_the_state_is_restored() -> None:
+    def draw(seed: int) -> list[float]:
+        with seeded(seed):
+            return torch.rand(3).tolist()
+
+    before = random_states()
+    assert draw(0) == draw(0) != draw(1)
+    assert random_states() == before
+
+
+@pytest.mark.parametrize("name", attack_names())
+def test_an_attack_has_the_options_of_the_command_line(
+    compose: Callable[..., Any], name: str
+) -> None:
+    attack = build_attack(name)
+    expected = instantiate(compose(f"attack={name}").attacks[name])
+    assert type(attack) is type(expected)
+    assert vars(attack) == vars(expected)
+    # By hand, without any option, it is the same.
+    assert vars(type(attack)()) == vars(expected)
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(ConfigError, match=r"attacks=pdg: unknown; use one of agia, auto, .*tdgia"):
+        build_attack("pdg")
+    assert "none" not in attack_names()

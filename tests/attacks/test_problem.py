@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -6,8 +9,23 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GPSConv, SAGEConv, TransformerConv
 
 from robust_diffusion.attacks.base import attack_labels
-from robust_diffusion.attacks.problem import Problem, check_finite, gradient
+from robust_diffusion.attacks.losses import LOSSES, margins
+from robust_diffusion.attacks.problem import Problem, gradient
+from robust_diffusion.attacks.randomness import seeded
+from robust_diffusion.attacks.rows import FixedRows
+from robust_diffusion.attacks.steps import RULES, Adam, Ascent, HalvingSign
 from robust_diffusion.errors import AttackError, ConfigError
+from robust_diffusion.models import (
+    APPNP,
+    GAT,
+    GCN,
+    GCNSVD,
+    GIN,
+    MLP,
+    GNNGuard,
+    GraphSAGE,
+    RobustGCN,
+)
 from robust_diffusion.models.adaptive import MeanOverDraws
 from tests.attacks.contract import clean, graph
 
@@ -20,8 +38,8 @@ def double(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> 
     return 2 * x if edge_weight is None else 2 * x * edge_weight.sum()
 
 
-def test_labels_are_the_predictions_without_gradient() -> None:
-    seen = []
+def test_labels_are_those_of_the_graph_or_else_predictions_without_gradient() -> None:
+    seen, data = [], DATA.clone()
 
     def model(x: Tensor, edge_index: Tensor) -> Tensor:
         seen.append(torch.is_grad_enabled())
@@ -29,20 +47,8 @@ def test_labels_are_the_predictions_without_gradient() -> None:
 
     assert attack_labels(model, DATA, attack="any").tolist() == [1, 0, 1]
     assert seen == [False]
-
-
-def test_labels_of_the_graph_come_first() -> None:
-    data = DATA.clone()
     data.y = torch.tensor([0, 1, 0])
     assert attack_labels(double, data, attack="any").tolist() == [0, 1, 0]
-
-
-def test_errors_of_the_package_pass() -> None:
-    def model(x: Tensor, edge_index: Tensor) -> Tensor:
-        raise ConfigError("solver.rtol=0: must be above 0")
-
-    with pytest.raises(ConfigError, match=r"solver\.rtol=0"):
-        attack_labels(model, DATA, attack="any")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a\nb"), ValueError(""), IndexError("no 3")])
@@ -54,6 +60,9 @@ def test_errors_of_the_model_are_told_in_one_line(error: Exception) -> None:
     with pytest.raises(AttackError, match=rf"2 features per node \({reason}\); ") as info:
         attack_labels(model, DATA, attack="any")
     assert info.value.__cause__ is error
+    error = ConfigError("solver.rtol=0: must be above 0")  # the package's own passes
+    with pytest.raises(ConfigError):
+        attack_labels(model, DATA, attack="any")
 
 
 def test_loss_is_the_cross_entropy_at_the_targets() -> None:
@@ -64,6 +73,8 @@ def test_loss_is_the_cross_entropy_at_the_targets() -> None:
     assert torch.equal(problem.loss(x, edges), expected)
     weighted = problem.loss(x, edges, torch.tensor([0.25, 0.5]))
     torch.testing.assert_close(weighted, F.cross_entropy(1.5 * x[TARGETS], torch.tensor([1, 1])))
+    for model in (double, MeanOverDraws(double)):
+        Problem("any", model, DATA, TARGETS).check_edge_weights()
 
 
 def test_a_capped_loss_counts_lost_targets_no_further() -> None:
@@ -74,39 +85,6 @@ def test_a_capped_loss_counts_lost_targets_no_further() -> None:
     slope = gradient(loss, x, attack="any", of="features")
     assert not slope[0].any()
     assert slope[2].all()
-
-
-@pytest.mark.parametrize("loss", [torch.tensor(1.0), torch.ones(1, requires_grad=True).sum()])
-def test_a_loss_that_does_not_depend_on_the_variable_is_an_error(loss: Tensor) -> None:
-    variable = torch.zeros(2, requires_grad=True)
-    match = "attack=any: the model is not differentiable in the edge weights; attack a"
-    with pytest.raises(AttackError, match=match):
-        gradient(loss, variable, attack="any", of="edge weights")
-
-
-@pytest.mark.parametrize("finite", [False, torch.tensor(data=False)])
-def test_gradients_that_are_not_finite_are_an_error(finite: bool | Tensor) -> None:
-    with pytest.raises(AttackError, match=r"attack=any: .* the features is not finite; check"):
-        check_finite(finite, attack="any", of="features")
-    check_finite(not finite, attack="any", of="features")
-
-
-class Weighted(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
-        return double(x, edge_index, edge_weight)
-
-
-class Plain(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return double(x, edge_index)
-
-
-def test_models_that_take_edge_weights_are_told_from_others() -> None:
-    for model in (Weighted(), double, MeanOverDraws(Weighted())):
-        Problem("any", model, DATA, TARGETS).check_edge_weights()
-    for model in (Plain(), lambda x, edge_index: x, MeanOverDraws(Plain())):
-        with pytest.raises(AttackError, match="not differentiable in the edge weights"):
-            Problem("any", model, DATA, TARGETS).check_edge_weights()
 
 
 class OneLayer(nn.Module):
@@ -144,19 +122,163 @@ def test_messages_are_masked_where_a_model_takes_no_weights(layer: nn.Module) ->
     assert torch.equal(problem.logits(x, edge_index), before)  # nothing stays behind
 
 
-def test_looking_for_masks_draws_nothing_from_a_model_that_samples() -> None:
-    layer = GATConv(16, 7, dropout=0.5).train()  # drops attention in every pass
-    problem = Problem("any", OneLayer(layer), clean(graph()), graph().index_test)
-    before = torch.get_rng_state()
-    problem.check_edge_weights()
-    assert torch.equal(torch.get_rng_state(), before)
+MODELS = [APPNP, GAT, GCN, GCNSVD, GIN, GNNGuard, GraphSAGE, MLP, RobustGCN]
+OLD, NEW, FEATURES, CLASSES = 60, 5, 12, 3
 
 
-def test_a_model_of_matrix_products_has_no_edge_gradient() -> None:
-    class Dense(nn.Module):
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            adjacency = x.new_zeros(x.size(0), x.size(0)).index_put((*edge_index,), x.new_ones(()))
-            return (adjacency @ x)[:, :7]
+@pytest.fixture
+def x() -> Tensor:
+    return torch.rand(OLD, FEATURES, generator=torch.Generator().manual_seed(0))
 
-    with pytest.raises(AttackError):
-        Problem("any", Dense(), clean(graph()), graph().index_test).check_edge_weights()
+
+@pytest.fixture
+def edge_index() -> Tensor:
+    return torch.randint(OLD + NEW, (2, 200), generator=torch.Generator().manual_seed(1))
+
+
+def frozen(cls: Callable[..., nn.Module]) -> nn.Module:
+    torch.manual_seed(0)
+    return cls(FEATURES, 8, CLASSES).eval().requires_grad_(requires_grad=False)
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_outputs_and_gradients_are_those_of_plain_rows(
+    cls: Callable[..., nn.Module], x: Tensor, edge_index: Tensor
+) -> None:
+    model, old = frozen(cls), FixedRows(x)
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        new = torch.rand(NEW, FEATURES, generator=generator).requires_grad_()
+        outputs = [model(rows, edge_index) for rows in (torch.cat([x, new]), old.followed_by(new))]
+        gradients = [torch.autograd.grad(out.square().sum(), new)[0] for out in outputs]
+        assert type(outputs[1]) is Tensor
+        torch.testing.assert_close(*outputs)
+        scale = gradients[0].abs().max().item()
+        torch.testing.assert_close(*gradients, rtol=0, atol=1e-6 * scale)
+
+
+class NormalizedOverAll(nn.Module):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape)
+
+
+class InPlace(nn.Module):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x += 0.3
+        return x.relu_()
+
+
+class Noisy(nn.Module):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return F.linear(x + torch.rand(()), x.new_ones(CLASSES, FEATURES))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "build",
+    [NormalizedOverAll, InPlace, Noisy],
+)
+def test_rows_are_those_of_a_plain_tensor_to_any_model(
+    build: Callable[[], nn.Module], x: Tensor, edge_index: Tensor
+) -> None:
+    model = build().requires_grad_(requires_grad=False)
+    edges = edge_index[:, (edge_index < OLD).all(0)]
+    before, state = x.clone(), torch.get_rng_state()
+    problem = Problem("any", model, Data(x, edges), torch.arange(3))
+    new = torch.rand(NEW, FEATURES, requires_grad=True)
+    torch.set_rng_state(state)
+    outputs = []
+    for rows in (lambda: torch.cat([x, new]), lambda: problem.fixed_rows.followed_by(new)):
+        with seeded(0):
+            outputs.append(model(rows(), edge_index))
+    gradients = [torch.autograd.grad(out.square().sum(), new)[0] for out in outputs]
+    torch.testing.assert_close(*outputs)
+    torch.testing.assert_close(*gradients)
+    assert torch.equal(x, before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def near_3(free: Tensor) -> Tensor:
+    """Highest where every entry is 3."""
+    return -(free - 3).square().sum()
+
+
+def climb(rule: str, num_steps: int, size: float = 0.1, start: Tensor | None = None) -> Tensor:
+    start = torch.zeros(2, 3) if start is None else start
+    return Ascent(start, near_3, partial(RULES[rule], size=size), attack="any").advance(num_steps)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_finds_the_maximum(rule: str) -> None:
+    torch.testing.assert_close(climb(rule, 200), torch.full((2, 3), 3.0), atol=0.11, rtol=0)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_first_step_has_the_given_length(rule: str) -> None:
+    found = climb(rule, 1, 0.25, torch.tensor([[1.0, 5.0]]))
+    torch.testing.assert_close(found, torch.tensor([[1.25, 4.75]]))
+
+
+def test_each_step_is_projected() -> None:
+    seen = []
+
+    def project(free: Tensor) -> Tensor:
+        seen.append(free.max().item())
+        return free.clamp(max=1.0)
+
+    ascent = Ascent(torch.zeros(1, 2), near_3, partial(Adam, size=0.1), project, attack="any")
+    assert torch.equal(ascent.advance(30), torch.ones(1, 2))
+    assert len(seen) == 30
+    assert 1 < max(seen) < 1.2
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_ascent_can_be_taken_up_again(rule: str) -> None:
+    ascent = Ascent(torch.zeros(2, 3), near_3, partial(RULES[rule], size=0.1), attack="any")
+    for steps in (1, 5, 7):
+        found = ascent.advance(steps)
+    assert torch.equal(found, climb(rule, 13))
+
+
+def test_halving_goes_on_from_the_best_point() -> None:
+    variable = torch.tensor([1.0])
+    rule = HalvingSign(variable, 0.5, patience=2)
+    rule(torch.tensor([1.0]), torch.tensor(9.0))  # best, at 1
+    rule(torch.tensor([1.0]), torch.tensor(5.0))
+    assert variable.item() == 2
+    rule(torch.tensor([1.0]), torch.tensor(5.0))
+    assert variable.item() == 1.25
+
+
+# Right and sure, right and unsure, lost, tied.
+LOGITS = torch.tensor([[4.0, 1.0, 0.0], [1.0, 0.5, 0.0], [0.0, 3.0, 1.0], [2.0, 2.0, 0.0]])
+LABELS = torch.zeros(4, dtype=torch.long)
+MARGINS = [-3.0, -0.5, 3.0, 0.0]
+
+
+def test_margin_is_the_lead_of_the_best_other_class() -> None:
+    assert margins(LOGITS, LABELS).tolist() == MARGINS
+    assert margins(LOGITS, torch.tensor([1, 2, 1, 1])).tolist() == [3.0, 1.0, -2.0, 0.0]
+
+
+def test_losses_by_hand() -> None:
+    margin, probability = torch.tensor(MARGINS), LOGITS.softmax(1)
+    entropy = -probability[:, 0].log()
+    expected = {
+        "cross_entropy": entropy,
+        "masked": entropy,
+        "logit": margin,
+        "margin": margin.clamp(max=0),
+        "tanh_margin": margin.tanh(),
+        "prob_margin": probability[:, 1:].max(1).values - probability[:, 0],
+        "own_logit": -LOGITS[:, 0],
+    }
+    assert expected.keys() == LOSSES.keys()
+    for name, values in expected.items():
+        torch.testing.assert_close(LOSSES[name](LOGITS, LABELS), values)
+
+
+def test_a_target_that_is_lost_pulls_no_more_at_a_masked_loss() -> None:
+    logits = LOGITS.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(LOSSES["masked"](logits, LABELS).sum(), logits)
+    assert slope.any(1).tolist() == [True, True, False, True]

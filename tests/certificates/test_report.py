@@ -52,13 +52,6 @@ def test_reports_are_rows_by_scheme(tmp_path: Path) -> None:
     assert nodes["1"].tolist() == ["80.00 / 70.00!"]
 
 
-def test_budgets_are_in_order_whoever_has_them() -> None:
-    first, second = ([{"budget": n, "certified": 0.5} for n in of] for of in ((0, 6, 10), (0, 2)))
-    (table,) = certificate_tables({"a": record(curve=first), "b": record(curve=second)}).values()
-    assert list(table)[-4:] == ["0", "2", "6", "10"]
-    assert table["2"].tolist() == ["", "50.00"]
-
-
 def test_the_page_has_the_numbers_of_its_records() -> None:
     page = (ROOT / "docs" / "certificates.md").read_text(encoding="utf-8")
     found = read_certificates([ROOT / "experiments" / "certificates" / "tradeoff"])

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robust_diffusion.certificates import BiSmoothing, SparseSmoothing
-from robust_diffusion.certificates.noise import Noise
+from robust_diffusion.certificates import BiSmoothing, NoisyModel, SmoothedModel, SparseSmoothing
+from robust_diffusion.certificates.noise import Noise, pair_numbers, pairs
 from robust_diffusion.certificates.sampling import VoteCounter, graphs_per_pass, noisy_logits
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models import GCNSVD, RobustGCN
+from robust_diffusion.models import GCN, GCNSVD, RobustGCN
 from robust_diffusion.records.store import ArtifactStore
 from tests.attacks.contract import graph, model
 
@@ -107,3 +107,87 @@ def test_a_model_that_sees_nodes_without_edges_is_not_certified_against_injectio
 
     with pytest.raises(ConfigError, match="certificate=bi_smoothing: "):
         graphs_per_pass(Centred().eval(), graph().x, graph().edge_index, SCHEMES[1])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_the_smoothed_class_is_that_of_most_draws(scheme: Any) -> None:
+    x, edges = graph().x, graph().edge_index
+    smoothed = SmoothedModel(model(), scheme, draws=9, per_pass=4).eval()
+    with torch.no_grad():
+        logits = noisy_logits(model(), x, edges, scheme, Noise(0, "model"), range(9))
+        votes = torch.nn.functional.one_hot(logits.argmax(2), 7).sum(0)
+        found = smoothed(x, edges)
+        assert torch.equal(smoothed(x, edges.flip(0)).argmax(1), found.argmax(1))
+    torch.testing.assert_close(found.exp() * 16, votes + 1.0)
+    assert torch.equal(found.argmax(1), votes.argmax(1))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_the_gradient_is_that_of_the_mean_probabilities(scheme: Any) -> None:
+    x, edges = graph().x.clone().requires_grad_(), graph().edge_index
+    weight = torch.ones(edges.size(1), requires_grad=True)
+    smoothed = SmoothedModel(model(), scheme, draws=5, per_pass=2).eval()
+    mean = torch.stack(
+        [
+            noisy_logits(model(), x, edges, scheme, smoothed.noise, [i], weight)[0].softmax(1)
+            for i in range(5)
+        ]
+    ).mean(0)
+
+    def gradients(of: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(of[graph().index_test, 2].sum(), (x, weight))
+
+    for found, expected in zip(
+        gradients(smoothed(x, edges, weight)), gradients(mean.log()), strict=True
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+        assert expected.abs().max() > 0
+
+
+def test_training_meets_a_noise_of_its_own_in_each_pass(
+    make_datamodule: Callable[..., Any], make_fit: Callable[..., Any], tmp_path: Any
+) -> None:
+    torch.manual_seed(0)
+    noisy, given = (
+        NoisyModel(GCN(16, 8, 7, dropout=0.0), SCHEMES[1]),
+        (graph().x, graph().edge_index),
+    )
+    noisy.eval()
+    assert torch.equal(noisy(*given), noisy(*given))
+    noisy.train()
+    torch.manual_seed(0)
+    first, second = noisy(*given), noisy(*given)
+    assert not torch.equal(first, second)
+    torch.manual_seed(0)
+    assert torch.equal(noisy(*given), first)
+    before = [parameter.clone() for parameter in noisy.parameters()]
+    make_fit(max_epochs=2)(noisy, make_datamodule(), directory=tmp_path)
+    assert any((a != b).any() for a, b in zip(before, noisy.parameters(), strict=True))
+
+
+def test_uniform_numbers_are_uniform_and_independent() -> None:
+    noise = Noise(0, "votes")
+    found = noise.uniform("edge", np.arange(300), np.arange(300))
+    assert found.min() >= 0
+    assert found.max() < 1
+    np.testing.assert_allclose(np.histogram(found, 10)[0] / found.size, 0.1, atol=0.005)
+    for other in (
+        found[1:, :],
+        Noise(1, "votes").uniform("edge", np.arange(300), np.arange(300)),
+        Noise(0, "selection").uniform("edge", np.arange(300), np.arange(300)),
+        noise.uniform("node", np.arange(300), np.arange(300)),
+    ):
+        shared = found[: len(other)]
+        assert abs(np.corrcoef(shared.ravel(), other.ravel())[0, 1]) < 0.02
+    assert abs(np.corrcoef(found[:, 0], found[:, 1])[0, 1]) < 0.2
+
+
+def test_pairs_are_numbered_one_after_another() -> None:
+    numbers = np.arange(10)
+    assert pairs(numbers).T.tolist() == [
+        [0, 1], [0, 2], [1, 2], [0, 3], [1, 3], [2, 3], [0, 4], [1, 4], [2, 4], [3, 4]
+    ]  # fmt: skip
+    high = np.array([2, 10**4, 3 * 10**6, 2 * 10**8])
+    ends = np.concatenate([high * (high - 1) // 2 - 1, high * (high - 1) // 2])
+    for edges in (pairs(ends), pairs(ends)[::-1].copy()):
+        assert pair_numbers(torch.from_numpy(edges)).tolist() == ends.tolist()

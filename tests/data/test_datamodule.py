@@ -1,13 +1,22 @@
+import builtins
+import logging
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.utils import degree
+from torch_geometric.utils import degree, subgraph
 
-from robust_diffusion.data import GraphDataModule
-from robust_diffusion.data.normalize import feature_scale
+from robust_diffusion.data import Clusters, GraphDataModule
+from robust_diffusion.data.batching import _adjacency, metis_parts
+from robust_diffusion.data.normalize import FeatureScale, feature_scale, log_columns
 from robust_diffusion.data.sources import citation_like_graph
+from robust_diffusion.data.split import degree_split, split_hash
 from robust_diffusion.errors import ConfigError, DataError
 from tests.drawn import drawn_data
 
@@ -69,23 +78,6 @@ def test_edges_at_test_nodes_leak_by_degree(raw: Data, degree_leak: bool) -> Non
         assert torch.equal(before.view("train").degree, degrees[raw.index_train])
 
 
-def test_setup_asks_the_source_once_and_leaves_its_graph(raw: Data) -> None:
-    before, calls = raw.clone(), []
-
-    def source() -> Data:
-        calls.append(1)
-        return raw
-
-    first, second = (GraphDataModule(source, name="small", degree_leak=True) for _ in range(2))
-    assert not calls
-    for stage in (None, "fit", "test"):
-        first.setup(stage)
-    assert first.graph is first.graph
-    assert equal(first.view("train"), second.view("train"))
-    assert len(calls) == 2
-    assert all(torch.equal(raw[key], before[key]) for key in ("x", "y", "edge_index"))
-
-
 def test_attacked_graphs_are_served_after_the_clean_one(raw: Data) -> None:
     datamodule = served(raw)
     clean = datamodule.view("test")
@@ -120,6 +112,8 @@ def test_what_cannot_be_is_refused(raw: Data, options: dict[str, Any]) -> None:
     ((key, value),) = options.items()
     with pytest.raises(ConfigError, match=f"{key}={value}: "):
         served(raw, **options)
+    with pytest.raises(ConfigError, match="edge_values=ids"):
+        served(raw, batching=Clusters(4, 2), edge_values="ids")
 
 
 def test_a_difficulty_that_the_split_lacks_is_refused(raw: Data) -> None:
@@ -160,3 +154,201 @@ def test_a_graph_without_split_is_split_by_degree_if_a_difficulty_is_named() -> 
         for seed in (0, 1)
     )
     assert first != second
+
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+
+
+def scaled(x: Tensor) -> Tensor:
+    return feature_scale(x).normalize(x)
+
+
+def drawn(*size: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(size, dtype=dtype, generator=torch.Generator().manual_seed(0))
+
+
+@DTYPES
+def test_equals_the_formula_in_float64_and_leaves_its_input(dtype: torch.dtype) -> None:
+    x = drawn(40, 7, dtype=torch.float32).to(dtype) * 5 + 100
+    before, exact, scale = x.clone(), x.numpy().astype(np.float64), feature_scale(x)
+    expected = 2 / np.pi * np.arctan((exact - exact.mean()) / exact.std())
+    result = scale.normalize(x)
+    assert result.dtype == dtype
+    np.testing.assert_allclose(result.numpy(), expected, rtol=torch.finfo(dtype).eps * 2, atol=0)
+    assert scale.mean == pytest.approx(exact.mean(), rel=1e-14)
+    assert scale.std == pytest.approx(exact.std(), rel=1e-12)
+    kept = result.clone()
+    scale.denormalize(result)
+    assert torch.equal(x, before)
+    assert torch.equal(result, kept)
+
+
+@DTYPES
+@pytest.mark.parametrize("value", [0.0, 0.1, -7.3])
+def test_constant_features_are_refused(value: float, dtype: torch.dtype) -> None:
+    with pytest.raises(DataError, match="features"):
+        feature_scale(torch.full((1000, 302), value, dtype=dtype))
+
+
+def test_the_bits_are_those_of_the_first_release() -> None:
+    x = torch.tensor([[0.0, 1.0, -2.5, 0.0], [3.25, 0.0, 0.0, 0.1], [0.0, -0.7, 12.0, 1e-3]])
+    assert scaled(x).view(torch.int32).tolist() == [
+        [-1102757813, -1131515084, -1090390971, -1102757813],
+        [1051943489, -1102757813, -1102757813, -1103875492],
+        [-1102757813, -1097195532, 1062026372, -1102768903],
+    ]
+
+
+scales = st.builds(FeatureScale, mean=st.floats(-100, 100), std=st.floats(1e-3, 1e3))
+
+
+@given(scales, st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20))
+def test_a_raw_value_comes_back(scale: FeatureScale, deviations: list[float]) -> None:
+    exact = torch.tensor([deviations], dtype=torch.float64) * scale.std + scale.mean
+    for dtype in (torch.float32, torch.float64):
+        x = exact.to(dtype)
+        back = scale.denormalize(scale.normalize(x))
+        assert back.dtype == dtype
+        t = (x.double() - scale.mean) / scale.std
+        eps = torch.finfo(dtype).eps
+        # The 2: rounding happens on the way there and on the way back.
+        bound = 2 * eps * ((1 + t.square()) * scale.std + x.double().abs() + abs(scale.mean))
+        assert ((back.double() - x.double()).abs() <= bound).all()
+
+
+@DTYPES
+@pytest.mark.parametrize("value", [1.0, -1.0, -2.0, float("inf"), float("nan"), 1 + 1e-6])
+def test_what_is_the_image_of_nothing_is_refused(value: float, dtype: torch.dtype) -> None:
+    y = torch.zeros(30, 3, dtype=dtype)
+    y[17, 2] = value
+    with pytest.raises(DataError, match=r"features: .* at node 17, column 2"):
+        FeatureScale(0.0, 1.0).denormalize(y)
+
+
+@pytest.mark.faults
+def test_columns_that_carry_nothing_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    def told(x: Tensor) -> list[tuple[int, str]]:
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            log_columns("mine", x, scaled(x).float())
+        return [(record.levelno, record.message) for record in caplog.records]
+
+    x = torch.eye(30)
+    assert told(x) == told(drawn(50, 4)) == []  # usual features
+    x[:, 3] = 1
+    assert told(x) == [(logging.INFO, "dataset=mine: the same at every node: features 3")]
+    x[:, :15] = 1
+    assert "features 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..." in told(x)[0][1]
+    stamped = drawn(50, 3)
+    stamped[:, 1] += 1.7e9
+    ((level, message),) = told(stamped)
+    assert level == logging.WARNING
+    assert "features 0, 1, 2;" in message
+
+
+TESTS = ("test_easy", "test_medium", "test_hard")
+
+
+@pytest.mark.parametrize("n", [20, 100, 999, 2680])
+def test_every_node_is_in_one_part_and_degrees_grow_with_the_difficulty(n: int) -> None:
+    degree = np.random.default_rng(n).geometric(0.25, n)
+    splits = degree_split(degree)
+    assert [splits[name].size for name in TESTS] == [n // 10] * 3
+    assert splits["train"].size == int(0.6 * n)
+    assert splits["val"].size > 0
+    parts = np.concatenate([splits["train"], splits["val"], splits["test"]])
+    assert sorted(parts) == list(range(n))
+    assert sorted(np.concatenate([splits[name] for name in TESTS])) == splits["test"].tolist()
+    for index in splits.values():
+        assert index.dtype == np.int64
+        assert (np.diff(index) > 0).all()
+    easy, medium, hard = (degree[splits[name]] for name in TESTS)
+    assert easy.max() <= medium.min()
+    assert medium.max() <= hard.min()
+    assert easy.max() < hard.min()
+
+
+@pytest.mark.parametrize("n", [0, 19])
+def test_too_few_nodes_are_refused(n: int) -> None:
+    with pytest.raises(DataError, match=r"^a\.npz: "):
+        degree_split(np.ones(n, dtype=np.int64), where="a.npz")
+
+
+FIXED = np.array([5, 1, 1, 2, 8, 3, 3, 3, 1, 0, 2, 2, 9, 4, 4, 1, 1, 6, 2, 7, 2, 2, 3, 1, 5])
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64])
+@pytest.mark.parametrize(("seed", "expected"), [(0, "8885b61be2810fe4"), (1, "56563d3e8e607247")])
+def test_the_split_is_the_same_on_every_platform(dtype: type, seed: int, expected: str) -> None:
+    assert split_hash(degree_split(FIXED.astype(dtype), seed)) == expected
+
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def view(make_datamodule: Make) -> Data:
+    view: Data = make_datamodule().view("train")
+    return view
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"num_parts": 1}, "num_parts=1"),
+        ({"parts_per_batch": 0}, "parts_per_batch=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"num_parts": 4, "parts_per_batch": 5}, "parts_per_batch=5"),
+        ({"num_parts": 500, "parts_per_batch": 5}, "num_parts=500"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(view: Data, options: dict[str, int], key: str) -> None:
+    with pytest.raises(ConfigError, match=f"^batching.{key}: "):
+        Clusters(**options).loader(view)
+
+
+def test_without_pymetis_the_remedy_is_named(view: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *rest: Any, **more: Any) -> Any:
+        if name == "pymetis":
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(ConfigError, match="pip install"):
+        Clusters(4, 2).loader(view)
+
+
+@pytest.mark.parametrize(("parts", "per_batch", "batches"), [(8, 2, 4), (9, 4, 3), (4, 4, 1)])
+def test_an_epoch_has_each_node_once(view: Data, parts: int, per_batch: int, batches: int) -> None:
+    batching = Clusters(parts, per_batch)
+    found = list(batching.loader(view))
+    assert len(found) == batching.batches_per_epoch == batches
+    assert view.x is not None
+    rows = torch.cat([batch.x for batch in found])
+    assert torch.equal(rows.sort(0).values, view.x.sort(0).values)
+    if batches == 1:
+        assert torch.equal(found[0].edge_index, view.edge_index)
+
+
+def test_joined_parts_are_the_induced_subgraph(view: Data) -> None:
+    view.degree = torch.arange(view.num_nodes, dtype=torch.float)
+    membership = metis_parts(_adjacency(view), 6, seed=0)
+    batch = Clusters(6, 2).loader(view).collate_fn([4, 1])  # type: ignore[misc]
+    nodes = torch.from_numpy(np.flatnonzero(np.isin(membership, [1, 4])))
+    assert view.edge_index is not None
+    edges, _ = subgraph(nodes, view.edge_index, relabel_nodes=True, num_nodes=view.num_nodes)
+    assert sorted(edges.T.tolist()) == sorted(batch.edge_index.T.tolist())
+    for key in ("x", "y", "mask", "degree"):
+        assert torch.equal(batch[key], view[key][nodes])
+
+
+def test_only_the_training_is_cut(make_datamodule: Make) -> None:
+    datamodule = make_datamodule(batching=Clusters(4, 1))
+    assert len(list(datamodule.train_dataloader())) == 4
+    assert datamodule.train_dataloader() is datamodule.train_dataloader()  # cut once
+    (val,) = datamodule.val_dataloader()
+    assert val is datamodule.view("val")
+    (clean,) = datamodule.test_dataloader()
+    assert next(iter(clean)).num_nodes == datamodule.graph.num_nodes

@@ -167,28 +167,6 @@ def test_every_dead_mirror_is_named(
     assert "no answer in 0.2 s" in message
 
 
-@pytest.mark.parametrize("left", [WEB_PAGE, OTHER])
-def test_what_a_killed_process_left_is_not_used(
-    tmp_path: Path, server: Server, left: bytes
-) -> None:
-    part = put(tmp_path, left, f".{NAME}.part")
-    assert folder(tmp_path, server.url(NAME, Answer(GOOD))).file(NAME).read_bytes() == GOOD
-    assert not part.exists()
-
-
-def test_a_ctrl_c_leaves_no_file(
-    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(download, "_unusable", interrupted)
-    data = folder(tmp_path, server.url(NAME, Answer(GOOD)))
-    with pytest.raises(KeyboardInterrupt):
-        data.file(NAME)
-    assert names(data.folder) == set()
-
-
 def raiser(number: int) -> Any:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
@@ -219,14 +197,6 @@ def test_a_read_only_folder_works_without_hashes(
     assert names(path.parent) == {NAME}
     monkeypatch.setattr(Path, "open", raiser(errno.EACCES))
     assert os.strerror(errno.EACCES) in refusal(data)
-
-
-@pytest.mark.usefixtures("no_network")
-@pytest.mark.parametrize("urls", [[], ["http://127.0.0.1/adj.npz"]])
-def test_without_download_the_network_is_not_used(tmp_path: Path, urls: list[str]) -> None:
-    message = refusal(folder(tmp_path, *urls, download=not urls))
-    assert all(url in message for url in urls)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("no_network")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from torchdiffeq._impl import rk_common
 
 from robust_diffusion.errors import TrainingError
+from robust_diffusion.integrators import METHODS, solve_fixed_step, solve_fractional
 from robust_diffusion.integrators.solver import Solver
 from tests.backends import BACKENDS, backend
 from tests.integrators.problems import (
@@ -47,25 +49,6 @@ def test_steps_and_numbers_are_torchdiffeqs(
     assert len(own.times) == len(theirs.times)
     torch.testing.assert_close(own.times, theirs.times, rtol=0, atol=1e-8)
     assert_close(own, theirs, 1e-10)
-
-
-def test_the_first_steps_length_is_the_only_difference_in_the_derivative() -> None:
-    for tolerance in (1e-4, 1e-8):
-        own, theirs = (
-            solve(dopri5(tolerance, engine=engine), beltrami) for engine in ("own", "torchdiffeq")
-        )
-        assert_close(own, theirs, tolerance)
-
-
-@pytest.mark.parametrize("make", [driven, beltrami])
-def test_single_precision(make: Maker) -> None:
-    own, theirs = (
-        solve(dopri5(1e-4, engine=engine), make, dtype=torch.float32)
-        for engine in ("own", "torchdiffeq")
-    )
-    assert own.end.dtype == own.times[0].dtype == torch.float32
-    assert len(own.times) == len(theirs.times)
-    torch.testing.assert_close(own.end, theirs.end, rtol=0, atol=1e-3)
 
 
 def harmonic(t: Tensor, z: Tensor) -> Tensor:
@@ -137,3 +120,39 @@ def test_a_checkpointed_solve_has_the_same_gradients_and_keeps_less(make: Maker,
         for kept, expected in zip(other.buffers, plain.buffers, strict=True):
             assert torch.equal(kept, expected)
     assert lean.kept < plain.kept / 3
+
+
+ONE = torch.ones(1, 1, dtype=torch.float64)
+
+
+def decays(t: Tensor, z: Tensor) -> Tensor:
+    return -z
+
+
+def mittag_leffler(order: float, x: float) -> float:
+    """E_order(x), the solution of D^order y = -y at x = -t^order, by its power series."""
+    return sum(x**k / math.gamma(order * k + 1) for k in range(80))
+
+
+@pytest.mark.parametrize("order", [0.5, 0.7, 0.9, 1.0])
+def test_decay_converges_to_the_mittag_leffler_function(order: float) -> None:
+    exact = mittag_leffler(order, -(1.5**order))
+    errors = [
+        abs(solve_fractional(decays, ONE, 1.5, order, steps).item() - exact)
+        for steps in (50, 100, 200)
+    ]
+    assert errors[-1] < 2e-3
+    for coarse, fine in pairwise(errors):
+        assert 1.8 < coarse / fine < 2.3
+
+
+def test_a_source_in_time_and_eulers_method_at_order_one() -> None:
+    euler = solve_fixed_step(lambda t, z: t - z, ONE, 1.0, METHODS["euler"], 5)
+    torch.testing.assert_close(solve_fractional(lambda t, z: t - z, ONE, 1.0, 1.0, 5), euler)
+
+
+def test_gradcheck_through_the_steps() -> None:
+    z = torch.tensor([0.3, -0.8], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda x: solve_fractional(lambda t, y: y.sin() - y, x, 1.0, 0.6, 4), (z,)
+    )

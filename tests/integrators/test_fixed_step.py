@@ -1,14 +1,18 @@
 """Loops of equal steps against torchdiffeq, bit for bit."""
 
+import logging
 import math
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-from robust_diffusion.errors import ConfigError
-from robust_diffusion.integrators import METHODS
-from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, FIXED_STEP_METHODS, Solver
+from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.integrators import METHODS, watch
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.operators import Graph
 from tests.backends import BACKENDS, backend
+from tests.graphs import CHANNELS, SourceFlow, random_graph, random_signal
 from tests.integrators.problems import (
     Maker,
     assert_close,
@@ -39,17 +43,6 @@ def test_every_bit_is_torchdiffeqs(
         for engine in ("own", "torchdiffeq")
     )
     assert_identical(own, theirs)
-
-
-def test_auto_takes_the_own_loop_where_there_is_one() -> None:
-    for method in FIXED_STEP_METHODS:
-        adams = method in ADAMS
-        assert Solver(method, num_steps=2).own_loop
-        assert Solver(method, num_steps=3).own_loop != adams
-        assert not Solver(method, num_steps=2, engine="torchdiffeq").own_loop
-        assert not Solver(method, num_steps=2, adjoint=True).own_loop
-    for method in ADAPTIVE_METHODS - {"scipy_solver"}:
-        assert Solver(method, rtol=1e-3, atol=1e-3).own_loop == (method == "dopri5")
 
 
 def test_a_checkpointed_solve_in_inference_mode() -> None:
@@ -122,3 +115,102 @@ def test_a_single_step_of_each_method_by_hand() -> None:
         end = Solver(method, num_steps=1).integrate(lambda t, z: t + z, one, 1.0)
         assert end.item() == pytest.approx(expected, rel=1e-14)
     assert 2 * math.e - 2 == pytest.approx(ends["rk4"], abs=0.03)
+
+
+class Keeping(SourceFlow):
+    """A flow that keeps Z(0) where neither the graph nor the module knows of it."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.kept: list[Tensor] = []
+
+    def prepare(self, z: Tensor, graph: Graph) -> Graph:
+        self.kept = [z]
+        return graph
+
+    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        return self.linear(self.rate * (self.kept[0] - z))
+
+
+class Sharing(SourceFlow):
+    """A flow of parameters that another module owns."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.others = [nn.Linear(channels, channels).double()]
+
+    def forward(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor:
+        return self.others[0](super().forward(t, z, graph))
+
+
+@pytest.mark.parametrize("cls", [Keeping, Sharing])
+def test_a_gradient_that_would_be_lost_is_refused(cls: type[SourceFlow]) -> None:
+    z, solver = random_signal().requires_grad_(), Solver("rk4", num_steps=2, adjoint=True)
+    end = solver.solve(cls(CHANNELS).double(), z.tanh(), random_graph())
+    with pytest.raises(ConfigError, match=r"solver\.adjoint=true"):
+        end.sum().backward()
+
+
+FIXED = [("euler", 5, 5), ("implicit_adams", 2, 8)]
+
+
+def decay(t: torch.Tensor, z: torch.Tensor, rate: float = 1.0) -> torch.Tensor:
+    return -rate * z
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("method", "steps", "nfe"), FIXED)
+@pytest.mark.parametrize("engine", ["auto", "torchdiffeq"])
+def test_a_limit_ends_the_evaluation_that_is_one_too_many(
+    method: str, steps: int, nfe: int, engine: str
+) -> None:
+    options = {"num_steps": steps, "engine": engine}
+    z = torch.ones(3)
+    free = Solver(method, **options).integrate(decay, z, 1.0)  # type: ignore[arg-type]
+    bound = Solver(method, **options, max_nfe=nfe)  # type: ignore[arg-type]
+    assert torch.equal(bound.integrate(decay, z, 1.0), free)
+    assert torch.equal(bound.integrate(decay, z, 1.0), free)  # each solve is counted by itself
+    low = Solver(method, **options, max_nfe=nfe - 1)  # type: ignore[arg-type]
+    with pytest.raises(TrainingError, match=rf"^solver\.max_nfe={nfe - 1}:"):
+        low.integrate(decay, z, 1.0)
+
+
+@pytest.mark.faults
+def test_the_backward_pass_of_the_adjoint_is_counted_too() -> None:
+    rate = torch.ones((), requires_grad=True)
+
+    def rhs(t: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return -rate * z
+
+    solver = Solver("rk4", num_steps=2, adjoint=True, max_nfe=12)
+    end = solver.integrate(rhs, torch.ones(3), 1.0, [rate])
+    with pytest.raises(TrainingError, match=r"max_nfe=12"):
+        end.sum().backward()
+
+
+@pytest.mark.faults
+def test_many_evaluations_are_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "MANY", 50)  # with the type checks of tests, 10,000 take minutes
+    solver = Solver("euler", num_steps=51)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            solver.integrate(decay, torch.ones(1), 1.0)
+    (message,) = caplog.messages
+    assert message.startswith("solver=euler: 50 evaluations in one solve, at t=")
+    caplog.clear()
+    Solver("euler", num_steps=50).integrate(decay, torch.ones(1), 1.0)
+    assert caplog.messages == []
+
+
+@pytest.mark.faults
+def test_a_tolerance_below_rounding_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    solver = Solver("dopri5", rtol=1e-14, atol=1e-3)
+    with caplog.at_level(logging.WARNING):
+        solver.integrate(decay, torch.ones(1), 1.0)
+    assert "solver.rtol=1e-14: below the rounding of float32" in caplog.text
+    caplog.clear()
+    solver = Solver("dopri5", rtol=1e-10, atol=1e-3)
+    solver.integrate(decay, torch.ones(1, dtype=torch.float64), 1.0)
+    assert caplog.text == ""

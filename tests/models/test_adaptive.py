@@ -1,29 +1,40 @@
-"""The adaptive form of every model: the same outputs, and an attack that is no weaker."""
+"""Adaptive forms of models, and models of others: GRB's, readers of raw features, wrong ones."""
 
 import copy
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from torch import nn
+from torch import Tensor, nn
+from torch_geometric.nn.models import GCN, LINKX
 
 from robust_diffusion.attacks import Budget, GradientInjection
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.normalize import feature_scale
+from robust_diffusion.data.sources import citation_like_graph
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.models import MLP, GRBModel
 from robust_diffusion.models.adaptive import MeanOverDraws, adaptive_form
+from robust_diffusion.models.checked import check_model
+from robust_diffusion.models.raw_features import RawFeatures
+from robust_diffusion.training.fit_model import fit
+from tests import (
+    oracles,
+    tutorials,  # noqa: F401  # the reader's modules
+)
 from tests.attacks.contract import clean
 from tests.attacks.graphs import small_graph
+from tests.drawn import FEATURES, drawn_data
+from tests.drawn import NODES as DRAWN
+from tests.graphs import CHANNELS, NODES, random_edges, random_signal
 
 GRAPH = small_graph()
-MODELS = sorted(path.stem for path in Path(CONFIG_DIR, "model").glob("*.yaml"))
-CASES = [
-    *([f"model={name}"] for name in MODELS),
-    *(["model=graph_pde", f"flow={name}"] for name in ("heat", "hang")),
-]
-DEFENDED = [["model=beltrami_guard"], ["model=gcn_svd"], ["model=gnn_guard"]]
 OTHER = [
     ["model=gnn_guard"],
     ["model=beltrami_guard"],
@@ -60,12 +71,6 @@ def accuracy_under_attack(victim: nn.Module, seen: nn.Module) -> float:
     data.y = GRAPH.y
     problem = Problem("any", victim, data, GRAPH.index_test)
     return problem.right(made.x, made.edge_index) / GRAPH.index_test.numel()
-
-
-@pytest.mark.parametrize("overrides", CASES, ids=" ".join)
-def test_a_model_without_a_defence_is_its_own_adaptive_form(overrides: list[str]) -> None:
-    model = build(overrides)
-    assert (adaptive_form(model) is model) == (overrides not in DEFENDED)
 
 
 @pytest.mark.slow
@@ -109,10 +114,217 @@ def test_pruned_edges_have_a_gradient_in_the_adaptive_form() -> None:
     assert slope(adaptive_form(model)) > 0
 
 
-def test_the_mean_over_draws_is_the_mean() -> None:
-    def noisy(x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
-        return x + torch.randn_like(x)
+DATA = drawn_data()
 
-    x = torch.zeros(2000, 1)
-    drawn = MeanOverDraws(noisy, 16)(x, GRAPH.edge_index)
-    assert drawn.std().item() == pytest.approx(0.25, rel=0.1)
+
+class Wrong(nn.Module):
+    """Returns what it is told to."""
+
+    def __init__(self, result: Callable[..., Any]) -> None:
+        super().__init__()
+        self.result = result
+        self.kept: Any = None
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.result(x)
+
+
+class KeepsFirst(Wrong):
+    """Its first graph is the only one that it sees."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        if self.kept is None:
+            self.kept = edge_index
+        return self.result(x, self.kept)
+
+
+class KeepsSums(Wrong):
+    """Neighbours' features are summed up once, as in SGC."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        if self.kept is None:
+            self.kept = self.result(x, edge_index)
+        return self.kept[: x.size(0)]
+
+
+def neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
+    return x.index_add(0, edge_index[1], x[edge_index[0]])
+
+
+def test_a_model_is_tried_in_eval_mode_and_left_as_it_was() -> None:
+    model = GCN(FEATURES, 8, 2, 7, dropout=0.5)
+    before = torch.get_rng_state()
+    first, second = (check_model(model, DATA.x, DATA.edge_index, 7).logits for _ in range(2))
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x, edge_index: x,
+        GCN,
+        GCN(FEATURES, 8, 2, 7, cached=True),
+        GCN(FEATURES + 1, 8, 2, 7),
+        nn.Linear(FEATURES, 7),
+        *[
+            Wrong(result)
+            for result in (
+                lambda x: (x, x),
+                lambda x: x[1:],
+                lambda x: x.argmax(1),
+                lambda x: x.long(),
+                lambda x: x[:, :3],
+                lambda x: x / 0,
+            )
+        ],
+        KeepsFirst(neighbours),
+        KeepsSums(neighbours),
+        LINKX(DRAWN, FEATURES, 8, 7, 2),
+        Wrong(lambda x: x * torch.ones(DRAWN, 1)),
+    ],
+)
+def test_what_is_no_classifier_of_the_graph_is_refused_in_one_line(model: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^surrogates\[a\]: [^\n]*$"):
+        check_model(model, DATA.x, DATA.edge_index, 7, name="surrogates[a]")
+
+
+def test_what_a_model_does_is_seen() -> None:
+    ring = torch.stack([torch.arange(DRAWN), torch.arange(DRAWN).roll(1)])
+    ring = torch.cat([ring, ring.flip(0)], 1)  # on which other edges are the same
+    for edges in (DATA.edge_index, ring):
+        tried = check_model(GCN(FEATURES, 8, 2, 7), DATA.x, edges, 7)
+        assert tried.sees_edges
+        assert not tried.writes_in_place
+        assert not tried.gives_probabilities
+    assert not check_model(MLP(FEATURES, 8, 7), DATA.x, DATA.edge_index, 7).sees_edges
+    assert check_model(Wrong(lambda x: x.softmax(1)), DATA.x, ring, 7).gives_probabilities
+    before = DATA.x.clone()
+    assert check_model(Wrong(lambda x: x.relu_()), DATA.x, ring, 7).writes_in_place
+    assert torch.equal(DATA.x, before)
+
+
+CLASSES = 3
+
+
+class Convolution(nn.Module):
+    """A model of GRB's calling convention: features and a sparse matrix, or a list of two."""
+
+    def __init__(self, in_channels: int = CHANNELS) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(in_channels, CLASSES)
+
+    def forward(self, x: Tensor, adj: Tensor | list[Tensor], dropout: float = 0.0) -> Tensor:
+        h = self.linear(x)
+        if isinstance(adj, list):
+            return torch.spmm(adj[0], h) - torch.spmm(adj[1], h)
+        assert adj.layout == torch.sparse_coo
+        return torch.spmm(adj, h)
+
+
+def dense(normalization: str, edge_index: Tensor, weight: Tensor) -> Tensor:
+    """GRB's normalisation, written on n x n matrices."""
+    if normalization == "none":
+        return oracles.adjacency(edge_index, weight, NODES)
+    a = oracles.adjacency(edge_index, weight, NODES, self_loops=True)
+    degree = a.sum(1)
+    symmetric = degree.rsqrt().diag() @ a @ degree.rsqrt().diag()
+    inverse = degree.reciprocal().diag() @ a
+    return {
+        "symmetric": symmetric,
+        "mean": inverse,
+        "both": symmetric - inverse @ degree.reciprocal().diag(),
+    }[normalization]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("normalization", ["symmetric", "mean", "both", "none"])
+def test_the_matrix_is_the_one_that_grb_passes(normalization: str, weighted: bool) -> None:
+    edge_index, weight = random_edges()  # directed: rows are where edges arrive
+    inner = Convolution().double()
+    model = GRBModel(inner, normalization=normalization)
+    given = (weight,) if weighted else ()
+    values = weight if weighted else torch.ones_like(weight)
+    expected = dense(normalization, edge_index, values) @ inner.linear(random_signal())
+    torch.testing.assert_close(model(random_signal(), edge_index, *given), expected)
+
+
+@pytest.mark.parametrize("normalization", ["symmetric", "mean", "both", "none"])
+def test_logits_are_differentiable_in_features_and_weights(normalization: str) -> None:
+    model = GRBModel(Convolution().double(), normalization=normalization)
+    edge_index, weight = random_edges(symmetric=True)
+    given = (random_signal().requires_grad_(), weight.requires_grad_())
+    assert torch.autograd.gradcheck(lambda x, w: model(x, edge_index, w), given)
+
+
+def graph() -> Any:
+    return citation_like_graph(num_nodes=200, num_edges=400, num_features=16)
+
+
+class Reader(nn.Module):
+    """Logits of raw features alone, which it keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raw = RawFeatures()
+        self.linear = nn.Linear(16, 7)
+        self.seen: Any = None
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        self.seen = (self.raw(x).detach(),)  # in a tuple, as no part of the module
+        return self.linear(self.raw(x))
+
+
+def trained_on_words(data: Any) -> Reader:
+    model = Reader()
+    fit(model, data, max_epochs=1, accelerator="cpu", progress=False)
+    return model
+
+
+@pytest.mark.parametrize("normalize", ["arctan", None])
+def test_a_trained_model_reads_the_features_of_the_source(normalize: Any) -> None:
+    raw = graph()
+    datamodule = GraphDataModule.from_data(raw, difficulty="easy", normalize=normalize)
+    model = trained_on_words(datamodule)
+    model(datamodule.graph.x, raw.edge_index)
+    torch.testing.assert_close(model.seen[0], raw.x, rtol=1e-5, atol=1e-5)
+    # The same module on a graph of another scale, or of none.
+    fit(model, raw, max_epochs=1, accelerator="cpu", progress=False)
+    model(raw.x, raw.edge_index)
+    assert torch.equal(model.seen[0], raw.x)
+
+
+def test_gradients_pass_and_stay_finite_at_the_ends() -> None:
+    x = torch.tensor([[-1.0, -0.5, 0.0, 0.9, 1.0]], dtype=torch.float64, requires_grad=True)
+    raw = RawFeatures()
+    raw(x).sum().backward()
+    assert torch.equal(x.grad, torch.ones_like(x))  # the identity, so far
+    raw.follow(feature_scale(torch.tensor([[0.0, 2.0, 4.0]])))
+    assert torch.autograd.gradcheck(raw.double(), x[:, 1:4].detach().requires_grad_())
+    (gradient,) = torch.autograd.grad(raw(x).sum(), x)
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize(("module", "name"), [("pruned", "PrunedGCN"), ("jaccard", "JaccardGCN")])
+def test_the_adaptive_form_of_the_tutorial_predicts_the_same(module: str, name: str) -> None:
+    build: Callable[..., nn.Module] = getattr(__import__(module), name)
+    raw = graph()
+    datamodule = GraphDataModule.from_data(raw, difficulty="easy", normalize="arctan")
+    model = build(16, 7, hidden_channels=8, threshold=0.3).eval()
+    for part in model.modules():
+        if isinstance(part, RawFeatures):
+            part.follow(datamodule.feature_scale)
+    x, edge_index = datamodule.graph.x, raw.edge_index
+    adapted, weight = adaptive_form(model), torch.ones(edge_index.size(1))
+    torch.testing.assert_close(adapted(x, edge_index), model(x, edge_index))
+    similarity = model.similarity(x, *edge_index)  # type: ignore[operator]
+    assert 0 < (similarity < 0.3).sum() < similarity.numel()
+    # A pruned edge is none to the model itself, and one that an attack can follow in this form.
+    for form, follows in ((model, False), (adapted, True)):
+        (gradient,) = torch.autograd.grad(
+            form(x, edge_index, weight.requires_grad_()).square().sum(), weight
+        )
+        assert (gradient[similarity < 0.3].abs() > 0).any() == follows

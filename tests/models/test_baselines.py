@@ -1,107 +1,49 @@
-"""Random draws, memory and initial values of baselines."""
+"""Baselines: memory, timed steps, options, switched copies and values of edges."""
 
+import inspect
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from scipy import sparse
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+from torch import Tensor, nn
+from torch_geometric.data import Data
 
+from robust_diffusion import models
+from robust_diffusion.data.datamodule import induced_view
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.flows import Beltrami, Grand, count_evaluations
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import (
     APPNP,
+    GAT,
     GCN,
     GCNSVD,
     GIN,
     MLP,
+    BeltramiGuard,
+    GNNGuard,
+    GraphPDE,
+    GraphSAGE,
+    Guard,
     RobustGCN,
-    appnp,
-    convs,
     gcn_svd,
 )
-from robust_diffusion.models.convs import SAGEConv
-from robust_diffusion.models.stack import layer_widths
-from robust_diffusion.operators import Graph, spmm, truncated_svd
-from tests.graphs import CHANNELS, random_graph, random_signal
-from tests.models.small import build_model, edges
+from robust_diffusion.models.edge_values import EdgeNumbers, OnEdgeValues
+from robust_diffusion.models.hidden_step import HasHiddenStep
+from robust_diffusion.models.variants import with_adjoint, with_gradient, with_solver
+from robust_diffusion.operators import Graph, truncated_svd
+from robust_diffusion.training import NodeClassification
+from tests.graphs import NODES, random_edges, random_signal
+from tests.models.small import HIDDEN, build_model, edges
 
 
 @pytest.fixture
 def given() -> tuple[Tensor, Tensor]:
     return random_signal(), edges()[0]
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """The edge weights of every step of propagation so far."""
-    seen: list[Tensor] = []
-
-    def watched(weight: Tensor, z: Tensor, graph: Graph) -> Tensor:
-        seen.append(weight)
-        return spmm(weight, z, graph)
-
-    monkeypatch.setattr(appnp, "spmm", watched)
-    return seen
-
-
-@pytest.mark.parametrize("variant", ["original", "grb"])
-def test_appnp_drops_edges_in_training(variant: str, seen: list[Tensor], given: Any) -> None:
-    """Others in each step, of what is left; those that GRB's variant drops stay dropped."""
-    model = build_model(APPNP, edge_dropout=0.5, variant=variant)
-    model(*given)
-    model.train()(*given)
-    whole, dropped = seen[0], seen[3:]
-    assert len(dropped) == 3
-    assert all(torch.equal(weight, whole) for weight in seen[:3])
-    before = whole
-    for weight in dropped:
-        kept = 2 * whole if variant == "original" else before
-        assert ((weight == 0) | (weight == kept)).all()
-        assert (before == 0).sum() < (weight == 0).sum() < weight.numel() or variant == "original"
-        assert not torch.equal(weight, before)
-        before = weight
-
-
-def test_grbs_appnp_drops_logits_in_training(given: Any) -> None:
-    model = build_model(APPNP, num_iterations=0, variant="grb", dropout=0.9).train()
-    kept = torch.cat([model(*given).flatten() for _ in range(20)])
-    assert (kept >= 0).all()
-    assert (kept == 0).double().mean() > 0.8
-
-
-@pytest.mark.parametrize("cls", [GCN, MLP])
-def test_layers_start_as_in_grb(cls: type[GCN | MLP]) -> None:
-    torch.manual_seed(0)
-    for layer in cls(CHANNELS, 400, 300, num_layers=2).layers:
-        weight = getattr(layer, "lin", layer).weight
-        spread = 2 / sum(weight.shape) ** 0.5  # sqrt(2), the gain, times that of Xavier
-        assert weight.std().item() == pytest.approx(spread, rel=0.05)
-        assert cls is MLP or torch.equal(layer.bias, torch.zeros_like(layer.bias))
-
-
-def test_running_moments_of_gin_are_learned_in_training_only(given: Any) -> None:
-    model = build_model(GIN)
-    moments = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    for training in (False, True):
-        model.train(training)(*given)
-        same = [torch.equal(buffer, moments[name]) for name, buffer in model.named_buffers()]
-        assert set(same) == {not training}
-    assert all(layer.eps == 0 for layer in GIN(5, 6, 3).layers[:-1])
-
-
-@pytest.mark.parametrize("project_root", [False, True])
-def test_pooling_in_parts_changes_nothing(
-    project_root: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch.manual_seed(0)
-    conv = SAGEConv(CHANNELS, 2, project_root=project_root).double()
-    graph, x = random_graph(), random_signal()
-    whole = conv(x, graph)
-    monkeypatch.setattr(convs, "POOLED_AT_A_TIME", 3)  # does not divide the number of channels
-    torch.testing.assert_close(conv(x, graph), whole, rtol=1e-12, atol=1e-12)
-    with torch.no_grad():
-        conv.lin.bias.fill_(-100)  # every projection is cut to 0
-    (gradient,) = torch.autograd.grad(conv(x.requires_grad_(), graph).sum(), x)
-    assert gradient.isfinite().all()
 
 
 @pytest.fixture
@@ -134,16 +76,6 @@ def test_an_unweighted_graph_is_decomposed_once(decomposed: list[int], given: An
     assert decomposed == [2, 3, 2, 2]
 
 
-def test_only_training_draws_in_robust_gcn_unless_asked_to(given: Any) -> None:
-    plain = build_model(RobustGCN, dropout=0.0)
-    drawing = build_model(RobustGCN, dropout=0.0, sample_at_test=True)
-    state = torch.get_rng_state()
-    assert torch.equal(plain(*given), plain(*given))
-    assert torch.equal(torch.get_rng_state(), state)
-    for model in (drawing, plain.train()):
-        assert (model(*given) - model(*given)).abs().max() > 1e-3
-
-
 def test_gradient_of_robust_gcn_is_finite_where_the_variance_is_zero(given: Any) -> None:
     model = build_model(RobustGCN).train()
     with torch.no_grad():
@@ -152,32 +84,226 @@ def test_gradient_of_robust_gcn_is_finite_where_the_variance_is_zero(given: Any)
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize(
-    ("hidden", "num_layers", "expected"),
-    [
-        (8, 1, [5, 3]),
-        (8, 4, [5, 8, 8, 8, 3]),
-        ([7, 9], 3, [5, 7, 9, 3]),
-        *[(hidden, 3, None) for hidden in ([7], [7, 8, 9], [])],
+PDE: dict[str, Any] = {"flow": Beltrami, "solver": Solver("rk4", num_steps=2)}
+STACKS: dict[str, dict[str, Any]] = {
+    "GCN": {},
+    "GAT": {"heads": 2},
+    "GIN": {},
+    "GNNGuard": {},
+    "GraphSAGE": {},
+    "GCNSVD": {"rank": 3},
+    "MLP": {},
+}
+
+
+def second_layer(model: nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
+    """Input of the third layer's norm in a forward pass."""
+    seen = []
+    handle = model.norms[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model(x, edge_index)
+    handle.remove()
+    return seen[0]
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_stacks_step_is_its_second_layer(name: str) -> None:
+    model, (edge_index, _) = build_model(getattr(models, name), **STACKS[name]), edges()
+    assert isinstance(model, HasHiddenStep)
+    step = model.hidden_step(random_signal(), edge_index)
+    expected = second_layer(model, random_signal(), edge_index)
+    torch.testing.assert_close(model.activation(step.run()), expected)
+    assert torch.equal(step.run(), step.run())
+    assert (step.kind, step.width) == ("aggregation", HIDDEN * (2 if name == "GAT" else 1))
+
+
+def test_a_pdes_step_is_its_second_diffusion() -> None:
+    model, (edge_index, _) = build_model(models.BeltramiGuard, **PDE), edges()
+    seen: list[Tensor] = []
+    handle = model.layers[1].register_forward_hook(lambda _, __, output: seen.append(output[0]))
+    model(random_signal(), edge_index)
+    handle.remove()
+    step = model.hidden_step(random_signal(), edge_index)
+    with count_evaluations(model) as evaluations:
+        torch.testing.assert_close(step.run(), seen[0])
+    assert evaluations.total == 2 * 4
+    assert (step.kind, step.width) == ("diffusion", HIDDEN)
+
+
+FLOW = partial(Beltrami, heads=2, attention_channels=6)
+DIFFUSION = {"flow": FLOW, "solver": Solver("euler", num_steps=1)}
+GUARDED, PDE_MODEL = partial(BeltramiGuard, **DIFFUSION), partial(GraphPDE, **DIFFUSION)
+SVD = partial(GCNSVD, rank=3)
+MODELS = [APPNP, GAT, GCN, GIN, MLP, GNNGuard, GraphSAGE, RobustGCN, GUARDED, PDE_MODEL, SVD]
+EVERYWHERE = [("hidden_channels", 7), ("hidden_channels", [4, 5]), ("num_layers", 2)]
+OWN = [
+    *[(APPNP, *of) for of in (("num_iterations", 4), ("teleport", 0.2), ("variant", "grb"))],
+    (GAT, "heads", 2),
+    (SVD, "rank", 2),
+    (GIN, "batch_norm", False),
+    (GNNGuard, "threshold", 0.7),
+    (GraphSAGE, "variant", "grb"),
+    (RobustGCN, "sample_at_test", True),
+    *[(GUARDED, *of) for of in (("threshold", 0.7), ("reweight", False))],
+    *[(of, "solver", Solver("euler", num_steps=2)) for of in (GUARDED, PDE_MODEL)],
+    *[
+        (of, "flow", partial(FLOW, t_end=t_end))
+        for of in (GUARDED, PDE_MODEL)
+        for t_end in (0, 0.5)
     ],
+    (PDE_MODEL, "guard", Guard()),
+    (PDE_MODEL, "flow", partial(Grand, heads=2, attention_channels=6)),
+    (PDE_MODEL, "solver", Solver("midpoint", num_steps=1)),
+]
+
+
+def norms(model: Any) -> list[tuple[Any, str, object]]:
+    """The other value of `layer_norm`, if it has one."""
+    found = inspect.signature(getattr(model, "func", model)).parameters.get("layer_norm")
+    return [(model, "layer_norm", not found.default)] if found else []
+
+
+CHANGES = [(model, *of) for model in MODELS for of in EVERYWHERE]
+CHANGES += [*OWN, *(of for model in MODELS for of in norms(model))]
+
+
+@pytest.mark.parametrize(("model", "key", "value"), CHANGES)
+def test_it_changes_the_logits(model: Any, key: str, value: object) -> None:
+    given = (random_signal(), edges()[0])
+    default, changed = build_model(model), build_model(model, **{key: value})
+    assert (default(*given) - changed(*given)).abs().max() > 1e-6
+
+
+GUARDED = partial(
+    BeltramiGuard,
+    flow=partial(Beltrami, heads=2, attention_channels=6),
+    solver=Solver("rk4", num_steps=2),
 )
-def test_widths(hidden: Any, num_layers: int, expected: list[int] | None) -> None:
-    if expected is None:
-        with pytest.raises(ConfigError, match=r"model\.hidden_channels="):
-            layer_widths(5, hidden, 3, num_layers)
-    else:
-        assert layer_widths(5, hidden, 3, num_layers) == expected
 
 
-@pytest.mark.parametrize("cls", [MLP, GCN])
-def test_normalised_at_each_entry_and_active_between_the_layers(cls: Any, given: Any) -> None:
-    model, seen = cls(CHANNELS, 8, 3, layer_norm=True).double(), []
-    for layer in model.layers:
-        layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    model.activation = torch.exp
-    assert (model.eval()(*given) < 0).any()  # nothing after the last layer
-    for x in seen:
-        assert x.mean(1).abs().max() < 1e-9
-        assert x.var(1, correction=0).max() <= 1 + 1e-9
-    alone = cls(CHANNELS, [], 3, num_layers=1, dropout=0.9).double()
-    assert torch.equal(alone.train()(*given), alone.eval()(*given))
+def by_weights(model: nn.Module) -> torch.Tensor | None:
+    edge_index, weight = random_edges()
+    loss = model(random_signal(), edge_index, weight.requires_grad_()).square().sum()
+    return torch.autograd.grad(loss, weight, allow_unused=True)[0]
+
+
+@pytest.mark.parametrize("cls", [partial(GCNSVD, rank=3), GUARDED], ids=["svd", "beltrami"])
+def test_the_gradient_of_a_copy_is_switched_and_nothing_else(cls: type[nn.Module]) -> None:
+    model, found = build_model(cls, gradient="detached"), []
+    for gradient in ("exact", "straight_through"):
+        variant = with_gradient(model, gradient)
+        given = (random_signal(), random_edges()[0])
+        assert torch.equal(variant(*given), model(*given))
+        expected = by_weights(build_model(cls, gradient=gradient))
+        assert expected is not None
+        torch.testing.assert_close(by_weights(variant), expected)
+        assert by_weights(model) is None
+        found.append(expected)
+    assert not torch.allclose(*found)
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_the_derivative_of_a_copy_is_switched(adjoint: bool) -> None:
+    model = build_model(GUARDED, solver=Solver("rk4", num_steps=2, adjoint=not adjoint))
+    variant = with_adjoint(model, adjoint=adjoint)
+    for new, old in zip(variant.layers, model.layers, strict=True):
+        changed = {k for k, v in vars(new.solver).items() if v != vars(old.solver)[k]}
+        assert changed == {"adjoint", "_watch"}
+        assert new.solver.adjoint == adjoint
+
+
+def test_a_solver_that_needs_the_adjoint_keeps_it() -> None:
+    model = build_model(GUARDED, solver=Solver("scipy_solver", rtol=1e-3, atol=1e-3, adjoint=True))
+    with pytest.raises(ConfigError, match=r"threat\.adjoint=false"):
+        with_adjoint(model, adjoint=False)
+
+
+PART = torch.arange(1, NODES, 2)
+
+
+def graph() -> Data:
+    """Symmetric, without self-loops, in no order."""
+    edges, _ = random_edges(0, symmetric=True)
+    edges = edges[:, edges[0] != edges[1]].unique(dim=1)
+    order = torch.randperm(edges.size(1), generator=torch.Generator().manual_seed(0))
+    return Data(x=random_signal(), y=torch.zeros(NODES), edge_index=edges[:, order])
+
+
+def matrix(edges: Tensor) -> Tensor:
+    """The adjacency matrix that comes of edge numbers where SciPy takes weights.
+
+    Its row is the node to which a message goes. Nodes in another order, edges column by column.
+    """
+    ones = np.zeros((NODES, NODES))
+    ones[tuple(edges.flip(0).numpy())] = 1
+    order = reverse_cuthill_mckee(sparse.csr_matrix(ones))
+    ordered = sparse.csc_matrix(ones[np.ix_(order, order)])
+    numbers = np.arange(ordered.nnz, dtype=float)
+    numbered = sparse.csc_matrix((numbers, ordered.indices, ordered.indptr), shape=ones.shape)
+    found = np.empty_like(ones)
+    found[np.ix_(order, order)] = numbered.toarray()
+    return torch.from_numpy(found).float()
+
+
+def on_values(model: nn.Module, *views: Data) -> OnEdgeValues:
+    return OnEdgeValues(model, EdgeNumbers(graph(), views)).eval()
+
+
+def test_values_are_those_of_the_dense_matrix() -> None:
+    edges = graph().edge_index
+    values = EdgeNumbers(graph())(edges, NODES)
+    assert values.tolist() == matrix(edges)[edges[1], edges[0]].tolist()
+    assert sorted(values.tolist()) == list(range(edges.size(1)))
+
+
+def test_an_injected_or_added_edge_has_the_value_1() -> None:
+    kept = graph()
+    kept.edge_index, gone = kept.edge_index[:, 3:], kept.edge_index[:, :3]
+    edges, numbers = kept.edge_index, EdgeNumbers(kept)
+    attacked = torch.cat([torch.tensor([[NODES, 0], [0, NODES + 3]]), gone, edges], 1)
+    values = numbers(attacked, NODES + 4)
+    assert values[:5].tolist() == [1] * 5
+    assert torch.equal(values[5:], numbers(edges, NODES))
+
+
+@pytest.mark.parametrize("degree_leak", [False, True])
+def test_a_view_has_the_whole_graphs_values(degree_leak: bool) -> None:
+    dense = matrix(graph().edge_index)
+    view = induced_view(graph(), PART, PART, degree_leak=degree_leak)
+    src, dst = PART[view.edge_index]
+    sums = (dense.sum(1)[PART] + 1) if degree_leak else None
+    model = build_model(GCN)
+    expected = model(view.x, view.edge_index, dense[dst, src], sums)
+    trained = NodeClassification(on_values(model, view), num_classes=3)
+    assert torch.equal(trained(view), expected)
+    # A model that does not read them trains as ever.
+    plain = NodeClassification(model, num_classes=3)(view)
+    leaked = view.degree if degree_leak else None
+    assert torch.equal(plain, model(view.x, view.edge_index, degree=leaked))
+
+
+def test_the_step_of_robust_gcn_is_a_convolution() -> None:
+    model, (edge_index, _) = build_model(models.RobustGCN), edges()
+    seen: list[Tensor] = []
+    model.mean[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model(random_signal(), edge_index)
+    step = model.hidden_step(random_signal(), edge_index)
+    torch.testing.assert_close(nn.functional.elu(step.run()), seen[0])
+    assert (step.kind, step.width) == ("aggregation", HIDDEN)
+
+
+@pytest.mark.parametrize(
+    ("own", "finer"),
+    [({"num_steps": 2}, {"num_steps": 8}), ({"step_size": 0.5}, {"step_size": 0.125})],
+)
+def test_steps_stay_with_another_derivative_and_get_finer_with_another_method(
+    own: dict[str, float], finer: dict[str, float]
+) -> None:
+    def steps(variant: nn.Module | None) -> list[dict[str, float]]:
+        assert variant is not None
+        solvers = [vars(layer.solver) for layer in variant.layers]
+        names = ("num_steps", "step_size")
+        return [{name: s[name] for name in names if s[name] is not None} for s in solvers]
+
+    model = build_model(GUARDED, solver=Solver("euler", **own))
+    assert steps(with_adjoint(model, adjoint=True)) == [own] * 3
+    assert steps(with_solver(model, "rk4", refine=4)) == [finer] * 3

@@ -187,21 +187,6 @@ def test_logits_of_guards_equal_the_dense_ones(
     check(name, formula, options, *edges())
 
 
-def test_given_degrees_normalize_before_the_cut() -> None:
-    edge_index, weight = random_edges(symmetric=True)
-    whole = oracles.normalized_adjacency(edge_index, weight, NODES)
-    degree = oracles.adjacency(edge_index, weight, NODES, self_loops=True).sum(1)
-    kept = 5
-    inside = (edge_index < kept).all(0)
-    assert not inside.all()
-    cut, x, model = edge_index[:, inside], random_signal()[:kept], build_model(models.GCN)
-    expected = dense_stack(
-        model, x, lambda conv, x: whole[:kept, :kept] @ x @ conv.lin.weight.T + conv.bias
-    )
-    torch.testing.assert_close(model(x, cut, weight[inside], degree[:kept]), expected)
-    assert (model(x, cut, weight[inside]) - expected).abs().max() > 1e-3
-
-
 def test_robust_gcn_draws_by_the_dense_variances() -> None:
     model, given = build_model(models.RobustGCN, sample_at_test=True), edges()
     mean, variance = moments(model, random_signal(), dense_of(*given))
@@ -211,23 +196,6 @@ def test_robust_gcn_draws_by_the_dense_variances() -> None:
     torch.manual_seed(3)
     expected = mean + torch.randn_like(mean) * variance.sqrt()
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-3)
-
-
-def test_detached_takes_the_weights_of_a_guard_as_constants() -> None:
-    readout = random_signal(3, 3)
-
-    def by_features(logits: Tensor, x: Tensor) -> Tensor:
-        return torch.autograd.grad((logits * readout).sum(), x)[0]
-
-    found = {}
-    for gradient in ("exact", "straight_through", "detached"):
-        model, x = build_model(models.GNNGuard, gradient=gradient), random_signal()
-        found[gradient] = by_features(model(x.requires_grad_(), edges()[0]), x)
-    x = random_signal().requires_grad_()
-    constant = by_features(gnn_guard(build_model(models.GNNGuard), x, dense_of(*edges())), x)
-    torch.testing.assert_close(found["detached"], constant)
-    assert (found["exact"] - constant).abs().max() > 1e-3
-    assert (found["straight_through"] - found["exact"]).abs().max() > 1e-3
 
 
 def below_zero() -> tuple[Tensor, Tensor]:

@@ -1,15 +1,26 @@
+"""The graph PDE, rewiring and the guard, beyond the contract of all models."""
+
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
+from hydra.utils import instantiate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 from torch import Tensor
 
-from robust_diffusion.models import Rewiring
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.flows import FLOWS, Beltrami, Grand
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.models import BeltramiGuard, GraphPDE, Guard, Rewiring
 from robust_diffusion.operators import Graph
 from tests import oracles
-from tests.graphs import NODES, random_graph
+from tests.graphs import CHANNELS, NODES, random_edges, random_graph, random_signal
 
 
 def scores_of(graph: Graph) -> Tensor:
@@ -67,16 +78,6 @@ def test_share_of_kept_edges_is_exact_and_keeps_weights_and_gradients(keep: floa
     assert weight.grad.sum() == rewired.num_edges
 
 
-def test_added_edges_are_new_of_weight_one() -> None:
-    graph = large_graph()
-    weighted = replace(graph, weight=graph.weight * 3)
-    rewired = Rewiring(1.0, 0.5, 0.0)(weighted, never)
-    new = [pair not in set(pairs(graph)) for pair in pairs(rewired)]
-    assert 0 < sum(new) <= 60  # n (1 / (1 - 0.5) - 1) are drawn
-    assert rewired.weight.tolist() == [1.0 if is_new else 3.0 for is_new in new]
-    assert rewired.num_edges == graph.num_edges + sum(new)
-
-
 def test_least_similar_edges_are_dropped() -> None:
     graph = large_graph()
     rewired, scores = Rewiring(1.0, 0.0, 0.25)(graph, scores_of), scores_of(graph)
@@ -85,17 +86,107 @@ def test_least_similar_edges_are_dropped() -> None:
     assert {*pairs(rewired)} == {*map(tuple, graph.edge_index[:, above].T.tolist())}
 
 
-def test_every_draw_is_new_but_the_seed_decides() -> None:
-    graph, rewiring = large_graph(), Rewiring()
-    torch.manual_seed(1)
-    first, second = rewiring(graph, scores_of), rewiring(graph, scores_of)
-    torch.manual_seed(1)
-    again = rewiring(graph, scores_of)
-    assert pairs(first) == pairs(again)
-    assert pairs(first) != pairs(second)
+def plain_graph(seed: int = 0) -> Graph:
+    return random_graph(seed, symmetric=True, weighted=False)
 
 
-def test_graph_of_which_no_edge_is_left() -> None:
-    none = torch.zeros(2, 0, dtype=torch.long)
-    single = Graph.from_edge_index(none, num_nodes=1)
-    assert Rewiring()(single, scores_of).num_edges == 0
+def with_leaf(graph: Graph) -> tuple[Graph, Tensor]:
+    weight = graph.weight.clone().requires_grad_()
+    return Graph(graph.src, graph.dst, weight, graph.num_nodes), weight
+
+
+def matrix_of(graph: Graph) -> Tensor:
+    return oracles.adjacency(graph.edge_index, graph.weight, graph.num_nodes)
+
+
+@pytest.mark.parametrize(
+    ("seed", "threshold", "gradient"),
+    [(0, 0.0, "exact"), (1, 0.1, "straight_through"), (2, 0.6, "detached")],
+)
+def test_equals_the_dense_one_layer_after_layer(seed: int, threshold: float, gradient: str) -> None:
+    guard, graph = Guard(threshold=threshold, gradient=gradient), plain_graph(seed)
+    dense = matrix_of(graph)
+    for layer in range(3):
+        x = random_signal(10 * seed + layer)
+        dense, expected = oracles.guard(x, dense, threshold)
+        graph, weighted = guard(x, graph)
+        torch.testing.assert_close(matrix_of(graph), dense, rtol=0, atol=0)
+        torch.testing.assert_close(matrix_of(weighted), expected)
+
+
+@pytest.mark.parametrize("reweight", [True, False])
+def test_exact_gradients_are_those_of_the_weights(reweight: bool) -> None:
+    graph = random_graph()
+    guard = Guard(threshold=0.1, reweight=reweight)
+
+    def judged(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        kept, weighted = guard(x, Graph(graph.src, graph.dst, weight, NODES))
+        return kept.weight, weighted.weight
+
+    inputs = (random_signal().requires_grad_(), graph.weight.clone().requires_grad_())
+    assert torch.autograd.gradcheck(judged, inputs)
+
+
+def gradients(gradient: str, x: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    """By features and by weights of the graph, self-loops included, of a readout of the weights."""
+    graph, weight = with_leaf(plain_graph())
+    x = x.clone().requires_grad_()
+    _, weighted = Guard(threshold=threshold, gradient=gradient)(x, graph)
+    readout = torch.linspace(1, 2, weight.numel(), dtype=torch.float64)
+    by_x, by_weight = torch.autograd.grad((weighted.weight * readout).sum(), (x, weight))
+    return by_x, by_weight
+
+
+def test_straight_through_reaches_pruned_edges() -> None:
+    graph, x = plain_graph(), random_signal()
+    pruned = Guard(threshold=0.5)(x, graph)[0].weight == 0
+    _, exact = gradients("exact", x, 0.5)
+    _, straight = gradients("straight_through", x, 0.5)
+    assert (exact[pruned] == 0).all()
+    assert (straight[pruned] != 0).all()
+    assert (exact[~pruned] != 0).all()
+
+
+def test_released_attention_is_drawn_anew_in_training_only() -> None:
+    edge_index = random_edges(symmetric=True)[0]
+    flow = partial(Grand, heads=2, attention_channels=6, attention="resampled")
+    solver = Solver("rk4", num_steps=1)
+    model = GraphPDE(CHANNELS, 6, 3, flow=flow, solver=solver, dropout=0.0).double()
+    before = [layer.flow.attention.bias for layer in model.layers]
+    for training in (False, True):
+        model.train(training)(random_signal(), edge_index)
+        after = [layer.flow.attention.bias for layer in model.layers]
+        assert list(map(torch.equal, before, after)) == [not training] * 3
+
+
+def options(module: Any) -> dict[str, Any]:
+    """Its own attributes that are no modules or tensors."""
+    own = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    return own | {
+        f"{key}.{k}": v for key, m in module.named_children() for k, v in options(m).items()
+    }
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_a_flow_by_its_name_is_that_of_the_command_line(
+    compose: Callable[..., Any], flow: str
+) -> None:
+    configured = instantiate(compose(f"flow={flow}").model)(in_channels=5, out_channels=3)
+    model = GraphPDE(5, 64, 3, flow=flow)
+    assert type(model.layers[0].flow) is type(configured.layers[0].flow)
+    assert options(model.layers[0].flow) == options(configured.layers[0].flow)
+    own, same = ({**vars(of.layers[0].solver), "_watch": None} for of in (model, configured))
+    assert own == same
+    assert model.state_dict().keys() == configured.state_dict().keys()
+
+
+def test_defaults_are_the_papers() -> None:
+    configured = OmegaConf.load(CONFIG_DIR / "model" / "base" / "graph_pde.yaml")
+    for cls in (GraphPDE, BeltramiGuard):
+        layers = cls(5, out_channels=3).layers
+        assert all(isinstance(layer.flow, Beltrami) for layer in layers)
+        assert {layer.linear.out_features for layer in layers[:-1]} == {configured.hidden_channels}
+        with pytest.raises(ConfigError, match="out_channels"):
+            cls(5, 3)
+        with pytest.raises(ConfigError, match="flow=beltrmi"):
+            cls(5, 8, 3, flow="beltrmi")

@@ -2,13 +2,11 @@
 
 import logging
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -76,20 +74,6 @@ def test_without_a_compiler(caplog: pytest.LogCaptureFixture) -> None:
     assert current_backend() == "reference"
 
 
-@pytest.mark.parametrize("name", ["nonsense", "Torch", None])
-def test_an_unknown_backend_is_an_error(name: Any) -> None:
-    with without_type_checks(), pytest.raises(ConfigError, match="backend="):
-        set_backend(name)
-
-
-@pytest.mark.parametrize("name", ["torch", "reference"])
-def test_a_backend_that_is_asked_for_is_taken(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert set_backend(name) == current_backend() == name
-    assert (kernels_for(ONES) is None) == (name == "reference")
-    assert not caplog.records
-    assert not (Path(os.environ["ROBUST_DIFFUSION_CACHE"])).exists()
-
-
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -133,27 +117,6 @@ def test_a_library_is_built_once_and_kept(
         compiled.CompiledKernels()
     assert quick_compiler() == 1
     assert [path for path in folder.iterdir() if path.suffix != ".lock"] == [library]
-
-
-@needs_compiler
-def test_other_sources_flags_and_compilers_make_another_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiler = build._compiler()
-    names = [build._identity(compiler)]
-    assert build._identity(compiler) == names[0]
-    monkeypatch.setattr(build, "ARITHMETIC", (*build.ARITHMETIC, "-fwrapv"))
-    names.append(build._identity(compiler))
-    changed = tmp_path / "native"
-    shutil.copytree(build.SOURCES, changed)
-    with (changed / "edges.h").open("a") as header:
-        header.write("// more\n")
-    monkeypatch.setattr(build, "SOURCES", changed)
-    names.append(build._identity(compiler))
-    other = script(tmp_path / "other", f'exec {compiler[0]} -DANOTHER_VERSION "$@"')
-    names.append(build._identity((other,)))
-    names.append(build._identity((other, "-O0")))
-    assert len(set(names)) == 5
 
 
 @needs_compiler

@@ -1,18 +1,106 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
-from torch.autograd import gradcheck
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
 
 from robust_diffusion.operators import (
     Graph,
+    LowRank,
+    edge_cosine,
+    edge_dot,
+    edge_softmax,
+    edge_squared_distance,
+    edges,
+    gather_dst,
+    gather_src,
     gradient_norm,
     graph_divergence,
     graph_gradient,
     graph_laplacian,
+    graph_with_degree,
+    low_rank_product,
+    mean_weights,
+    random_walk,
+    return_probabilities,
+    segment_sum,
+    spmm,
+    symmetric_weights,
+    truncated_svd,
 )
+from robust_diffusion.operators.segments import segment_max
 from tests import oracles
-from tests.graphs import NODES, random_graph, random_signal
+from tests.backends import BACKENDS, backend
+from tests.graphs import NODES, random_edges, random_graph, random_signal, with_weight
+from tests.operators.test_graph import edge_lists
+
+
+@settings(max_examples=30)
+@given(edge_index=edge_lists, channels=st.integers(1, 3))
+def test_equals_the_dense_product(edge_index: torch.Tensor, channels: int) -> None:
+    graph = Graph.from_edge_index(edge_index, num_nodes=NODES, self_loops=False)
+    weight, z = torch.randn(graph.num_edges, dtype=torch.float64), random_signal(1, channels)
+    dense = oracles.adjacency(graph.edge_index, weight, NODES)
+    torch.testing.assert_close(spmm(weight, z, graph), dense @ z)
+
+
+def test_gradcheck_in_weight_and_features() -> None:
+    graph = random_graph()
+    weight = torch.randn(graph.num_edges, dtype=torch.float64, requires_grad=True)
+    z = random_signal().requires_grad_()
+    assert torch.autograd.gradcheck(lambda w, x: spmm(w, x, graph), (weight, z))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_derivative_of_a_derivative(name: str) -> None:
+    graph = random_graph()
+    weight = torch.randn(graph.num_edges, dtype=torch.float64, requires_grad=True)
+    z = random_signal().requires_grad_()
+    with backend(name):
+        assert torch.autograd.gradgradcheck(lambda w, x: spmm(w, x, graph), (weight, z))
+
+
+def test_sums_and_gathers_are_products_with_the_incidence_matrix() -> None:
+    graph, z = random_graph(), random_signal(channels=3)
+    arrives = torch.nn.functional.one_hot(graph.dst, NODES).double().T
+    values = torch.randn(graph.num_edges, 3, 2, dtype=torch.float64)
+    total = segment_sum(values, graph)
+    torch.testing.assert_close(total.flatten(1), arrives @ values.flatten(1))
+    assert torch.equal(gather_dst(z, graph), arrives.T @ z)
+    assert torch.equal(gather_src(z, graph), z[graph.src])
+
+
+def test_segment_max_is_the_largest_that_arrives_and_has_no_gradient() -> None:
+    graph = random_graph()
+    values = torch.randn(graph.num_edges, 2, dtype=torch.float64, requires_grad=True)
+    largest = segment_max(values, graph)
+    assert not largest.requires_grad
+    for node, value in enumerate(largest):
+        assert torch.equal(value, values.detach()[graph.dst == node].max(0).values)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_equal_the_dense_ones(symmetric: bool) -> None:
+    edge_index, weight = random_edges(symmetric=symmetric)
+    x = torch.zeros(NODES, 1).double()
+    graph, degree = graph_with_degree(x, edge_index, weight)
+    dense = oracles.adjacency(edge_index, weight, NODES, self_loops=True)
+    inverse = torch.diag(1 / dense.sum(1))
+    halves = oracles.normalized_adjacency(edge_index, weight, NODES)
+    for found, expected in (
+        (symmetric_weights(graph), halves),
+        (symmetric_weights(graph, degree), halves),
+        (symmetric_weights(graph, degree, order=-1), inverse @ dense @ inverse),
+        (mean_weights(graph, degree), inverse @ dense),
+    ):
+        torch.testing.assert_close(found, expected[graph.dst, graph.src])
+
 
 KINDS = ["edges", "residual"]
 
@@ -32,20 +120,6 @@ def test_operators_equal_the_dense_ones(graph: Graph) -> None:
         graph_divergence(psi, graph), oracles.divergence_matrix(*given) @ psi
     )
     torch.testing.assert_close(graph_laplacian(z, graph), oracles.laplacian_matrix(*given) @ z)
-
-
-@pytest.mark.parametrize("operator", [graph_laplacian, graph_gradient])
-def test_isolated_nodes_are_finite(operator: object) -> None:
-    edge_index = torch.tensor([[0, 1], [1, 0]])
-    graph = Graph.from_edge_index(edge_index, num_nodes=NODES, self_loops=False)
-    z = random_signal().float().requires_grad_()
-    out = operator(z, graph)  # type: ignore[operator]
-    out.sum().backward()
-    assert out.isfinite().all()
-    assert z.grad is not None
-    assert z.grad.isfinite().all()
-    if operator is graph_laplacian:
-        assert (out[2:] == 0).all()
 
 
 @pytest.mark.parametrize("ceiling", [None, 3.0, 20.0])
@@ -68,3 +142,238 @@ def test_norm_gradcheck(kind: str, ceiling: float | None) -> None:
     assert gradcheck(
         lambda x, w: gradient_norm(x, w, graph, kind=kind, floor=0.1, ceiling=ceiling), (z, weight)
     )
+
+
+def values_as_matrix(values: torch.Tensor, graph: Graph) -> torch.Tensor:
+    return oracles.adjacency(graph.edge_index, values, graph.num_nodes)
+
+
+def random_scores(graph: Graph, heads: int = 2) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(graph.num_edges, heads, generator=generator, dtype=torch.float64)
+
+
+def test_softmax_equals_the_dense_one() -> None:
+    graph = random_graph()
+    scores = random_scores(graph)
+    probabilities = edge_softmax(scores, graph)
+    for head in range(2):
+        expected = oracles.softmax(
+            values_as_matrix(scores[:, head], graph), values_as_matrix(graph.weight, graph)
+        )
+        torch.testing.assert_close(values_as_matrix(probabilities[:, head], graph), expected)
+
+
+def test_softmax_gradcheck_in_scores_and_graph_weights() -> None:
+    """Of an edge of weight 0, too, whose gradient is the effect of adding it."""
+    graph = random_graph()
+    scores = random_scores(graph).requires_grad_()
+    weight = graph.weight.clone()
+    weight[4] = 0
+    weight.requires_grad_()
+    assert gradcheck(lambda s, w: edge_softmax(s, with_weight(graph, w)), (scores, weight))
+    (gradient,) = torch.autograd.grad(
+        (edge_softmax(scores, with_weight(graph, weight)) * scores).sum(), weight
+    )
+    assert gradient[4] != 0
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_softmax_weight_zero_is_the_same_as_no_edge(scale: float) -> None:
+    graph = random_graph()
+    # The largest scores are on the removed edges.
+    gone = torch.arange(graph.num_edges) % 3 == 0
+    gone &= graph.src != graph.dst
+    scores = random_scores(graph) + scale * gone[:, None]
+    zeroed = edge_softmax(scores, with_weight(graph, graph.weight * ~gone))
+    removed = Graph(graph.src[~gone], graph.dst[~gone], graph.weight[~gone], NODES)
+    assert gone.any()
+    assert (zeroed[gone] == 0).all()
+    torch.testing.assert_close(zeroed[~gone], edge_softmax(scores[~gone], removed))
+
+
+def test_dot_equals_the_dense_one_per_head() -> None:
+    graph = random_graph()
+    key = random_signal(1, 6).view(NODES, 2, 3).requires_grad_()
+    query = random_signal(2, 6).view(NODES, 2, 3).requires_grad_()
+    for head in range(2):
+        dense = key[:, head] @ query[:, head].T
+        found = edge_dot(key, query, graph)[:, head]
+        torch.testing.assert_close(found, dense[graph.dst, graph.src])
+    assert gradcheck(lambda k, q: edge_dot(k, q, graph), (key, query))
+
+
+@pytest.mark.parametrize("channels", [1, 40])
+def test_cosine_equals_torchs_own_however_many_columns_are_held(
+    channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, x = random_graph(), random_signal(0, channels)
+    expected = F.cosine_similarity(x[graph.dst], x[graph.src], dim=1)
+    for held in (edges.VALUES_AT_A_TIME, 1):
+        monkeypatch.setattr(edges, "VALUES_AT_A_TIME", held)
+        torch.testing.assert_close(edge_cosine(x, graph), expected)
+
+
+def test_squared_distance_equals_the_dense_one() -> None:
+    graph, z = random_graph(), random_signal()
+    dense = torch.cdist(z, z).square()
+    torch.testing.assert_close(edge_squared_distance(z, graph), dense[graph.dst, graph.src])
+    assert gradcheck(lambda x: edge_squared_distance(x, graph), (z.requires_grad_(),))
+
+
+def test_plain_softmax_equals_the_fast_one_and_can_be_differentiated_twice() -> None:
+    graph = random_graph()
+    scores = random_scores(graph).requires_grad_()
+    weight = graph.weight.clone()
+    weight[::4] = 0
+    weight.requires_grad_()
+
+    def plain(scores: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return edge_softmax(scores, with_weight(graph, weight), twice_differentiable=True)
+
+    fast = edge_softmax(scores, with_weight(graph, weight))
+    torch.testing.assert_close(plain(scores, weight), fast)
+    readout = random_scores(graph)
+    for found, expected in zip(
+        *[
+            torch.autograd.grad((p * readout).sum(), (scores, weight), retain_graph=True)
+            for p in (plain(scores, weight), fast)
+        ],
+        strict=True,
+    ):
+        torch.testing.assert_close(found, expected)
+    assert gradgradcheck(plain, (scores, weight))
+
+
+@pytest.mark.parametrize("at_a_time", [1, 3, 256])
+@pytest.mark.parametrize("self_loops", [True, False])
+def test_equals_the_diagonals_of_the_dense_powers(
+    self_loops: bool, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random_walk, "NODES_AT_A_TIME", at_a_time)
+    graph = random_graph(self_loops=self_loops)
+    dense = oracles.adjacency(graph.edge_index, graph.weight, NODES)
+    found = return_probabilities(graph, 6)
+    torch.testing.assert_close(found, oracles.return_probabilities(dense, 6))
+    assert (found[:, 0] == 0).all()
+
+
+@pytest.mark.parametrize("at_a_time", [3, 256])
+def test_gradcheck_in_the_weights(at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_walk, "NODES_AT_A_TIME", at_a_time)
+    graph = random_graph()
+    weight = graph.weight.clone().requires_grad_()
+    assert gradcheck(lambda w: return_probabilities(replace(graph, weight=w), 4), weight)
+
+
+def test_an_edge_of_weight_0_is_none_and_has_a_gradient() -> None:
+    edges = torch.tensor([[0, 1, 1, 2, 0, 2, 3, 0], [1, 0, 2, 1, 2, 0, 0, 3]])
+    weight = torch.tensor([1.0, 1, 1, 1, 0, 0, 0, 0], dtype=torch.float64, requires_grad=True)
+    with_it = Graph.from_edge_index(edges, weight, num_nodes=4)
+    without = Graph.from_edge_index(edges[:, :4], num_nodes=4, dtype=torch.float64)
+    found = return_probabilities(with_it, 3)
+    assert torch.equal(found, return_probabilities(without, 3))
+    (gradient,) = torch.autograd.grad(found[:, 2].sum(), weight)  # of triangles
+    assert gradient.isfinite().all()
+    assert (gradient[4:6] > 0).all()
+
+
+def dense_of(graph: Graph) -> Tensor:
+    return oracles.adjacency(graph.edge_index, graph.weight, graph.num_nodes)
+
+
+def multiplied(factors: LowRank) -> Tensor:
+    return (factors.u * factors.s) @ factors.v.T
+
+
+@pytest.mark.parametrize("rank", [1, 3, NODES - 1, NODES, 50])
+@pytest.mark.parametrize(("weighted", "symmetric"), [(True, False), (False, True)])
+def test_factors_equal_the_dense_decomposition(weighted: bool, symmetric: bool, rank: int) -> None:
+    graph = random_graph(2, symmetric=symmetric, weighted=weighted)
+    factors = truncated_svd(graph, rank)
+    torch.testing.assert_close(multiplied(factors), oracles.truncated(dense_of(graph), rank))
+    expected = torch.linalg.svdvals(dense_of(graph))[:rank]
+    torch.testing.assert_close(factors.s, expected[expected > 1e-9])
+    identity = torch.eye(factors.s.numel(), dtype=torch.float64)
+    for vectors in (factors.u, factors.v):
+        torch.testing.assert_close(vectors.T @ vectors, identity)
+
+
+@pytest.mark.slow
+def test_the_factors_are_the_same_whatever_the_number_of_threads() -> None:
+    """Of vectors as long as these, two threads of BLAS sum in another order than one."""
+    nodes = 40_000
+    half = torch.randint(nodes, (2, nodes), generator=torch.Generator().manual_seed(0))
+    weight = torch.ones(2 * nodes, requires_grad=True)
+    graph = Graph.from_edge_index(torch.cat([half, half.flip(0)], 1), weight, num_nodes=nodes)
+    by_threads = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            by_threads.append(truncated_svd(graph, 6))
+    first, second = by_threads
+    for part in ("u", "s", "v"):
+        assert torch.equal(getattr(first, part), getattr(second, part))
+        assert not getattr(first, part).requires_grad
+    z = random_signal(0, 2, nodes).float()  # and no matrix of all pairs is formed, of 6 GB
+    low_rank_product(z, first, graph, gradient="exact").sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.isfinite().all()
+
+
+def gradients(graph: Graph, rank: int, gradient: str) -> tuple[Tensor, Tensor | None]:
+    """By features and by edge weights, of a readout of the product."""
+    z = random_signal(0, nodes=graph.num_nodes).requires_grad_()
+    weight = graph.weight.clone().requires_grad_()
+    graph = with_weight(graph, weight)
+    product = low_rank_product(z, truncated_svd(graph, rank), graph, gradient=gradient)
+    loss = (product * random_signal(1, nodes=graph.num_nodes)).sum()
+    by_z, by_weight = torch.autograd.grad(loss, (z, weight), allow_unused=True)
+    return by_z, by_weight
+
+
+def differences(graph: Graph, rank: int) -> Tensor:
+    """Central differences, edge by edge, of the dense truncated decomposition."""
+    z, readout = (random_signal(seed, nodes=graph.num_nodes) for seed in (0, 1))
+
+    def loss(weight: Tensor) -> float:
+        dense = oracles.truncated(dense_of(with_weight(graph, weight)), rank)
+        return ((dense @ z) * readout).sum().item()
+
+    steps = 1e-6 * torch.eye(graph.num_edges, dtype=torch.float64)
+    each = [(loss(graph.weight + step) - loss(graph.weight - step)) / 2e-6 for step in steps]
+    return torch.tensor(each, dtype=torch.float64)
+
+
+def with_gap(seed: int, rank: int, *, symmetric: bool) -> Graph:
+    """A random weighted graph whose cut-off lies in a gap of its singular values."""
+    graph = random_graph(seed, symmetric=symmetric)
+    values = torch.linalg.svdvals(dense_of(graph))
+    assert values[rank - 1] > 1.05 * values[rank] > 0
+    return graph
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("rank", [1, 4, NODES - 1])
+def test_exact_gradient_is_that_of_the_truncated_matrix(rank: int, symmetric: bool) -> None:
+    graph = with_gap(0, rank, symmetric=symmetric)
+    by_z, by_weight = gradients(graph, rank, "exact")
+    assert by_weight is not None
+    torch.testing.assert_close(by_weight, differences(graph, rank), rtol=1e-5, atol=1e-6)
+    dense = oracles.truncated(dense_of(graph), rank)
+    torch.testing.assert_close(by_z, dense.T @ random_signal(1))
+
+
+def test_keeps_one_result_for_the_same_edges_or_weights() -> None:
+    edges, weight = random_edges()
+
+    def graph(weight: torch.Tensor | None = None) -> Graph:
+        return Graph.from_edge_index(edges, weight, num_nodes=NODES, dtype=torch.float64)
+
+    plain, weighted = return_probabilities(graph(), 3), graph(weight)
+    assert return_probabilities(graph(), 3) is plain
+    assert return_probabilities(graph(), 2).shape == (NODES, 2)
+    assert not torch.allclose(return_probabilities(weighted, 3), plain)
+    kept = return_probabilities(weighted, 3)
+    assert return_probabilities(weighted.carrying(more=weight), 3) is kept
+    weighted.weight.mul_(torch.linspace(1, 2, weighted.num_edges))
+    assert not torch.allclose(return_probabilities(weighted, 3), kept)

@@ -6,8 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from robust_diffusion.operators import Graph, spmm
+from robust_diffusion.operators import Graph, SparseMatrix, sparse_matrix, spmm
 from tests import oracles
 from tests.graphs import NODES, random_edges, random_signal
 
@@ -51,25 +52,6 @@ def test_self_loops_of_weight_one_are_added_only_where_missing() -> None:
     assert graph.num_edges == 5
 
 
-def test_gradients_of_the_weights_reach_the_caller_in_the_callers_order() -> None:
-    edge_index, weight = random_edges()
-    weight.requires_grad_()
-    graph = Graph.from_edge_index(edge_index, weight, num_nodes=NODES)
-    label = graph.dst * NODES + graph.src
-    (graph.weight * label).sum().backward()
-    assert weight.grad is not None
-    assert torch.equal(weight.grad, (edge_index[1] * NODES + edge_index[0]).double())
-
-
-def test_graph_without_edges() -> None:
-    none = torch.zeros(2, 0, dtype=torch.long)
-    graph = Graph.from_edge_index(none, num_nodes=3, self_loops=False)
-    assert graph.num_edges == 0
-    assert graph.rowptr.tolist() == graph.colptr.tolist() == [0, 0, 0, 0]
-    looped = Graph.from_edge_index(none, num_nodes=3)
-    assert looped.edge_index.tolist() == [[0, 1, 2], [0, 1, 2]]
-
-
 def test_the_layout_of_a_tensor_is_found_once() -> None:
     edge_index, weight = random_edges()
     first = Graph.from_edge_index(edge_index, num_nodes=NODES)
@@ -104,21 +86,6 @@ def test_a_change_in_place_is_noticed(
     dense = [oracles.adjacency(g.edge_index, g.weight, NODES) for g in (before, after)]
     assert torch.equal(dense[1], oracles.adjacency(edge_index, weight, NODES))
     assert not torch.equal(*dense)
-
-
-def test_each_number_of_nodes_and_choice_of_self_loops_has_a_layout() -> None:
-    edge_index, _ = random_edges()
-    choices = [(nodes, loops) for nodes in (NODES, NODES + 3) for loops in (True, False)]
-
-    def build(nodes: int, loops: bool) -> Graph:
-        return Graph.from_edge_index(edge_index, num_nodes=nodes, self_loops=loops)
-
-    graphs = [build(*choice) for choice in choices]
-    assert len({id(graph.indexes) for graph in graphs}) == len(choices)
-    for graph, (nodes, loops) in zip(graphs, choices, strict=True):
-        assert graph.num_edges == edge_index.size(1) + nodes * loops
-        assert graph.rowptr.numel() == nodes + 1
-        assert build(nodes, loops).indexes is graph.indexes
 
 
 def test_a_layout_vanishes_with_its_tensor() -> None:
@@ -157,3 +124,41 @@ def test_first_use_in_inference_mode_does_not_hinder_training(made_in_inference_
             spmm(graph.weight, random_signal(), graph)
             assert graph.colptr.numel() == NODES + 1
     assert torch.equal(gradient_through(edge_index), expected)
+
+
+def dense_matrix(rows: int = 7, columns: int = 5) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    matrix = torch.randn(rows, columns, dtype=torch.float64, generator=generator)
+    matrix[torch.rand(rows, columns, generator=generator) < 0.6] = 0
+    matrix[2], matrix[:, 1] = 0, 0  # a row and a column without entries
+    return matrix
+
+
+def test_the_product_and_its_gradient_are_those_of_the_dense_matrix() -> None:
+    dense = dense_matrix()
+    matrix = SparseMatrix.from_dense(dense)
+    for other in (torch.randn(5, 3).double(), torch.randn(3, 5).double().t()):
+        torch.testing.assert_close(matrix @ other, dense @ other)
+        assert torch.autograd.gradcheck(lambda z: matrix @ z, other.requires_grad_())
+
+
+def test_rows_are_summed_scaled_and_squared() -> None:
+    dense = dense_matrix()
+    matrix, scale = SparseMatrix.from_dense(dense), torch.rand(7, 1, dtype=torch.float64)
+    eye = torch.eye(5, dtype=torch.float64)
+    torch.testing.assert_close(matrix.row_sums(), dense.sum(1, keepdim=True))
+    torch.testing.assert_close(matrix.with_rows_times(scale) @ eye, dense * scale)
+    torch.testing.assert_close(matrix.squared() @ eye, dense.square())
+
+
+def test_products_along_edges_are_those_of_the_dense_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = dense_matrix()
+    edge_index = torch.tensor([[0, 1, 2, 6, 3], [1, 0, 4, 4, 3]])
+    graph = Graph.from_edge_index(edge_index, num_nodes=7)
+    eye = torch.eye(5, dtype=torch.float64)
+    expected = dense[graph.dst] * dense[graph.src]
+    for held in (sparse_matrix.ENTRIES_AT_A_TIME, 1):
+        monkeypatch.setattr(sparse_matrix, "ENTRIES_AT_A_TIME", held)
+        along = SparseMatrix.from_dense(dense).products_along(graph)
+        torch.testing.assert_close(along @ eye, expected)
+        assert (along.value != 0).all()

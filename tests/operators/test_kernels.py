@@ -24,7 +24,6 @@ from robust_diffusion.operators import (
     Graph,
     HeadWeights,
     Modulation,
-    current_backend,
     edge_attention,
     edge_dot,
     edge_softmax,
@@ -218,36 +217,6 @@ def test_flows_of_several_operators(
     assert_backend_right(name, lambda dtype: evaluate(flow, kind, dtype))
 
 
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("heads", [2, 3])
-def test_the_backend_is_the_one_that_computes(
-    name: str, heads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with backend(name):
-        kernels = kernels_for(signal(3, 4), heads=heads)
-        assert kernels is not None
-        assert kernels.name == ("torch" if heads == 3 else name)
-        calls, diffuse = [], kernels.diffuse
-        monkeypatch.setattr(kernels, "diffuse", lambda *g: (calls.append(1), diffuse(*g))[1])
-        evaluate(small_flow(Beltrami, 7, heads=heads), "weighted", torch.float64)
-    assert calls == [1]
-
-
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("ceiling", [1.0, 1.3, 2.1, 5.2, 5.7])
-def test_no_gradient_passes_a_ceiling_whatever_its_last_bit(ceiling: float, name: str) -> None:
-    # In float32 the root of a ceiling is not always that of the rounded ceiling.
-    flow = small_flow(MeanCurvature, 7, gradient_ceiling=ceiling)
-    graph, _ = inputs_of("unweighted", torch.float32)
-
-    def gradients() -> list[Tensor]:
-        z = (5 * signal(NODES, 7)).float().requires_grad_()
-        return list(torch.autograd.grad(flow(TIME, z, graph).square().sum(), z))
-
-    ((gradient, expected),) = on_both(name, gradients)
-    assert distance(gradient, expected) < 1e-5
-
-
 def twice(function: Callable[[Tensor], Tensor], x: Tensor) -> None:
     (gradient,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
     gradient.square().sum().backward()
@@ -273,106 +242,6 @@ def test_a_second_derivative_is_refused_by_every_function(name: str) -> None:
                 twice(function, x)
 
 
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("kind", GRAPHS)
-def test_extreme_scores_of_a_softmax(kind: str, name: str) -> None:
-    def compute(dtype: torch.dtype) -> dict[str, Tensor]:
-        graph, weight = inputs_of(kind, dtype)
-        scores = (200 * signal(graph.num_edges, 2)).to(dtype).requires_grad_()
-        assert scores.abs().max() > 200
-        softmax = edge_softmax(scores, graph)
-        (softmax * signal(*softmax.shape).to(dtype)).sum().backward()
-        assert scores.grad is not None
-        values = {"softmax": softmax.detach(), "d_scores": scores.grad}
-        values |= gradient_of_weights(weight)
-        return {name: value.double() for name, value in values.items()}
-
-    assert_backend_right(name, compute)
-
-
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("kind", GRAPHS)
-@pytest.mark.parametrize(
-    ("cls", "options"),
-    [
-        (Beltrami, {"gradient_floor": 1e-4}),
-        (MeanCurvature, {"gradient_floor": 1e-4, "gradient_norm": "residual"}),
-        (PLaplacian, {"p": 4.0, "spectral_norm": False}),
-    ],
-)
-def test_extreme_scores_of_attention_and_modulation(
-    cls: type[Flow], options: dict[str, Any], kind: str, name: str
-) -> None:
-    flow = small_flow(cls, 16, heads=4, **options)
-    with torch.no_grad():
-        for parameter in flow.parameters():
-            parameter.mul_(1.0 if options.get("spectral_norm", True) else 100.0)
-
-    def compute(dtype: torch.dtype) -> dict[str, Tensor]:
-        values = evaluate(flow, kind, dtype)
-        assert all(value.isfinite().all() for value in values.values())
-        return values
-
-    assert_backend_right(name, compute, rounded=200 * torch.finfo(torch.float32).eps)
-
-
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize(
-    ("scores", "weights"),
-    [
-        ([-15.0, 45.0], [1.0, 0.0]),  # an absent edge of a score far above the others
-        ([-59.0, -59.0], [1e-25, 2e-25]),  # sums that would be 0, and
-        ([59.0, 59.0], [1e25, 2e25]),  # infinite, had the scores not their peak taken off
-    ],
-)
-def test_weights_of_any_size(scores: list[float], weights: list[float], name: str) -> None:
-    edge_index = torch.tensor([[0, 1], [0, 0]])
-
-    def compute(dtype: torch.dtype) -> dict[str, Tensor]:
-        weight = torch.tensor(weights, dtype=dtype, requires_grad=True)
-        graph = Graph.from_edge_index(edge_index, weight, num_nodes=2, self_loops=False)
-        softmax = edge_softmax(torch.tensor([scores, scores], dtype=dtype).T, graph)
-        softmax[0].sum().backward()
-        assert weight.grad is not None
-        gradient = weight.grad.double()
-        return {"softmax": softmax.detach().double(), "d_weight": gradient / gradient.abs().max()}
-
-    assert_backend_right(name, compute)
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_absent_edges_of_extreme_scores_have_finite_gradients(name: str) -> None:
-    # Node 0 sees itself alone; to it the absent edges' scores are huge, in A and in B.
-    edge_index = torch.tensor([[1, 2, 1, 2], [2, 1, 0, 0]])
-    weight = torch.tensor([1.0, 1.0, 0.0, 0.0], requires_grad=True)
-    graph = Graph.from_edge_index(edge_index, weight, num_nodes=3)
-    flow = small_flow(PLaplacian, 16, p=4.0, heads=1, spectral_norm=False)
-    flow.attention.query = flow.attention.key
-    z = (10 * torch.tensor([[1.0], [3.0], [9.0]]) * torch.ones(16)).requires_grad_()
-    with backend(name):
-        flow(TIME, z, graph)[0].sin().sum().backward()
-    assert weight.grad is not None
-    assert weight.grad.abs().max() > 1e25
-    for gradient in (weight.grad, z.grad, *(p.grad for p in flow.parameters())):
-        assert gradient is not None
-        assert gradient.isfinite().all()
-
-
-@pytest.mark.parametrize("name", FAST)
-def test_nodes_that_attend_to_themselves_alone_pull_at_nobody(name: str) -> None:
-    # Their gradient norm is at its floor, so that what multiplies a rounding error is large.
-    options = {"attention": "resampled", "gradient_floor": 0.01, "gradient_ceiling": 1.1}
-    flow = small_flow(MeanCurvature, 3, heads=1, **options)
-    graph, _ = inputs_of("unweighted", torch.float64)
-
-    def gradients() -> list[Tensor]:
-        z = (1e3 * signal(NODES, 3)).requires_grad_()
-        return list(torch.autograd.grad(flow.double()(TIME, z, graph).square().sum(), z))
-
-    ((gradient, expected),) = on_both(name, gradients)
-    assert distance(gradient, expected) < EXACT
-
-
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_nan_reaches_the_same_nodes(weighted: bool, name: str) -> None:
@@ -385,52 +254,6 @@ def test_nan_reaches_the_same_nodes(weighted: bool, name: str) -> None:
     with backend(name), torch.no_grad():
         finite = flow(TIME, z, graph).isfinite().all(1)
     assert (~finite).nonzero().flatten().tolist() == [7, 8, 9, 10, 11]
-
-
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("width", [7, 16])
-def test_strided_inputs_and_gradients_count_as_if_copied(width: int, name: str) -> None:
-    flow = small_flow(Beltrami, width).double()
-    graph, _ = inputs_of("weighted", torch.float64)
-    z, probe = signal(NODES, width), signal(NODES, width)
-    weight = graph.weight.detach()
-    results = []
-    for strided in (False, True):
-        leaves = [x.T.contiguous().T if strided else x for x in (z, probe)]
-        both = torch.stack([weight, -weight], 1)[:, 0] if strided else weight.clone()
-        assert leaves[0].is_contiguous() != strided
-        assert both.is_contiguous() != strided
-        leaf, both = leaves[0].clone().requires_grad_(), both.requires_grad_()
-        assert leaf.is_contiguous() != strided
-        with backend(name):
-            out = flow(TIME, leaf, Graph(graph.src, graph.dst, both, NODES))
-            results.append(torch.autograd.grad(out, (leaf, both), leaves[1]))
-    for expected, actual in zip(*results, strict=True):
-        assert distance(actual, expected) < EXACT
-
-
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("kind", ["weighted", "unweighted"])
-def test_training_after_inference_mode(kind: str, name: str) -> None:
-    flow = small_flow(Beltrami, 7).double()
-    with backend(name):
-        expected = evaluate(flow, kind, torch.float64)
-        edge_index, weight = irregular_edges()
-        z, probe = signal(NODES, 7), signal(7, NODES).T
-        given = None if kind == "unweighted" else weight
-
-        def build() -> Graph:
-            return Graph.from_edge_index(edge_index, given, num_nodes=NODES, dtype=z.dtype)
-
-        outside = build()
-        with torch.inference_mode():
-            for graph in (outside, build()):
-                assert distance(flow(TIME, z, graph), expected["out"]) < EXACT
-        for graph in (outside, build()):
-            leaf = z.clone().requires_grad_()
-            (flow(TIME, leaf, graph) * probe).sum().backward()
-            assert leaf.grad is not None
-            assert distance(leaf.grad, expected["d_z"]) < EXACT
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -502,53 +325,6 @@ def test_nothing_of_edges_times_channels_is_kept(cls: type[Flow], name: str) -> 
     assert kept < 4 * graph.num_edges * channels / 3
 
 
-def test_there_are_no_kernels_for_other_numbers() -> None:
-    z = signal(3, 4)
-    with backend("torch"):
-        assert kernels_for(z) is not None
-        assert kernels_for(z.float(), z.float()) is not None
-        for other in (z.bfloat16(), z.half()):
-            assert kernels_for(other) is None
-        assert kernels_for(z, z.float()) is None
-        with torch.autocast("cpu", torch.bfloat16):
-            assert kernels_for(z) is None
-    with backend("reference"):
-        assert kernels_for(z) is None
-
-
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("autocast", [False, True])
-def test_half_precision_takes_the_equations(autocast: bool, name: str) -> None:
-    dtype = torch.float32 if autocast else torch.bfloat16
-    flow = small_flow(Beltrami, 16).to(dtype)
-    graph, _ = inputs_of("unweighted", dtype)
-
-    def values() -> list[Tensor]:
-        z = signal(NODES, 16).to(dtype).requires_grad_()
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            out = flow(TIME, z, graph)
-        return [out, *torch.autograd.grad(out.float().square().sum(), z)]
-
-    outs, gradients = on_both(name, values)
-    assert torch.equal(*outs)
-    # The backward pass runs outside of autocast, where parts of it find kernels.
-    assert distance(*gradients) < (1e-5 if autocast else 1e-30)
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("cls", [Grand, Beltrami])
-def test_an_evaluation_in_training_takes_one_step_of_the_power_iteration(
-    cls: type[Flow], name: str
-) -> None:
-    flow, other = (small_flow(cls, 7).double().train() for _ in range(2))
-    graph, _ = inputs_of("weighted", torch.float64)
-    with backend(name):
-        flow(TIME, signal(NODES, 7), graph)
-    assert other.attention.key.weight is not None  # torch's own step
-    vectors = [each.attention.key.parametrizations.weight[0]._u for each in (flow, other)]
-    torch.testing.assert_close(*vectors)
-
-
 @needs_compiler
 def test_what_does_not_fit_the_graph_is_an_error_before_memory_is_read() -> None:
     graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
@@ -563,20 +339,3 @@ def test_what_does_not_fit_the_graph_is_an_error_before_memory_is_read() -> None
             edge_softmax(torch.ones(4, 2), graph)
         with pytest.raises(DataError, match="edge_weight"):
             Graph.from_edge_index(graph.edge_index, torch.ones(3), num_nodes=3)
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_one_matrix_may_be_both_keys_and_queries_without_a_bias(name: str) -> None:
-    graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
-    z, matrix = torch.randn(3, 5), torch.randn(1, 2, 3, 5)
-    with backend(name):
-        one = edge_attention(z, HeadWeights(matrix), graph)
-        two = edge_attention(z, HeadWeights(matrix.expand(2, -1, -1, -1)), graph)
-    assert torch.equal(one, two)
-
-
-def test_the_compiled_kernels_are_in_effect_on_the_cpu_alone() -> None:
-    for name, elsewhere in (("compiled", "torch"), ("torch", "torch"), ("reference", "reference")):
-        with backend(name):
-            assert current_backend("cpu") == name
-            assert current_backend("cuda") == elsewhere

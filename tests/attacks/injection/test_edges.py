@@ -2,37 +2,19 @@ from functools import partial
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import AGIA, Budget, MetaGIA, PerturbedGraph
-from robust_diffusion.attacks.injection import edges as edges_module
+from robust_diffusion.attacks import AGIA, Budget, MetaGIA
 from robust_diffusion.attacks.injection.agia import project
 from robust_diffusion.attacks.injection.edges import Candidates
-from robust_diffusion.attacks.problem import Problem
 from tests.attacks import contract
-from tests.attacks.contract import clean, graph, trained
+from tests.attacks.contract import graph, problem
 
 BUDGET = Budget(8, 4, (-0.94, 0.94))
 run = partial(contract.run, budget=BUDGET)
-
-
-def capped_loss(perturbed: PerturbedGraph) -> float:
-    targets = graph().index_test
-    labels = trained()(graph().x, graph().edge_index).argmax(1)[targets]
-    logits = trained()(perturbed.x, perturbed.edge_index)[targets]
-    return F.cross_entropy(logits, labels, reduction="none").clamp(max=4).mean().item()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("attack", [MetaGIA, AGIA])
-def test_chosen_edges_do_more_harm_than_random_ones(attack: type[MetaGIA | AGIA]) -> None:
-    random, chosen = (run(attack(num_rounds=rounds, num_steps=40)) for rounds in (0, 2))
-    assert not torch.equal(random.edge_index, chosen.edge_index)
-    assert capped_loss(chosen) > 1.1 * capped_loss(random)
 
 
 @pytest.mark.parametrize("attack", [MetaGIA, AGIA])
@@ -56,58 +38,11 @@ def test_edges_go_to_the_one_target_that_can_be_lost(attack: type[MetaGIA | AGIA
     assert dst[src >= n].tolist() == [3, 3, 3]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("attack", [MetaGIA, AGIA])
-def test_every_edge_is_spent_in_batches_of_any_size(
-    attack: type[MetaGIA | AGIA], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for ratio, most in ((0.01, 2**20), (0.4, 2**20), (1.0, 130)):
-        monkeypatch.setattr(edges_module, "MAX_CANDIDATES", most)
-        perturbed = run(attack(num_steps=2, batch_ratio=ratio, num_rounds=1))
-        degrees = perturbed.edge_index[0].bincount()[graph().num_nodes :]
-        assert degrees.tolist() == [4] * 8
-
-
-def test_few_candidates_at_a_time_are_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """60 targets, so 130 candidates are those of two nodes."""
-    seen = []
-    choose = MetaGIA.choose
-
-    def watched(self: MetaGIA, candidates: Candidates, chosen: Tensor) -> Tensor:
-        seen.append(candidates.num_new)
-        return choose(self, candidates, chosen)
-
-    monkeypatch.setattr(MetaGIA, "choose", watched)
-    monkeypatch.setattr(edges_module, "MAX_CANDIDATES", 130)
-    run(MetaGIA(num_steps=1, num_rounds=1))
-    assert seen == [2, 2, 2, 2]
-
-
-@pytest.mark.parametrize("attack", [MetaGIA, AGIA])
-def test_a_node_with_an_edge_to_every_target_keeps_them(attack: type[MetaGIA | AGIA]) -> None:
-    targets = graph().index_test[:4]
-    perturbed = run(attack(num_steps=2, num_rounds=1), targets=targets)
-    src, dst = perturbed.edge_index
-    for node in range(graph().num_nodes, graph().num_nodes + 8):
-        assert sorted(dst[src == node].tolist()) == targets.tolist()
-
-
 @pytest.fixture
 def candidates() -> Candidates:
-    problem = Problem("any", trained(), clean(graph()), graph().index_test)
+    tried = problem()
     new = torch.full((3, 16), 0.4)
-    return Candidates(problem, torch.cat([graph().x, new]), graph().edge_index, 3, 4.0)
-
-
-def test_a_weight_of_0_is_no_edge(candidates: Candidates) -> None:
-    problem = candidates.problem
-    chosen = torch.zeros(3, 60, dtype=torch.bool)
-    chosen[0, 5] = chosen[2, 59] = True
-    n, (one, other) = 200, (problem.targets[5], problem.targets[59])
-    new = torch.tensor([[n, n + 2], [one, other]])
-    edges = torch.cat([problem.edge_index, new, new.flip(0)], 1)
-    expected = problem.loss(candidates.x, edges, cap=4.0)
-    torch.testing.assert_close(candidates.loss(chosen.float()), expected)
+    return Candidates(tried, torch.cat([graph().x, new]), graph().edge_index, 3, 4.0)
 
 
 def test_slope_is_the_difference_quotient(candidates: Candidates) -> None:
@@ -147,7 +82,3 @@ def test_projection_is_the_nearest_allowed_point(rows: list[list[float]], total:
     corners = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=torch.float64)] * 4)
     for corner in corners[corners.sum(1) <= total]:
         assert (((weight - nearest) * (corner - nearest)).sum(1) < 1e-6).all()
-
-
-def test_the_loss_need_not_be_capped() -> None:
-    assert MetaGIA(loss_cap=None).loss_cap is None

@@ -1,47 +1,25 @@
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import to_dense_adj
 
-from robust_diffusion.attacks.climb import Found, Steps
-from robust_diffusion.attacks.injection.placement import Placement, reallocate
+from robust_diffusion.attacks.injection.features import neighbourhood, similarity
+from robust_diffusion.attacks.injection.placement import Placement
+from robust_diffusion.attacks.injection.sharing import SHARINGS
+from robust_diffusion.attacks.injection.starts import STARTS
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.errors import AttackError
-from tests.attacks.contract import clean, graph, trained
-
-LIMITS = (-9.0, 9.0)
-
-
-def start(
-    links: int = 0, capacity: int = 12, model: object = None
-) -> tuple[Problem, Placement, Tensor]:
-    tried = Problem("any", model or trained(), clean(graph()), graph().index_test)
-    generator = torch.Generator().manual_seed(0)
-    rows = [tried.targets[torch.randperm(60, generator=generator)[:12]] for _ in range(6)]
-    features = torch.where(tried.x[rows[0][:6]] > 0, -9.0, 9.0)
-    return tried, Placement.of(tried, rows, [capacity] * 6, links), features
-
-
-def no_weights(x: Tensor, edge_index: Tensor) -> Tensor:
-    return trained()(x, edge_index)
-
-
-def without_gradient(x: Tensor, edge_index: Tensor) -> Tensor:
-    return trained()(x, edge_index).detach()
-
-
-def test_links_join_each_node_to_its_neighbours_on_a_ring() -> None:
-    tried, placement, _ = start(links=4)
-    edges = placement.edges(tried.edge_index)
-    linked = edges[:, (edges >= 200).all(0)]
-    assert (linked[0] != linked[1]).all()
-    assert torch.equal(linked[0].bincount()[200:], torch.full((6,), 4))
-    assert edges.unique(dim=1).size(1) == edges.size(1)
-    assert torch.equal(edges.flip(0).unique(dim=1), edges.unique(dim=1))
+from tests.attacks.contract import clean, graph, problem, trained
 
 
 def test_the_gain_of_an_edge_is_the_slope_of_all_margins() -> None:
     """By differences over the weight of one edge that is there and of one that is not."""
-    tried, placement, features = start(links=2)
+    tried, generator = problem(), torch.Generator().manual_seed(0)
+    rows = [tried.targets[torch.randperm(60, generator=generator)[:12]] for _ in range(6)]
+    features = torch.where(tried.x[rows[0][:6]] > 0, -9.0, 9.0)
+    placement = Placement.of(tried, rows, [12] * 6, 2)
     gains, margins = placement.gains(tried, features)
     assert torch.allclose(margins, placement.margins(tried, features), atol=1e-4)
     every = Placement(
@@ -65,43 +43,88 @@ def test_the_gain_of_an_edge_is_the_slope_of_all_margins() -> None:
     trained().float()
 
 
-@pytest.mark.parametrize("model", [None, no_weights])
-def test_trimmed_edges_were_not_needed(model: object) -> None:
-    tried, placement, features = start(model=model)
-    lost = placement.margins(tried, features) > 0
-    trimmed = placement.trimmed(tried, features)
-    assert not (trimmed.chosen & ~placement.chosen).any()
-    assert torch.equal(trimmed.chosen[:, ~lost], placement.chosen[:, ~lost])
-    assert trimmed.chosen.sum() < placement.chosen.sum()
+def test_neighbourhood_is_the_normalised_sum_over_the_neighbours() -> None:
+    # Nodes 0 - 1 - 2 and 3; new 4 at 0 and 1, new 5 alone, new 6 at 3.
+    half = torch.tensor([(0, 1), (1, 2), (4, 0), (4, 1), (6, 3)]).T
+    edges = torch.cat([half, half.flip(0)], 1)
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    dense = to_dense_adj(edges, max_num_nodes=7)[0]
+    scale = dense.sum(1).clamp(min=1).rsqrt()
+    expected = scale[4:, None] * dense[4:, :4] @ (scale[:4, None] * x)
+    torch.testing.assert_close(neighbourhood(x, edges, 3), expected)
 
 
-@pytest.mark.parametrize("left_out", [0.0, 1.0])
-def test_allotted_edges_go_to_targets_that_are_right(left_out: float) -> None:
-    tried, placement, features = start(capacity=14)
-    lost = placement.margins(tried, features) > 0
-    new = placement.allotted(tried, features, left_out, torch.Generator().manual_seed(0)).chosen
-    assert torch.equal(new[:, lost], placement.chosen[:, lost])
-    assert (new.sum(1) <= 14).all()
-    assert new[:, ~lost].any() == (left_out == 0)
+def test_similarity_has_a_bounded_gradient_at_0() -> None:
+    around = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    new = torch.zeros(2, 2, requires_grad=True)
+    value = similarity(new, around)
+    assert value.tolist() == [0, 0]
+    (gradient,) = torch.autograd.grad(value.sum(), new)
+    # The neighbourhood's direction, over a tenth of its length.
+    torch.testing.assert_close(gradient, torch.tensor([[0.6, 0.8], [0.0, 0.0]]) / 0.5)
 
 
-@pytest.mark.parametrize("model", [None, no_weights])
-def test_edges_that_move_take_more_than_edges_that_stay(model: object) -> None:
-    tried, placement, features = start(model=model)
-    before = int((placement.margins(tried, features) <= 0).sum())
-    found = Found(features, before, 0.0)
-    generator = torch.Generator().manual_seed(0)
-    edges, best = reallocate(tried, placement, found, Steps(), LIMITS, 4, 15, generator)
-    assert best.right == int((edges.margins(tried, best.features) <= 0).sum()) < before
-    assert (edges.chosen.sum(1) <= 12).all()
+def share(name: str, degrees: list[int], seed: int = 0, *, targets: int = 60) -> list[Tensor]:
+    tried = Problem("any", trained(), clean(graph()), graph().index_test[:targets])
+    state = (tried.x, tried.edge_index)
+    return SHARINGS[name](tried, state, degrees, torch.Generator().manual_seed(seed))
 
 
-def test_a_model_without_gradient_is_given_up() -> None:
-    tried, placement, features = start(
-        model=lambda x, edge_index: trained()(x.detach(), edge_index)
-    )
-    with pytest.raises(AttackError):
-        reallocate(
-            *(tried, placement, Found(features, 60, 0.0), Steps(), LIMITS, 1, 3),
-            torch.Generator().manual_seed(0),
-        )
+@pytest.mark.parametrize("name", SHARINGS)
+@pytest.mark.parametrize("degrees", [[5, 5, 5], [60] * 4, [7, 6, 0], [1], [0, 0], [9] * 30])
+def test_each_node_gets_its_number_of_distinct_targets(name: str, degrees: list[int]) -> None:
+    rows = share(name, degrees)
+    got = [row.numel() for row in rows]
+    assert got == degrees or (name == "apart" and max(got) < max(degrees) == 60)
+    for row in rows:
+        assert row.unique().numel() == row.numel()
+        assert torch.isin(row, graph().index_test).all()
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=9))
+def test_equal_shares_differ_by_one_edge_at_most(degrees: list[int]) -> None:
+    chosen = torch.cat(share("equal", degrees, targets=12))
+    used = torch.tensor([int((chosen == target).sum()) for target in graph().index_test[:12]])
+    assert used.max() - used.min() <= 1
+
+
+def test_sequential_takes_the_targets_nearest_to_being_lost() -> None:
+    """Lead of the label over the next class: 0 is sure, 1 and 3 are not, 2 is lost already."""
+    x = torch.tensor([[9.0, 0], [1.0, 0], [0, 1.0], [2.0, 0], [5.0, 0]])
+    y = torch.zeros(5, dtype=torch.long)
+    data = Data(x=x, edge_index=torch.empty(2, 0, dtype=torch.long), y=y)
+    problem = Problem("any", lambda x, _: x, data, torch.arange(5))
+    state = (problem.x, problem.edge_index)
+    (row,) = SHARINGS["sequential"](problem, state, [3], torch.Generator())
+    assert sorted(row.tolist()) == [1, 3, 4]
+
+
+RANGE = (-0.5, 0.25)
+
+
+def started(name: str, seed: int = 0, nodes: int = 300) -> torch.Tensor:
+    rows = [graph().index_test[:5]] * nodes
+    return STARTS[name](problem(), rows, RANGE, torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_starts_have_the_shape_and_type_of_features(name: str) -> None:
+    found = started(name)
+    assert found.shape == (300, 16)
+    assert found.dtype == graph().x.dtype
+    assert torch.equal(found, started(name))
+    assert (name == "zero") == torch.equal(found, started(name, seed=1))
+    without_edges = [graph().index_test[:0]] * 3
+    found = STARTS[name](problem(), without_edges, RANGE, torch.Generator().manual_seed(0))
+    assert found.shape == (3, 16)
+
+
+def test_runner_up_draws_nodes_of_the_second_best_class() -> None:
+    """Targets 0 and 1 take class 0 for best and class 2 for second; node 3 alone is of class 2."""
+    x = torch.tensor([[9.0, 0, 5], [9.0, 0, 5], [0, 99.0, 0], [0, 0, 99.0]])
+    data = Data(x=x, edge_index=torch.empty(2, 0, dtype=torch.long))
+    tried = Problem("any", lambda x, _: x, data, torch.tensor([0, 1]))
+    rows = [torch.tensor([0, 1])] * 5
+    found = STARTS["runner_up"](tried, rows, (-1.0, 1.0), torch.Generator().manual_seed(0))
+    assert torch.equal(found, x[[3] * 5])

@@ -1,30 +1,34 @@
+"""Small sets of undirected pairs, and edge lists of them."""
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_geometric.utils import coalesce
+from torch import Tensor
 
 from robust_diffusion.attacks import Budget
+from robust_diffusion.attacks.modification import pairs as pairs_module
 from robust_diffusion.attacks.modification.base import (
     edges_at,
     feature_range,
     flip,
     flipped,
-    shuffled,
 )
-from tests.attacks.modification.sets import N, as_set, both_ways, graphs, node_sets
+from robust_diffusion.attacks.modification.pairs import TargetPairs
+
+N = 9
+ALL_PAIRS = [(u, v) for u in range(N) for v in range(u + 1, N)]
+graphs = st.sets(st.sampled_from(ALL_PAIRS))
+node_sets = st.sets(st.integers(0, N - 1), min_size=1)
 
 
-@given(edges=graphs, others=graphs, seed=st.integers(0, 3))
-def test_flip_is_the_symmetric_difference(
-    edges: set[tuple[int, int]], others: set[tuple[int, int]], seed: int
-) -> None:
-    pairs = torch.tensor(sorted(others), dtype=torch.long).reshape(-1, 2).T
-    turned = torch.rand(pairs.size(1), generator=torch.Generator().manual_seed(seed)) < 0.5
-    pairs = torch.where(turned, pairs.flip(0), pairs)
-    result = flip(both_ways(edges), pairs, N)
-    assert as_set(result) == edges ^ others
-    assert result.size(1) == 2 * len(edges ^ others)
-    assert torch.equal(coalesce(result), coalesce(result.flip(0)))
+def both_ways(pairs: set[tuple[int, int]]) -> Tensor:
+    half = torch.tensor(sorted(pairs), dtype=torch.long).reshape(-1, 2).T
+    return torch.cat([half, half.flip(0)], 1)
+
+
+def as_set(pairs: Tensor) -> set[tuple[int, int]]:
+    return {(min(u, v), max(u, v)) for u, v in pairs.T.tolist()}
 
 
 @given(before=graphs, after=graphs)
@@ -43,11 +47,6 @@ def test_the_range_of_features_is_epsilon_within_the_limits() -> None:
     torch.testing.assert_close(high, torch.tensor([[0.1, 1.0, 2.0, -1.9]]))
 
 
-def test_flip_of_nothing_changes_nothing() -> None:
-    edges = both_ways({(0, 1), (1, 2)})
-    assert flip(edges, torch.empty(2, 0, dtype=torch.long), N) is edges
-
-
 @given(edges=graphs, targets=node_sets)
 def test_edges_at_the_targets(edges: set[tuple[int, int]], targets: set[int]) -> None:
     found = edges_at(torch.tensor(sorted(targets)), both_ways(edges), N)
@@ -55,8 +54,34 @@ def test_edges_at_the_targets(edges: set[tuple[int, int]], targets: set[int]) ->
     assert found.size(1) == len(as_set(found))
 
 
-def test_shuffled_holds_the_same_columns() -> None:
-    columns = torch.arange(40).reshape(2, 20)
-    mixed = shuffled(columns, torch.Generator().manual_seed(0))
-    assert not torch.equal(mixed, columns)
-    assert as_set(mixed) == as_set(columns)
+@given(targets=node_sets)
+def test_pairs_are_numbered_one_to_one(targets: set[int]) -> None:
+    pairs = TargetPairs(torch.tensor(sorted(targets)), N)
+    expected = {pair for pair in ALL_PAIRS if targets & set(pair)}
+    assert pairs.total == len(expected)
+    assert as_set(pairs[torch.arange(pairs.total)]) == expected
+
+
+@pytest.mark.parametrize("listed", [2**20, 0], ids=["listed", "drawn"])
+@pytest.mark.parametrize("count", [0, 1, 7, 1000])
+def test_absent_pairs_are_drawn(listed: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs_module, "MAX_LISTED", listed)
+    edges = {(0, 1), (1, 2), (3, 8), (5, 6)}
+    targets = torch.tensor([1, 8, 4])
+    drawn = TargetPairs(targets, N).draw_absent(
+        count, both_ways(edges), torch.Generator().manual_seed(0)
+    )
+    possible = {pair for pair in ALL_PAIRS if set(pair) & {1, 4, 8}} - edges
+    assert drawn.size(1) == len(as_set(drawn)) == min(count, len(possible))
+    assert as_set(drawn) <= possible
+
+
+@pytest.mark.parametrize("listed", [2**20, 0], ids=["listed", "drawn"])
+def test_pairs_that_do_not_fit_are_left_out(listed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs_module, "MAX_LISTED", listed)
+    pairs, generator = TargetPairs(torch.tensor([0, 4]), N), torch.Generator().manual_seed(0)
+    no_edges = both_ways(set())
+    even = pairs.draw_absent(99, no_edges, generator, lambda p: p.sum(0) % 2 == 0)
+    assert as_set(even) == {(u, v) for u, v in ALL_PAIRS if {u, v} & {0, 4} and (u + v) % 2 == 0}
+    none = pairs.draw_absent(5, no_edges, generator, lambda p: p[0] < 0)
+    assert none.size(1) == 0

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,31 +11,41 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
-from hypothesis.strategies import SearchStrategy
-from numpy.typing import NDArray
 from torch_geometric.data import Data
+from torch_geometric.io import read_planetoid_data
+from torch_geometric.utils import coalesce, degree
 
-from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data import DatasetFolder, GraphDataModule
 from robust_diffusion.data.normalize import feature_scale
-from robust_diffusion.data.sources import load_custom
+from robust_diffusion.data.sources import load_custom, load_grb, load_planetoid, load_shchur
+from robust_diffusion.data.sources import write_grb as write_grb_files
+from robust_diffusion.data.sources.planetoid import PARTS
 from robust_diffusion.data.sources.pyg import NAMES
 from robust_diffusion.data.split import degree_split
 from robust_diffusion.data.validate import SPLITS, build_graph
 from robust_diffusion.errors import ConfigError, DataError
 from tests.data.files import (
+    CUT,
     EDGES,
+    FILES,
+    FLIPS,
     NUM_NODES,
     Bomb,
     csr_parts,
+    damaged,
+    planetoid_parts,
     raw_graph,
     refusal,
+    shchur_arrays,
     splits,
     symmetric,
     write_grb,
+    write_planetoid,
 )
+from tests.pairs import pairs
 
 Arrays = dict[str, Any]
+SUFFIXES = [".npz", ".pt"]
 BOTH = np.array(sorted(EDGES + [(v, u) for u, v in EDGES])).T
 
 
@@ -91,8 +102,7 @@ LAYOUTS: dict[str, Arrays] = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".pt"])
-@pytest.mark.parametrize("arrays", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize(("arrays", "suffix"), list(zip(LAYOUTS.values(), cycle(SUFFIXES))))
 def test_every_layout_gives_the_graph_split_by_degree(
     tmp_path: Path, arrays: Arrays, suffix: str
 ) -> None:
@@ -113,11 +123,11 @@ def test_a_folder_in_grb_layout_keeps_doubles_where_it_must(tmp_path: Path) -> N
     assert load_custom(folder).x.dtype == torch.float64
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".pt"])
-@pytest.mark.parametrize("parts", [SPLITS, SPLITS[:3]], ids=["all", "three"])
-@pytest.mark.parametrize("pattern", NAMES)
+@pytest.mark.parametrize(
+    ("pattern", "parts", "suffix"), pairs(list(NAMES), [SPLITS, SPLITS[:3]], SUFFIXES)
+)
 def test_a_split_is_read_as_of_a_graph_in_memory(
-    tmp_path: Path, suffix: str, parts: tuple[str, ...], pattern: str
+    tmp_path: Path, pattern: str, parts: tuple[str, ...], suffix: str
 ) -> None:
     held = {pattern.format(part): splits()[part] for part in parts}
     if pattern == "{}_mask":
@@ -135,13 +145,6 @@ def test_a_split_is_read_as_of_a_graph_in_memory(
         assert "split_drawn" not in graph
 
 
-def test_what_is_not_read_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    weight = np.ones(BOTH.shape[1])
-    load_custom(write(tmp_path, plain(edge_weight=weight / 2, edge_attr=weight, pos=weight)))
-    assert "weights other than 1" in caplog.text
-    assert "not read: edge_attr, pos" in caplog.text
-
-
 def test_nodes_without_a_label_are_in_no_part(tmp_path: Path) -> None:
     labels = np.concatenate([raw_graph()["labels"], [-1, -1]])
     larger = plain(features=np.eye(NUM_NODES + 2), labels=labels)
@@ -157,15 +160,11 @@ def test_nodes_without_a_label_are_in_no_part(tmp_path: Path) -> None:
 N = NUM_NODES
 BAD: dict[str, tuple[Arrays, str]] = {
     **{f"no {key}": (without(plain(), key), f"array {key}") for key in plain()},
-    "edges beyond": (plain(edge_index=BOTH + 1), "names node 20"),
-    "features a number": (plain(features=np.array(3.0)), "names node"),
     "features none": (plain(features=np.ones((0, 3)), edge_index=BOTH[:, :0]), "adjacency"),
     "features twice": (plain(x=np.eye(N)), "both features and x"),
     "edges twice": (plain(**csr_parts(symmetric(EDGES), "adj")), "both edge_index and adj_data"),
     "splits that differ": (plain(**indices(), train_mask=masks()["val_mask"]), "index_train: "),
-    "split of another name": (plain(train_set=np.ones((N, 2), bool)), "train_set: "),
     "weights too few": (plain(edge_weight=np.ones(3)), "edge_weight"),
-    "weights NaN": (plain(edge_weight=np.full(BOTH.shape[1], np.nan)), "weights"),
     "CSR of another size": (
         without(plain(), "edge_index") | csr_parts(sp.csr_matrix((30, 30)), "adj"), "(20, 3)",
     ),
@@ -173,17 +172,14 @@ BAD: dict[str, tuple[Arrays, str]] = {
         {"edge_index": np.zeros((2, 0), int), "x": np.eye(9), "y": np.arange(9) % 2}, "9 nodes",
     ),
     "masks without val": (plain(**without(masks(), "val_mask")), "val_mask: missing"),
-    "masks overlap": (plain(**masks() | {"val_mask": masks()["test_mask"]}), "in both index_val"),
 }  # fmt: skip
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("suffix", [".npz", ".pt"])
 @pytest.mark.parametrize(("arrays", "key"), BAD.values(), ids=BAD)
-def test_bad_input_is_refused_in_one_line(
-    tmp_path: Path, arrays: Arrays, key: str, suffix: str
-) -> None:
-    assert key in refusal(load_custom, write(tmp_path, arrays, suffix))
+def test_bad_input_is_refused_in_one_line(tmp_path: Path, arrays: Arrays, key: str) -> None:
+    for suffix in SUFFIXES:
+        assert key in refusal(load_custom, write(tmp_path, arrays, suffix))
 
 
 def test_no_path_says_what_to_give() -> None:
@@ -202,19 +198,16 @@ def test_another_kind_of_file_is_refused(tmp_path: Path, name: str) -> None:
     assert "adj.npz: not found" in refusal(load_custom, tmp_path / "grb-ring")
 
 
-def stamped(signal: NDArray[np.generic], offset: float = 1.7e9) -> dict[str, Any]:
-    """The plain graph with features of one column: a time stamp."""
-    return plain() | {"features": offset + signal.reshape(-1, 1)}
-
-
 @pytest.mark.faults
-@pytest.mark.parametrize("suffix", [".npz", ".pt"])
-@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+@pytest.mark.parametrize(
+    ("suffix", "dtype"), list(zip(SUFFIXES, (np.float64, np.int64), strict=True))
+)
 def test_time_stamps_survive_their_normalisation(
     tmp_path: Path, suffix: str, dtype: type[np.generic]
 ) -> None:
     seconds = np.arange(20)
-    path = write(tmp_path, stamped(seconds.astype(dtype)), suffix)
+    stamped = plain(features=1.7e9 + seconds.astype(dtype)[:, None])
+    path = write(tmp_path, stamped, suffix)
     datamodule = GraphDataModule(partial(load_custom, path), name="mine", difficulty="full")
     x = datamodule.graph.x
     assert x.dtype == torch.float32
@@ -243,55 +236,6 @@ def test_an_unreadable_torch_file_is_refused(tmp_path: Path, stored: Any, key: s
     assert not Path("mark").exists()
 
 
-ARRAYS: SearchStrategy[np.ndarray] = hnp.arrays(
-    st.one_of(
-        hnp.integer_dtypes(endianness="="),
-        hnp.floating_dtypes(endianness="=", sizes=(32, 64)),
-        hnp.boolean_dtypes(),
-    ),
-    st.one_of(
-        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=22),
-        st.tuples(st.just(2), st.integers(0, 30)),
-        st.tuples(st.just(NUM_NODES), st.integers(0, 3)),
-        st.just((NUM_NODES,)),
-    ),
-)
-SMALL_NODES = hnp.arrays(np.int64, (2, 12), elements=st.integers(-1, 21))
-KEYS = [*plain(), *indices(), *masks()]
-
-
-@settings(max_examples=60)
-@given(
-    base=st.sampled_from([{}, indices(), masks()]),
-    changes=st.dictionaries(st.sampled_from(KEYS), ARRAYS, min_size=1, max_size=2),
-    edges=st.none() | SMALL_NODES,
-    suffix=st.sampled_from([".npz", ".pt"]),
-)
-def test_any_arrays_are_refused_or_give_their_graph(
-    base: Arrays, changes: Arrays, edges: np.ndarray | None, suffix: str
-) -> None:
-    arrays = plain(**base) | changes | ({} if edges is None else {"edge_index": edges})
-    with TemporaryDirectory() as folder:
-        try:
-            path = write(Path(folder), arrays, suffix)
-        except TypeError:  # torch has no such type
-            return
-        try:
-            graph = load_custom(path)
-        except DataError as error:
-            assert str(error).startswith(str(path))  # noqa: PT017 - the arrays may be good
-            assert "\n" not in str(error)  # noqa: PT017
-            return
-    assert {tuple(edge) for edge in graph.edge_index.T.tolist()} == {
-        pair for u, v in arrays["edge_index"].T.tolist() for pair in ((u, v), (v, u)) if u != v
-    }
-    assert np.array_equal(graph.x.numpy(), np.asarray(arrays["features"], np.float32))
-    assert graph.y.tolist() == arrays["labels"].ravel().tolist()
-    for name in ("train", "val", "test"):
-        given = arrays.get(f"index_{name}", np.flatnonzero(arrays.get(f"{name}_mask", ())))
-        assert graph[f"index_{name}"].tolist() == sorted(given) or not base
-
-
 @pytest.mark.slow
 def test_several_graphs_are_one_sweep(
     cli: Callable[..., Any], tmp_path: Path, tiny: list[str]
@@ -310,3 +254,191 @@ def test_several_graphs_are_one_sweep(
         assert (record["difficulty"], record["epochs"]) == ("full", 3)
         assert set(record["budget"]["spent"]) == {"speit", "tdgia"}
         assert record["split_drawn"] is True
+
+
+def equal(a: Data, b: Data) -> bool:
+    keys = ("x", "y", "edge_index", *(f"index_{name}" for name in SPLITS))
+    return all(torch.equal(a[key], b[key]) for key in keys)
+
+
+def read_grb(root: str | Path, **options: Any) -> Data:
+    files: dict[str, dict[str, Any]] = {f"{file}.npz": {} for file in FILES}
+    return load_grb(DatasetFolder(root, "grb-ring", files), **options)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_good_files_give_the_graph_and_a_split_can_be_drawn_anew(
+    tmp_path: Path, compressed: bool
+) -> None:
+    write_grb(tmp_path, compressed=compressed)
+    expected = build_graph(**raw_graph(), where=tmp_path)
+    assert equal(read_grb(tmp_path), expected)
+    graph = read_grb(str(tmp_path), split_seed=2)
+    degree = torch.bincount(graph.edge_index[1], minlength=NUM_NODES).numpy()
+    for name, index in degree_split(degree, 2).items():
+        assert graph[f"index_{name}"].tolist() == index.tolist()
+    assert graph.index_train.tolist() != expected.index_train.tolist()
+
+
+@settings(max_examples=40)
+@given(file=st.sampled_from(FILES), compressed=st.booleans(), flips=FLIPS, cut=CUT)
+def test_random_damage_is_refused_or_harmless(
+    file: str, compressed: bool, flips: list[tuple[int, int]], cut: int | None
+) -> None:
+    with TemporaryDirectory() as root:
+        folder = write_grb(Path(root), compressed=compressed)
+        path = folder / f"{file}.npz"
+        path.write_bytes(damaged(path.read_bytes(), flips, cut))
+        try:
+            graph = read_grb(root)
+        except DataError as error:
+            assert "\n" not in str(error)  # noqa: PT017 - damage need not raise
+        else:
+            assert equal(graph, build_graph(**raw_graph(), where=folder))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_missing_file_or_array_is_named(tmp_path: Path, file: str) -> None:
+    path = write_grb(tmp_path) / f"{file}.npz"
+    if file != "adj":
+        np.savez(path, arr_0=np.eye(NUM_NODES))
+        key = "index_train" if file == "index" else "data"
+        assert f"{path}: lacks the array {key}" in refusal(read_grb, tmp_path)
+    path.unlink()
+    assert f"{path}: not found" in refusal(read_grb, tmp_path)
+
+
+def test_what_is_written_is_read_back_here_and_by_grb(tmp_path: Path) -> None:
+    graph = build_graph(**raw_graph(), where=tmp_path)
+    folder = tmp_path / "new" / "grb-ring"
+    write_grb_files(graph, folder)
+    assert equal(read_grb(tmp_path / "new"), graph)
+    adjacency = sp.load_npz(folder / "adj.npz")
+    assert isinstance(adjacency, sp.csr_matrix)
+    assert (adjacency != raw_graph()["adjacency"]).nnz == 0
+    for name, expected in (("features", graph.x), ("labels", graph.y)):
+        assert np.array_equal(np.load(folder / f"{name}.npz").get("data"), expected.numpy())
+    index = np.load(folder / "index.npz")
+    assert index.get("index_test_easy").tolist() == graph.index_test_easy.tolist()
+
+
+def read_planetoid(folder: Path, name: str = "pubmed", **options: Any) -> Data:
+    files: dict[str, dict[str, Any]] = {f"ind.{name}.{part}": {} for part in PARTS}
+    return load_planetoid(DatasetFolder(folder, ".", files), name, **options)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("name", "gap"), [("pubmed", ()), ("cora", ()), ("citeseer", ()), ("citeseer", (563, 564, 571))]
+)
+def test_reads_the_graph_that_pyg_reads_and_splits_it_by_degree(
+    tmp_path: Path, name: str, gap: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    # PyG takes 500 nodes for validation, so it needs as many.
+    write_planetoid(tmp_path, name, **planetoid_parts(known=560, gap=gap))
+    graph = read_planetoid(tmp_path, name, split_seed=3)
+    expected = read_planetoid_data(str(tmp_path), name)
+    assert torch.equal(graph.x, expected.x)
+    assert torch.equal(graph.y, expected.y)
+    assert torch.equal(graph.edge_index, coalesce(expected.edge_index))
+    assert graph.num_nodes == 580 + len(gap)
+    assert not graph.x[list(gap)].any()
+    degrees = degree(graph.edge_index[0], graph.num_nodes).long().numpy()
+    for part, index in degree_split(degrees, 3).items():
+        assert graph[f"index_{part}"].tolist() == index.tolist()
+    assert not caplog.records  # edges listed twice, and self-loops: that is how these files are
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("content", [None, b"<html>404</html>", b"", b"\x80\x02cos\nsystem\n."])
+def test_a_missing_file_or_one_of_no_data_is_named(
+    tmp_path: Path, part: str, content: bytes | None
+) -> None:
+    path = write_planetoid(tmp_path, "pubmed") / f"ind.pubmed.{part}"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    assert refusal(read_planetoid, tmp_path).startswith(f"{path}: ")
+
+
+GOOD = planetoid_parts()
+BEYOND = GOOD["allx"].copy()
+BEYOND.indices[2] = 99
+
+UNFIT: dict[str, tuple[dict[str, Any], str]] = {
+    "features an array": ({"allx": GOOD["allx"].toarray()}, "allx: "),
+    "features out of the matrix": ({"allx": BEYOND}, "allx: "),
+    "features too short": ({"allx": GOOD["allx"][:30]}, "allx"),
+    "labels a matrix": ({"ally": GOOD["allx"]}, "ally: "),
+    "labels twice": ({"ty": np.ones((20, 3), int)}, "ty: "),
+    "labels of another width": ({"ty": np.eye(4, dtype=int)[[0] * 20]}, "ty"),
+    "index negative": ({"test.index": [*range(40, 59), -1]}, "test.index: "),
+    "index words": ({"test.index": b"forty\n"}, "test.index: "),
+    "index with a huge gap": ({"test.index": [*range(40, 59), 10**15]}, "test.index"),
+    "edges a list": ({"graph": [[1], [0]]}, "graph: "),
+    "edges fractions": ({"graph": {0: [1.5], 1: [0]}}, "0..59"),
+    "edges beyond": ({"graph": {0: [60], 1: [0]}}, "0..59"),
+    "edges ragged": ({"graph": {0: [[1], 2], 1: [0]}}, "graph: "),
+    "edges over and over": ({"graph": dict.fromkeys(range(60), [*range(60)] * 99)}, "graph: "),
+    "too small to split": (planetoid_parts(known=8, tested=4), "12 nodes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("parts", "key"), UNFIT.values(), ids=UNFIT)
+def test_files_that_do_not_fit_are_refused(tmp_path: Path, parts: dict[str, Any], key: str) -> None:
+    write_planetoid(tmp_path, "pubmed", **parts)
+    assert key in refusal(read_planetoid, tmp_path)
+
+
+NAME = "ring.npz"
+DIRECTED = sorted(EDGES + [(v, u) for u, v in EDGES])
+
+
+def read_shchur(folder: Path, **options: Any) -> Data:
+    return load_shchur(DatasetFolder(folder, ".", {NAME: {}}), **options)
+
+
+def test_word_counts_are_kept_and_edges_get_their_reverse(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    arrays = shchur_arrays()
+    np.savez(tmp_path / NAME, **arrays)
+    graph = read_shchur(tmp_path, split_seed=5)
+    parts = tuple(arrays[f"attr_{part}"] for part in ("data", "indices", "indptr"))
+    counts = sp.csr_array(parts, shape=tuple(arrays["attr_shape"])).toarray()
+    assert counts.max() > 1
+    assert np.array_equal(graph.x.numpy(), counts)
+    assert graph.y.tolist() == [node % 4 for node in range(NUM_NODES)]
+    assert [tuple(edge) for edge in graph.edge_index.T.tolist()] == DIRECTED
+    assert not caplog.records  # that is how these files are
+    degrees = degree(graph.edge_index[0], NUM_NODES).long().numpy()
+    for name, index in degree_split(degrees, 5).items():
+        assert graph[f"index_{name}"].tolist() == index.tolist()
+
+
+@pytest.mark.parametrize("weight", [1.0, -1.0, 1e-30, 200.0])
+def test_weights_and_self_loops_add_no_edges(tmp_path: Path, weight: float) -> None:
+    row, col = np.array([*DIRECTED, (3, 3), (0, 0)]).T
+    matrix = sp.csr_matrix((np.full(row.size, weight), (row, col)), (NUM_NODES, NUM_NODES))
+    matrix[EDGES[0]] = -weight
+    np.savez(tmp_path / NAME, **shchur_arrays(**csr_parts(matrix, "adj")))
+    assert [tuple(edge) for edge in read_shchur(tmp_path).edge_index.T.tolist()] == DIRECTED
+
+
+SPOILT: dict[str, tuple[dict[str, Any], str]] = {
+    **{f"no {key}": ({key: None}, f"array {key}") for key in shchur_arrays()},
+    "adjacency of words": ({"adj_data": np.full(len(EDGES), "1")}, "type <U1"),
+    "adjacency beyond": ({"adj_indices": np.full(len(EDGES), 20)}, "cannot be read"),
+    "adjacency fractional": ({"adj_indices": np.full(len(EDGES), 0.5)}, "type float64"),
+    "features too wide": ({"attr_shape": np.array([NUM_NODES, 2**60])}, "cannot be read"),
+    "features NaN": ({"attr_data": shchur_arrays()["attr_data"] * np.nan}, "features"),
+    "labels one short": ({"labels": np.zeros(NUM_NODES - 1, int)}, "labels"),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("changes", "key"), SPOILT.values(), ids=SPOILT)
+def test_bad_parts_are_refused(tmp_path: Path, changes: dict[str, Any], key: str) -> None:
+    held = {k: array for k, array in shchur_arrays(**changes).items() if array is not None}
+    np.savez(tmp_path / NAME, **held)
+    assert key in refusal(read_shchur, tmp_path)

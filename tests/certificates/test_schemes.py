@@ -1,17 +1,27 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
+from scipy.stats import binomtest
 
 from robust_diffusion.certificates import BiSmoothing, ClassBounds, SparseSmoothing
-from robust_diffusion.certificates.bounds import worst_case
+from robust_diffusion.certificates.bi_smoothing import isolation
+from robust_diffusion.certificates.bounds import class_bounds, clopper_pearson, worst_case
 from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.certificates.sparse import flip_regions
 from robust_diffusion.errors import ConfigError
-from tests.certificates.enumerated import Edges, by_flips, random_classifier, smoothed
+from tests.certificates.enumerated import (
+    Edges,
+    by_deletions,
+    by_flips,
+    injected,
+    random_classifier,
+    smoothed,
+)
 
 PATH = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 
@@ -86,18 +96,6 @@ def test_a_total_of_flips_is_certified_if_every_mix_is() -> None:
     assert totals[0] == (~bounds.abstained).sum()
 
 
-def test_additions_have_a_limit_where_p_plus_is_small_beside_what_the_bound_leaves() -> None:
-    lower = 1 - np.array([0.1, 0.01, 1e-4])
-    bounds = ClassBounds(np.zeros(3, dtype=np.int64), lower, 1 - lower)
-    for added, small, large in ((3, True, True), (4, False, True)):  # 0.8^3 > 1/2 > 0.8^4
-        budget = {"additions": added, "deletions": 0}
-        few, many = (SparseSmoothing(p_plus=p).certified(bounds, budget) for p in (1e-6, 1e-3))
-        assert few.tolist()[1:] == [small, small]
-        assert many[2] == large
-    unanimous = [SparseSmoothing(samples=n).largest(7) for n in (1000, 10_000)]
-    assert unanimous == [3, 7]
-
-
 def dense(edges: torch.Tensor, nodes: int, weights: torch.Tensor | None = None) -> torch.Tensor:
     found = torch.zeros(nodes, nodes, dtype=torch.float64)
     values = torch.ones(edges.size(1)).double() if weights is None else weights
@@ -146,3 +144,92 @@ def test_weights_0_and_1_are_no_edge_and_an_edge() -> None:
 def test_numbers_out_of_range_are_refused(scheme: Any, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"^certificate.{next(iter(wrong))}="):
         scheme(**wrong)
+
+
+EDGES: Edges = frozenset({(0, 1), (1, 2)})
+
+
+def spoilt(classify: Callable[[Edges], int]) -> Callable[[Edges], int]:
+    return lambda edges: 2 if any(v >= 3 for _, v in edges) else classify(edges)
+
+
+@pytest.mark.parametrize(("new", "most"), [(1, 1), (1, 3), (2, 1), (2, 2)])
+def test_no_injected_graph_of_a_tiny_instance_breaks_the_bound(new: int, most: int) -> None:
+    p_e, p_n = 0.5, 0.7
+    scheme, graphs = BiSmoothing(p_e=p_e, p_n=p_n), list(injected(EDGES, 3, new, most))
+    noisy = [by_deletions(graph, 3 + new, p_e, p_n) for graph in graphs]
+    s = isolation(p_e, p_n, new, most)
+    certified, tightest = 0, 1.0
+    for seed in range(6):
+        random = random_classifier(seed)
+        # Of half of the classifiers any edge of a new node decides.
+        classify = spoilt(random) if seed % 2 else random
+        exact = smoothed(classify, by_deletions(EDGES, 3, p_e, p_n))
+        named = int(exact.argmax())
+        other = float(np.delete(exact, named).max())
+        bounds = ClassBounds(np.array([named]), exact[[named]], np.array([other]))
+        sure = scheme.certified(bounds, {"nodes": new, "edges_per_node": most})[0]
+        certified += sure
+        for outcome in noisy:
+            after = smoothed(classify, outcome)
+            assert after[named] >= s * exact[named] - 1e-12
+            assert np.delete(after, named).max() <= s * other + 1 - s + 1e-12
+            assert not sure or after.argmax() == named
+            tightest = min(tightest, after[named] - s * exact[named])
+    assert tightest < 0.25  # deleted clean nodes take edges of new nodes with them
+    assert certified
+
+
+def test_the_radius_is_the_largest_number_of_nodes_of_the_bound() -> None:
+    scheme = BiSmoothing(p_e=0.8, p_n=0.9)
+    bounds = ClassBounds(np.array([0]), np.array([0.97]), np.array([0.01]))
+    for edges in (1, 4, 50):
+        sure = [
+            bool(scheme.certified(bounds, {"nodes": k, "edges_per_node": edges})[0])
+            for k in range(60)
+        ]
+        most = np.log(1.96) / -np.log(0.9 + 0.1 * 0.8**edges)
+        assert sum(sure) == int(most) + 1
+        assert sure == sorted(sure, reverse=True)
+
+
+def test_an_injected_node_leaves_the_noise_of_the_others_alone() -> None:
+    scheme, noise = BiSmoothing(p_e=0.2, p_n=0.3), Noise(0, "votes")
+    path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    more = torch.cat([path, torch.tensor([[3, 0], [0, 3]])], 1)
+    for draw in range(20):
+        before, _ = scheme.sample(path, 3, noise, [draw])
+        after, _ = scheme.sample(more, 4, noise, [draw])
+        assert torch.equal(after[:, (after < 3).all(0)], before)
+
+
+@pytest.mark.parametrize("count", [0, 3, 20])
+def test_clopper_pearson_is_exact(count: int) -> None:
+    lower, upper = clopper_pearson(np.array([count]), 20, 0.01)
+    expected = binomtest(count, 20).proportion_ci(0.98, method="exact")
+    np.testing.assert_allclose([lower[0], upper[0]], [expected.low, expected.high], atol=1e-12)
+
+
+def test_class_bounds_share_alpha_among_the_classes() -> None:
+    selection = torch.tensor([[0, 10, 0], [4, 3, 3]])
+    votes = torch.tensor([[20, 70, 10], [40, 30, 30]])
+    bounds = class_bounds(selection, votes, 0.03)
+    lower, upper = clopper_pearson(np.array([[20, 70, 10], [40, 30, 30]]), 100, 0.01)
+    assert bounds.predicted.tolist() == [1, 0]
+    assert bounds.lower.tolist() == [lower[0, 1], lower[1, 0]]
+    assert bounds.upper.tolist() == [upper[0, 0], upper[1, 1]]
+    assert bounds.abstained.tolist() == [False, True]
+
+
+def test_the_worst_case_is_the_optimum_of_the_linear_program() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        clean, attacked = generator.dirichlet(np.ones(6), size=2)
+        clean[0], attacked[1] = 0.0, 0.0
+        clean, attacked = clean / clean.sum(), attacked / attacked.sum()
+        p, q = generator.uniform(0.5, 1), generator.uniform(0, 0.5)
+        given = {"bounds": [(0, 1)] * 6}
+        least = linprog(attacked, A_ub=-clean[None], b_ub=[-p], **given).fun
+        largest = -linprog(-attacked, A_ub=clean[None], b_ub=[q], **given).fun
+        found = worst_case(clean, attacked, np.array([p]), np.array([q]))
+        np.testing.assert_allclose([found[0][0], found[1][0]], [least, largest], atol=1e-9)

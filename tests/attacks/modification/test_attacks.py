@@ -1,0 +1,204 @@
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import degree
+
+from robust_diffusion.attacks import (
+    DICE,
+    GRBCD,
+    LGRBCD,
+    LRBCD,
+    PRBCD,
+    Budget,
+    PerturbedGraph,
+    PGDModification,
+    RandomFlip,
+    spent_budget,
+)
+from robust_diffusion.attacks.modification.base import edges_at, flipped
+from robust_diffusion.attacks.modification.pgd_modification import _removed_in_turn
+from robust_diffusion.errors import AttackError, ConfigError
+from tests.attacks import contract
+from tests.attacks.contract import clean, graph, trained
+from tests.attacks.graphs import mean_of_neighbours
+from tests.attacks.modification.test_contract import flips
+
+Block = type[PRBCD] | type[GRBCD]
+BUDGET = Budget(0, 0, (-1.0, 1.0), edge_ratio=0.2)
+run = partial(contract.run, budget=BUDGET)
+
+
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+def test_a_complete_graph_can_be_attacked(attack: Block) -> None:
+    n = 5
+    pairs = torch.combinations(torch.arange(n)).T
+    data = Data(x=torch.eye(n, 7), edge_index=torch.cat([pairs, pairs.flip(0)], 1))
+    made = attack(num_steps=3, block_size=200)
+    perturbed = run(
+        made,
+        model=mean_of_neighbours,
+        data=data,
+        targets=torch.arange(n),
+        budget=replace(BUDGET, edge_ratio=1.0),
+    )
+    result = spent_budget(data, perturbed)
+    assert result.added_edges == 0
+    # PyG's attack searches more pairs than it flips, so one stays.
+    assert result.removed_edges <= 9
+
+
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+def test_blocks_too_small_for_the_budget_are_refused(attack: Block) -> None:
+    match = rf"attacks\.{attack.name}\.block_size=2: too few .*;"
+    with pytest.raises(ConfigError, match=match):
+        run(attack(block_size=2, num_steps=1), budget=replace(BUDGET, edge_ratio=0.5))
+
+
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+def test_a_loss_that_breaks_on_the_way_is_an_error(attack: Block) -> None:
+    def breaks(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        logits = mean_of_neighbours(x, edge_index, edge_weight)
+        return logits if edge_index.size(1) == graph().num_edges else logits * torch.nan
+
+    with pytest.raises(AttackError, match=f"attack={attack.name}: .* not finite"):
+        run(attack(num_steps=3, block_size=2000), model=breaks)
+
+
+LOCAL = Budget(0, 0, (-1.0, 1.0), edge_ratio=0.5)
+
+
+def flips_and_degrees(attack: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    perturbed = contract.run(attack, budget=LOCAL)
+    pairs = flipped(graph().edge_index, perturbed.edge_index, 200)
+    return degree(pairs.flatten(), 200), degree(graph().edge_index[0], 200)
+
+
+@pytest.mark.parametrize("attack", [LRBCD, LGRBCD])
+@pytest.mark.parametrize("ratio", [0.3, 0.5, 1.0])
+def test_no_node_has_more_flips_than_its_share(attack: Any, ratio: float) -> None:
+    flips, degrees = flips_and_degrees(attack(num_steps=10, block_size=5000, local_ratio=ratio))
+    assert (flips <= ratio * degrees).all()
+    assert flips.sum() > 0.6 * (ratio * degrees).floor()[graph().index_test].sum()
+
+
+def diced(ratio: float, delete_ratio: float) -> Tensor:
+    """The flipped pairs."""
+    return flips(run(DICE(delete_ratio=delete_ratio), budget=replace(BUDGET, edge_ratio=ratio)))
+
+
+def is_edge(pairs: Tensor) -> Tensor:
+    n = graph().num_nodes
+    src, dst = graph().edge_index
+    return torch.isin(pairs[0] * n + pairs[1], src * n + dst)
+
+
+@pytest.mark.parametrize("delete_ratio", [0.0, 0.5, 0.6, 1.0])
+def test_deletes_inside_and_connects_outside(delete_ratio: float) -> None:
+    labels = trained()(graph().x, graph().edge_index).argmax(1)
+    flipped = diced(0.3, delete_ratio)
+    there, same = is_edge(flipped), labels[flipped[0]] == labels[flipped[1]]
+    assert torch.equal(there, same)
+    assert there.sum() == int(flipped.size(1) * delete_ratio)
+
+
+def test_by_hand() -> None:
+    # 0 - 1 inside a class, 1 - 2 across; target 1.
+    data = Data(
+        x=torch.zeros(4, 3),
+        edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
+        y=torch.tensor([0, 0, 1, 1]),
+    )
+    budget = Budget(0, 0, (-1.0, 1.0), edge_ratio=1.0)
+    perturbed = DICE(delete_ratio=0.5)(
+        lambda x, e: x, data, torch.tensor([1]), budget, torch.Generator().manual_seed(0)
+    )
+    # The one edge inside goes, and the one pair across that is not there comes.
+    assert sorted(map(tuple, perturbed.edge_index.T.tolist())) == [(1, 2), (1, 3), (2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize(("ratio", "add_ratio"), [(0.1, 0.5), (0.5, 0.25), (1.0, 0.0), (1.0, 1.0)])
+def test_the_whole_budget_is_spent_as_told(ratio: float, add_ratio: float) -> None:
+    there = edges_at(graph().index_test, graph().edge_index, graph().num_nodes).size(1)
+    budget = replace(BUDGET, edge_ratio=ratio)
+    perturbed = run(RandomFlip(add_ratio=add_ratio), budget=budget)
+    spent = spent_budget(clean(graph()), perturbed)
+    assert spent.added_edges + spent.removed_edges == int(ratio * there)
+    assert spent.added_edges == round(int(ratio * there) * add_ratio)
+    assert torch.equal(perturbed.x, graph().x)
+
+
+def descended(*, edges: float = 0.0, nodes: float = 0.5, **options: Any) -> PerturbedGraph:
+    budget = Budget(0, 0, (-0.94, 0.94), node_ratio=nodes, edge_ratio=edges, epsilon=0.1)
+    return run(PGDModification(**options), budget=budget)
+
+
+def change(perturbed: PerturbedGraph) -> Tensor:
+    return perturbed.x - graph().x
+
+
+@pytest.mark.parametrize(
+    ("variant", "length"), [("ball", 0.03), ("step", 0.1)], ids=["ball", "step"]
+)
+def test_one_step_is_the_sign_of_the_gradient(variant: str, length: float) -> None:
+    perturbed = descended(variant=variant, num_steps=1, step_size=0.03)
+    x = graph().x.clone().requires_grad_()
+    labels = trained()(x, graph().edge_index).argmax(1)
+    targets = graph().index_test
+    logits = trained()(x, graph().edge_index)
+    (gradient,) = torch.autograd.grad(F.cross_entropy(logits[targets], labels[targets]), x)
+    nodes = change(perturbed).any(1).nonzero().squeeze(1)
+    assert nodes.numel() == 30 if variant == "ball" else 15 < nodes.numel() < 30
+    inner = graph().x.detach().abs().max(1).values < 0.8
+    nodes = nodes[inner[nodes]]
+    assert nodes.numel() > 5
+    torch.testing.assert_close(change(perturbed)[nodes], length * gradient[nodes].sign())
+
+
+def test_many_steps_stay_in_the_ball_or_leave_it() -> None:
+    ball, step = (
+        spent_budget(
+            clean(graph()), descended(variant=variant, num_steps=40)
+        ).largest_feature_change
+        for variant in ("ball", "step")
+    )
+    assert ball == pytest.approx(0.1)
+    assert step > 0.5
+
+
+def test_edges_are_only_removed_and_no_node_is_isolated() -> None:
+    perturbed = descended(edges=1.0, num_steps=0)
+    spent = spent_budget(clean(graph()), perturbed)
+    assert spent.added_edges == spent.changed_nodes == 0
+    n = graph().num_nodes
+    before, after = (degree(e[0], n) for e in (graph().edge_index, perturbed.edge_index))
+    assert torch.equal(after > 0, before > 0)
+    # Every edge that is left at a target is the last of one of its ends.
+    src, dst = perturbed.edge_index
+    left = torch.isin(src, graph().index_test)
+    assert (torch.minimum(after[src], after[dst])[left] == 1).all()
+    assert spent.removed_edges > 0
+
+
+def test_an_edge_that_is_listed_again_is_put_back() -> None:
+    degrees = torch.tensor([3, 3, 3])
+    listed = torch.tensor([[0, 1, 1, 0], [1, 2, 0, 1]])
+    gone = [_removed_in_turn(listed, degrees, most).T.tolist() for most in range(5)]
+    assert gone == [[], [[0, 1]], [[0, 1], [1, 2]], [[1, 2]], [[1, 2], [0, 1]]]
+
+
+def test_grbs_code_draws_nodes_with_replacement_and_counts_all_edges() -> None:
+    spent = spent_budget(
+        clean(graph()), descended(edges=0.2, nodes=1.0, variant="step", num_steps=1)
+    )
+    t = graph().index_test.numel()
+    assert 0.5 * t < spent.changed_nodes < 0.75 * t  # 1 - 1 / e of them
+    strict = spent_budget(clean(graph()), descended(edges=0.2, num_steps=0))
+    assert strict.removed_edges < spent.removed_edges <= 0.2 * graph().num_edges / 2
+    waived = {variant: PGDModification(variant=variant).unbounded for variant in ("ball", "step")}
+    assert [set(waived[variant]) for variant in waived] == [set(), {"epsilon", "edge_ratio"}]
