@@ -25,7 +25,7 @@ from robust_diffusion.certificates.bounds import clopper_pearson
 from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
 from robust_diffusion.paper.charts import draw_charts
-from robust_diffusion.paper.figures.files import render
+from robust_diffusion.paper.figures.draw import render
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.records import latest_by_cell, read_records
 from robust_diffusion.results.budget_curve import budget_curve
@@ -129,7 +129,7 @@ def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:
 def curves(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """Worst cases of `experiment=budget-curve` on Cora, of the paper's equations; all of them."""
     cells = RecordSet.of(records, fidelity="paper").cells("budget-curve")
-    found = budget_curve([cell.record for cell in cells if cell.record["dataset"] == "cora"])
+    found = budget_curve([cell for cell in cells if cell["dataset"] == "cora"])
     wanted = {(m, e, n) for m in ["mlp", *CURVES] for e in EDGES for n in NODES}
     if not found.empty:
         wanted -= set(found[["model", "edges", "nodes"]].itertuples(index=False, name=None))

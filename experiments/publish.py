@@ -24,9 +24,9 @@ from robust_diffusion.paper.agreement import render_agreement
 from robust_diffusion.paper.claims.claim import load_claims
 from robust_diffusion.paper.claims.judge import side_by_side
 from robust_diffusion.paper.claims.show import front_table, render_claims
-from robust_diffusion.paper.commands.options import FIDELITIES
+from robust_diffusion.paper.commands import FIDELITIES
 from robust_diffusion.paper.paper_table import build_tables
-from robust_diffusion.paper.render_markdown import render_markdown
+from robust_diffusion.paper.render import render_markdown
 from robust_diffusion.paper.studies import studies
 from robust_diffusion.records.records import Record, latest_by_cell, reference_to
 from robust_diffusion.results.cells import RecordSet

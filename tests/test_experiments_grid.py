@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.cells.sweeper import covering, planned_cells
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.paper.commands.table import run_table_command
+from robust_diffusion.paper.commands import run_table_command
 from robust_diffusion.paper.layout import Line, load_layout, table_numbers
 from robust_diffusion.records.identity import cell_id
 from robust_diffusion.results.cells import value_at
@@ -93,8 +93,7 @@ def test_an_experiment_composes_as_a_sweep(number: int) -> None:
 
 
 def lines(number: int) -> list[Line]:
-    parts = load_layout(number).parts
-    return [part.at(row, column) for part in parts for row in part.rows for column in part.columns]
+    return load_layout(number).entries
 
 
 @pytest.mark.parametrize("number", RUN)

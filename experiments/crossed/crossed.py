@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 
 from robust_diffusion.attacks import seeded
-from robust_diffusion.paper.figures.victims import compose_cell, train_cell
+from robust_diffusion.paper.figures.spec import compose_cell, train_cell
 from robust_diffusion.records.records import latest_by_cell, read_records
 from robust_diffusion.results.markdown import markdown_table
 from robust_diffusion.system.artifact import read_artifact
@@ -69,7 +69,7 @@ def cross(path: Path, attack: str) -> dict[str, Any]:
     for record in records:
         options = [f"{k}={v}" for k, v in record["overrides"].items() if not k.startswith("hydra")]
         cell = compose_cell([*options, f"paths.outputs={path.parent}"])
-        trained, datamodule = train_cell(cell, f"seed {record['seed']}")
+        trained, datamodule, _ = train_cell(cell, f"seed {record['seed']}")
         assert trained.reused, "not from the store"
         clean, targets = datamodule.graph, datamodule.target_nodes
         row = {}

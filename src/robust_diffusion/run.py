@@ -28,18 +28,17 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from robust_diffusion import __version__, commands
+from robust_diffusion import __version__, commands, paper
 from robust_diffusion.cells.sweeper import as_sweeps
 from robust_diffusion.commands.usage import usage
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
-from robust_diffusion.paper import commands as paper_commands
 from robust_diffusion.system.interrupts import Terminated, end_on_sigterm
 
 log = logging.getLogger(__name__)
 
-COMMANDS = {name: room for room in (commands, paper_commands) for name in room.COMMANDS}
-"""First words that are no override, and the package of what they run, imported only then."""
+COMMANDS = commands.COMMANDS | paper.COMMANDS
+"""First words that are no override, and their purposes."""
 
 PLUGINS = {
     "hydra/launcher=submitit_local": "slurm",
@@ -146,10 +145,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _answer(given: Sequence[str]) -> None:
     if given and given[0] in COMMANDS:
         name = given[0].replace("-", "_")
-        module = import_module(f"{COMMANDS[given[0]].__name__}.{name}")
+        own = paper.COMMANDS.get(given[0]) and f"{paper.__name__}.commands"
+        module = import_module(own or f"{commands.__name__}.{name}")  # imported only now
         getattr(module, f"run_{name}_command")(given[1:])
     elif not {"-h", "--help"}.isdisjoint(given):
-        sys.stdout.write(usage(commands.COMMANDS | paper_commands.COMMANDS))
+        sys.stdout.write(usage(COMMANDS))
     elif "--version" in given:
         sys.stdout.write(f"robust_diffusion {__version__}\n")
     else:

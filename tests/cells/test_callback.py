@@ -50,34 +50,6 @@ def test_a_run_shows_its_own_cell_alone(capsys: pytest.CaptureFixture[str]) -> N
     assert ("heat" in printed.out, "grand" in printed.out, printed.err) == (True, False, "")
 
 
-def test_a_sweep_shows_its_cells_in_the_order_of_the_jobs(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    add("multirun/1/1", flow="grand", job=1)
-    add("multirun/1/0", flow="heat", job=0)
-    add("multirun/10/0", flow="beltrami")
-    PrintResults().on_multirun_end(config())
-    out = capsys.readouterr().out
-    assert out.index("heat") < out.index("grand")
-    assert "beltrami" not in out
-
-
-def test_a_wide_table_is_not_folded(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    accuracy = dict.fromkeys(["clean", *(f"attack_of_some_length_{i}" for i in range(11))], 0.12345)
-    add("run/1", accuracy=accuracy)
-    PrintResults().on_run_end(config())
-    title, *lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
-    assert title.startswith("toy, easy test nodes: accuracy in %; black_box, at most 3 nodes")
-    assert len(lines) == 3
-    assert all(line.startswith("|") for line in lines)
-    assert all(name in lines[0] for name in accuracy)
-    assert lines[2].count("12.35") == 12
-    assert "…" not in "".join(lines)
-
-
 def test_a_failed_run_prints_no_table(capsys: pytest.CaptureFixture[str]) -> None:
     add("run/1", error="seed=-1: must be at least 0")
     PrintResults().on_run_end(config())
@@ -118,39 +90,6 @@ def test_a_defect_of_a_table_ends_in_status_1_and_is_told_whole(
     with pytest.raises(SystemExit, match="1"):
         shown.on_multirun_end(config())
     assert "Traceback" in caplog.text
-
-
-def test_no_records_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    PrintResults().on_run_end(config())
-    PrintResults().on_multirun_end(config())
-    assert capsys.readouterr().out == ""
-
-
-def test_a_search_shows_validation_accuracy_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    add("run/1", val_accuracy=0.75, accuracy={"clean": 0.25})
-    PrintResults(shows="validation").on_run_end(config())
-    out = capsys.readouterr().out
-    assert "75.00" in out
-    assert "25.00" not in out
-
-
-def test_a_sweep_of_budgets_shows_them_as_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    for job, nodes in enumerate((1, 5)):
-        limits = {"max_injected_nodes": nodes, "max_edges_per_injected_node": 4}
-        add(
-            f"multirun/1/{job}",
-            job=job,
-            cell=str(nodes),
-            experiment="budget-curve",
-            split="a",
-            val_accuracy=0.5,
-            accuracy={"clean": 0.5, "auto": 0.5 / nodes},
-            budget={"declared": {**limits, "feature_limits": [0.0, 1.0]}},
-        )
-    PrintResults(shows="budget").on_multirun_end(config())
-    head, _, row = [x for x in capsys.readouterr().out.splitlines() if x.startswith("|")]
-    assert [cell.strip() for cell in head.split("|")[-3:-1]] == ["1", "5"]
-    assert [cell.strip() for cell in row.split("|")[-3:-1]] == ["50.00", "10.00"]
 
 
 def test_what_is_shown_has_to_be_known() -> None:

@@ -14,8 +14,7 @@ from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.cells import loggers
 from robust_diffusion.errors import ConfigError
-from tests.conftest import TINY_DATA
-from tests.paper.records import finished, timed
+from tests.paper.records import finished
 
 Cli = Callable[..., Any]
 
@@ -70,20 +69,6 @@ def test_without_a_key_the_run_is_offline_and_fast(
     assert len(run_files(tmp_path / "cell", "offline-run")) == 1
 
 
-@pytest.mark.parametrize("given", ["environment", "argument"])
-def test_disabled_leaves_no_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
-) -> None:
-    options = {"mode": "disabled"} if given == "argument" else {}
-    if given == "environment":
-        monkeypatch.setenv("WANDB_MODE", "disabled")
-        monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
-    logger = open_run(tmp_path, **options)
-    logger.log_metrics({"loss": 1.0})
-    logger.experiment.finish()
-    assert run_files(tmp_path, "*") == []
-
-
 def test_an_unknown_mode_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "nope")
     with pytest.raises(ConfigError, match=r"WANDB_MODE=nope: unknown; use one of disabled"):
@@ -114,20 +99,6 @@ def test_where_a_key_is_looked_for(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("named", [False, True])
-def test_what_wandb_login_writes_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
-) -> None:
-    (tmp_path / "home").mkdir()
-    if named:
-        monkeypatch.setenv("NETRC", str(tmp_path / "keys"))
-    assert not loggers.has_key()
-    command = [sys.executable, "-m", "wandb", "login", "--no-verify", FAKE_KEY]
-    subprocess.run(command, check=True, capture_output=True)
-    assert loggers.has_key()
-
-
-@pytest.mark.slow
 def test_an_unreachable_server_falls_back_to_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -141,16 +112,6 @@ def test_an_unreachable_server_falls_back_to_offline(
     assert "logging offline" in caplog.text
     assert len([r for r in caplog.records if "logger=wandb" in r.getMessage()]) == 1
     assert len(run_files(tmp_path / "cell", "offline-run")) == 1
-
-
-@pytest.mark.slow
-def test_every_cell_of_a_sweep_gets_a_run_of_its_own(
-    cli: Cli, tiny_clean: list[str], tmp_path: Path
-) -> None:
-    outcome = cli("-m", "flow=heat", "seed=0,1", "logger=wandb", *tiny_clean)
-    assert outcome.status == 0
-    folders = {path.parents[2] for path in run_files(tmp_path / "outputs", "offline-run")}
-    assert {folder.name for folder in folders} == {"0", "1"}
 
 
 def test_tensorboard_writes_an_event_file(cli: Cli, tiny_clean: list[str], tmp_path: Path) -> None:
@@ -180,29 +141,3 @@ def test_csv_writes_the_curves(cli: Cli, tiny_clean: list[str], tmp_path: Path) 
     with path.open() as file:
         columns = csv.DictReader(file).fieldnames
     assert {"train_loss", "val_accuracy", "test/clean"} <= set(columns or ())
-
-
-def test_none_writes_no_curves(cli: Cli, tiny_clean: list[str], tmp_path: Path) -> None:
-    outcome = cli("flow=heat", "logger=none", *tiny_clean)
-    assert outcome.status == 0
-    assert len(outcome.records) == 1
-    assert list(tmp_path.glob("outputs/run/*/curves")) == []
-
-
-def test_a_time_is_the_summary_of_its_run(tmp_path: Path) -> None:
-    run = open_run(tmp_path, mode="disabled").experiment
-    loggers.log_record(run, timed(0.004), tmp_path)
-    assert run.summary["seconds/diffusion"] == 0.004
-    assert run.summary["timing/device"] == "a processor"
-    assert "accuracy/clean" not in run.summary
-    assert run.config["record"]["experiment"] == "table-7"
-
-
-@pytest.mark.parametrize("logger", ["csv", "none"])
-def test_a_timing_cell_runs_with_any_logger(cli: Cli, logger: str) -> None:
-    steps = ["timing=step", "timing.repeats=2", "timing.warm_up=1"]
-    outcome = cli("flow=heat", f"logger={logger}", "trainer=cpu", *steps, *TINY_DATA)
-    assert outcome.status == 0
-    assert len(outcome.records) == 1
-    (row,) = outcome.table
-    assert set(row) == {"flow", "seeds", "ms per step"}

@@ -1,9 +1,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.paper.callback import PrintPaperTable
-from robust_diffusion.paper.layout import table_numbers
 from robust_diffusion.records import append_record
 from tests.paper.records import finished
 
@@ -29,11 +27,3 @@ def test_a_sweep_ends_with_a_table_per_variant(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert out.count("**Table 3 · flows under attack (flows)") == 2
     assert "55.00 ± 7.07" in out  # seeds of earlier sweeps count
-
-
-@pytest.mark.parametrize("number", table_numbers())
-def test_each_experiment_of_the_paper_prints_its_table(number: int) -> None:
-
-    experiment = OmegaConf.load(CONFIG_DIR / "experiment" / f"table-{number}.yaml")
-    target = experiment["hydra"]["callbacks"]["results"]["_target_"]
-    assert target == f"{PrintPaperTable.__module__}.{PrintPaperTable.__name__}"

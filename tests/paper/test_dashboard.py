@@ -9,14 +9,12 @@ import pytest
 import wandb
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.commands import dashboard as dashboard_command
-from robust_diffusion.paper.commands.dashboard import run_dashboard_command
+from robust_diffusion.paper import commands
+from robust_diffusion.paper.commands import run_dashboard_command
 from robust_diffusion.paper.dashboard import (
     Dashboard,
-    project_dashboard,
     publish,
     table_dashboard,
-    to_workspace,
 )
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from tests.graphql import answering
@@ -56,36 +54,6 @@ def test_panels_are_those_of_the_attacks_and_numbers_of_the_table() -> None:
     assert not any("varies" in heading for heading in table_dashboard(3).sections)
     (timed,) = [n for n in NUMBERS if load_layout(n).kind == "time"]
     assert keys(table_dashboard(timed)) == {"summary:seconds/diffusion", "summary:nfe"}
-
-
-@pytest.mark.parametrize("number", [None, *NUMBERS])
-def test_every_panel_filter_and_group_becomes_one_of_wandb(number: int | None) -> None:
-    dashboard = table_dashboard(number) if number else project_dashboard()
-    spec = to_workspace(dashboard, **PROJECT)._spec["spec"]["section"]
-    sections = spec["panelBankConfig"]["sections"]
-    assert [section["name"] for section in sections] == list(dashboard.sections)
-    kinds = {"bar": "Bar Chart", "line": "Run History Line Plot", "scatter": "Scatter Plot"}
-    for section, wanted in zip(sections, dashboard.sections.values(), strict=True):
-        for panel, (kind, title, *axes) in zip(section["panels"], wanted, strict=True):
-            assert panel["viewType"] == kinds[kind]
-            said = json.dumps(panel)
-            assert title in said
-            for _, _, name in (key.partition(":") for key in axes):
-                assert f'{name}"' in said or f'{name.replace(".", ".value.", 1)}"' in said
-    (runs,) = spec["runSets"]
-    assert len(runs["filters"]["filters"]) == len(dashboard.filters)
-    assert len(runs["grouping"]) == len(dashboard.groups)
-    if number == 3:
-        filters = {f["key"]["name"]: f["value"] for f in runs["filters"]["filters"]}
-        assert filters == {
-            "tags": ["table-3"],
-            "jobType": "cell",
-            "record.value.scale": "full",
-            "record.value.fidelity": "paper",
-        }
-        assert [of["name"] for of in runs["grouping"]] == [
-            *("record.value.dataset", "record.value.flow")
-        ]
 
 
 def reply(query: str, given: dict[str, Any], views: Views) -> dict[str, Any]:
@@ -135,15 +103,6 @@ def test_a_view_is_created_once_then_updated(views: Views) -> None:
     assert len(views) == 2
 
 
-def test_a_refusal_of_wandb_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(url: str) -> None:
-        raise wandb.errors.CommError("not yours\nsecond line")
-
-    monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.from_url", refuse)
-    with pytest.raises(ConfigError, match="not yours"):
-        publish(table_dashboard(3), **PROJECT)
-
-
 def test_a_dry_run_shows_the_dashboards(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "deep" / "dashboard.json"
     options = ["--scale", "smoke", "--fidelity", "released"]
@@ -166,6 +125,6 @@ def test_without_package_connection_or_runs_nothing_is_sent(
         run_dashboard_command(["--table", "15", "--dry-run"])
     with pytest.raises(ConfigError, match="WANDB_MODE"):
         run_dashboard_command(["--table", "3"])
-    monkeypatch.setattr(dashboard_command, "find_spec", lambda name: None)
+    monkeypatch.setattr(commands, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="pip install"):
         run_dashboard_command(["--table", "3"])

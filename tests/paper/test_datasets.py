@@ -2,9 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.paper.datasets import PAPER_ORDER, published_beside_measured
 from tests.data.files import NUM_NODES, write_grb
 
@@ -29,12 +27,6 @@ def test_published_values_stand_beside_measured_ones(tmp_path: Path) -> None:
     absent = frame.query("dataset != 'citeseer'")
     assert set(absent["measured"]) == {"no data"}
     assert set(absent["equal"]) == {"-"}
-
-
-@pytest.mark.parametrize("name", PAPER_ORDER)
-def test_every_statistic_has_a_published_value(name: str) -> None:
-    printed = OmegaConf.load(CONFIG_DIR / "dataset" / f"{name}.yaml").printed
-    assert set(printed) == {"nodes", "edges", "features", "classes", "feature_range"}
 
 
 @pytest.mark.real_data

@@ -1,9 +1,6 @@
-from pathlib import Path
-
 import pytest
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper import printed
 from robust_diffusion.paper.printed import printed_number, printed_rows
 
 BELTRAMI = {"table": "flows", "dataset": "cora", "attack": "speit", "model": "beltrami"}
@@ -20,11 +17,6 @@ def test_a_dash_of_the_paper_is_no_number() -> None:
     assert (found.mean, found.std) == (None, None)
 
 
-def test_a_budget_of_ratios_is_no_number_of_nodes() -> None:
-    where = {"table": "mod_diff", "budget_nodes": "20%", "parameter": "eps=0.01"}
-    assert printed_number(where).budget is None
-
-
 @pytest.mark.parametrize("where", [BELTRAMI | {"model": "nope"}, {"table": "flows"}])
 def test_what_names_not_exactly_one_is_refused(where: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"table: \d+ printed numbers with table=flows"):
@@ -37,7 +29,3 @@ def test_every_printed_number_is_one() -> None:
         assert not row["mean"] or float(row["mean"]) >= 0
     keys = [tuple(v for k, v in row.items() if k not in ("mean", "std")) for row in printed_rows()]
     assert len(keys) == len(set(keys))
-
-
-def test_the_file_lies_beside_the_code_and_so_in_the_wheel() -> None:
-    assert printed.PRINTED.parent == Path(printed.__file__).parent

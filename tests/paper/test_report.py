@@ -9,13 +9,10 @@ from matplotlib.figure import Figure
 
 from robust_diffusion.paper.charts import draw_charts
 from robust_diffusion.paper.paper_table import build_tables
-from robust_diffusion.paper.render_html import render_html
-from robust_diffusion.paper.render_markdown import render_markdown
 from robust_diffusion.paper.report import render_report
 from robust_diffusion.paper.studies import COMPARED, SHOWN, studies
 from robust_diffusion.results.cells import RecordSet
 from tests.paper.records import Record, failed, finished, seeds, timed
-from tests.paper.tables import ODD, everything
 
 HOSTILE = '<script>alert("x")</script><img src="https://example.org/a.png"> \u2028 & \'"'
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
@@ -169,24 +166,3 @@ def test_charts_show_the_means_of_their_tables() -> None:
     assert [place for place, _ in lines("t-end")] == [[60.0], pytest.approx([80.0, 80.0])]
     assert lines("t-end")[1][1] == pytest.approx([5.0, 10.0])
     assert charts([]) == {}
-
-
-def test_own_graphs_attacks_and_models_are_drawn() -> None:
-    record = finished(flow="my_flow", dataset="my_graph", attacks=("speit", "my_attack"), nfe=8)
-    drawn = charts([record | {"experiment": f"table-{n}"} for n in (1, 3, 5, 9, 11, 13, 14)])
-    assert list(drawn) == ["models", "injections", "solvers"]
-    for figure in drawn.values():
-        assert any("my_graph" in axes.get_title() for axes in figure.axes)
-
-
-def test_a_table_is_the_same_in_html_as_in_markdown() -> None:
-    table = everything()
-    page = Page(render_html(table))
-    markdown = [line for line in render_markdown(table).splitlines() if line.startswith("| ")]
-    cells = [re.split(r" *(?<!\\)\| *", line)[1:-1] for line in markdown]
-    plain = [
-        [re.sub(r"\*\*|(?<!\w)_|_(?!\w)", "", c).replace("\\|", "|") for c in r] for r in cells
-    ]
-    assert page.rows == [plain[0], *plain[2:]]
-    assert "strong" in {tag for tag, _ in page.tags}
-    assert f"failed: {ODD}" in page.text

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.results.bounds import outdone
+from robust_diffusion.results.bounds import stronger_attacks
 from robust_diffusion.results.cells import RecordSet, select
 from robust_diffusion.results.entry import Reported, measure
 from tests.paper.records import Record, finished
@@ -27,7 +27,7 @@ def marks(*others: Record, table: list[Record] = TABLE) -> list[str]:
     records = RecordSet.of([*table, *others])
     found = select(records.cells("table-3"), {}, "speit")
     entry = measure({}, "speit", Reported(), found, comparable=True)
-    made = list(outdone(entry, records.by_model))
+    made = list(stronger_attacks(entry, records.by_model))
     assert {mark.kind for mark in made} <= {"warning"}
     return [mark.text for mark in made]
 

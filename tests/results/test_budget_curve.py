@@ -36,16 +36,6 @@ def test_entry_is_the_lowest_of_the_attacks_at_one_budget() -> None:
     assert (many["nodes"], many["worst"], many["chance"]) == (50, pytest.approx(5), 5)
 
 
-def test_each_number_of_edges_has_a_row_and_each_of_nodes_a_column() -> None:
-    shown = show_budgets([*MLP, *GCN, *curve("gcn", {5: 0.3}, edges=50)])
-    assert list(shown.cells) == ["edges", "model", "seeds", "clean", "1", "5", "50"]
-    found = rows([*MLP, *GCN, *curve("gcn", {5: 0.3}, edges=50)])
-    assert found["4", "mlp"]["50"] == "60.00"
-    assert (found["4", "gcn"]["1"], found["4", "gcn"]["5"]) == ("**70.00**", "-")
-    assert found["50", "gcn"]["5"] == "30.00"
-    assert [model for _, model in found] == ["mlp", "gcn", "gcn"]
-
-
 def test_a_curve_that_stalls_is_no_bound_and_never_bold() -> None:
     row = rows([*MLP, *STALLED])["4", "gnn_guard"]
     assert (row["1"], row["seeds"]) == ("72.50 ± 3.54 !", "2")
@@ -55,20 +45,3 @@ def test_a_curve_that_stalls_is_no_bound_and_never_bold() -> None:
         "! gnn_guard, 4 edges each: not a bound: budget_without_effect: "
         "75.00 % with 1 injected, 74.50 % with 50 (seed 0)"
     ]
-
-
-def test_a_flag_of_one_budget_leaves_the_others() -> None:
-    few, many = curve("gcn", {1: 0.8, 50: 0.1})
-    few["flags"] = {"auto": ["no_effect"]}
-    found = rows([*MLP, few, many])["4", "gcn"]
-    assert (found["1"], found["50"]) == ("80.00 !", "10.00")
-    (note,) = show_budgets([*MLP, few, many]).notes
-    assert note == "! gcn, 4 edges each: not a bound: no_effect with 1 injected"
-
-
-def test_variants_are_told_apart() -> None:
-    released = [cell | {"fidelity": "released", "cell": cell["cell"] + "r"} for cell in GCN]
-    assert show_budgets([*GCN, *released]).keys == ["variant", "edges", "model"]
-    stalled = [cell | {"fidelity": "released", "cell": cell["cell"] + "r"} for cell in STALLED]
-    (note,) = show_budgets([*GCN, *stalled]).notes
-    assert note.startswith("! gnn_guard, released, 4 edges each: not a bound: ")

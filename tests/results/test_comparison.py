@@ -70,28 +70,6 @@ def test_the_nearest_setting_is_departed_from() -> None:
     assert last["change in clean"] == "−20.00"  # equal ones have no spread to be tested by
 
 
-def test_a_setting_stands_below_the_one_that_it_departs_from() -> None:
-    released = cells([(0.6, 0.5)], fidelity="released")
-    other = cells([(0.6, 0.5)], fidelity="released", **{"flow.heads": "2"})
-    records = [*other, *SWITCHED, *released, *BASE]
-    for job, record in enumerate(records):
-        record["job"] = job
-    named = list(compare(records, EXPERIMENT)["setting"])
-    below = ["fidelity=released", "fidelity=released: heads=2"]
-    assert named == [*below, "fidelity=paper", "fidelity=paper: num_steps=1"]
-
-
-def test_settings_of_one_kind_stand_together_with_numbers_ascending() -> None:
-    # As two processes leave a sweep that they share.
-    asked = [("grand", "10"), ("heat", "none"), ("grand", "2"), ("heat", "10"), ("heat", "2")]
-    records = []
-    for flow, steps in asked:
-        records += cells([(0.6, 0.5)], flow=flow, **{"fidelity.num_steps": steps})
-    in_order = [("grand", "2"), ("grand", "10"), ("heat", "2"), ("heat", "10"), ("heat", "none")]
-    named = [f"flow={flow}, num_steps={steps}" for flow, steps in in_order]
-    assert list(compare(records, EXPERIMENT)["setting"]) == named
-
-
 def test_a_cell_of_another_experiment_counts_where_it_was_asked_for() -> None:
     elsewhere = finished(0.70, 0.6, experiment="table-3")
     line = reference(elsewhere, EXPERIMENT) | {"overrides": {"fidelity": "paper", "seed": "0"}}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.results.curvature import curvature_table, show_curvature
+from robust_diffusion.results.curvature import curvature_table
 
 
 def record(victim: str, quantile: float, same: float, flow: str = "beltrami") -> dict[str, Any]:
@@ -39,28 +39,3 @@ def test_quantiles_are_means_over_networks() -> None:
 def test_network_of_several_cells_counts_once() -> None:
     again = RECORDS[0] | {"cell": "another", "files": {"victim": "of other code"}}
     assert curvature_table([*RECORDS, again]).equals(curvature_table(RECORDS))
-
-
-def test_networks_trained_against_an_adversary_have_rows_of_their_own() -> None:
-    trained = record("c", 0.2, 0.8) | {"config": {"training": {"adversary": {"num_steps": 2}}}}
-    frame = curvature_table([*RECORDS, trained])
-    assert set(frame["flow"]) == {"beltrami", "beltrami, adversary"}
-    assert curvature_table(RECORDS).equals(frame[frame["flow"] == "beltrami"])
-
-
-def test_networks_of_a_sweep_have_rows_of_their_own() -> None:
-    swept = [
-        record(victim, t_end / 10, 0.8) | {"config": {"model": {"flow": {"t_end": t_end}}}}
-        for victim, t_end in [("c", 1.0), ("d", 2.0)]
-    ]
-    frame = curvature_table(swept)
-    assert set(frame["flow"]) == {"beltrami, flow.t_end=1", "beltrami, flow.t_end=2"}
-    assert set(frame["networks"]) == {1}
-
-
-def test_records_without_a_curvature_term_are_left_out() -> None:
-    plain = record("c", 0.1, 1.0) | {"curvature": {}}
-    failed = {"cell": "d", "error": "x", "dataset": "cora"}
-    assert curvature_table([*RECORDS, plain, failed]).equals(curvature_table(RECORDS))
-    assert show_curvature([plain]).cells.empty
-    assert list(show_curvature(RECORDS).cells["|B deg - 1|, 90%"]) == ["0.2", "0.4"]

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from robust_diffusion.results.frame import COLUMNS, frame, told_apart
+from robust_diffusion.results.frame import COLUMNS, frame, named_by_settings
 from robust_diffusion.results.paired import compare_worst_cases
 from robust_diffusion.results.worst_case import show_worst_cases
 from tests.paper.records import failed, finished, timed
@@ -33,7 +33,7 @@ def record(cell: str, seed: int = 0, split: int | None = None, **config: Any) ->
 
 
 def names(*records: dict[str, Any]) -> list[str]:
-    return list(told_apart(frame(records)).drop_duplicates("cell")["model"])
+    return list(named_by_settings(frame(records)).drop_duplicates("cell")["model"])
 
 
 def test_the_frame_has_a_row_per_cell_and_graph() -> None:
@@ -78,12 +78,6 @@ def test_what_differs_is_named_as_it_is_typed(
     changed: dict[str, Any], default: str, named: str
 ) -> None:
     assert names(record("a"), record("b", **changed)) == [f"grand, {default}", f"grand, {named}"]
-
-
-def test_adversaries_are_told_apart_among_themselves() -> None:
-    trained = [record(str(steps), adversary={"num_steps": steps}) for steps in (1, 2)]
-    said = [f"grand, adversary, adversary.num_steps={steps}" for steps in (1, 2)]
-    assert names(record("plain"), *trained) == ["grand", *said]
 
 
 def test_no_worst_case_is_taken_over_several_settings() -> None:

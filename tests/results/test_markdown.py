@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from robust_diffusion.results.markdown import aligned, markdown_table, print_table
+from robust_diffusion.results.markdown import aligned, markdown_table
 
 FRAME = pd.DataFrame({"name": ["heat", "[bold]x"], "time [ms]": ["81.0 ± 0.5", "7"]})
 
@@ -19,11 +19,3 @@ def test_columns_line_up() -> None:
 def test_a_cell_stays_one_cell(text: str, cell: str) -> None:
     *_, row = aligned(["a", "b"], [[text, "1"]], left=2)
     assert row == f"| {cell.ljust(3)} | 1   |"
-
-
-def test_title_table_and_notes_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    long = "x" * 300
-    print_table("[red]title", pd.DataFrame({"a": [long]}), ["a"], ["note"])
-    lines = capsys.readouterr().out.splitlines()
-    assert (lines[0], lines[-1]) == ("[red]title", "note")
-    assert f"| {long} |" in lines

@@ -42,23 +42,6 @@ def test_only_seeds_of_both_count() -> None:
     assert compare_worst_cases(BOTH[:3], "beltrami", "uniform_modulation").cells.empty
 
 
-def test_transfer_has_a_row_where_both_have_one() -> None:
-    def transfer(flow: str) -> dict[str, Any]:
-        return record("graph_pde", "black_box", 1, flow, speit=0.4)
-
-    assert set(rows([*BOTH, transfer("beltrami")])) == {"clean", "worst"}
-    found = rows([*BOTH, transfer("beltrami"), transfer("uniform_modulation")])
-    assert (found["transfer"]["seeds"], found["worst"]["seeds"]) == (1, 3)
-
-
-def test_budgets_and_variants_are_not_mixed() -> None:
-    small = cells("uniform_modulation", OTHER, budget=(5, 4))
-    assert compare_worst_cases([*BOTH[:3], *small], "beltrami", "uniform_modulation").cells.empty
-    released = [cell | {"fidelity": "released", "cell": cell["cell"] + "r"} for cell in BOTH]
-    table = compare_worst_cases([*BOTH, *released], "beltrami", "uniform_modulation")
-    assert list(table.cells["variant"]) == ["paper"] * 2 + ["released"] * 2
-
-
 def test_a_worst_case_that_is_no_bound_is_marked() -> None:
     flagged = [BOTH[0] | {"flags": {"auto": ["stochastic"]}}, *BOTH[1:]]
     found = rows(flagged)

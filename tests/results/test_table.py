@@ -1,4 +1,3 @@
-import statistics
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -52,41 +51,6 @@ def test_no_records_are_refused(show: Callable[[list[Record]], ResultTable]) -> 
         show([])
 
 
-def test_several_seeds_show_mean_and_sample_deviation() -> None:
-    values = [0.5, 0.6, 0.9]
-    (row,) = rows([record(seed=i, clean=v) for i, v in enumerate(values)])
-    mean, deviation = statistics.mean(values), statistics.stdev(values)
-    assert row["clean"] == f"{100 * mean:.2f} ± {100 * deviation:.2f}"
-    assert row["seeds"] == 3
-    assert rows([record(clean=0.81234)])[0]["clean"] == "81.23"
-
-
-def test_rows_are_what_was_swept_in_the_order_of_the_sweep() -> None:
-    swept = [
-        record(flow, seed, overrides={"flow": flow, "solver.num_steps": steps, "threads": "1"})
-        for flow in ("heat", "beltrami")
-        for steps in ("2", "1")
-        for seed in (0, 1)
-    ]
-    table = summarize(swept)
-    assert table.keys == ["flow", "solver.num_steps"]
-    shown = [(row["flow"], row["solver.num_steps"], row["seeds"]) for row in rows(swept)]
-    assert shown == [("heat", "2", 2), ("heat", "1", 2), ("beltrami", "2", 2), ("beltrami", "1", 2)]
-
-
-def test_a_model_without_a_flow_is_named_by_itself() -> None:
-    alone = record(flow=None, model="gcn", overrides={"model": "gcn", "flow": "heat"})
-    assert rows([alone])[0]["model"] == "gcn"
-    assert "flow" not in rows([alone])[0]
-
-
-def test_a_failed_cell_is_marked_in_its_row() -> None:
-    done, broken = rows([record("heat"), failed(flow="grand")])
-    assert (done["clean"], done["seeds"]) == ("50.00", 1)
-    assert (broken["clean"], broken["speit"], broken["seeds"]) == ("failed", "failed", 0)
-    assert [row["seeds"] for row in rows([failed(flow="heat"), failed(flow="grand")])] == [0, 0]
-
-
 def test_a_failed_seed_is_counted_beside_the_mean() -> None:
     (row,) = rows([record(seed=0), failed(seed=1)])
     assert (row["clean"], row["seeds"]) == ("50.00 (1 failed)", 1)
@@ -120,27 +84,6 @@ def test_a_cell_that_two_settings_ask_for_is_in_both_rows() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({}, "; black_box, spent 3 nodes, 6 edges"),
-        ({"accuracy": {"clean": 0.5}}, ""),
-        (
-            {
-                "budget": {
-                    "declared": {"max_injected_nodes": 5, "max_edges_per_injected_node": 5},
-                    "spent": {"speit": {"gcn": {"injected_nodes": 5, "injected_edges": 5}}},
-                }
-            },
-            "; black_box, spent 5 nodes, 5 edges of at most 5 nodes, 5 edges each",
-        ),
-    ],
-)
-def test_title_tells_the_spent_budget(changes: dict[str, Any], told: str) -> None:
-    title = f"toy, easy test nodes: accuracy in %{told}; fidelity=paper"
-    assert summarize([record(**changes)]).title == title
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
         ({"scale": "smoke"}, "SMOKE RUN"),
         ({"config": {"training": {"max_epochs": 80}}}, "training cut at 80 epochs"),
         ({"config": {"training": {"trainer": {"max_steps": 15}}}}, "training cut at 15 steps"),
@@ -163,14 +106,6 @@ def test_times_have_a_column_of_their_own() -> None:
     took, tested = rows([timed(0.01, flow="grand"), record("heat")])
     assert (took["clean"], took["ms per step"]) == ("-", "10 (9–11)")
     assert (tested["clean"], tested["ms per step"]) == ("50.00", "-")
-
-
-def test_a_timing_cell_that_failed_says_so() -> None:
-    broken = timed(flow="heat") | {"error": "trainer: no timer for mps"}
-    del broken["timing"], broken["seconds"]
-    (row,) = rows([broken])
-    assert (row["ms per step"], row["seeds"]) == ("failed", 0)
-    assert summarize([broken]).title.startswith("citeseer: time of one step, median and")
 
 
 def test_ranked_by_validation_accuracy_with_failures_last() -> None:

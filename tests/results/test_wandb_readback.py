@@ -71,13 +71,3 @@ def test_the_run_holds_what_record_and_dashboards_say(
     measured = [table_dashboard(n) for n, kind in KINDS.items() if kind == "accuracy"]
     assert len(measured) > 10
     assert lacking([project_dashboard(), *measured], found) == set()
-
-
-def test_the_run_of_a_timed_step_holds_what_its_dashboard_says(
-    logged: Callable[..., Any], tiny_clean: list[str]
-) -> None:
-    short = [option for option in tiny_clean if "epochs" not in option and "attack" not in option]
-    _, found = logged("flow=heat", "timing=step", "timing.repeats=2", "timing.warm_up=1", *short)
-    timed = [table_dashboard(n) for n, kind in KINDS.items() if kind == "time"]
-    assert timed
-    assert lacking(timed, found) == set()

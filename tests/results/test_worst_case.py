@@ -173,54 +173,9 @@ def test_budgets_are_not_mixed() -> None:
     assert show_worst_cases([*MLP, small]).keys[:2] == ["budget", "model"]
 
 
-def test_failures_and_times_are_left_out() -> None:
-    failed = record("gcn", "white_box", auto=0.5) | {"error": "no"}
-    timing = {"config": {"timing": {"on": "cpu"}}, "seconds": {"diffusion": 0.1}}
-    assert table([failed, record("gat", "white_box", auto=0.5) | timing]).empty
-
-
 def test_parts_of_an_attack_tell_white_box_from_adaptive() -> None:
     cell = record("gnn_guard", "white_box", auto=0.1)
     cell["parts"] = {"auto": {"search: equal": 0.7, "white box: a": 0.6, "adaptive: a": 0.1}}
     (found,) = tried([cell], "gnn_guard")
     assert lowest(found) == {"clean": 0.8, "white_box": 0.6, "adaptive": 0.1, "worst": 0.1}
     assert found["by"] == "auto (adaptive: a)"
-
-
-def test_flagged_model_is_shown_as_no_bound() -> None:
-    weak = [record("gcn", "black_box", speit=0.3), record("gcn", "white_box", auto=0.5)]
-    shown = show_worst_cases([*MLP, *weak])
-    worst = dict(zip(shown.cells["model"], shown.cells["worst"], strict=True))
-    assert worst == {"mlp": "60.00 ± 0.00", "gcn": "30.00 !"}
-    assert shown.notes == ["! gcn: not a bound: weaker_than_transfer"]
-    by = dict(zip(shown.cells["model"], shown.cells["by"], strict=True))
-    assert by == {"mlp": "-", "gcn": "speit (transfer)"}
-    assert show_worst_cases([]).cells.empty
-
-
-def test_the_attack_that_most_often_reaches_the_worst_case_is_named() -> None:
-    names = ("random", "speit", "speit", "tdgia")
-    cells = [record("gcn", "black_box", seed, **{n: 0.1}) for seed, n in enumerate(names)]
-    assert table(cells)["by"].iloc[0] == "speit (transfer), 2 of 4"
-    assert table(cells[1:3])["by"].iloc[0] == "speit (transfer)"
-    assert table(cells[:1])["by"].iloc[0] == "random"
-
-
-def test_splits_are_counted_where_there_are_several() -> None:
-    cells = [record("gcn", "white_box", speit=0.5) | {"split": s, "cell": s} for s in ("a", "b")]
-    shown = show_worst_cases(cells).cells  # without columns of what was not tried
-    assert list(shown) == ["model", "seeds", "splits", "clean", "white box", "worst", "by"]
-    (row,) = shown.to_dict("records")
-    assert (row["seeds"], row["splits"], row["worst"]) == (1, 2, "50.00 ± 0.00")
-
-
-def test_rows_of_another_variant_have_a_control_of_their_own() -> None:
-    cells = [*MLP, *FLOW]
-    released = [cell | {"fidelity": "released", "cell": cell["cell"] + "r"} for cell in cells]
-    released = [
-        cell | {"accuracy": {k: v / 2 for k, v in cell["accuracy"].items()}} for cell in released
-    ]
-    shown = show_worst_cases([*cells, *released])
-    assert shown.keys[:2] == ["variant", "model"]
-    assert list(shown.cells["variant"]) == ["paper", "paper", "released", "released"]
-    assert list(shown.cells["above MLP"]) == ["0.00", "-35.00", "0.00", "-17.50"]

@@ -73,7 +73,7 @@ class PrintResults(Callback):
         """The tables of an experiment's cells for W&B, each with the tags that tell it apart."""
         cells = RecordSet.of(records, scale=scale).cells(experiment)
         if cells:
-            yield self._summarize([cell.record for cell in cells]).cells, [scale]
+            yield self._summarize(cells).cells, [scale]
 
     def _show(self, records: list[Record]) -> None:
         result = self._summarize(records)

@@ -10,4 +10,4 @@ COMMANDS = {
     "records": "move lines that cannot be read out of a file of records",
     "wandb-import": "make W&B runs and tables of any records",
 }
-"""Purpose of each; `run` imports the module of that name, and calls `run_<name>_command`."""
+"""Purpose of each; `run` calls `run_<name>_command` of the module of that name."""

@@ -1,14 +1,17 @@
 """Agreement with the paper: entries outside the tolerance, and how many are within."""
 
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
+import pandas as pd
+
+from robust_diffusion.paper.axes import AXES
 from robust_diffusion.paper.paper_table import PaperTable
-from robust_diffusion.paper.wording import difference, measured, reported
-from robust_diffusion.results.entry import BAND, Entry
+from robust_diffusion.paper.render import to_frame
+from robust_diffusion.results.entry import BAND, ROUNDING
 from robust_diffusion.results.markdown import aligned
-from robust_diffusion.results.numbers import MINUS, p_value
+from robust_diffusion.results.numbers import MINUS, p_value, signed, spread
 
 INTRODUCTION = (
     f"**Agreement with the paper.** Entries whose mean lies within {BAND:g} pooled standard "
@@ -23,102 +26,75 @@ INTRODUCTION = (
 POINTS = (1, 2)
 """Distances, in points, within which entries are counted."""
 
+OUTLIER = ["row", "column", "measured", "reported", "difference", "p", "deviations"]
+"""Columns by which an entry outside the tolerance is told; `p` is corrected."""
 
-@dataclass(frozen=True)
-class Outlier:
-    """An entry outside the tolerance, in words.
-
-    `place` counts the entries of its table row by row from 0; `difference` is measured less
-    reported, `deviations` the same in pooled standard deviations, and `p` corrected.
-    """
-
-    table: int
-    place: int
-    row: str
-    column: str
-    measured: str
-    reported: str
-    difference: str
-    p: str
-    deviations: float
+SHARED = ["cells", "graph", "printed_mean"]
+"""Columns in which one entry that several tables share agrees."""
 
 
 @dataclass(frozen=True)
 class Agreement:
     """Comparison of the entries of tables with the published numbers."""
 
-    outside: tuple[Outlier, ...]  # entries outside the tolerance, the furthest first
-    agreeing: dict[int, int]  # number of entries within it, per table
+    entries: pd.DataFrame  # those compared, by the columns of `to_frame`, and `within` the band
     undecided: int  # entries of one seed, or without a published deviation
-    distinct: tuple[int, int]  # entries within and in all, shared ones once
-    placebo: tuple[int, int]  # printed means of other models in a row within the band, and in all
-    near: tuple[int, ...]  # entries within each of `POINTS`
+    placebo: "pd.Series[bool]"  # per entry and other model in its row: printed mean in the band
 
     @property
-    def within(self) -> int:
-        """Number of entries within the tolerance."""
-        return sum(self.agreeing.values())
+    def outside(self) -> pd.DataFrame:
+        """Entries outside the tolerance, the furthest first: `table` and `OUTLIER`, as text."""
+        found = self.entries[~self.entries["within"]]
+        found = found.sort_values("deviations", key=lambda of: -of.abs(), kind="stable")
+        texts = {
+            "measured": map(spread, found["mean"], found["std"], repeat(2)),
+            "reported": map(spread, found["printed_mean"], found["printed_std"], repeat(2)),
+            "difference": map(signed, found["difference"], repeat(2)),
+            "p": ["-" if pd.isna(p) else p_value(p) for p in found["p_holm"]],
+        }
+        shown = found.assign(**{name: list(text) for name, text in texts.items()})
+        return shown[["table", *OUTLIER]].reset_index(drop=True)
 
 
 def agreement(tables: Sequence[PaperTable]) -> Agreement:
-    """Compare tables of one variant with the paper, entry by entry."""
-    outside: list[Outlier] = []
-    agreeing: Counter[int] = Counter()
-    undecided = 0
-    distinct: dict[Hashable, bool] = {}
-    placebo: list[bool] = []
-    differences: list[float] = []
-    for table in tables:
-        number, decimals = table.layout.number, table.decimals
-        for place, (row, column, entry) in enumerate(table):
-            if table.layout.kind == "budgets" or entry.difference is None:
-                continue
-            if entry.deviations is None:
-                undecided += 1
-                continue
-            differences.append(abs(entry.difference))
-            placebo += _others_within(table, entry)
-            agreeing[number] += not entry.outside_tolerance
-            cells = frozenset(run.record["cell"] for run in entry.runs)
-            distinct[cells, entry.graph, entry.reported.mean] = not entry.outside_tolerance
-            if entry.outside_tolerance:
-                outlier = Outlier(
-                    *(number, place, row.label, column.label),
-                    *(measured(entry, decimals), reported(entry, decimals)),
-                    difference(entry, decimals),
-                    "-" if entry.p_holm is None else p_value(entry.p_holm),
-                    entry.deviations,
-                )
-                outside.append(outlier)
-    outside.sort(key=lambda outlier: -abs(outlier.deviations))
-    counted = sum(distinct.values()), len(distinct)
-    near = tuple(sum(one <= points for one in differences) for points in POINTS)
-    others = sum(placebo), len(placebo)
-    return Agreement(tuple(outside), dict(agreeing), undecided, counted, others, near)
-
-
-def _others_within(table: PaperTable, own: Entry) -> list[bool]:
-    """Per other model that the paper has in the entry's row: is its printed mean in the band."""
-    row, band = {**own.keys, "model": ""}, BAND * (own.pooled or 0.0)
-    return [
-        abs((own.mean or 0.0) - other.reported.mean) <= band
-        for _, _, other in table
-        if other is not own and {**other.keys, "model": ""} == row
-        if other.reported.mean is not None
+    """Compare tables of one variant, one at least, with the paper, entry by entry."""
+    frames = [
+        to_frame(table).assign(
+            place=place,
+            cells=[" ".join(run.record["cell"] for run in entry.runs) for *_, entry in table],
+        )
+        for place, table in enumerate(tables)
+        if table.layout.kind != "budgets"
     ]
+    entries = pd.concat(frames, ignore_index=True)
+    compared = entries[entries["difference"].notna()]
+    decided = compared[compared["deviations"].notna()].astype({"deviations": float, "std": float})
+    decided = decided.assign(within=decided["deviations"].abs() <= BAND)
+    row = ["place", *(axis for axis in AXES if axis != "model")]
+    printed = entries[entries["printed_mean"].notna()][[*row, "model", "printed_mean"]]
+    others = decided.merge(printed, on=row, suffixes=("", "_of_other"))
+    others = others[others["model"] != others["model_of_other"]]
+    pooled = ((others["std"] ** 2 + others["printed_std"].astype(float) ** 2) / 2) ** 0.5
+    distance = (others["mean"] - others["printed_mean_of_other"]).abs()
+    placebo = distance <= BAND * pooled.clip(lower=ROUNDING)
+    return Agreement(decided, len(compared) - len(decided), placebo)
 
 
 def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
     """Counts per variant and table, and every entry outside the tolerance, in Markdown."""
     found = {name: agreement(tables) for name, tables in variants.items()}
-    numbers = sorted({number for one in found.values() for number in one.agreeing})
+    numbers = sorted({number for one in found.values() for number in one.entries["table"]})
     header = ["Variant", *(f"Table {number}" for number in numbers), "All", "Once each"]
     header += ["Placebo", *(f"{points} point{'s' if points > 1 else ''}" for points in POINTS)]
     counts = [[name, *_counts(one, numbers)] for name, one in found.items()]
     lines = [INTRODUCTION, "", *aligned(header, counts, left=1)]
     header = ["Table", "Entry", "Here", "Paper", "Difference", "In pooled sd"]
     for name, one in found.items():
-        rows = [_row(outlier) for outlier in sorted(one.outside, key=lambda o: o.table)]
+        outside = one.outside.sort_values("table", kind="stable")
+        rows = [
+            [str(table), f"{row}, {column}", *numbers, f"{away:+.1f}".replace("-", MINUS)]
+            for table, row, column, *numbers, _, away in outside.to_numpy()
+        ]
         if rows:
             lines += ["", f"fidelity={name}, outside the tolerance:", ""]
             lines += aligned(header, rows, left=2)
@@ -129,20 +105,12 @@ def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
 
 
 def _counts(found: Agreement, numbers: Sequence[int]) -> list[str]:
-    outside = Counter(outlier.table for outlier in found.outside)
-    pairs = [
-        (found.agreeing[n], found.agreeing[n] + outside[n]) if n in found.agreeing else (0, 0)
-        for n in numbers
-    ]
-    pairs += [(found.within, found.within + len(found.outside)), found.distinct]
-    shown = [f"{within} of {total}" if total else "-" for within, total in pairs]
-    inside, others = found.placebo
-    shown.append(f"{inside / others:.1%}".replace("%", " %") if others else "-")
-    return [*shown, *(str(number) for number in found.near)]
+    def share(of: pd.DataFrame) -> str:
+        return f"{of['within'].sum()} of {len(of)}" if len(of) else "-"
 
-
-def _row(outlier: Outlier) -> list[str]:
-    entry = f"{outlier.row}, {outlier.column}"
-    away = f"{outlier.deviations:+.1f}".replace("-", MINUS)
-    numbers = [outlier.measured, outlier.reported, outlier.difference, away]
-    return [str(outlier.table), entry, *numbers]
+    entries = found.entries
+    each_once = entries.drop_duplicates(SHARED, keep="last")
+    shares = [share(entries[entries["table"] == number]) for number in numbers]
+    placebo = f"{100 * found.placebo.mean():.1f} %" if len(found.placebo) else "-"
+    near = [str((entries["difference"].abs() <= points).sum()) for points in POINTS]
+    return [*shares, share(entries), share(each_once), placebo, *near]

@@ -14,6 +14,7 @@ from robust_diffusion.config import CONFIG_DIR
 class Choice:
     """One value of one axis of a table."""
 
+    value: str
     label: str  # shown in the table
     printed: Mapping[str, str] = field(default_factory=dict)  # column of `printed.csv` -> text
     record: Mapping[str, Any] = field(default_factory=dict)  # dotted path in a record -> value
@@ -85,63 +86,79 @@ LIMITS = {
 }
 
 
-def _tau(value: str) -> Choice:
-    if value == "-":
-        return Choice("-")
-    return Choice(
-        f"τ={value}", {"parameter": f"tau={value}"}, {"config.model.solver.num_steps": int(value)}
-    )
+def _named(labels: Mapping[str, str], column: str, *, recorded: bool = False) -> dict[str, Choice]:
+    """Choices of an axis whose names stand in one column of `printed.csv`, and in records."""
+    return {
+        name: Choice(name, label, {column: name}, {column: name} if recorded else {})
+        for name, label in labels.items()
+    }
 
 
-def _layers(value: str) -> Choice:
-    return Choice(value, {"parameter": f"layers={value}"}, {"config.model.num_layers": int(value)})
-
-
-def _injected(value: str) -> Choice:
-    if value == "clean":
-        return Choice("Clean", {"attack": "clean"})
-    limits = {f"config.budget.{key}": int(value) for key in LIMITS}
-    return Choice(f"{value}/{value}", {"budget_nodes": value, "budget_edges": value}, limits)
-
-
-def _modified(value: str) -> Choice:
-    ratios = {f"config.budget.{key}": int(value) / 100 for key in ("node_ratio", "edge_ratio")}
-    printed = {"budget_nodes": f"{value}%", "budget_edges": f"{value}%"}
-    return Choice(f"{value}% / {value}%", printed, ratios)
-
-
-def _epsilon(value: str) -> Choice:
-    return Choice(
-        f"ε={value}", {"parameter": f"eps={value}"}, {"config.budget.epsilon": float(value)}
-    )
-
-
-AXES: dict[str, tuple[Callable[[str], Choice], Mapping[str, Any] | None]] = {
-    "dataset": (
-        lambda name: Choice(DATASETS[name], {"dataset": name}, {"dataset": name}),
-        DATASETS,
-    ),
-    "attack": (lambda name: Choice(TEST_GRAPHS[name], {"attack": name}), TEST_GRAPHS),
-    "model": (lambda name: Choice(MODELS[name][0], {"model": name}, MODELS[name][1]), MODELS),
-    "solver": (lambda name: Choice(SOLVERS[name], {"parameter": name}, {"solver": name}), SOLVERS),
-    "tau": (_tau, None),
-    "step": (lambda name: Choice(STEPS[name], {"parameter": STEPS[name]}), STEPS),
-    "layers": (_layers, None),
-    "injected": (_injected, None),
-    "modified": (_modified, None),
-    "epsilon": (_epsilon, None),
-    "limit": (lambda name: Choice(LIMITS[name], {"metric": name}), LIMITS),
+NAMED: Mapping[str, Mapping[str, Choice]] = {
+    "dataset": _named(DATASETS, "dataset", recorded=True),
+    "attack": _named(TEST_GRAPHS, "attack"),
+    "model": {
+        name: Choice(name, label, {"model": name}, record)
+        for name, (label, record) in MODELS.items()
+    },
+    "solver": {
+        name: Choice(name, label, {"parameter": name}, {"solver": name})
+        for name, label in SOLVERS.items()
+    },
+    "step": {name: Choice(name, label, {"parameter": label}) for name, label in STEPS.items()},
+    "limit": _named(LIMITS, "metric"),
 }
-"""Per axis, what a value stands for, and the values that there are where they are names."""
+"""Axes whose values are names."""
+
+
+def _tau(n: str) -> Choice:
+    if n == "-":
+        return Choice(n, n)
+    record = {"config.model.solver.num_steps": int(n)}
+    return Choice(n, f"τ={n}", {"parameter": f"tau={n}"}, record)
+
+
+def _layers(n: str) -> Choice:
+    return Choice(n, n, {"parameter": f"layers={n}"}, {"config.model.num_layers": int(n)})
+
+
+def _injected(n: str) -> Choice:
+    if n == "clean":
+        return Choice(n, "Clean", {"attack": n})
+    limits = {f"config.budget.{key}": int(n) for key in LIMITS}
+    return Choice(n, f"{n}/{n}", {"budget_nodes": n, "budget_edges": n}, limits)
+
+
+def _modified(n: str) -> Choice:
+    ratios = {f"config.budget.{key}": int(n) / 100 for key in ("node_ratio", "edge_ratio")}
+    return Choice(n, f"{n}% / {n}%", {"budget_nodes": f"{n}%", "budget_edges": f"{n}%"}, ratios)
+
+
+def _epsilon(x: str) -> Choice:
+    return Choice(x, f"ε={x}", {"parameter": f"eps={x}"}, {"config.budget.epsilon": float(x)})
+
+
+NUMBERED: Mapping[str, Callable[[str], Choice]] = {
+    "tau": _tau,
+    "layers": _layers,
+    "injected": _injected,
+    "modified": _modified,
+    "epsilon": _epsilon,
+}
+"""Axes whose values are numbers."""
+
+AXES = (
+    *("dataset", "attack", "model", "solver", "tau", "step"),
+    *("layers", "injected", "modified", "epsilon", "limit"),
+)
+"""All axes, in the order of the columns of the tables' CSV."""
 
 
 def choice(axis: str, value: str) -> Choice:
     """Meaning of a value of a layout's axis; an unknown axis or name is a `ConfigError`."""
-    check_choice("table.axis", axis, AXES)
-    read, known = AXES[axis]
-    if known is not None:
-        check_choice(f"table.{axis}", value, known)
-    return read(value)
+    if check_choice("table.axis", axis, AXES) in NUMBERED:
+        return NUMBERED[axis](value)
+    return NAMED[axis][check_choice(f"table.{axis}", value, NAMED[axis])]
 
 
 def label_of(axis: str, name: str) -> str:
@@ -149,5 +166,4 @@ def label_of(axis: str, name: str) -> str:
 
     What no table of the paper has goes by its own name.
     """
-    read, known = AXES[axis]
-    return read(name).label if name in (known or {}) else name
+    return NAMED[axis][name].label if name in NAMED[axis] else name

@@ -11,8 +11,7 @@ from robust_diffusion.cells.callback import PrintResults
 from robust_diffusion.cells.loggers import log_table
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import build_table
-from robust_diffusion.paper.render_csv import to_frame
-from robust_diffusion.paper.render_markdown import render_markdown
+from robust_diffusion.paper.render import render_markdown, to_frame
 from robust_diffusion.records.records import Record, read_records
 from robust_diffusion.results.cells import RecordSet
 
@@ -43,7 +42,7 @@ class PrintPaperTable(PrintResults):
         """The paper's table, once per variant that is in the records."""
         cells = RecordSet.of(records, scale=scale).cells(experiment)
         layouts = [of for of in map(load_layout, table_numbers()) if of.experiment == experiment]
-        fidelities = sorted({cell.record["fidelity"] for cell in cells})
+        fidelities = sorted({record["fidelity"] for record in cells})
         for layout, fidelity in product(layouts, fidelities):
             table = build_table(layout, RecordSet.of(records, scale=scale, fidelity=fidelity))
             yield to_frame(table), [fidelity, scale]

@@ -12,7 +12,8 @@ from matplotlib.lines import Line2D
 from robust_diffusion.paper.axes import SOLVERS, label_of
 from robust_diffusion.paper.figures.draw import COLOURS, STYLE
 from robust_diffusion.paper.paper_table import PaperTable
-from robust_diffusion.results.cells import CLEAN, Cell, RecordSet, is_tested, select, value_at
+from robust_diffusion.records.records import Record
+from robust_diffusion.results.cells import CLEAN, RecordSet, is_tested, select, value_at
 from robust_diffusion.results.entry import Entry
 
 PUBLISHED = "published in the paper"
@@ -74,19 +75,18 @@ def _point(entry: Entry, x: str) -> dict[str, Any]:
 
 def _periods(counted: RecordSet) -> pd.DataFrame:
     """Flows along their integration period; a network without one, such as the MLP, is a point."""
-    found: dict[tuple[str, str, str, float], list[Cell]] = {}
-    for cell in counted.cells("t-end"):
-        record = cell.record
+    found: dict[tuple[str, str, str, float], list[Record]] = {}
+    for record in counted.cells("t-end"):
         if is_tested(record):
             model = record["flow"] if record["model"] == "graph_pde" else record["model"]
             t_end = value_at(record, "config.model.flow.t_end")
             end = t_end if isinstance(t_end, int | float) else -1
             for attack in sorted(record["accuracy"].keys() - {CLEAN}):
-                found.setdefault((record["dataset"], attack, str(model), end), []).append(cell)
+                found.setdefault((record["dataset"], attack, str(model), end), []).append(record)
     points = []
     for (dataset, attack, model, end), cells in sorted(found.items(), key=lambda item: item[0][3]):
         # One setting of each point, and each seed once.
-        chosen = [cell.record["accuracy"] for cell in select(cells, {}, attack).finished.values()]
+        chosen = [record["accuracy"] for record in select(cells, {}, attack).finished.values()]
         means = 100 * pd.DataFrame(chosen).mean()
         place = {"x": means[CLEAN], "y": means[attack], "error": None}
         panel = f"{label_of('dataset', dataset)}, {label_of('attack', attack)}"

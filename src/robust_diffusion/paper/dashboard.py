@@ -47,7 +47,7 @@ def table_dashboard(number: int, *, scale: str = "full", fidelity: str = "paper"
     layout = load_layout(number)
     if layout.kind == "budgets":
         raise ConfigError(f"--table {number}: shows the configuration, so no run has logged it")
-    lines = [p.at(row, column) for p in layout.parts for row in p.rows for column in p.columns]
+    lines = layout.entries
     paths = _distinguishing(lines)
     varied = [
         ["scatter", f"{{title}} by {p.rpartition('.')[2]}", "summary:accuracy/{attack}", _config(p)]

@@ -4,19 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from robust_diffusion.paper.axes import AXES, MODELS, STAND_INS, Choice, choice, label_of
-from robust_diffusion.paper.layout import Layout, Line
+from robust_diffusion.paper.axes import MODELS, NAMED, STAND_INS, Choice, choice
+from robust_diffusion.paper.layout import Grid, Layout, Line
 from robust_diffusion.records.records import Record, is_timing
-from robust_diffusion.results.cells import CLEAN, Cell, value_at
+from robust_diffusion.results.cells import CLEAN, value_at
 
-NAMED = ("dataset", "attack", "model")
+GROWING = ("dataset", "attack", "model")
 """Axes on which a table grows."""
 
-Meanings = Mapping[str, Choice]
-"""Value of an axis -> what it stands for."""
+Choices = Mapping[str, Choice]
+"""By value."""
 
 
-def fit_layout(layout: Layout, cells: Sequence[Cell]) -> Layout:
+def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
     """The layout of what was run: with stand-ins, and with rows and columns of the user's own.
 
     Times are of the paper's dataset if that was timed, else of the one timed last. Accuracies of a
@@ -25,68 +25,62 @@ def fit_layout(layout: Layout, cells: Sequence[Cell]) -> Layout:
     table is of one dataset or model, and only others were run, it becomes one of the newest. Cells
     come in the order in which they were last asked for.
     """
-    if layout.kind == "time":
-        timed = [c.record["dataset"] for c in cells if c.finished and is_timing(c.record)]
-        own = layout.fixed.record["dataset"]
-        return layout if own in timed or not timed else layout.on(timed[-1])
+    fixed, own = layout.fixed, layout.fixed.keys.get("dataset", "")
     if layout.kind == "budgets":
         return layout
-    records = [cell.record for cell in cells]
-    datasets = {cell.record["dataset"] for cell in cells if cell.finished}
-    stand_ins = {own: other for own, other in STAND_INS.items() if other in datasets}
-    fixed = layout.fixed
-    own = fixed.keys.get("dataset")
+    if layout.kind == "time":
+        timed = [r["dataset"] for r in records if "error" not in r and is_timing(r)]
+        if own in timed or not timed:
+            return layout
+        # Beside the times that are printed of the paper's dataset.
+        here = replace(_choice("dataset", timed[-1]), printed=fixed.printed)
+        return replace(layout, fixed=fixed.at("dataset", here))
+    datasets = {record["dataset"] for record in records if "error" not in record}
+    stand_ins = {name: other for name, other in STAND_INS.items() if other in datasets}
     if own in stand_ins and own not in datasets:
-        fixed = fixed.at("dataset", stand_ins[own], choice("dataset", stand_ins[own]))
-    rows, columns = (_beside(lines, stand_ins) for lines in (layout.rows, layout.columns))
-    for axis in NAMED:
-        found = {k: v for record in records for k, v in _meanings(axis, record).items()}
-        fixed = _exchanged(fixed, axis, found)
-        rows, columns = _grown(rows, axis, found), _grown(columns, axis, found)
-    return replace(
-        layout,
-        fixed=fixed,
-        rows=_run(rows, records),
-        columns=_run(columns, records),
-        below=fit_layout(layout.below, cells) if layout.below else None,
-    )
+        fixed = fixed.at("dataset", choice("dataset", stand_ins[own]))
+    found = {
+        axis: {one.value: one for record in records for one in _choices(axis, record)}
+        for axis in GROWING
+    }
+    for axis in ("dataset", "model"):
+        if found[axis] and fixed.keys.get(axis) not in (None, *found[axis]):
+            fixed = replace(fixed.at(axis, list(found[axis].values())[-1]), own=True)
+
+    def fitted(lines: Sequence[Line]) -> tuple[Line, ...]:
+        grown = _with_stand_ins(lines, stand_ins)
+        for axis in GROWING:
+            grown = _grown(grown, axis, found[axis])
+        # Of the user's own lines those of which there is a record.
+        return tuple(x for x in grown if not x.own or any(_fits(x, record) for record in records))
+
+    def on(grid: Grid) -> Grid:
+        return replace(grid, rows=fitted(grid.rows), columns=fitted(grid.columns))
+
+    return replace(layout, fixed=fixed, grids=tuple(map(on, layout.grids)))
 
 
-def _beside(lines: Sequence[Line], stand_ins: Mapping[str, str]) -> tuple[Line, ...]:
+def _with_stand_ins(lines: Sequence[Line], stand_ins: Mapping[str, str]) -> list[Line]:
     """The lines, after each block of a dataset the same of its stand-in."""
-    beside: list[Line] = []
+    found: list[Line] = []
     for dataset, group in groupby(lines, key=lambda line: line.keys.get("dataset", "")):
         block = list(group)
-        beside += block
+        found += block
         if other := stand_ins.get(dataset):
-            beside += [line.at("dataset", other, choice("dataset", other)) for line in block]
-    return tuple(beside)
+            found += [line.at("dataset", choice("dataset", other)) for line in block]
+    return found
 
 
-def _exchanged(fixed: Line, axis: str, found: Meanings) -> Line:
-    if axis == "attack" or fixed.keys.get(axis) in {None, *found} or not found:
-        return fixed
-    value = list(found)[-1]
-    return replace(fixed.at(axis, value, found[value]), own=True)
-
-
-def _grown(lines: tuple[Line, ...], axis: str, found: Meanings) -> tuple[Line, ...]:
+def _grown(lines: Sequence[Line], axis: str, found: Choices) -> list[Line]:
     """The lines and, for each value that they lack, the same of that value."""
     have = {line.keys[axis] for line in lines if axis in line.keys}
     grown = list(lines)
-    for value, meaning in found.items() if have else ():
-        if value in have:
-            continue
+    for value in (v for v in found if have and v not in have):
         for line in lines:
-            own = replace(line.at(axis, value, meaning), own=True)
+            own = replace(line.at(axis, found[value]), own=True)
             if own not in grown:
                 grown.insert(_place(own, axis, grown), own)
-    return tuple(grown)
-
-
-def _run(lines: tuple[Line, ...], records: Sequence[Record]) -> tuple[Line, ...]:
-    """The table's own lines, and of the others those of which there is a record."""
-    return tuple(x for x in lines if not x.own or any(_fits(x, record) for record in records))
+    return grown
 
 
 def _place(own: Line, axis: str, lines: Sequence[Line]) -> int:
@@ -97,23 +91,22 @@ def _place(own: Line, axis: str, lines: Sequence[Line]) -> int:
 
 
 def _fits(line: Line, record: Record) -> bool:
-    if line.keys.get("attack", CLEAN) not in (CLEAN, *_attacks(record)):
-        return False
-    return all(value_at(record, path) == value for path, value in line.record.items())
+    attacked = line.keys.get("attack", CLEAN) in (CLEAN, *_attacks(record))
+    return attacked and all(value_at(record, path) == value for path, value in line.record.items())
 
 
-def _meanings(axis: str, record: Record) -> dict[str, Choice]:
-    """Values of a record on an axis -> their meaning."""
+def _choices(axis: str, record: Record) -> list[Choice]:
+    """Values of a record on an axis."""
     if axis == "model":
-        return _model(record)
+        return _models(record)
     names = [str(record["dataset"])] if axis == "dataset" else _attacks(record)
-    read, known = AXES[axis]
-    return {name: read(name) if name in (known or {}) else _named(axis, name) for name in names}
+    return [_choice(axis, name) for name in names]
 
 
-def _named(axis: str, name: str) -> Choice:
-    """Meaning of a value that no table of the paper has."""
-    return Choice(label_of(axis, name), {axis: name}, {axis: name} if axis == "dataset" else {})
+def _choice(axis: str, name: str) -> Choice:
+    """Meaning of a name; one that no table of the paper has stands for itself."""
+    record = {axis: name} if axis == "dataset" else {}
+    return NAMED[axis].get(name) or Choice(name, name, {axis: name}, record)
 
 
 def _attacks(record: Record) -> list[str]:
@@ -122,18 +115,18 @@ def _attacks(record: Record) -> list[str]:
     return [name for name in names if name != CLEAN]
 
 
-def _model(record: Record) -> dict[str, Choice]:
+def _models(record: Record) -> list[Choice]:
     """The model, or its flow; nothing of a known flow with options that no table knows.
 
     Under its name, that would pass for the flow itself.
     """
-    for name, (label, where) in MODELS.items():
-        if all(value_at(record, path) == value for path, value in where.items()):
-            return {name: Choice(label, {"model": name}, where)}
+    for known in NAMED["model"].values():
+        if all(value_at(record, path) == value for path, value in known.record.items()):
+            return [known]
     model, flow = record["model"], record.get("flow")
     if model != "graph_pde":
-        return {model: Choice(label_of("model", model), {"model": model}, {"model": model})}
-    if any(where.get("flow") == flow for _, where in MODELS.values()):
-        return {}
+        return [replace(_choice("model", model), record={"model": model})]
+    if any(known.record.get("flow") == flow for known in NAMED["model"].values()):
+        return []
     name = f"{model} {flow}" if flow in MODELS else str(flow)  # a flow may be called as a model is
-    return {name: Choice(name, {"model": name}, {"model": model, "flow": flow})}
+    return [Choice(name, name, {"model": name}, {"model": model, "flow": flow})]

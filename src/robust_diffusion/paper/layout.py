@@ -1,9 +1,9 @@
-"""Layouts: the `table` section of an experiment, read into rows and columns."""
+"""Layouts: the `table` section of an experiment, read into grids of rows and columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import groupby, product
+from itertools import chain, groupby, product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,8 +13,8 @@ from robust_diffusion.checks import check_choice, check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import STAND_INS, Choice, choice
-from robust_diffusion.paper.printed import NOT_PRINTED, PrintedNumber, printed_number
-from robust_diffusion.results.grid import Best
+from robust_diffusion.paper.printed import NOT_PRINTED, printed_number
+from robust_diffusion.results.entry import Best, Reported
 
 Kind = Literal["accuracy", "budgets", "time"]
 
@@ -45,44 +45,64 @@ NAMES = {
 class Line:
     """A row or a column, or what all entries of a table have in common."""
 
-    keys: Mapping[str, str] = field(default_factory=dict)  # axis -> value
-    labels: tuple[str, ...] = ()  # shown text per axis
-    printed: Mapping[str, str] = field(default_factory=dict)  # column of `printed.csv` -> text
-    record: Mapping[str, Any] = field(default_factory=dict)  # dotted path in a record -> value
+    choices: Mapping[str, Choice] = field(default_factory=dict)  # by axis
     own: bool = False  # the paper has no such row or column
 
     def __or__(self, other: "Line") -> "Line":
         """Both; where they differ, the other counts."""
-        printed = {**self.printed, **other.printed}
-        # Two axes may each have a part of the paper's parameter, as in "implicit_adams;tau=2".
-        if "parameter" in self.printed and "parameter" in other.printed:
-            printed["parameter"] = f"{self.printed['parameter']};{other.printed['parameter']}"
-        return Line(
-            {**self.keys, **other.keys},
-            self.labels + other.labels,
-            printed,
-            {**self.record, **other.record},
-            self.own or other.own,
-        )
+        return Line({**self.choices, **other.choices}, self.own or other.own)
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Value on each axis."""
+        return {axis: chosen.value for axis, chosen in self.choices.items()}
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Shown text per axis."""
+        return tuple(chosen.label for chosen in self.choices.values())
 
     @property
     def label(self) -> str:
         """The labels in one text."""
         return " ".join(self.labels)
 
-    def at(self, axis: str, value: str, meaning: Choice) -> "Line":
-        """The same line at another value, with its meaning, of one of its axes."""
-        old = choice(axis, self.keys[axis])
-        named = zip(self.keys, self.labels, strict=True)
-        printed = {key: text for key, text in self.printed.items() if key not in old.printed}
-        record = {path: own for path, own in self.record.items() if path not in old.record}
-        return replace(
-            self,
-            keys={**self.keys, axis: value},
-            labels=tuple(meaning.label if key == axis else label for key, label in named),
-            printed={**printed, **meaning.printed},
-            record={**record, **meaning.record},
-        )
+    @property
+    def printed(self) -> dict[str, str]:
+        """Column of `printed.csv` -> its text there."""
+        texts = [chosen.printed for chosen in self.choices.values()]
+        # Two axes may each have a part of the paper's parameter, as in "implicit_adams;tau=2".
+        parameters = [text["parameter"] for text in texts if "parameter" in text]
+        shared = {"parameter": ";".join(parameters)} if parameters else {}
+        return dict(chain.from_iterable(text.items() for text in texts)) | shared
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Dotted path in a record -> value."""
+        return dict(chain.from_iterable(of.record.items() for of in self.choices.values()))
+
+    def at(self, axis: str, chosen: Choice) -> "Line":
+        """The same line at another value of one of its axes."""
+        return replace(self, choices={**self.choices, axis: chosen})
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows and columns that share a header."""
+
+    headings: tuple[str, ...]  # of the columns that name the rows
+    rows: tuple[Line, ...]
+    columns: tuple[Line, ...]
+    best: Best  # along what the best and second best are marked
+    grouped: bool = True  # adjacent rows with one first label are a block
+
+    @property
+    def blocks(self) -> list[list[int]]:
+        """Places of the rows, those that share their first label together."""
+        if not self.grouped:
+            return [[i] for i in range(len(self.rows))]
+        places = groupby(range(len(self.rows)), key=lambda i: self.rows[i].labels[0])
+        return [list(block) for _, block in places]
 
 
 @dataclass(frozen=True)
@@ -93,14 +113,9 @@ class Layout:
     label: str  # in the paper's source and in `printed.csv`
     kind: Kind  # accuracies of cells, their times, or configured budgets
     caption: str
-    headings: tuple[str, ...]  # of the columns that name the rows
     fixed: Line  # common to all entries, and not shown
-    rows: tuple[Line, ...]
-    columns: tuple[Line, ...]
-    best: Best  # along what the best and second best are marked
-    grouped: bool = True  # adjacent rows with one first label are a block
+    grids: tuple[Grid, ...]  # from top to bottom
     swept: frozenset[str] = frozenset()  # options that the experiment runs through
-    below: "Layout | None" = None  # a second grid, with rows and columns of its own
 
     @property
     def name(self) -> str:
@@ -108,36 +123,21 @@ class Layout:
         return table_name(self.number)
 
     @property
-    def parts(self) -> list["Layout"]:
-        """Its grids, from top to bottom."""
-        return [self, *(self.below.parts if self.below else [])]
-
-    @property
     def experiment(self) -> str:
         """Name of the experiment whose cells it shows."""
         return f"table-{self.number}"
 
     @property
-    def blocks(self) -> list[list[int]]:
-        """Places of the rows, those that share their first label together."""
-        if not self.grouped:
-            return [[i] for i in range(len(self.rows))]
-        places = groupby(range(len(self.rows)), key=lambda i: self.rows[i].labels[0])
-        return [list(block) for _, block in places]
+    def entries(self) -> list[Line]:
+        """Meaning of every entry, grid by grid, row by row."""
+        return [
+            self.fixed | row | column
+            for grid in self.grids
+            for row, column in product(grid.rows, grid.columns)
+        ]
 
-    def on(self, dataset: str) -> "Layout":
-        """The same table of another dataset's records beside the same published values."""
-        other = Line({"dataset": dataset}, record={"dataset": dataset})
-        below = self.below.on(dataset) if self.below else None
-        return replace(self, fixed=self.fixed | other, below=below)
-
-    def at(self, row: Line, column: Line) -> Line:
-        """Meaning of an entry."""
-        return self.fixed | row | column
-
-    def printed(self, row: Line, column: Line) -> PrintedNumber:
+    def printed(self, entry: Line) -> Reported:
         """The published entry; of a stand-in, or of what the paper does not have, there is none."""
-        entry = self.at(row, column)
         if entry.own or entry.printed.get("dataset") in STAND_INS.values():
             return NOT_PRINTED
         return printed_number({"table": self.label, **entry.printed})
@@ -171,29 +171,34 @@ def load_layout(number: int) -> Layout:
 
 def parse_layout(section: Mapping[str, Any]) -> Layout:
     """Read the `table` section of an experiment."""
-    for key in section:
+    below = section.get("below")
+    for key in (*section, *(below or {})):
         check_choice("table", key, REQUIRED | OPTIONAL)
     for key in sorted(REQUIRED - set(section)):
         raise ConfigError(f"table.{key}: missing; every layout has one")
-    below = section.get("below")
-    layout = Layout(
+    return Layout(
         number=check_whole("table.number", section["number"], at_least=1),
         label=section["label"],
         kind=check_choice("table.kind", section.get("kind", "accuracy"), get_args(Kind)),  # type: ignore[arg-type]
         caption=section["caption"],
-        headings=tuple(section["headings"]),
         fixed=_product(section.get("fixed", {}))[0],
+        grids=(_grid(section), *([_grid({**section, **below})] if below else [])),
+    )
+
+
+def _grid(section: Mapping[str, Any]) -> Grid:
+    grid = Grid(
+        headings=tuple(section["headings"]),
         rows=_lines(section["rows"]),
         columns=_lines(section["columns"]),
         best=check_choice("table.best", section["best"], get_args(Best)),  # type: ignore[arg-type]
         grouped=section.get("grouped", True),
-        below=parse_layout({**section, "below": None, **below}) if below else None,
     )
-    for line in layout.rows:
-        if len(line.labels) != len(layout.headings):
+    for line in grid.rows:
+        if len(line.labels) != len(grid.headings):
             row = f"the row {line.label} has {len(line.labels)} labels"
-            raise ConfigError(f"table.headings={list(layout.headings)}: {row}; give one for each")
-    return layout
+            raise ConfigError(f"table.headings={list(grid.headings)}: {row}; give one for each")
+    return grid
 
 
 @cache
@@ -208,21 +213,12 @@ def _lines(blocks: Sequence[Mapping[str, Any]]) -> tuple[Line, ...]:
 
 def _product(axes: Mapping[str, Any]) -> list[Line]:
     """Every combination of the axes' values, the first axis slowest."""
-    lines = []
-    for chosen in product(*(_values(axis, values) for axis, values in axes.items())):
-        line = Line()
-        for part in chosen:
-            line = line | part
-        lines.append(line)
-    return lines
+    values = [_choices(axis, given) for axis, given in axes.items()]
+    return [Line(dict(zip(axes, chosen, strict=True))) for chosen in product(*values)]
 
 
-def _values(axis: str, values: Any) -> list[Line]:
-    """One line per value; a mapping gives each value its label."""
-    given = values if isinstance(values, Mapping | list) else [values]
-    lines = []
-    for value in map(str, given):
-        found = choice(axis, value)
-        label = str(given[value]) if isinstance(given, Mapping) else found.label
-        lines.append(Line({axis: value}, (label,), found.printed, found.record))
-    return lines
+def _choices(axis: str, values: Any) -> list[Choice]:
+    """One choice per value; a mapping gives each value its label."""
+    if isinstance(values, Mapping):
+        return [replace(choice(axis, str(v)), label=str(label)) for v, label in values.items()]
+    return [choice(axis, str(v)) for v in (values if isinstance(values, list) else [values])]

@@ -1,21 +1,26 @@
 """One of the paper's tables, measured numbers beside the published ones."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from omegaconf import OmegaConf
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.paper.fit_layout import fit_layout
-from robust_diffusion.paper.header import describe
-from robust_diffusion.paper.layout import Layout, Line, load_layout, table_numbers
+from robust_diffusion.paper.layout import Grid, Layout, Line, load_layout, table_numbers
 from robust_diffusion.paper.printed import ASSUMED_RUNS
-from robust_diffusion.paper.times import describe_stand_ins, describe_times, stand_in
-from robust_diffusion.results.bounds import outdone
-from robust_diffusion.results.cells import CLEAN, Cell, RecordSet, select
-from robust_diffusion.results.entry import Entry, State, measure
-from robust_diffusion.results.grid import Grid, compare_entries, mark_fewer_seeds, rank_entries
+from robust_diffusion.paper.remarks import remarks, title_of
+from robust_diffusion.records.records import Record
+from robust_diffusion.results.bounds import stronger_attacks
+from robust_diffusion.results.cells import CLEAN, RecordSet, select
+from robust_diffusion.results.entry import (
+    Entries,
+    Entry,
+    compare_entries,
+    mark_fewer_seeds,
+    measure,
+    rank_entries,
+)
 
 
 @dataclass(frozen=True)
@@ -23,64 +28,21 @@ class PaperTable:
     """A table, ready to be shown."""
 
     layout: Layout
-    entries: tuple[tuple[Entry, ...], ...]  # per row of the layout, per column
-    scale: str  # full, or smoke, whose numbers say nothing about the paper
-    fidelity: str  # variant of the paper that was run
-    states: Mapping[State, int]  # number of entries in each, of both grids
-    remarks: Sequence[str]  # on what both grids have in common
-    below: "PaperTable | None" = None  # the second grid
-
-    @property
-    def parts(self) -> "list[PaperTable]":
-        """Its grids, from top to bottom."""
-        return [self, *(self.below.parts if self.below else [])]
-
-    @property
-    def smoke(self) -> bool:
-        """Its numbers say nothing about the paper."""
-        return self.scale == "smoke"
+    grids: tuple[tuple[Grid, Entries], ...]  # of the layout, each with its entries
+    records: RecordSet  # that it is made of
+    title: str
+    lines: Sequence[str]  # remarks on the table as a whole, a sentence each
 
     @property
     def decimals(self) -> int:
         """Digits behind the point."""
         return 2 if self.layout.kind == "accuracy" else 0
 
-    @property
-    def lines(self) -> list[str]:
-        """Remarks on the table as a whole, a sentence each."""
-        if self.layout.kind == "budgets":
-            return ["Edges are counted per injected node, as GRB's attacks do."]
-        lines = list(self.remarks)
-        if self.layout.kind == "accuracy":
-            lines += describe_stand_ins(entry.keys["dataset"] for _, _, entry in self)
-        if self.layout.kind == "time":
-            records = {id(run.record): run.record for _, _, entry in self for run in entry.runs}
-            states = list(self.states)
-            place = 1 if self.smoke else 0  # behind the line that says so
-            lines[place:place] = describe_times(self.layout, list(records.values()), states)
-        if set(self.states) == {"not run"}:
-            variant = f" fidelity={self.fidelity}" if self.fidelity != "paper" else ""
-            variant += " scale=smoke" if self.smoke else ""
-            command = f"python -m robust_diffusion.run experiment={self.layout.experiment}{variant}"
-            return [*lines, f"{command} runs it."]
-        return lines
-
-    @property
-    def title(self) -> str:
-        """Number, words and label, and what the numbers are worth."""
-        title = f"{self.layout.name} ({self.layout.label}), arXiv:2209.07754"
-        if other := stand_in(self.layout):
-            title += f"; dataset={other} as a stand-in"
-        if self.layout.fixed.own:
-            named = (f"{axis}={value}" for axis, value in self.layout.fixed.keys.items())
-            title += f"; of {', '.join(named)}"
-        return f"{title}; SMOKE RUN, not comparable with the paper" if self.smoke else title
-
     def __iter__(self) -> Iterator[tuple[Line, Line, Entry]]:
         """Row, column and entry, row by row, grid by grid."""
-        for part in self.parts:
-            for row, entries in zip(part.layout.rows, part.entries, strict=True):
-                for column, entry in zip(part.layout.columns, entries, strict=True):
+        for grid, entries in self.grids:
+            for row, of_row in zip(grid.rows, entries, strict=True):
+                for column, entry in zip(grid.columns, of_row, strict=True):
                     yield row, column, entry
 
 
@@ -90,46 +52,41 @@ def build_tables(records: RecordSet) -> dict[int, PaperTable]:
 
 
 def build_table(layout: Layout, records: RecordSet) -> PaperTable:
-    """Fill a layout from the records that count; an entry without a number says why."""
+    """Fill a layout from the records; an entry without a number says why."""
     cells = records.cells(layout.experiment)
     layout = fit_layout(layout, cells)
-    smoke = records.scale == "smoke"
-    grids = mark_fewer_seeds([_measured(part, cells, records) for part in layout.parts])
-    if not smoke and layout.kind == "accuracy":
-        grids = [compare_entries(grid, runs=ASSUMED_RUNS) for grid in grids]
-    grids = [rank_entries(grid, part.best) for grid, part in zip(grids, layout.parts, strict=True)]
-    entries = [entry for grid in grids for row in grid for entry in row]
-    variant = records.scale, records.fidelity or "paper"
-    states, remarks = Counter(entry.state for entry in entries), describe(layout, entries, records)
-    table = None
-    for part, grid in zip(reversed(layout.parts), reversed(grids), strict=True):
-        table = PaperTable(part, tuple(map(tuple, grid)), *variant, states, remarks, table)
-    assert table is not None
-    return table
-
-
-def _measured(layout: Layout, cells: Sequence[Cell], records: RecordSet) -> Grid:
-    return [
-        [_entry(layout, row, column, cells, records) for column in layout.columns]
-        for row in layout.rows
+    grids = [
+        [
+            [_entry(layout, layout.fixed | row | column, cells, records) for column in grid.columns]
+            for row in grid.rows
+        ]
+        for grid in layout.grids
     ]
+    entries = [entry for of_grid in grids for row in of_grid for entry in row]
+    mark_fewer_seeds(entries)
+    for grid, of_grid in zip(layout.grids, grids, strict=True):
+        if records.scale != "smoke" and layout.kind == "accuracy":
+            compare_entries([entry for row in of_grid for entry in row], runs=ASSUMED_RUNS)
+        rank_entries(of_grid, grid.best)
+    return PaperTable(
+        layout,
+        tuple(zip(layout.grids, grids, strict=True)),
+        records,
+        title_of(layout, records),
+        remarks(layout, entries, records),
+    )
 
 
-def _entry(
-    layout: Layout, row: Line, column: Line, cells: Sequence[Cell], records: RecordSet
-) -> Entry:
-    line, printed = layout.at(row, column), layout.printed(row, column)
+def _entry(layout: Layout, line: Line, cells: Sequence[Record], records: RecordSet) -> Entry:
+    printed = layout.printed(line)
     if layout.kind == "budgets":
-        return Entry(line.keys, CLEAN, printed, "measured", mean=_configured_budget(line))
+        config = OmegaConf.load(CONFIG_DIR / "dataset" / f"{line.keys['dataset']}.yaml")
+        limit = float(config.budget[line.keys["limit"]])
+        return Entry(line.keys, CLEAN, printed, "measured", mean=limit)
     timed = layout.kind == "time"
     graph = CLEAN if timed else line.printed["attack"]
     found = select(cells, line.record, graph, timed=timed)
     comparable = records.scale != "smoke"
     entry = measure(line.keys, graph, printed, found, comparable=comparable, timed=timed)
-    return replace(entry, marks=(*entry.marks, *outdone(entry, records.by_model)))
-
-
-def _configured_budget(line: Line) -> float:
-    dataset, limit = line.keys["dataset"], line.keys["limit"]
-    config = OmegaConf.load(CONFIG_DIR / "dataset" / f"{dataset}.yaml")
-    return float(config.budget[limit])
+    entry.marks += stronger_attacks(entry, records.by_model)
+    return entry

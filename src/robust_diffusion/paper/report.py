@@ -5,18 +5,17 @@ import logging
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
 from markupsafe import Markup
 
-from robust_diffusion.paper.agreement import Outlier, agreement
+from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.claims.claim import load_claims
 from robust_diffusion.paper.claims.judge import side_by_side, variants_of
 from robust_diffusion.paper.claims.show import describe_basis, in_short, legend
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
-from robust_diffusion.paper.render_html import ENVIRONMENT, render_html
+from robust_diffusion.paper.render import ENVIRONMENT, render_html
 from robust_diffusion.paper.studies import studies
 from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.cells import RecordSet
@@ -26,7 +25,6 @@ from robust_diffusion.results.table import ResultTable
 log = logging.getLogger(__name__)
 
 FAILED = ["experiment", "scale", "fidelity", "dataset", "model", "flow", "seed", "error"]
-OUTLIER = [field.name for field in fields(Outlier)]
 DESCRIBED = ("caption", "dataset", "fidelity", "scale", "seed", "weights")
 """Keys of the description of a drawn figure that the page repeats."""
 
@@ -105,15 +103,18 @@ def _claims(records: Sequence[Record], fidelity: str) -> Sections:
 
 
 def _deviations(measured: Sequence[PaperTable]) -> Sections:
+    if not measured:
+        return
     found = agreement(measured)
-    if compared := found.within + len(found.outside):
-        inside, others = found.placebo
+    if len(found.entries):
+        inside, others = found.placebo.sum(), len(found.placebo)
         title = (
-            f"{found.within} of {compared} entries lie within {BAND:g} pooled standard deviations "
-            f"of the printed numbers, as do {inside} of {others} printed numbers of other models "
-            "in their rows. These entries do not; p is Holm-corrected over the table."
+            f"{found.entries['within'].sum()} of {len(found.entries)} entries lie within {BAND:g} "
+            f"pooled standard deviations of the printed numbers, as do {inside} of {others} "
+            "printed numbers of other models in their rows. These entries do not; p is "
+            "Holm-corrected over the table."
         )
-        cells = pd.DataFrame(found.outside, columns=OUTLIER).round(1).drop(columns="place")
+        cells = found.outside.round(1)
         yield "Agreement with the paper", ResultTable(title, cells, [], [])
 
 
@@ -127,7 +128,7 @@ def _failed(records: Sequence[Record]) -> Sections:
 def _charts(tables: Mapping[int, PaperTable], counted: RecordSet) -> Pictures:
     try:
         from robust_diffusion.paper.charts import draw_charts
-        from robust_diffusion.paper.figures.files import render
+        from robust_diffusion.paper.figures.draw import render
     except ModuleNotFoundError as error:
         log.warning("no charts without %s; pip install 'robust-diffusion[report]'", error.name)
         return

@@ -15,7 +15,7 @@ EPS = 1e-6
 """Rounding of features as 32-bit floats."""
 
 
-def outdone(entry: Entry, by_model: Mapping[ModelKey, Sequence[Record]]) -> Iterator[Mark]:
+def stronger_attacks(entry: Entry, by_model: Mapping[ModelKey, Sequence[Record]]) -> Iterator[Mark]:
     """Marks of an entry under an attacker who knows the model, where another attack does more.
 
     The other attack was made on the same trained models within the same budget, by an attacker who

@@ -1,4 +1,4 @@
-"""Recorded cells: the records that count, and those behind an entry of a table."""
+"""Recorded cells: the latest record of each, and those behind an entry of a table."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,33 +20,12 @@ ABSENT = object()
 """Result of `value_at` for a path that is not there."""
 
 
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """A cell that belongs to a table."""
-
-    record: Record  # its latest finished one, or else its latest failure
-    asked: int  # place of the last line that asked for it
-
-    @property
-    def finished(self) -> bool:
-        """It has results."""
-        return "error" not in self.record
-
-    def settings(self, graph: str) -> str:
-        """As `settings_of` its record."""
-        return _settings(self._recorded, graph, timed=is_timing(self.record))
-
-    @cached_property
-    def _recorded(self) -> dict[str, Any]:
-        return recorded_settings(self.record)
-
-
 @dataclass(frozen=True)
 class Selection:
-    """The cells of one entry, all of the same settings, seeds aside."""
+    """Records of the cells of one entry, all of the same settings, seeds aside."""
 
-    finished: Mapping[int, Cell]  # by seed, the latest
-    failed: Mapping[int, Cell]  # by seed, where none finished
+    finished: Mapping[int, Record]  # by seed, the latest
+    failed: Mapping[int, Record]  # by seed, where none finished
     left_out: int  # number of cells of other settings
 
 
@@ -62,7 +41,7 @@ class RecordSet:
     def of(
         cls, records: Sequence[Record], *, scale: str = "full", fidelity: str | None = None
     ) -> "RecordSet":
-        """The records that count, in their order; a reference stands for its cell's record."""
+        """The latest record of each cell, in the order asked; a reference stands for its cell's."""
         latest, asked, missing = latest_by_cell(records), [], set()
         for record in records:
             cell = record.get("cell")
@@ -77,14 +56,14 @@ class RecordSet:
             log.warning("cell %s: only a reference is there, its record is not; left out", cell)
         return cls(tuple(asked), scale, fidelity)
 
-    def cells(self, experiment: str) -> list[Cell]:
-        """Cells of an experiment, each once, in the order in which they were last asked for."""
-        last = {
-            record["cell"]: Cell(record, place)
-            for place, (name, record) in enumerate(self.asked)
-            if name == experiment
-        }
-        return sorted(last.values(), key=lambda cell: cell.asked)
+    def cells(self, experiment: str) -> list[Record]:
+        """Cells of an experiment, each once, in the order in which they were last asked for.
+
+        A cell's record is its latest finished one, or else its latest failure.
+        """
+        asked = [record for name, record in self.asked if name == experiment]
+        last = {record["cell"]: record for record in reversed(asked)}
+        return list(last.values())[::-1]
 
     @cached_property
     def by_model(self) -> Mapping[ModelKey, list[Record]]:
@@ -102,7 +81,7 @@ def is_tested(record: Record) -> bool:
 
 
 def select(
-    cells: Iterable[Cell], wanted: Mapping[str, Any], graph: str, *, timed: bool = False
+    cells: Iterable[Record], wanted: Mapping[str, Any], graph: str, *, timed: bool = False
 ) -> Selection:
     """The cells of one entry.
 
@@ -110,32 +89,30 @@ def select(
     count that were asked for last, so that no mean is taken over different things.
 
     Args:
-        cells: Of the table.
+        cells: Of the table, as of `RecordSet.cells`.
         wanted: Dotted path in a record -> value that it has in every cell of the entry.
         graph: The test graph, clean or an attack's.
         timed: Cells that timed a step on it, not those that tested a model; no cell did both.
     """
-    variants: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if is_timing(cell.record) == timed and _fits(cell, wanted, graph):
-            variants.setdefault(cell.settings(graph), []).append(cell)
+    # By settings, those asked for last behind the others.
+    variants: dict[str, list[Record]] = {}
+    for record in cells:
+        if is_timing(record) == timed and _fits(record, wanted, graph):
+            settings = settings_of(record, graph)
+            variants[settings] = [*variants.pop(settings, []), record]
     if not variants:
         return Selection({}, {}, 0)
-    chosen = max(variants.values(), key=lambda v: (any(c.finished for c in v), v[-1].asked))
-    finished = {cell.record["seed"]: cell for cell in chosen if cell.finished}
+    some_finished = [v for v in variants.values() if any("error" not in r for r in v)]
+    chosen = (some_finished or list(variants.values()))[-1]
+    finished = {record["seed"]: record for record in chosen if "error" not in record}
     # A cell may have failed for want of a seed that is a number.
-    of_a_seed = [c for c in chosen if isinstance(c.record["seed"], int)]
-    failed = {c.record["seed"]: c for c in of_a_seed if not c.finished}
+    of_a_seed = [record for record in chosen if isinstance(record["seed"], int)]
+    failed = {record["seed"]: record for record in of_a_seed if "error" in record}
     return Selection(
         finished=dict(sorted(finished.items())),
-        failed={seed: failed[seed] for seed in sorted(failed.keys() - finished.keys(), key=_order)},
-        left_out=sum(len(v) for v in variants.values()) - len(chosen),
+        failed={seed: failed[seed] for seed in sorted(failed.keys() - finished.keys())},
+        left_out=sum(map(len, variants.values())) - len(chosen),
     )
-
-
-def _order(seed: Any) -> tuple[bool, int, str]:
-    # A cell may have failed for a seed that is no number.
-    return (False, seed, "") if isinstance(seed, int) else (True, 0, str(seed))
 
 
 def value_at(record: Mapping[str, Any], path: str) -> Any:
@@ -148,13 +125,12 @@ def value_at(record: Mapping[str, Any], path: str) -> Any:
     return node
 
 
-def _fits(cell: Cell, wanted: Mapping[str, Any], graph: str) -> bool:
-    record = cell.record
+def _fits(record: Record, wanted: Mapping[str, Any], graph: str) -> bool:
     if any(value_at(record, path) != value for path, value in wanted.items()):
         return False
     if is_timing(record):
         return graph == CLEAN
-    if cell.finished:
+    if "error" not in record:
         return graph in record["accuracy"]
     return graph == CLEAN or graph in record.get("config", {}).get("attacks", {})
 
@@ -170,11 +146,8 @@ def trained_model(record: Record) -> ModelKey:
 
 def settings_of(record: Record, graph: str) -> str:
     """Settings behind a result on a graph, its seed aside; of a time, the machine's, too."""
-    return _settings(recorded_settings(record), graph, timed=is_timing(record))
-
-
-def _settings(config: Mapping[str, Any], graph: str, *, timed: bool) -> str:
-    if timed:
+    config = recorded_settings(record)
+    if is_timing(record):
         parts = ["model", "data", "trainer", "timing"]
         return canonical_json({part: config.get(part) for part in parts}, "config")
     chosen = {part: config.get(part) for part in ("model", "training", "data")}

@@ -1,18 +1,20 @@
 """Effect of each option of a sweep: every setting beside the one it departs from."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pandas as pd
 
 from robust_diffusion.records.identity import PRESENTATION_KEYS
 from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.cells import is_tested
+from robust_diffusion.results.frame import frame
 from robust_diffusion.results.numbers import signed, spread
 from robust_diffusion.results.significance import one_sample_p, starred
 
-Overrides = Mapping[str, str]
+Setting = Mapping[str, str]
+"""Overrides, typed or swept, the seed aside."""
 
 NOT_COMPARED = PRESENTATION_KEYS | {"seed", "hydra", "trainer"}
 """Parts of an override that do not make another setting."""
@@ -21,14 +23,6 @@ KINDS = ("dataset", "model", "flow")
 """Overrides by which two settings are of different things rather than of different options."""
 
 CHANGE = "change in "  # begins the name of each column of changes
-
-
-@dataclass
-class Setting:
-    """One setting of a sweep."""
-
-    overrides: Overrides  # typed or swept, the seed aside
-    accuracy: dict[str, dict[int, float]] = field(default_factory=dict)  # per test graph and seed
 
 
 def compare(
@@ -50,17 +44,25 @@ def compare(
         accuracy and `change in <graph>`; a setting that departs from none has no changes, and
         where all are such there are no columns of them. Empty without finished cells.
     """
-    settings = _below_bases(_in_order(_settings(records, experiment, scale, on)))
-    graphs = list(dict.fromkeys(graph for setting, _ in settings for graph in setting.accuracy))
-    departs = any(base for _, base in settings)
+    settings, results = _results(records, experiment, scale, on)
+    if not settings:
+        return pd.DataFrame()
+    accuracy = results.pivot_table("accuracy", ["setting", "seed"], "attack")
+    order = _in_order(settings)
+    graphs = list(dict.fromkeys(results.set_index("setting").loc[order, "attack"]))
+    bases = {i: _base(i, settings, order) for i in order}
+    departs = any(base is not None for base in bases.values())
     rows = []
-    for setting, base in settings:
-        row = {"setting": _named(setting, base)}
-        row["seeds"] = str(max(len(values) for values in setting.accuracy.values()))
-        changes = [_change(setting, base, graph) for graph in graphs]
-        p_values = starred([one_sample_p(change, 0.0) for change in changes])
-        for graph, change, p in zip(graphs, changes, p_values, strict=True):
-            values = 100 * pd.Series(setting.accuracy.get(graph, {}), dtype=float)
+    for i in _below(None, bases):
+        own, base = accuracy.loc[i], bases[i]
+        known = {} if base is None else settings[base]
+        row = {"setting": _named(settings[i], known), "seeds": str(len(own))}
+        # Equal differences of floats are not quite equal, and would look like a spread of 1e-14.
+        differences = (own - (own * math.nan if base is None else accuracy.loc[base])) * 100
+        changes = {graph: list(differences[graph].dropna().round(9)) for graph in graphs}
+        p_values = starred([one_sample_p(change, 0.0) for change in changes.values()])
+        for (graph, change), p in zip(changes.items(), p_values, strict=True):
+            values = 100 * own[graph].dropna()
             row[graph] = spread(values.mean(), values.std(), 2)
             if departs:
                 text = signed(sum(change) / len(change), 2) if change else ""
@@ -69,9 +71,12 @@ def compare(
     return pd.DataFrame(rows)
 
 
-def _settings(records: Sequence[Record], experiment: str, scale: str, on: str) -> list[Setting]:
+def _results(
+    records: Sequence[Record], experiment: str, scale: str, on: str
+) -> tuple[list[Setting], pd.DataFrame]:
+    """The settings without the overrides that all share, and accuracies by their places."""
     latest = latest_by_cell(records)
-    lines: dict[tuple[str, int], Record] = {}
+    lines: dict[tuple[frozenset[tuple[str, str]], int], Record] = {}
     for line in records:
         if line.get("experiment") != experiment or line.get("scale", "full") != scale:
             continue
@@ -79,20 +84,26 @@ def _settings(records: Sequence[Record], experiment: str, scale: str, on: str) -
         record = latest.get(line.get("cell", ""))
         if record is not None and is_tested(record):
             # Cells of one setting can differ in what has changed in `conf/`; the last ones count.
-            name = repr(sorted(_compared(line, record).items()))
-            lines[name, record["seed"]] = line
-    settings: dict[str, Setting] = {}
+            lines[frozenset(_compared(line, record).items()), record["seed"]] = line
     # Cells that run side by side are recorded as they finish.
-    for (name, seed), line in sorted(lines.items(), key=lambda item: item[1].get("job", 0)):
-        record = latest[line["cell"]]
-        setting = settings.setdefault(name, Setting(_compared(line, record)))
-        found = record["accuracy"] if on == "test" else {on: record["val_accuracy"]}
-        for graph, accuracy in found.items():
-            setting.accuracy.setdefault(graph, {})[seed] = accuracy
-    return _told_apart(list(settings.values()))
+    asked = sorted(lines.items(), key=lambda item: item[1].get("job", 0))
+    names = list(dict.fromkeys(name for (name, _), _ in asked))
+    shared = frozenset.intersection(*names) if len(names) > 1 else frozenset()
+    rows = [(names.index(name), seed, line["cell"]) for (name, seed), line in asked]
+    first = {name: line["overrides"] for (name, _), line in reversed(asked)}
+    settings: list[Setting] = [
+        {key: value for key, value in first[name].items() if (key, value) in name - shared}
+        for name in names
+    ]
+    found = frame(latest[line["cell"]] for _, line in asked)
+    results = pd.DataFrame(rows, columns=["setting", "seed", "cell"]).merge(found, on="cell")
+    if on == "validation":
+        results = results.drop_duplicates(["setting", "seed"])
+        results = results.assign(attack=on, accuracy=results["validation"])
+    return settings, results
 
 
-def _compared(line: Record, record: Record) -> dict[str, str]:
+def _compared(line: Record, record: Record) -> Setting:
     """Overrides of a line without what makes no other setting, or what its cell does not read."""
     parts = {key: key.split(".")[0].split("/")[0] for key in line.get("overrides", {})}
     return {
@@ -103,24 +114,22 @@ def _compared(line: Record, record: Record) -> dict[str, str]:
     }
 
 
-def _told_apart(settings: list[Setting]) -> list[Setting]:
-    """The settings without the overrides that all of them share."""
-    if len(settings) > 1:
-        common = set.intersection(*(set(setting.overrides.items()) for setting in settings))
-        for setting in settings:
-            setting.overrides = dict(i for i in setting.overrides.items() if i not in common)
-    return settings
+def _base(of: int, settings: Sequence[Setting], order: Sequence[int]) -> int | None:
+    """The setting that one departs from, by its place."""
+    own = settings[of]
+
+    def nearness(other: int) -> tuple[int, int]:
+        alike = [own.get(key) == settings[other].get(key) for key in KINDS]
+        return sum(alike), len(settings[other])
+
+    fewer = [other for other in order if settings[other].items() < own.items()]
+    return max(fewer, key=nearness, default=None)
 
 
-def _base(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
-    own = setting.overrides.items()
-    found = [other for other in settings if other.overrides.items() < own]
-
-    def nearness(other: Setting) -> tuple[int, int]:
-        alike = [setting.overrides.get(key) == other.overrides.get(key) for key in KINDS]
-        return sum(alike), len(other.overrides)
-
-    return max(found, key=nearness, default=None)
+def _below(base: int | None, bases: Mapping[int, int | None]) -> list[int]:
+    """Settings that depart from one, each before those that depart from it."""
+    own = [i for i, of in bases.items() if of == base]
+    return [found for i in own for found in (i, *_below(i, bases))]
 
 
 def describe_comparison(frame: pd.DataFrame, *, on: str = "test") -> str:
@@ -134,7 +143,7 @@ def describe_comparison(frame: pd.DataFrame, *, on: str = "test") -> str:
     return f"Accuracy in %, {nodes}{changes if changed else ''}."
 
 
-def _in_order(settings: Sequence[Setting]) -> list[Setting]:
+def _in_order(settings: Sequence[Setting]) -> list[int]:
     """Settings of one dataset, model and flow together, of the same options by their values.
 
     Numbers ascend, all else is as it was first run. A sweep that several processes share, or that
@@ -151,38 +160,19 @@ def _in_order(settings: Sequence[Setting]) -> list[Setting]:
         except ValueError:
             return 1, met(key, value)
 
-    def places(setting: Setting) -> tuple[list[int], int, list[tuple[int, float]]]:
-        kinds = [met(kind, setting.overrides.get(kind)) for kind in KINDS]
-        options = sorted(setting.overrides.keys() - set(KINDS))
-        values = [place(option, setting.overrides[option]) for option in options]
+    def places(of: int) -> tuple[list[int], int, list[tuple[int, float]]]:
+        setting = settings[of]
+        kinds = [met(kind, setting.get(kind)) for kind in KINDS]
+        options = sorted(setting.keys() - set(KINDS))
+        values = [place(option, setting[option]) for option in options]
         return kinds, met("options", tuple(options)), values
 
-    return sorted(settings, key=places)
+    return sorted(range(len(settings)), key=places)
 
 
-def _below_bases(settings: Sequence[Setting]) -> list[tuple[Setting, Setting | None]]:
-    """Each setting, with that from which it departs, below which it stands."""
-    bases = [(setting, _base(setting, settings)) for setting in settings]
-
-    def below(base: Setting | None) -> list[tuple[Setting, Setting | None]]:
-        own = [pair for pair in bases if pair[1] is base]
-        return [found for pair in own for found in (pair, *below(pair[0]))]
-
-    return below(None)
-
-
-def _change(setting: Setting, base: Setting | None, graph: str) -> list[float]:
-    """Differences of accuracies on a graph, in points, of the seeds that both have."""
-    values, of_base = (of.accuracy.get(graph, {}) if of else {} for of in (setting, base))
-    shared = sorted(values.keys() & of_base.keys())
-    # Equal differences of floats are not quite equal, and would look like a spread of 1e-14.
-    return [round(100 * (values[seed] - of_base[seed]), 9) for seed in shared]
-
-
-def _named(setting: Setting, base: Setting | None) -> str:
-    """Options of its own, without names of groups and classes that would only lengthen it."""
-    known = {} if base is None else base.overrides
-    own = {key: value for key, value in setting.overrides.items() if key not in known}
+def _named(setting: Setting, known: Setting) -> str:
+    """Options beyond the known, without names of groups and classes that would only lengthen it."""
+    own = {key: value for key, value in setting.items() if key not in known}
     named = ", ".join(
         f"{key.rpartition('.')[2]}={re.sub(r'_target_:[^,}]*,?', '', value)}"
         for key, value in own.items()

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.records.records import Record
-from robust_diffusion.results.frame import frame, told_apart
+from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.table import ResultTable
 
 KEYS = ["dataset", "variant", "flow", "layer"]
@@ -29,7 +29,7 @@ def curvature_table(records: Sequence[Record]) -> pd.DataFrame:
     """
     rows = []
     found = frame(record for record in records if record.get("curvature"))
-    cells = told_apart(found).drop_duplicates("cell")
+    cells = named_by_settings(found).drop_duplicates("cell")
     # What was measured tells networks apart: the same one, trained again, has other files.
     measured = [json.dumps(record["curvature"], sort_keys=True) for record in cells["record"]]
     for _, cell in cells[~pd.Series(measured, index=cells.index).duplicated()].iterrows():

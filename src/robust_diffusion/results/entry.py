@@ -1,17 +1,19 @@
-"""Entry of a table: seeds, mean, deviation, marks, and comparison with a reported number."""
+"""Entries of a table: seeds, mean, deviation, marks, rank, comparison with a reported number."""
 
 import math
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from robust_diffusion.records.records import Record
-from robust_diffusion.results.cells import CLEAN, Cell, Selection
+from robust_diffusion.results.cells import CLEAN, Selection
+from robust_diffusion.results.significance import holm, one_sample_p, welch_p
 
 State = Literal["measured", "failed", "no data", "not run"]
 Test = Literal["welch", "one sample"]
+Best = Literal["row", "column", "none"]
 MarkKind = Literal["warning", "failed", "no data", "seeds", "code", "settings", "budget"]
 
 ROUNDING = 0.005
@@ -55,7 +57,7 @@ class Run:
     record: Record
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Entry:
     """Measured number of an entry beside the reported one, both in the table's unit."""
 
@@ -66,7 +68,7 @@ class Entry:
     runs: tuple[Run, ...] = ()  # its seeds; none unless measured
     mean: float | None = None  # over the seeds
     std: float | None = None  # sample standard deviation; `None` with fewer than two seeds
-    marks: tuple[Mark, ...] = ()
+    marks: list[Mark] = field(default_factory=list)
     p: float | None = None  # of the test against the reported number, before correction
     p_holm: float | None = None  # corrected over all entries of the table
     test: Test | None = None  # one sample's where no deviation is reported
@@ -88,22 +90,20 @@ class Entry:
     @property
     def difference(self) -> float | None:
         """Measured less reported mean; `None` of times, see `factor`."""
-        if self._compared is None or self.timed:
+        if self.timed or not self._is_compared:
             return None
-        return self._compared[0] - self._compared[1]
+        return (self.mean or 0.0) - (self.reported.mean or 0.0)
 
     @property
     def factor(self) -> float | None:
         """Measured over reported time, of another machine; `None` of accuracies."""
-        if self._compared is None or not self.timed:
+        if not self.timed or not self._is_compared:
             return None
-        return self._compared[0] / self._compared[1]
+        return (self.mean or 0.0) / (self.reported.mean or math.nan)
 
     @property
-    def _compared(self) -> tuple[float, float] | None:
-        if self.mean is None or self.reported.mean is None or not self.comparable:
-            return None
-        return self.mean, self.reported.mean
+    def _is_compared(self) -> bool:
+        return self.comparable and None not in (self.mean, self.reported.mean)
 
     @property
     def pooled(self) -> float | None:
@@ -124,21 +124,15 @@ class Entry:
         return self.difference / self.pooled
 
     @property
-    def outside_tolerance(self) -> bool:
-        """True if it lies further from the reported mean than `BAND` pooled deviations."""
-        return self.deviations is not None and abs(self.deviations) > BAND
-
-    @property
-    def is_flagged(self) -> bool:
-        """True if an attack behind it was misled, so that it is no bound."""
-        return any(mark.kind == "warning" for mark in self.marks)
-
-    @property
     def reason(self) -> str | None:
         """Why there is no number, in one line."""
         if self.state not in ("failed", "no data"):
             return None
         return next(mark.text for mark in self.marks if mark.kind == self.state)
+
+
+Entries = list[list[Entry]]
+"""Rows of entries."""
 
 
 def measure(
@@ -152,8 +146,8 @@ def measure(
 ) -> Entry:
     """An entry of accuracies in %, or of times in ms, not yet tested or ranked; see `Entry`."""
     runs = tuple(
-        Run(seed, _value(cell.record, graph, timed=timed), cell.record)
-        for seed, cell in found.finished.items()
+        Run(seed, _value(record, graph, timed=timed), record)
+        for seed, record in found.finished.items()
     )
     values = [run.value for run in runs]
     return Entry(
@@ -164,7 +158,7 @@ def measure(
         runs=runs,
         mean=statistics.fmean(values) if values else None,
         std=statistics.stdev(values) if len(values) > 1 else None,
-        marks=tuple(_marks(found, runs, graph, reported.budget if comparable else None)),
+        marks=list(_marks(found, runs, graph, reported.budget if comparable else None)),
         comparable=comparable,
         timed=timed,
         quartiles=(_quartile(runs, "q1"), _quartile(runs, "q3")) if timed and runs else None,
@@ -187,17 +181,17 @@ def _state(found: Selection) -> State:
     return "no data" if all(map(_lacks_data, found.failed.values())) else "failed"
 
 
-def _lacks_data(cell: Cell) -> bool:
-    return cell.record.get("error_kind") == "DataError"
+def _lacks_data(record: Record) -> bool:
+    return record.get("error_kind") == "DataError"
 
 
 def _marks(
     found: Selection, runs: Sequence[Run], graph: str, budget: tuple[int, int] | None
 ) -> Iterator[Mark]:
     failures: dict[tuple[MarkKind, str], list[int]] = {}
-    for seed, cell in found.failed.items():
-        kind: MarkKind = "no data" if _lacks_data(cell) else "failed"
-        failures.setdefault((kind, cell.record["error"]), []).append(seed)
+    for seed, record in found.failed.items():
+        kind: MarkKind = "no data" if _lacks_data(record) else "failed"
+        failures.setdefault((kind, record["error"]), []).append(seed)
     # What failed comes first, since it says more than data that are not there.
     for (kind, error), seeds in sorted(failures.items(), key=lambda item: item[0][0]):
         yield Mark(kind, f"{kind}: {error}" + (f" ({named_seeds(seeds)})" if runs else ""))
@@ -236,3 +230,48 @@ def _declared(record: Record) -> tuple[int, int]:
 def named_seeds(seeds: Sequence[int]) -> str:
     """Seeds in words."""
     return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
+
+
+def mark_fewer_seeds(entries: Sequence[Entry]) -> None:
+    """Mark entries with fewer seeds than others have."""
+    most = max((entry.n for entry in entries), default=0)
+    for entry in entries:
+        if 0 < entry.n < most:
+            entry.marks.append(Mark("seeds", f"{entry.n} of {most} seeds"))
+
+
+def compare_entries(entries: Sequence[Entry], *, runs: int) -> None:
+    """Test every accuracy against its reported number of `runs` runs, Holm-corrected."""
+    p_values = []
+    for entry in entries:
+        mean, std = entry.reported.mean, entry.reported.std
+        values = [run.value for run in entry.runs]
+        if mean is not None:
+            p = one_sample_p(values, mean) if std is None else welch_p(values, mean, std, runs)
+            if p is not None:
+                entry.p, entry.test = p, "one sample" if std is None else "welch"
+                p_values.append(p)
+    corrected = iter(holm(p_values))
+    for entry in entries:
+        if entry.p is not None:
+            entry.p_holm = next(corrected)
+
+
+def rank_entries(rows: Entries, best: Best) -> None:
+    """Rank the best and the second best entry of each row or column.
+
+    An entry under a misled attack is no bound, and takes no rank.
+    """
+    lines = {"row": rows, "column": zip(*rows, strict=True), "none": []}[best]
+    for line in map(list, lines):
+        # Entries that read the same are equally good.
+        shown = {
+            entry: round(entry.mean, 2)
+            for entry in line
+            if entry.mean is not None and all(mark.kind != "warning" for mark in entry.marks)
+        }
+        # Of two, the second is only the worst.
+        ranks = (1, 2) if len(line) > 2 else (1,)
+        by_value = dict(zip(sorted(set(shown.values()), reverse=True), ranks, strict=False))
+        for entry, value in shown.items():
+            entry.rank = by_value.get(value)

@@ -130,7 +130,7 @@ def model_name(record: Record) -> str:
     return ", ".join([str(flow or record["model"]), *against])
 
 
-def told_apart(found: pd.DataFrame) -> pd.DataFrame:
+def named_by_settings(found: pd.DataFrame) -> pd.DataFrame:
     """Rows of a frame, `model` named with the settings in which models of one name differ.
 
     A sweep over `flow.rate`, say, trains several models of the name `grand`; no table may take the

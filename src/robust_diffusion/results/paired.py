@@ -6,7 +6,7 @@ import pandas as pd
 
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.captions import describe_cuts
-from robust_diffusion.results.frame import frame, told_apart
+from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.numbers import signed, spread
 from robust_diffusion.results.significance import LEVEL, Estimate, one_sample_p, starred
 from robust_diffusion.results.table import ResultTable
@@ -37,7 +37,7 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
         One row per dataset, variant and budget under which both were tried, and accuracy; none if
         there is no seed of both. A lowest accuracy that is no bound is marked.
     """
-    models = worst_cases(told_apart(frame(records)))
+    models = worst_cases(named_by_settings(frame(records)))
     sides = [models[models["model"] == name] for name in (first, second)]
     both = sides[0].merge(sides[1], on=PAIRED, suffixes=("", " of other"))
     marks = [side.groupby(NAMES, sort=False)["flags"].agg(all_of).to_dict() for side in sides]

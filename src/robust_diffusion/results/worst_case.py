@@ -12,7 +12,7 @@ from robust_diffusion.records.records import Record, experiments_asking, latest_
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
 from robust_diffusion.results.cells import CLEAN, is_tested, settings_of
 from robust_diffusion.results.evidence import BEFORE, SEEN, THOROUGH
-from robust_diffusion.results.frame import frame, model_name, told_apart
+from robust_diffusion.results.frame import frame, model_name, named_by_settings
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
 
@@ -191,7 +191,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     Args:
         records: Of the run, failed cells included.
     """
-    table = worst_case_table(worst_cases(told_apart(frame(records))))
+    table = worst_case_table(worst_cases(named_by_settings(frame(records))))
     if table.empty:
         return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
     table["budget"] = table["budget"].map(limits_in_words)

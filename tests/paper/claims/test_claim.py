@@ -103,12 +103,6 @@ def test_every_group_is_an_entry_of_its_table() -> None:
             assert printed_number({"table": load_layout(number).label, **found.line.printed})
 
 
-def test_no_two_claims_say_the_same() -> None:
-    said = [(c.quote, c.reading) for c in EVERY.claims.values()]
-    assert len(set(said)) == len(said)
-    assert not {c.quote for c in EVERY.claims.values()} & set(EVERY.elsewhere)
-
-
 def test_only_claims_about_models_under_attack_are_recast() -> None:
     def labels(name: str, by: str) -> list[str]:
         found = getattr(EVERY.claims[name], by)()

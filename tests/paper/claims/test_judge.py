@@ -8,13 +8,11 @@ import pytest
 from scipy import stats
 
 from robust_diffusion.paper.claims.claim import Claim, Claims, group, load_claims
-from robust_diffusion.paper.claims.evidence import published_evidence, recorded_evidence
 from robust_diffusion.paper.claims.judge import (
-    OF_WORST,
-    PUBLISHED,
     Judgement,
     judge,
-    side_by_side,
+    published_evidence,
+    recorded_evidence,
 )
 from robust_diffusion.results.significance import holm
 from tests.paper.claims.synthetic import records_of, with_moments
@@ -203,24 +201,10 @@ def test_times_are_those_of_timing_cells_alone() -> None:
     evidence = recorded_evidence([*timings, tested], fidelity="paper")
     beltrami = {"experiment": "table-7", "dataset": "citeseer", "model": "beltrami", "tau": 2}
     times = evidence(group({**beltrami, "measure": "seconds.diffusion"}))
-    assert times.values == pytest.approx({i: math.log(0.01 * (i + 1)) for i in range(3)})
+    assert times == pytest.approx({i: math.log(0.01 * (i + 1)) for i in range(3)})
     # What a diffusion takes in evaluations is not what a forward pass takes.
-    assert evidence(group({**beltrami, "measure": "nfe"})).count == 0
-    assert evidence(group({**beltrami, "attack": "clean"})).count == 1
-
-
-def test_only_the_wanted_cells_count() -> None:
-    axes, speit = {"model": "gat"} | CORA, {"speit": [40.0, 42.0, 41.0]}
-    others = [
-        *records_of("table-3", axes, speit),
-        *records_of("table-1", axes | {"model": "gin"}, speit),
-        *records_of("table-1", axes | {"dataset": "citeseer"}, speit),
-        *records_of("table-1", axes, {"tdgia": [1.0, 2.0, 3.0]}),
-        *records_of("table-1", axes, speit, fidelity="released"),
-        *records_of("table-1", axes, speit, scale="smoke"),
-    ]
-    wanted = group({"experiment": "table-1", "attack": "speit", **axes})
-    assert recorded_evidence(others, fidelity="paper")(wanted).count == 0
+    assert evidence(group({**beltrami, "measure": "nfe"})) == {}
+    assert evidence(group({**beltrami, "attack": "clean"})) != {}
 
 
 def test_printed_means_are_compared_by_welch() -> None:
@@ -282,41 +266,3 @@ def test_the_worst_case_takes_the_place_of_each_attack(seeds: int, verdict: str)
     if seeds == 5:
         assert [f.state for f in found.findings] == ["contradicted", "holds"]
         assert effect(found) == pytest.approx(-10)
-
-
-def test_every_column_rests_on_the_same_datasets() -> None:
-    name = "edge-preserving-beats-grand"
-
-    def flows(fidelity: str, *datasets: str) -> list[dict[str, Any]]:
-        return [
-            record
-            for dataset in datasets
-            for i, (model, mean) in enumerate(
-                {"mean_curvature": 70, "beltrami": 70, "grand": 40}.items()
-            )
-            for record in records_of(
-                "table-3",
-                {"model": model, "dataset": dataset},
-                {attack: with_moments(mean, 1, 5, i) for attack in ("speit", "tdgia")},
-                fidelity=fidelity,
-            )
-        ]
-
-    variants = ["paper", "released"]
-    records = [*flows("paper", "cora", "pubmed"), *flows("released", "citeseer", "pubmed")]
-    (row,) = side_by_side(EVERY, records, variants, [name])
-    assert list(row.columns) == [*variants, PUBLISHED, OF_WORST]
-    for column in (*variants, PUBLISHED):
-        judged = row.columns[column]
-        assert judged is not None
-        assert judged.datasets == row.datasets == ("pubmed",)
-    # A column without records restricts no other.
-    (row,) = side_by_side(EVERY, flows("paper", "cora"), variants, [name])
-    assert row.datasets == ("cora",)
-    assert [(j.verdict, len(j.findings)) for j in list(row.columns.values())[:2] if j] == [
-        ("supported", 4),
-        ("undecided", 0),
-    ]
-    (row,) = side_by_side(EVERY, [], ["paper"], [name])
-    assert row.datasets == ("cora", "citeseer", "pubmed")
-    assert not row.recorded

@@ -6,17 +6,12 @@ import numpy as np
 import pytest
 
 from robust_diffusion.paper.claims.claim import Claim, Claims
-from robust_diffusion.paper.claims.evidence import recorded_evidence
-from robust_diffusion.paper.claims.judge import Judgement, Row, judge
+from robust_diffusion.paper.claims.judge import Judgement, judge, recorded_evidence
 from robust_diffusion.paper.claims.show import (
-    describe_interval,
-    front_table,
     in_short,
-    render_claims,
 )
 from robust_diffusion.results.comparison import compare
 from robust_diffusion.results.paired import compare_worst_cases
-from robust_diffusion.results.significance import Estimate
 from tests.paper.claims.synthetic import records_of
 
 RULES = Claims(alpha=0.05, min_seeds=3, claims={}, elsewhere={}, front={"better": "A is better"})
@@ -85,22 +80,3 @@ def test_a_cell_holds_verdict_comparisons_and_weakest_effect() -> None:
     average = replace(CLAIM, over="average")
     *_, effect = in_short(average, judged(average, beltrami=60, grand=40, heat=50))
     assert effect.startswith("mean +15.0 [")
-
-
-def test_front_claims_come_first_and_others_by_their_names_where_they_share_words() -> None:
-    own = judged(beltrami=60, grand=40, heat=50)
-    row = Row("better", CLAIM, ("cora",), {"paper": own, "worst case": None})
-    others = [replace(row, name=name) for name in ("other", "third")]
-    untested = replace(row, name="untested", columns={"paper": judged()})
-    text = render_claims([*others, row, untested], RULES, worst_of="paper")
-    assert front_table([row], RULES) in text
-    titles = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
-    assert titles[2] == "A is better"
-    assert "a is better (other)" in titles
-    assert "a is better (untested)" not in titles
-
-
-def test_effects_are_rounded_and_factors_are_factors() -> None:
-    for effect, said in ((24.35 - 1e-14, "+24.4"), (-0.25 + 1e-14, "\N{MINUS SIGN}0.2")):
-        assert describe_interval(Estimate.of([effect] * 3), "points").startswith(f"{said} [")
-    assert describe_interval(Estimate.of([np.log(3)] * 3), "factor") == "×3.00 [3.00, 3.00]"

@@ -1,12 +1,16 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hydra.utils import instantiate
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import mannwhitneyu
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.figures.observe import observe
+from robust_diffusion.paper.figures.observe import edge_statistics, observe, tsne
 
 Compose = Callable[..., Any]
 
@@ -59,28 +63,12 @@ def test_the_state_precedes_relu_and_dropout(compose: Compose) -> None:
     assert torch.equal(again, logits)
 
 
-def test_heat_weighs_edges_by_inverse_degree(compose: Compose) -> None:
-    seen = observe(build(compose, "flow=heat"), features(), EDGES)
-    into_first = seen.carried[seen.dst == 0]
-    assert torch.allclose(into_first, torch.full((3,), 0.25))
-    assert torch.equal(seen.carried, seen.attention)
-
-
 def test_edges_pruned_by_a_guard_are_observed(compose: Compose) -> None:
     model = build(compose, "model=beltrami_guard", "model.threshold=0.9")
     seen = observe(model, features(), EDGES)
     assert (seen.carried == 0).any()
     free = observe(build(compose, "model=beltrami_guard", "model.threshold=-1"), features(), EDGES)
     assert (free.carried > 0).all()
-
-
-def test_looking_leaves_no_trace(compose: Compose) -> None:
-    model = build(compose, "flow=grand")
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    first, second = (observe(model, features(), EDGES) for _ in range(2))
-    assert torch.equal(first.carried, second.carried)
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_layers_are_counted_as_python_does(compose: Compose) -> None:
@@ -102,3 +90,74 @@ def test_a_model_without_a_flow_is_refused(compose: Compose, model: str) -> None
 def test_without_diffusion_there_are_no_weights(compose: Compose) -> None:
     with pytest.raises(ConfigError, match=r"flow\.t_end=0"):
         observe(build(compose, "flow.t_end=0"), features(), EDGES)
+
+
+SRC = np.array([1, 2, 3, 0, 0, 0, 2])
+DST = np.array([0, 0, 0, 1, 2, 3, 1])
+LABEL = np.array([0, 0, 1, 1])
+"""Edges between classes: 2 -> 0, 3 -> 0, 0 -> 2, 0 -> 3, 2 -> 1."""
+
+
+def test_means_and_shares() -> None:
+    weight = np.array([4.0, 1.0, 1.0, 2.0, 3.0, 5.0, 2.0])
+    found = edge_statistics(weight, SRC, DST, LABEL)
+    assert (found["intra_edges"], found["inter_edges"]) == (2, 5)
+    assert found["intra_mean"] == pytest.approx(3.0)
+    assert found["inter_mean"] == pytest.approx(12 / 5)
+    assert found["inter_share"] == pytest.approx(12 / 18)
+    # Of node 0: half the mean each; of 2 and 3 the only edge; of 1 one of two equal ones.
+    assert found["inter_preference"] == pytest.approx(np.mean([0.5, 0.5, 1, 1, 1]))
+
+
+def test_equal_weights_prefer_nothing() -> None:
+    found = edge_statistics(np.full(7, 0.2), SRC, DST, LABEL)
+    assert found["inter_preference"] == pytest.approx(1)
+    assert found["inter_above_intra"] == pytest.approx(0.5)
+    assert found["evenness"] == pytest.approx(1)
+
+
+@given(st.lists(st.floats(0, 1), min_size=7, max_size=7))
+def test_the_probability_is_mann_and_whitneys(values: list[float]) -> None:
+    weight = np.array(values)
+    inter = LABEL[SRC] != LABEL[DST]
+    expected = mannwhitneyu(weight[inter], weight[~inter]).statistic / (5 * 2)
+    found = edge_statistics(weight, SRC, DST, LABEL)
+    assert found["inter_above_intra"] == pytest.approx(expected)
+    assert found["inter_preference"] is not None
+    assert 0 <= (found["evenness"] if found["evenness"] is not None else 0) <= 1 + 1e-9
+
+
+def test_what_no_edge_tells_is_none() -> None:
+    found = edge_statistics(np.array([1.0]), np.array([0]), np.array([1]), np.array([0, 0]))
+    assert found["inter_mean"] is found["inter_above_intra"] is found["evenness"] is None
+    assert found["intra_mean"] == 1.0
+
+
+def clusters(num_nodes: int = 90) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(0)
+    label = np.arange(num_nodes) % 3
+    centre = 20 * np.eye(3, 8)
+    return centre[label] + generator.normal(size=(num_nodes, 8)), label
+
+
+def test_layouts_are_deterministic() -> None:
+    z, _ = clusters()
+    assert np.array_equal(tsne(z, seed=3), tsne(z, seed=3))
+
+
+@pytest.mark.parametrize("num_nodes", [1, 3, 5, 40])
+def test_positions_fill_the_frame(num_nodes: int) -> None:
+    position = tsne(clusters(num_nodes)[0], seed=0)
+    assert position.shape == (num_nodes, 2)
+    assert np.isfinite(position).all()
+    assert np.abs(position).max() <= 1 + 1e-9
+
+
+def test_equal_nodes_and_one_channel_are_laid_out() -> None:
+    for z in (np.ones((12, 4)), np.linspace(0, 1, 12)[:, None]):
+        assert len(np.unique(tsne(z, seed=0).round(6), axis=0)) == 12
+
+
+def test_a_perplexity_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--perplexity=0"):
+        tsne(clusters()[0], seed=0, perplexity=0)

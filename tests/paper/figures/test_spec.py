@@ -1,30 +1,33 @@
+from typing import Any
+
 import pytest
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.figures.spec import FIGURES, panel_overrides
+from robust_diffusion.paper.figures import spec
 
 
-def options(name: str, *given: str) -> dict[str, tuple[str, ...]]:
-    return panel_overrides(FIGURES[name], given)
+@pytest.fixture
+def overrides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Panels as their overrides, not composed."""
+    monkeypatch.setattr(spec, "compose_cell", tuple)
 
 
+def options(name: str, *given: str) -> dict[str, Any]:
+    return dict(spec.panel_cells(spec.SPECS[name], given))
+
+
+@pytest.mark.usefixtures("overrides")
 def test_the_papers_panels_on_the_papers_graph() -> None:
     assert options("flows") == {
         "Heat": ("dataset=cora", "flow=heat"),
         "Mean Curvature": ("dataset=cora", "flow=mean_curvature"),
         "Beltrami": ("dataset=cora", "flow=beltrami"),
     }
-    assert list(options("lipschitz").values()) == [
-        ("dataset=cora", "flow.spectral_norm=false"),
-        ("dataset=cora", "flow.spectral_norm=true"),
-    ]
+    given = ("dataset=synthetic", "seed=3", "flow=grand")
+    assert [own[1:] for own in options("lipschitz", *given).values()] == [given, given]
 
 
-def test_given_options_reach_every_panel_and_replace_defaults() -> None:
-    for own in options("lipschitz", "dataset=synthetic", "seed=3", "flow=grand").values():
-        assert own[1:] == ("dataset=synthetic", "seed=3", "flow=grand")
-
-
+@pytest.mark.usefixtures("overrides")
 def test_a_list_of_flows_makes_the_panels() -> None:
     found = options("flows", "seed=1", "flow=grand,p_laplacian,my_flow")
     assert list(found) == ["GRAND/BLEND", "P laplacian", "My flow"]

@@ -1,6 +1,6 @@
 import math
 
-from robust_diffusion.paper.figures.files import render
+from robust_diffusion.paper.figures.draw import render
 from robust_diffusion.paper.figures.stability import SHOWN, SMALLEST, draw_stability
 
 
@@ -20,8 +20,3 @@ def test_a_line_per_flow_in_each_panel() -> None:
         assert falling.get_ydata()[-1] == SMALLEST
         assert growing.get_ydata()[-1] == math.exp(10)
     assert render(figure, "svg").count(b"Growing") == 1
-
-
-def test_a_smoke_run_says_so() -> None:
-    svg = render(draw_stability({"Heat": rows(-1)}, warning="smoke run"), "svg")
-    assert b"smoke run" in svg

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -44,11 +44,7 @@ class Group:
     @property
     def line(self) -> Line:
         """The setting in terms of records and of the paper's tables."""
-        line = Line()
-        for axis, value in self.axes:
-            found = choice(axis, value)
-            line = line | Line({axis: value}, (found.label,), found.printed, found.record)
-        return line
+        return Line({axis: choice(axis, value) for axis, value in self.axes})
 
     @property
     def graph(self) -> str:
@@ -65,8 +61,7 @@ Terms = tuple[tuple[float, Group], ...]
 """Weighted groups."""
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """A weighted sum of group means: an effect."""
 
     label: str

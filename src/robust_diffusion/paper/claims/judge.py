@@ -1,24 +1,50 @@
 """Verdicts: what the comparisons of a claim say, by records and by the printed means."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from statistics import median
 
-from robust_diffusion.paper.claims.claim import Claim, Claims, Comparison, merged
-from robust_diffusion.paper.claims.evidence import (
-    Evidence,
-    estimate,
-    published_evidence,
-    recorded_evidence,
+import pandas as pd
+
+from robust_diffusion.cells.timing import MEDIAN_SECONDS
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.axes import WORST
+from robust_diffusion.paper.claims.claim import (
+    ACCURACY,
+    MLP,
+    WORST_CASE,
+    Claim,
+    Claims,
+    Comparison,
+    Group,
+    Terms,
+    merged,
 )
+from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.paper.printed import ASSUMED_RUNS, printed_number
 from robust_diffusion.records.records import Record
+from robust_diffusion.results.cells import CLEAN, RecordSet, select, value_at
+from robust_diffusion.results.entry import Reported
+from robust_diffusion.results.frame import frame
 from robust_diffusion.results.significance import Estimate, holm
+from robust_diffusion.results.worst_case import worst_cases
 
 STATES = ("holds", "contradicted", "undecided", "too few seeds", "no data")
 VERDICTS = ("supported", "contradicted", "undecided")
 
 PUBLISHED, OF_WORST = "published", "worst case"
 """Columns beside the variants: by the printed means; of the first variant, under worst cases."""
+
+WORST_CASES = (WORST_CASE, "worst-case-models", "worst-case-graphs")
+"""Experiments in which all seeds of all models meet the same attacks, on one split per dataset."""
+
+Sample = Mapping[int, float] | Reported
+"""Values of a group by seed, of times their logarithms, or what is printed; empty if unknown."""
+
+Evidence = Callable[[Group], Sample]
+"""Source of samples."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +86,91 @@ class Row:
     def recorded(self) -> bool:
         """True if the records of some variant test it."""
         return any(j and j.shown for name, j in self.columns.items() if name != PUBLISHED)
+
+
+def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
+    """Samples from the finished cells of one variant; each seed counts once.
+
+    An MLP has no variants, so that of `experiment=mlp` counts whatever variant it was run as.
+    """
+    cells = cache(RecordSet.of(records, fidelity=fidelity).cells)
+    of_any = cache(RecordSet.of(records).cells)
+
+    @cache
+    def of_worst() -> pd.DataFrame:
+        return frame(cell for own in WORST_CASES for cell in cells(own) if "error" not in cell)
+
+    @cache
+    def sample(group: Group) -> Sample:
+        name, graph, wanted = group.experiment, group.graph, group.line.record
+        if name == WORST_CASE:
+            return _worst_case(of_worst(), wanted, "worst" if graph == WORST else CLEAN)
+        if name == MLP:
+            found, graph = of_any(name), CLEAN  # it sees no edge, injected ones included
+        else:
+            found = cells(name)
+        finished = select(found, wanted, graph, timed=group.measure == MEDIAN_SECONDS).finished
+        if group.measure == ACCURACY:
+            return {s: 100.0 * cell["accuracy"][graph] for s, cell in finished.items()}
+        values = {seed: value_at(cell, group.measure) for seed, cell in finished.items()}
+        # A factor is a difference of logarithms, so only positive values have one.
+        return {s: math.log(x) for s, x in values.items() if isinstance(x, int | float) and x > 0}
+
+    return sample
+
+
+@cache
+def published_evidence(group: Group) -> Sample:
+    """The paper's own mean and deviation, taken as of five runs, to test its text against them."""
+    if group.measure != ACCURACY or not group.experiment.startswith("table-"):
+        return {}
+    try:
+        table = load_layout(int(group.experiment.removeprefix("table-"))).label
+        found = printed_number({"table": table, **group.line.printed})
+    except ConfigError:
+        return {}
+    return {} if None in (found.mean, found.std) else found
+
+
+def _worst_case(results: pd.DataFrame, wanted: Mapping[str, object], accuracy: str) -> Sample:
+    """Worst, or clean, accuracy per seed of a model that was itself attacked."""
+
+    def fits(record: Record) -> bool:
+        return all(value_at(record, path) == value for path, value in wanted.items())
+
+    models = worst_cases(results[results["record"].map(fits).astype(bool)])
+    return dict(100.0 * models[models["seen"]].set_index("draw")[accuracy])
+
+
+def _deviations(sample: Sample) -> Sample:
+    """Distances from the median, whose mean measures the spread: Brown and Forsythe 1974."""
+    if isinstance(sample, Reported) or not sample:
+        return {}
+    middle = median(sample.values())
+    return {seed: abs(value - middle) for seed, value in sample.items()}
+
+
+def _estimate(terms: Terms, samples: Mapping[Group, Sample], min_seeds: int) -> Estimate | None:
+    """The weighted sum of the means of some groups; `None` of fewer seeds than that.
+
+    Values are summed seed by seed, since models of one seed share the split and the attacked
+    graph; printed means are of independent runs.
+    """
+    found = [(weight, samples[group]) for weight, group in terms]
+    printed = [
+        (weight, of.mean or 0.0, of.std or 0.0, ASSUMED_RUNS)
+        for weight, of in found
+        if isinstance(of, Reported)
+    ]
+    if len(printed) == len(found):
+        return Estimate.sum(printed)
+    of_seeds = [(w, {} if isinstance(of, Reported) else of) for w, of in found]
+    shared = sorted(set.intersection(*(set(values) for _, values in of_seeds)))
+    if len(shared) < min_seeds:
+        return None
+    # Rounded, since equal differences of floats are not quite equal.
+    sums = [round(math.fsum(w * values[seed] for w, values in of_seeds), 9) for seed in shared]
+    return Estimate.of(sums)
 
 
 def variants_of(records: Sequence[Record]) -> list[str]:
@@ -107,16 +218,16 @@ def judge(
     compared = [c for c in comparisons if all(g.dataset in (*on, None) for g in c.groups)]
     samples = {group: evidence(group) for one in compared for group in one.groups}
     if claim.of == "spread":
-        samples = {group: sample.spread() for group, sample in samples.items()}
+        samples = {group: _deviations(sample) for group, sample in samples.items()}
 
     def tested(comparisons: Sequence[Comparison]) -> list[Finding]:
         findings = []
         for one in comparisons:
-            some = any(samples[group].count for group in one.groups)
-            if found := estimate(one.terms, samples, claims.min_seeds):
+            if found := _estimate(one.terms, samples, claims.min_seeds):
                 p, right = _test(claim, found)
                 findings.append(Finding(one.label, "holds" if right else "contradicted", found, p))
             else:
+                some = any(samples[group] for group in one.groups)
                 findings.append(Finding(one.label, "too few seeds" if some else "no data"))
         corrected = iter(holm([finding.p for finding in findings if finding.p is not None]))
         return [
@@ -152,7 +263,7 @@ def judge(
 def _datasets(comparisons: Sequence[Comparison], evidence: Evidence) -> tuple[str, ...]:
     """The datasets of comparisons on which there is any value."""
     groups = dict.fromkeys(group for one in comparisons for group in one.groups)
-    return tuple(dict.fromkeys(g.dataset for g in groups if g.dataset and evidence(g).count))
+    return tuple(dict.fromkeys(g.dataset for g in groups if g.dataset and evidence(g)))
 
 
 def _test(claim: Claim, found: Estimate) -> tuple[float, bool]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from robust_diffusion.paper.axes import label_of
 from robust_diffusion.paper.claims.claim import Claim, Claims
-from robust_diffusion.paper.claims.judge import STATES, Judgement, Row
+from robust_diffusion.paper.claims.judge import STATES, Finding, Judgement, Row
 from robust_diffusion.results.markdown import markdown_table
 from robust_diffusion.results.numbers import MINUS, p_value
 from robust_diffusion.results.significance import RULE, Estimate
@@ -75,15 +75,15 @@ def in_short(claim: Claim, judgement: Judgement | None) -> list[str]:
     """Verdict, number of comparisons, effect, and comparisons with an MLP, a line each."""
     if judgement is None or judgement.count("no data") == len(judgement.findings):
         return ["-" if judgement is None else "no data"]
-    lines = [judgement.verdict, describe_counts(claim, judgement)]
+    lines = [judgement.verdict, _describe_counts(claim, judgement)]
     if judgement.shown is not None:
-        lines.append(describe_effect(claim, judgement))
+        lines.append(_describe_effect(claim, judgement, judgement.shown))
         if judgement.mlp is not None and judgement.mlp.shown:
-            lines.append(f"MLP: {describe_counts(claim, judgement.mlp)}")
+            lines.append(f"MLP: {_describe_counts(claim, judgement.mlp)}")
     return lines
 
 
-def describe_counts(claim: Claim, judgement: Judgement) -> str:
+def _describe_counts(claim: Claim, judgement: Judgement) -> str:
     """Number of comparisons that hold, are contradicted, or were not tested."""
     number = len(judgement.findings)
     parts = f" part{'s' if number > 1 else ''}" if claim.over == "average" else ""
@@ -92,10 +92,9 @@ def describe_counts(claim: Claim, judgement: Judgement) -> str:
     return ", ".join([f"{counts['holds']} of {number}{parts} hold", *others])
 
 
-def describe_effect(claim: Claim, judgement: Judgement) -> str:
+def _describe_effect(claim: Claim, judgement: Judgement, shown: Finding) -> str:
     """The effect that stands for a claim, which that is if there are several, and its interval."""
-    shown = judgement.shown
-    if shown is None or shown.estimate is None or shown.p is None:
+    if shown.estimate is None or shown.p is None:
         return "-"
     which = "largest " if claim.test == "differ" else "weakest "
     which = "mean " if claim.over == "average" else which if len(judgement.findings) > 1 else ""
@@ -116,11 +115,15 @@ def describe_basis(claim: Claim, datasets: Iterable[str]) -> str:
 
 def describe_interval(estimate: Estimate, unit: str) -> str:
     """An effect and its confidence interval, in points or as a factor."""
-    shown = [_in_unit(value, unit) for value in (estimate.effect, *estimate.interval)]
+    values = [estimate.effect, *estimate.interval]
     if unit == "factor":
-        return "×{:.2f} [{:.2f}, {:.2f}]".format(*shown)
-    effect, low, high = (f"{value:+.1f}".replace("-", MINUS) for value in shown)
-    return f"{effect} [{low}, {high}]"
+        # Far beyond any ratio of two measurements, but finite.
+        values = [math.exp(min(value, 700.0)) for value in values]
+    # An effect that ends in 5 is shown as such, whichever way its sum was off by its last bit.
+    effect, low, high = (round(value, 9) for value in values)
+    if unit == "factor":
+        return f"×{effect:.2f} [{low:.2f}, {high:.2f}]"
+    return f"{effect:+.1f} [{low:+.1f}, {high:+.1f}]".replace("-", MINUS)
 
 
 def to_json(rows: Iterable[Row], claims: Claims) -> str:
@@ -128,10 +131,3 @@ def to_json(rows: Iterable[Row], claims: Claims) -> str:
     of_file = {key: getattr(claims, key) for key in ("alpha", "min_seeds", "elsewhere")}
     found = of_file | {"claims": [asdict(row) for row in rows]}
     return json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False)
-
-
-def _in_unit(value: float, unit: str) -> float:
-    # Far beyond any ratio of two measurements, but finite.
-    shown = math.exp(min(value, 700.0)) if unit == "factor" else value
-    # An effect that ends in 5 is shown as such, whichever way its sum was off by its last bit.
-    return round(shown, 9)

@@ -1,7 +1,10 @@
-"""Graphs side by side: nodes coloured by class, edges darker the larger their weight."""
+"""Graphs side by side, edges darker the larger their weight, and figures as files."""
 
-from collections.abc import Sequence
+import io
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,8 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy import ndarray
+
+from robust_diffusion.system.files import write_whole
 
 COLOURS: tuple[str, ...] = ("#cc6677", "#332288", "#ddcc77", "#117733", "#88ccee")
 COLOURS += ("#882255", "#44aa99", "#999933", "#aa4499")
@@ -34,6 +39,14 @@ STYLE: dict[Any, object] = {
     "pdf.fonttype": 42,
 }
 
+FORMATS: Mapping[str, dict[str, Any]] = {
+    # Without dates, so that the same figure is the same file.
+    "pdf": {"dpi": 300, "metadata": {"CreationDate": None}},
+    "png": {"dpi": 200, "metadata": {"Software": None}},
+    "svg": {"dpi": 170, "metadata": {"Date": None}},
+}
+"""Files of a figure: PDF and PNG for papers, SVG for pages."""
+
 SIZE, GAP, MARGIN = 2.45, 0.1, 0.08
 TOP, BOTTOM, RIGHT = 0.27, 0.62, 0.62
 """Layout in inches: panel, gap, left margin; room for titles, legend and colour bar."""
@@ -51,12 +64,11 @@ class Panel:
     weight: Float[ndarray, " e"]
 
 
-def draw_panels(panels: Sequence[Panel], weight_name: str, *, warning: str = "") -> Figure:
+def draw_panels(panels: Sequence[Panel], weight_name: str, *, smoke: bool = False) -> Figure:
     """Panels in a row, with one scale of darkness and one legend for all.
 
     An edge is as dark as the share of all edges, of all panels, that weigh less: equal weights are
-    equally dark in every panel, and no few large weights leave the others white. The warning stands
-    in a corner, in red.
+    equally dark in every panel, and no few large weights leave the others white.
     """
     with rc_context(STYLE):
         width = MARGIN + len(panels) * (SIZE + GAP) + RIGHT
@@ -79,9 +91,37 @@ def draw_panels(panels: Sequence[Panel], weight_name: str, *, warning: str = "")
             left += SIZE + GAP
         _colour_bar(add_axes(left + 0.02, 0.1), ordered, weight_name)
         _legend(figure, classes)
-        if warning:
-            figure.text(0.99, 0.01, warning, color="#b00020", fontsize=7, ha="right", va="bottom")
+        if smoke:
+            mark_smoke_run(figure)
     return figure
+
+
+def mark_smoke_run(figure: Figure) -> None:
+    """Say in a corner, in red, that a figure shows nothing."""
+    text = "smoke run: says nothing about the paper"
+    figure.text(0.99, 0.01, text, color="#b00020", fontsize=7, ha="right", va="bottom")
+
+
+def write_figure(
+    figure: Figure, directory: str | Path, stem: str, description: Mapping[str, Any]
+) -> list[Path]:
+    """Write a figure in every format, and its description to `<stem>.json`."""
+    contents = {f"{stem}.{form}": render(figure, form) for form in FORMATS}
+    about = {**description, "files": {form: f"{stem}.{form}" for form in FORMATS}}
+    text = json.dumps(about, indent=2, sort_keys=True, allow_nan=False)
+    contents[f"{stem}.json"] = f"{text}\n".encode()
+    return [
+        write_whole(Path(directory) / name, content, option="--directory")
+        for name, content in contents.items()
+    ]
+
+
+def render(figure: Figure, form: str) -> bytes:
+    """A figure as the bytes of a pdf, png or svg file."""
+    buffer = io.BytesIO()
+    with rc_context(STYLE):
+        figure.savefig(buffer, format=form, **FORMATS[form])
+    return buffer.getvalue()
 
 
 def _draw(axis: Axes, panel: Panel, ordered: Float[ndarray, " _"], classes: Sequence[int]) -> None:

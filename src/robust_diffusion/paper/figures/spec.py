@@ -1,11 +1,23 @@
-"""The paper's figures: the models side by side, and the note below each."""
+"""The paper's figures: their panels, and the trained models behind them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from hashlib import sha256
+from typing import Any, Literal
 
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from robust_diffusion.cells.overrides import composed
+from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.axes import MODELS
+from robust_diffusion.paper.axes import label_of
+from robust_diffusion.records.code import code_hash
+from robust_diffusion.records.identity import cell_id
+from robust_diffusion.records.provenance import revision, versions
+from robust_diffusion.results.cells import CLEAN, settings_of
+from robust_diffusion.robustness.load import set_up_process, train_composed
+from robust_diffusion.robustness.trained import TrainedModel
 
 Weights = Literal["carried", "attention"]
 """Weight of a drawn edge: attention A(Z), or the weight with which the flow carries features.
@@ -15,6 +27,9 @@ that arrive at a node sum to 1 in each. The rows of A * B do not, they sum to ab
 """
 
 Note = Literal["classes", "evenness"]
+
+IN_NAME = frozenset(["dataset", "fidelity", "seed", "scale"])
+"""Options in the names of a figure's files."""
 
 DATASET = "dataset=cora"
 """The paper's graph, unless the user names another."""
@@ -37,18 +52,17 @@ class FigureSpec:
 
 
 def _flow(name: str) -> tuple[str, str]:
-    title = MODELS[name][0] if name in MODELS else name.replace("_", " ").capitalize()
-    return title, f"flow={name}"
+    label = label_of("model", name)
+    return name.replace("_", " ").capitalize() if label == name else label, f"flow={name}"
 
 
-FIGURES = {
+SPECS = {
     "flows": FigureSpec(
         name="flows",
         label="tsne_flows",
         caption="t-SNE of the last hidden representation after diffusion, coloured by class. "
         f"{SAME_SCALE}",
         panels=tuple(map(_flow, ("heat", "mean_curvature", "beltrami"))),
-        note="classes",
     ),
     "lipschitz": FigureSpec(
         name="lipschitz",
@@ -70,8 +84,55 @@ FIGURES = {
 }
 
 
-def panel_overrides(figure: FigureSpec, given: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """All overrides of each panel, by its title, from those the user gave.
+@dataclass(frozen=True)
+class FigureCell:
+    """Composed configuration; the same, resolved, without paths and logger; each group's option."""
+
+    cfg: DictConfig
+    config: dict[str, Any]
+    choices: dict[str, Any]
+
+    @property
+    def cell(self) -> str:
+        """The id under which a run of the same options records its result."""
+        return cell_id(self.config)
+
+
+def compose_cell(overrides: Sequence[str]) -> FigureCell:
+    """Compose the configuration of one cell from the overrides of a run."""
+    cfg, choices = composed([*overrides, "logger=none"])
+    config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    del config["paths"], config["logger"]
+    return FigureCell(cfg, config, choices)
+
+
+def train_cell(
+    cell: FigureCell, title: str
+) -> tuple[TrainedModel, GraphDataModule, dict[str, Any]]:
+    """The victim of a cell, trained as a run's or from the store, its graph, and both described.
+
+    Args:
+        cell: Of `compose_cell`.
+        title: Of its panel.
+    """
+    cfg = cell.cfg
+    set_up_process(cfg.threads, cfg.backend)
+    datamodule = instantiate(cfg.data)
+    datamodule.setup()
+    trained = train_composed(cfg, datamodule, description=f"{cfg.dataset.name} {title}")
+    about = {
+        "title": title,
+        "cell": cell.cell,
+        "config": cell.config,
+        "choices": {key: value for key, value in cell.choices.items() if "/" not in key},
+        "model_file": trained.path.name,
+        "state": trained.state,
+    }
+    return trained, datamodule, about
+
+
+def panel_cells(figure: FigureSpec, given: Sequence[str]) -> dict[str, FigureCell]:
+    """The cell of each panel, by its title, from the overrides that the user gave.
 
     `flow=a,b,c` replaces the panels of a figure that shows one per flow. An option that differs
     between the panels is refused.
@@ -90,8 +151,51 @@ def panel_overrides(figure: FigureSpec, given: Sequence[str]) -> dict[str, tuple
         if _key(own) in keys:
             raise ConfigError(f"{_key(own)}: is what figure {figure.name} compares; drop it")
     default = () if _key(DATASET) in keys else (DATASET,)
-    return {title: (*default, own, *rest) for title, own in panels}
+    # All composed first, so that a mistyped option of the last panel costs no training.
+    return {title: compose_cell((*default, own, *rest)) for title, own in panels}
 
 
 def _key(override: str) -> str:
     return override.split("=", 1)[0].lstrip("+~")
+
+
+def describe(figure: FigureSpec, cells: Mapping[str, FigureCell]) -> dict[str, Any]:
+    """The description of a figure, as far as it does not depend on what was measured."""
+    first = next(iter(cells.values()))
+    return {
+        "figure": figure.name,
+        "label": figure.label,
+        "caption": figure.caption,
+        "dataset": first.cfg.dataset.name,
+        "fidelity": first.choices["fidelity"],
+        "seed": first.cfg.seed,
+        "scale": first.choices.get("scale", "full"),
+        "code": code_hash(),
+        "revision": revision(),
+        "versions": versions(),
+    }
+
+
+def stem_of(figure: FigureSpec, overrides: Sequence[str], chosen: object, defaults: object) -> str:
+    """Name of a figure's files, with a hash where anything but what it names was chosen.
+
+    Args:
+        figure: The figure.
+        overrides: Those of the user.
+        chosen: Options of drawing.
+        defaults: The same by default.
+    """
+    cells = panel_cells(figure, overrides)
+    about = describe(figure, cells)
+    stem = "{figure}-{dataset}-{fidelity}-seed{seed}".format(**about)
+    stem += "-smoke" if about["scale"] == "smoke" else ""
+    named = [given for given in overrides if given.split("=")[0] in IN_NAME]
+    identity = _identity(cells, chosen)
+    # Else a figure of other panels or options would take its place.
+    is_other = identity != _identity(panel_cells(figure, named), defaults)
+    return f"{stem}-{sha256(identity.encode()).hexdigest()[:8]}" if is_other else stem
+
+
+def _identity(cells: Mapping[str, FigureCell], options: object) -> str:
+    """Settings of the panels and of drawing."""
+    return repr(([settings_of({"config": c.config}, CLEAN) for c in cells.values()], options))

@@ -12,16 +12,16 @@ from matplotlib.figure import Figure
 
 from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.paper.figures.build import (
-    BuiltFigure,
-    about_run,
-    composed,
+from robust_diffusion.paper.figures.build import BuiltFigure
+from robust_diffusion.paper.figures.draw import COLOURS, STYLE, mark_smoke_run
+from robust_diffusion.paper.figures.spec import (
+    FigureCell,
+    FigureSpec,
+    describe,
+    panel_cells,
     stem_of,
-    warning_of,
+    train_cell,
 )
-from robust_diffusion.paper.figures.draw import COLOURS, STYLE
-from robust_diffusion.paper.figures.spec import FigureSpec
-from robust_diffusion.paper.figures.victims import FigureCell, train_cell
 from robust_diffusion.robustness.evaluate_model import attack
 from robust_diffusion.robustness.stability import (
     Row,
@@ -59,21 +59,18 @@ def build_stability(spec: FigureSpec, overrides: Sequence[str], *, layer: int = 
         ConfigError: An override that means nothing, or a layer that is not there.
     """
     attacks = [given for given in overrides if given.split("=")[0] in ("attack", "attacks")]
-    # All composed first, so that a mistyped option of the last flow costs no training.
-    cells = composed(spec, overrides if attacks else [*overrides, ATTACKS])
+    cells = panel_cells(spec, overrides if attacks else [*overrides, ATTACKS])
     panels = [_measured(title, cell, layer) for title, cell in cells.items()]
-    about = about_run(spec, cells)
-    description = {**about, "layer": layer, "graphs": GRAPHS, "panels": panels}
-    figure = draw_stability(
-        {panel["title"]: panel["rows"] for panel in panels}, warning=warning_of(about)
-    )
-    stem = stem_of(spec, overrides, about, ((layer, attacks), (0, [])))
-    return BuiltFigure(figure, stem, description)
+    about = describe(spec, cells) | {"layer": layer, "graphs": GRAPHS, "panels": panels}
+    rows = {panel["title"]: panel["rows"] for panel in panels}
+    figure = draw_stability(rows, smoke=about["scale"] == "smoke")
+    stem = stem_of(spec, overrides, (layer, attacks), (0, []))
+    return BuiltFigure(figure, stem, about)
 
 
 def _measured(title: str, cell: FigureCell, layer: int) -> dict[str, Any]:
     cfg = cell.cfg
-    trained, datamodule = train_cell(cell, f"{cfg.dataset.name} {title}")
+    trained, datamodule, about = train_cell(cell, title)
     model, graph = trained.model.eval(), datamodule.view("test")
     assert graph.x is not None
     assert graph.edge_index is not None
@@ -84,13 +81,7 @@ def _measured(title: str, cell: FigureCell, layer: int) -> dict[str, Any]:
     last = list(attacked.values())[-1]
     clean = motion(model, graph.x, graph.edge_index, layer=layer)
     moved = motion(model, last.x, last.edge_index, layer=layer)
-    return {
-        "title": title,
-        "cell": cell.cell,
-        "config": cell.config,
-        "choices": {key: value for key, value in cell.choices.items() if "/" not in key},
-        "model_file": trained.path.name,
-        "state": trained.state,
+    return about | {
         "attack": list(attacked)[-1],
         "detection": {
             name: detection(model, graph.x, graph.edge_index, of) for name, of in attacked.items()
@@ -127,7 +118,7 @@ def detection(
     return {**means, "auc": area_under_curve(counts["clean"], counts["attacked"])}
 
 
-def draw_stability(flows: Mapping[str, Sequence[Row]], *, warning: str = "") -> Figure:
+def draw_stability(flows: Mapping[str, Sequence[Row]], *, smoke: bool = False) -> Figure:
     """One panel per quantity over time, one line per flow, on logarithmic axes."""
     with rc_context(STYLE):
         figure = Figure(figsize=(2.3 * len(SHOWN) + 0.2, 2.75), dpi=100)
@@ -138,8 +129,8 @@ def draw_stability(flows: Mapping[str, Sequence[Row]], *, warning: str = "") -> 
             axis.set_title(title, fontsize=8)
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="lower center", ncols=8, fontsize=7, frameon=False)
-        if warning:
-            figure.text(0.99, 0.01, warning, color="#b00020", fontsize=7, ha="right", va="bottom")
+        if smoke:
+            mark_smoke_run(figure)
     return figure
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.paper.claims.claim import load_claims
-from robust_diffusion.paper.commands.claims import run_claims_command
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.commands import run_claims_command
 from robust_diffusion.records import append_record
 from tests.paper.claims.synthetic import records_of, with_moments
 
@@ -65,41 +64,9 @@ def test_verdicts_come_from_records(
     assert claim["columns"]["published"]["verdict"] == "supported"
 
 
-def test_without_records_no_claim_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
-    found = judged(capsys)
-    assert [claim["name"] for claim in found["claims"]] == list(load_claims().claims)
-    assert {claim["columns"]["paper"]["verdict"] for claim in found["claims"]} == {"undecided"}
-    assert not list(Path().iterdir())
-
-
-def test_readings_are_judged_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    write([*layers(4), *layers(-4, fidelity="released")])
-    found = verdicts(judged(capsys, CLAIM))
-    assert found == {"paper": "supported", "released": "contradicted", "published": "supported"}
-    assert list(verdicts(judged(capsys, CLAIM, "--fidelity", "released"))) == [
-        "released",
-        "published",
-    ]
-
-
-def test_several_files_are_one(capsys: pytest.CaptureFixture[str]) -> None:
-    records = layers(4)
-    write(records[:20], Path("a.jsonl"))
-    write(records[20:], Path("b.jsonl"))
-    one = judged(capsys, CLAIM, "--records", "a.jsonl")
-    both = judged(capsys, CLAIM, "--records", "a.jsonl", "--records", "b.jsonl")
-    assert verdicts(one)["paper"] == "undecided"
-    assert verdicts(both)["paper"] == "supported"
-
-
 def test_an_unknown_claim_is_named() -> None:
     with pytest.raises(ConfigError, match="claim=nope"):
         run_claims_command(["nope"])
-
-
-def test_records_that_are_named_have_to_be_there() -> None:
-    with pytest.raises(DataError, match="--records none"):
-        run_claims_command(["--records", "none.jsonl"])
 
 
 def test_another_file_of_claims_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,9 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.paper.commands import report as report_command
-from robust_diffusion.paper.commands.report import run_report_command
+from robust_diffusion.paper.commands import run_report_command
 from tests.paper.records import finished, seeds
 
 
@@ -26,17 +24,3 @@ def test_several_files_are_one_page(tmp_path: Path, capsys: pytest.CaptureFixtur
     page = out.read_text(encoding="utf-8")
     assert "3 finished, 0 failed; full paper (2), full released (1)" in page
     assert 'alt="layer"' in page
-
-
-def test_records_that_were_named_have_to_be_there() -> None:
-    with pytest.raises(DataError, match="--records nowhere"):
-        run_report_command(["--records", "nowhere.jsonl"])
-
-
-def test_a_file_that_cannot_be_written_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(report_command, "render_report", lambda *_, **__: "<html>")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="--out"):
-        run_report_command(["--out", str(tmp_path / "file" / "page.html")])

@@ -1,0 +1,342 @@
+"""`robust-diffusion table`, `claims`, `report`, `figure` and `dashboard`: what the records say."""
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from omegaconf import OmegaConf
+
+from robust_diffusion.checks import check_choice
+from robust_diffusion.commands.reading import add_records_option, add_scale_option, read_chosen
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.claims.claim import CLAIMS, load_claims
+from robust_diffusion.paper.claims.judge import VERDICTS, side_by_side, variants_of
+from robust_diffusion.paper.claims.show import claims_table, legend, to_json
+from robust_diffusion.paper.datasets import published_beside_measured
+from robust_diffusion.paper.layout import load_layout, table_name, table_numbers
+from robust_diffusion.paper.paper_table import PaperTable, build_table
+from robust_diffusion.paper.render import render_csv, render_html, render_latex, render_markdown
+from robust_diffusion.paper.report import render_report
+from robust_diffusion.results.cells import RecordSet
+from robust_diffusion.results.markdown import markdown_table, print_table
+from robust_diffusion.system.files import write_whole
+
+FIDELITIES = tuple(sorted(path.stem for path in CONFIG_DIR.glob("fidelity/*.yaml")))
+"""Variants of the paper: its equations, and the authors' released code."""
+
+FORMATS: dict[str, Callable[[PaperTable], str]] = {
+    "markdown": render_markdown,
+    "latex": render_latex,
+    "csv": render_csv,
+    "html": render_html,
+}
+
+DATASETS = 4
+"""Number of the table of datasets, which holds no result."""
+
+FIGURES = Path("outputs/figures")
+
+LAYER_DIAGRAM = Path(__file__).parent / "figures" / "gode_layer.svg"
+"""Diagram of one layer of a graph neural PDE, fig. (gode_layer) of arXiv:2209.07754."""
+
+NEEDED = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
+"""Modules that figures need, and their packages."""
+
+STATISTICS = {
+    "intra_edges": "edges within",
+    "inter_edges": "between",
+    "intra_mean": "mean within",
+    "inter_mean": "mean between",
+    "inter_share": "share between",
+    "inter_preference": "preference between",
+    "inter_above_intra": "P(between > within)",
+    "evenness": "evenness",
+}
+"""Columns of the printed statistics."""
+
+LARGEST = ("norm", "overshoot", "growth", "shift")
+"""Quantities of `figure stability` whose largest value over time is printed."""
+
+
+def run_table_command(arguments: Sequence[str]) -> None:
+    """Print a table, or write it to a file; nothing is run."""
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion table",
+        description="Show a table of the paper as the records have it; nothing is run. "
+        "experiment=table-<number> runs it; table 4, of the datasets, is measured on the files.",
+    )
+    parser.add_argument("number", type=int, choices=sorted({DATASETS, *table_numbers()}))
+    add_records_option(parser)
+    parser.add_argument(
+        "--format", choices=list(FORMATS), default="markdown", help="default: %(default)s"
+    )
+    _add_variant_options(parser)
+    parser.add_argument(
+        "--data-dir",
+        default=os.environ.get("ROBUST_DIFFUSION_DATA") or "data",
+        help="data directory of table 4 (default: ROBUST_DIFFUSION_DATA, else data)",
+    )
+    parser.add_argument("--out", type=Path, help="file to write to (default: standard output)")
+    chosen = parser.parse_args(arguments)
+    if chosen.number == DATASETS:
+        text = _dataset_table(chosen.data_dir, chosen.format)
+    else:
+        records = read_chosen(chosen.records)
+        counted = RecordSet.of(records, scale=chosen.scale, fidelity=chosen.fidelity)
+        text = FORMATS[chosen.format](build_table(load_layout(chosen.number), counted))
+    if chosen.out is not None:
+        text = f"{write_whole(chosen.out, text, option='--out')}\n"
+    sys.stdout.write(text)
+
+
+def _dataset_table(data_dir: str, form: str) -> str:
+    if form not in ("markdown", "csv"):
+        raise ConfigError(f"--format {form}: not for table 4; use markdown or csv")
+    frame = published_beside_measured(data_dir)
+    if form == "csv":
+        return frame.to_csv(index=False)
+    title = f"**{table_name(4)} (data), arXiv:2209.07754.** data directory {data_dir}"
+    return f"{title}\n\n{markdown_table(frame, ['dataset', 'statistic'])}\n"
+
+
+def run_claims_command(arguments: Sequence[str]) -> None:
+    """Judge the paper's claims; the exit status is 0 whatever the verdicts."""
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion claims",
+        description="Judge the paper's sentences on the records: by each variant, by the printed "
+        "means and under the worst case of each model.",
+    )
+    parser.add_argument("names", nargs="*", metavar="claim", help="claims to judge (default: all)")
+    add_records_option(parser)
+    parser.add_argument("--claims", default=CLAIMS, type=Path, help="file of claims")
+    parser.add_argument(
+        "--fidelity",
+        choices=FIDELITIES,
+        help="variant of the paper that counts (default: each that was run)",
+    )
+    parser.add_argument("--format", choices=["markdown", "json"], default="markdown")
+    chosen = parser.parse_args(arguments)
+    claims = load_claims(chosen.claims)
+    for name in chosen.names:
+        check_choice("claim", name, claims.claims)
+    records = read_chosen(chosen.records)
+    variants = [chosen.fidelity] if chosen.fidelity else variants_of(records)
+    rows = side_by_side(claims, records, variants, chosen.names)
+    if chosen.format == "json":
+        sys.stdout.write(to_json(rows, claims) + "\n")
+        return
+
+    def counts(variant: str) -> str:
+        verdicts = [found.verdict for row in rows if (found := row.columns[variant])]
+        return ", ".join(f"{verdicts.count(kind)} {kind}" for kind in VERDICTS)
+
+    counted = "; ".join(f"{name}: {counts(name)}" for name in variants)
+    table = claims_table([(row, f"{row.name}: {row.claim.quote}") for row in rows])
+    elsewhere = "".join(f'- "{quote}": {where}\n' for quote, where in claims.elsewhere.items())
+    sys.stdout.write(
+        f"Claims of arXiv:2209.07754 by records. {counted}. {legend(claims.alpha, variants[0])}"
+        f"\n\n{table}\n\nNot decided by records:\n{elsewhere}"
+    )
+
+
+def run_report_command(arguments: Sequence[str]) -> None:
+    """Write the report; nothing is run."""
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion report",
+        description="Write the tables of the paper that the records fill, with charts, claims, "
+        "worst cases, comparisons and failed cells, as one HTML file that loads nothing; nothing "
+        "is run.",
+    )
+    add_records_option(parser)
+    out, figures = Path("outputs/report.html"), "folder of figures drawn before"
+    parser.add_argument(
+        "--out", type=Path, default=out, help="file to write to (default: %(default)s)"
+    )
+    _add_variant_options(parser)
+    parser.add_argument(
+        "--figures", type=Path, default=FIGURES, help=f"{figures} (default: %(default)s)"
+    )
+    chosen = parser.parse_args(arguments)
+    variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
+    page = render_report(read_chosen(chosen.records), **variant, figures=chosen.figures)
+    sys.stdout.write(f"{write_whole(chosen.out, page, option='--out')}\n")
+
+
+def run_dashboard_command(arguments: Sequence[str]) -> None:
+    """Create or update the dashboards, or show what they would be; nothing is run."""
+    # Imported late, since W&B takes a second.
+    from robust_diffusion.cells.loggers import chosen_mode
+    from robust_diffusion.paper.dashboard import project_dashboard, publish, table_dashboard
+
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion dashboard",
+        description="Create or update saved views of a W&B project: accuracy, training curves, "
+        "times and spent budgets of each table's runs, and of all runs. Nothing is run.",
+    )
+    one = "one table (default: each, and all runs)"
+    parser.add_argument("--table", type=int, choices=table_numbers(), help=one)
+    parser.add_argument("--entity", help="W&B user or team (default: that of the key)")
+    project = OmegaConf.select(OmegaConf.load(CONFIG_DIR / "logger" / "wandb.yaml"), "project")
+    parser.add_argument("--project", default=project, help="W&B project (default: %(default)s)")
+    _add_variant_options(parser)
+    shown = parser.add_mutually_exclusive_group()
+    told = "print what the dashboards would show; no W&B"
+    shown.add_argument("--dry-run", action="store_true", help=told)
+    shown.add_argument("--json", type=Path, metavar="FILE", help="the same, into a file")
+    chosen = parser.parse_args(arguments)
+    variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
+    numbers = [chosen.table] if chosen.table else table_numbers()
+    dashboards = [] if chosen.table else [project_dashboard(**variant)]
+    dashboards += [
+        table_dashboard(number, **variant)
+        for number in numbers
+        if chosen.table or load_layout(number).kind != "budgets"
+    ]
+    text = json.dumps([dashboard._asdict() for dashboard in dashboards], indent=2) + "\n"
+    if chosen.json:
+        text = f"{write_whole(chosen.json, text, option='--json')}\n"
+    if chosen.dry_run or chosen.json:
+        sys.stdout.write(text)
+        return
+    if find_spec("wandb_workspaces") is None:
+        remedy = "pip install 'robust-diffusion[dashboards]'"
+        raise ConfigError(f"dashboard: needs wandb-workspaces; {remedy}")
+    if chosen_mode("auto") != "online":
+        remedy = "run `wandb login`, unset WANDB_MODE, or add --dry-run"
+        raise ConfigError(f"dashboard: W&B is offline, or there is no key; {remedy}")
+    for dashboard in dashboards:
+        url = publish(dashboard, entity=chosen.entity, project=chosen.project)
+        sys.stdout.write(f"{dashboard.name}: {url}\n")
+
+
+def run_figure_command(arguments: Sequence[str]) -> None:
+    """Draw one of the figures, and print the numbers behind it."""
+    parser = argparse.ArgumentParser(
+        prog="robust-diffusion figure",
+        description="Draw a figure of the paper as PDF, PNG and SVG, with a JSON of what shaped "
+        "it. Options are those of a run: dataset=cora fidelity=released seed=1 scale=smoke.",
+    )
+    parser.add_argument(
+        "name",
+        choices=["flows", "lipschitz", "stability", "layer"],
+        help="flows: one panel per flow (flow=a,b,c); lipschitz: Beltrami without and with "
+        "spectral normalisation; stability: perturbations and energy of each flow up to t = 1000; "
+        "layer: the diagram of a layer",
+    )
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="options of a run"
+    )
+    parser.add_argument("--directory", default=str(FIGURES), help="(default: %(default)s)")
+    parser.add_argument(
+        "--layer",
+        type=int,
+        help="which layer (default: -2, the last hidden one; for stability 0, the first)",
+    )
+    parser.add_argument("--perplexity", type=float, default=30.0, help="of t-SNE (default: 30)")
+    parser.add_argument(
+        "--max-nodes", type=int, default=3000, help="most nodes drawn (default: 3000)"
+    )
+    parser.add_argument(
+        "--weights",
+        choices=["attention", "carried"],
+        default="attention",
+        help="what edges are drawn by: attention A(Z), or the weight with which the flow carries "
+        "features (default: attention)",
+    )
+    chosen = parser.parse_intermixed_args(arguments)
+    if chosen.name != "layer":
+        _draw(chosen)
+        return
+    if chosen.overrides:
+        raise ConfigError(f"{chosen.overrides[0]}: figure layer takes no option; drop it")
+    layer = Path(chosen.directory) / LAYER_DIAGRAM.name
+    diagram = LAYER_DIAGRAM.read_text(encoding="utf-8")
+    sys.stdout.write(f"{write_whole(layer, diagram, option='--directory')}\n")
+
+
+def _draw(chosen: argparse.Namespace) -> None:
+    missing = [package for module, package in NEEDED.items() if find_spec(module) is None]
+    if missing:
+        raise ConfigError(
+            f"figure {chosen.name}: needs {' and '.join(missing)}; "
+            "pip install 'robust-diffusion[report]'"
+        )
+    # Imported late, since neither is needed for anything else.
+    from robust_diffusion.paper.figures.build import Options, build_figure
+    from robust_diffusion.paper.figures.draw import write_figure
+    from robust_diffusion.paper.figures.observe import LAST_HIDDEN
+    from robust_diffusion.paper.figures.spec import SPECS
+    from robust_diffusion.paper.figures.stability import build_stability
+
+    # Lightning's banners on devices and tips; its warnings stay.
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    spec = SPECS[chosen.name]
+    if chosen.name == "stability":
+        built = build_stability(spec, chosen.overrides, layer=chosen.layer or 0)
+    else:
+        layer = LAST_HIDDEN if chosen.layer is None else chosen.layer
+        options = Options(layer, chosen.perplexity, chosen.max_nodes, chosen.weights)
+        built = build_figure(spec, chosen.overrides, options)
+    written = write_figure(built.figure, chosen.directory, built.stem, built.description)
+    about = built.description
+    title = (
+        f"Figure ({about['label']}), arXiv:2209.07754; {about['dataset']}, "
+        f"fidelity={about['fidelity']}, seed {about['seed']}"
+    )
+    if about["scale"] == "smoke":
+        title += "; SMOKE RUN, says nothing about the paper"
+    if chosen.name == "stability":
+        print_table(title, _ends(about), ["flow"])
+    else:
+        print_table(title, _statistics(about), ["panel", "weight"])
+    sys.stdout.write("".join(f"{path}\n" for path in written))
+
+
+def _statistics(description: Mapping[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"panel": panel["title"], "weight": kind}
+        | {name: _text(found[key]) for key, name in STATISTICS.items()}
+        for panel in description["panels"]
+        for kind, found in panel["statistics"].items()
+    )
+
+
+def _ends(description: Mapping[str, Any]) -> pd.DataFrame:
+    """The last state of each flow, the most that a quantity was, and what NFE tells."""
+    return pd.DataFrame(
+        {
+            "flow": panel["title"],
+            "t": f"{panel['rows'][-1]['t']:g}",
+            "energy": f"{panel['rows'][-1]['energy']:.2g}",
+            **{
+                f"largest {key}": f"{max(row[key] for row in panel['rows']):.3g}" for key in LARGEST
+            },
+            **{f"AUC {name}": f"{of['auc']:.2f}" for name, of in panel["detection"].items()},
+            "NFE clean": f"{list(panel['detection'].values())[-1]['clean']:.0f}",
+            "attacked": f"{list(panel['detection'].values())[-1]['attacked']:.0f}",
+        }
+        for panel in description["panels"]
+    )
+
+
+def _text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _add_variant_options(parser: argparse.ArgumentParser) -> None:
+    """Let a command take the scale of the runs, and the variant, whose records count."""
+    add_scale_option(parser)
+    parser.add_argument(
+        "--fidelity",
+        choices=FIDELITIES,
+        default="paper",
+        help="variant of the paper (default: paper)",
+    )

@@ -1,0 +1,273 @@
+"""A paper's table as Markdown that also reads as plain text, LaTeX, HTML, CSV and a data frame."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from robust_diffusion.paper.axes import AXES
+from robust_diffusion.paper.layout import Grid
+from robust_diffusion.paper.paper_table import PaperTable
+from robust_diffusion.results.entry import Entries, Entry
+from robust_diffusion.results.markdown import aligned
+from robust_diffusion.results.numbers import p_value, places_for, signed, spread
+
+LONGEST_REASON = 30
+"""Characters of a reason that fit into a cell; the notes have the whole of it."""
+
+IN_MARKDOWN = {1: "**{}**", 2: "_{}_"}
+IN_HTML = {1: Markup("<strong>{}</strong>"), 2: Markup("<em>{}</em>")}
+IN_LATEX = {1: r"\red{{{}}}", 2: r"\blue{{{}}}"}
+"""Formats of the best entry and of the second best."""
+
+PREAMBLE = r"""% Needs \usepackage{booktabs,multirow,xcolor}.
+\providecommand{\red}[1]{\textcolor{red}{#1}}
+\providecommand{\blue}[1]{\textcolor{blue}{#1}}"""
+
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "×": r"$\times$",
+    "τ": r"$\tau$",
+    "ε": r"$\epsilon$",
+    "⁺": "$^+$",
+    "…": r"\dots{}",
+    "·": r"$\cdot$",
+    "–": "--",
+} | {character: f"\\{character}" for character in "&%$#_{}"}
+
+COLUMNS = ("difference", "factor", "deviations", "p", "p_holm", "test", "rank")
+"""Attributes of an entry that are columns of the same name."""
+
+ENVIRONMENT = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=True,  # what records say is foreign text
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+"""Templates of all pages."""
+
+
+def to_frame(table: PaperTable) -> pd.DataFrame:
+    """One row per entry, with every number; the same columns for every table."""
+    common = {
+        "table": table.layout.number,
+        "label": table.layout.label,
+        "scale": table.records.scale,
+        "fidelity": table.records.fidelity or "paper",
+    }
+    rows = []
+    for row, column, entry in table:
+        q1, q3 = entry.quartiles or (None, None)
+        rows.append(
+            {
+                **common,
+                "row": row.label,
+                "column": column.label,
+                **dict.fromkeys(AXES),
+                **entry.keys,
+                "graph": entry.graph,
+                "state": entry.state,
+                "mean": entry.mean,
+                "std": entry.std,
+                "q1": q1,
+                "q3": q3,
+                "n": entry.n,
+                "seeds": " ".join(map(str, entry.seeds)),
+                "values": " ".join(str(run.value) for run in entry.runs),
+                "printed_mean": entry.reported.mean,
+                "printed_std": entry.reported.std,
+                **{name: getattr(entry, name) for name in COLUMNS},
+                "marks": "; ".join(f"{mark.kind}: {mark.text}" for mark in entry.marks),
+            }
+        )
+    return pd.DataFrame(rows).astype({"rank": "Int64"})
+
+
+def render_csv(table: PaperTable) -> str:
+    """The data frame as text, with a header."""
+    return to_frame(table).to_csv(index=False)
+
+
+def render_markdown(table: PaperTable) -> str:
+    """Title, remarks, the table and its notes.
+
+    Each row of the paper becomes two, measured and reported, and a third where they can be
+    compared: the difference with its corrected p-value, or the factor of times.
+    """
+    notes = _notes(table)
+    ranked = any(entry.rank for _, _, entry in table)
+    legend = ["Best in **bold**, second best in _italics_."] if ranked else []
+    lines = [f"**{table.title}.** {table.layout.caption}", ""]
+    lines += [f"- {line}" for line in [*table.lines, *legend]]
+    for grid, entries in table.grids:
+        header, *rows = _rows(table, grid, entries, IN_MARKDOWN)
+        lines += ["", *aligned(header, rows, left=len(grid.headings) + 1)]
+    if notes:
+        lines += ["", *(f"- [{i}] {text}" for text, i in notes.items())]
+    return "\n".join(lines) + "\n"
+
+
+def render_html(table: PaperTable) -> str:
+    """A `<figure>`: the caption with remarks, a table per grid, and the notes."""
+    template = ENVIRONMENT.get_template("table.html.jinja")
+    grids = [list(_rows(table, grid, entries, IN_HTML)) for grid, entries in table.grids]
+    return template.render(table=table, grids=grids, notes=list(_notes(table)))
+
+
+def render_latex(table: PaperTable) -> str:
+    """A `table` environment with booktabs rules, best in red and second best in blue.
+
+    Below each measured number stands the reported one, with the difference and the corrected
+    p-value, or the factor of times; remarks and notes go beneath the table.
+    """
+    caption = [table.layout.caption, "Below each number, smaller, the paper's."]
+    if any(entry.rank for _, _, entry in table):
+        caption.append("Best in red, second best in blue.")
+    remarks = [f"{table.title}.", *table.lines]
+    remarks += [f"[{number}] {text}" for text, number in _notes(table).items()]
+    grids = ("\n".join(_in_latex(table, grid, entries)) for grid, entries in table.grids)
+    lines = [
+        PREAMBLE,
+        r"\begin{table}[!htp]",
+        r"\centering",
+        rf"\caption{{{escape(' '.join(caption))}}} \label{{tab:{table.layout.label}}}",
+        r"\tiny",
+        "\n\\par\\medskip\n".join(grids),
+        *(rf"\par\smallskip\parbox{{\textwidth}}{{\tiny {escape(text)}}}" for text in remarks),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def measured(entry: Entry, decimals: int) -> str:
+    """The measured number, or in a few words why there is none."""
+    if entry.quartiles is not None and entry.mean is not None:
+        places = places_for(entry.mean, digits=3)
+        return "{:.{d}f} ({:.{d}f}–{:.{d}f})".format(entry.mean, *entry.quartiles, d=places)
+    if entry.state == "measured":
+        return spread(entry.mean, entry.std, decimals)
+    return entry.state if entry.reason is None else _shortened(entry.reason)
+
+
+def reported(entry: Entry, decimals: int) -> str:
+    """The published number; of times to the tenth of a millisecond that the paper has."""
+    return spread(entry.reported.mean, entry.reported.std, 1 if entry.timed else decimals)
+
+
+def escape(text: str) -> str:
+    """The text for LaTeX to print as it is; a question mark for what it has no sign for."""
+    # Every other quotation mark opens.
+    for i in range(text.count('"')):
+        text = text.replace('"', "''" if i % 2 else "``", 1)
+    characters = (SPECIAL.get(c, c if c.isascii() and c.isprintable() else "?") for c in text)
+    return "".join(characters)
+
+
+def _compared(entry: Entry, decimals: int) -> str | None:
+    """Measured against reported: a difference, or a factor of times; `None` without either."""
+    if entry.factor is not None:
+        return f"×{entry.factor:.{places_for(entry.factor, digits=2)}f}"
+    return None if entry.difference is None else signed(entry.difference, decimals)
+
+
+def _notes(table: PaperTable) -> dict[str, int]:
+    """The marks of a table by number, from 1 in order of appearance; equal ones share theirs."""
+    texts = dict.fromkeys(mark.text for _, _, entry in table for mark in entry.marks)
+    return {text: number for number, text in enumerate(texts, start=1)}
+
+
+def _cited(entry: Entry, notes: Mapping[str, int]) -> list[int]:
+    return sorted({notes[mark.text] for mark in entry.marks})
+
+
+def _rows(
+    table: PaperTable, grid: Grid, entries: Entries, formats: Mapping[int, str]
+) -> Iterator[list[str]]:
+    """Header and rows of one grid, as Markdown and HTML show them."""
+    notes, decimals = _notes(table), table.decimals
+    timed = table.layout.kind == "time"
+    paper, comparison = ("RTX 3090", "factor") if timed else ("paper", "difference")
+    yield [*grid.headings, "", *(column.label for column in grid.columns)]
+    above = nothing = ("",) * len(grid.headings)
+    for row, of_row in zip(grid.rows, entries, strict=True):
+        labels = _unrepeated(row.labels, above) if grid.grouped else row.labels
+        above = row.labels
+        here = [
+            formats.get(entry.rank or 0, "{}").format(measured(entry, decimals))
+            + "".join(f" [{number}]" for number in _cited(entry, notes))
+            for entry in of_row
+        ]
+        yield [*labels, "here", *here]
+        yield [*nothing, paper, *(reported(entry, decimals) for entry in of_row)]
+        compared = [_compared(entry, decimals) for entry in of_row]
+        if any(compared):
+            tested = ["" if e.p_holm is None else f" (p {p_value(e.p_holm)})" for e in of_row]
+            shown = [(of or "-") + p for of, p in zip(compared, tested, strict=True)]
+            yield [*nothing, comparison, *shown]
+
+
+def _unrepeated(labels: Sequence[str], above: Sequence[str]) -> list[str]:
+    """Labels of a row, without those that the row above has already."""
+    same = [a == b for a, b in zip(labels, above, strict=True)]
+    # The last label tells rows apart, and one below a label that changed is said again.
+    return [
+        "" if all(same[: i + 1]) and i < len(labels) - 1 else label
+        for i, label in enumerate(labels)
+    ]
+
+
+def _shortened(reason: str) -> str:
+    # The folders of a path say least.
+    reason = re.sub(r"[^\s:;,(]*/", "", reason).split(";")[0]
+    if len(reason) <= LONGEST_REASON:
+        return reason
+    # Cut between words where that leaves more than the kind of the failure.
+    cut = reason[:LONGEST_REASON]
+    words = cut.rpartition(" ")[0].rstrip(" :,")
+    return f"{words if len(words) > LONGEST_REASON // 2 else cut[:-1]}…"
+
+
+def _in_latex(table: PaperTable, grid: Grid, entries: Entries) -> Iterator[str]:
+    notes = _notes(table)
+    titles = [*grid.headings, *(column.label for column in grid.columns)]
+    yield r"\makebox[\textwidth][c]{%"
+    yield rf"\begin{{tabular}}{{{'c' * len(titles)}}}"
+    yield r"\toprule"
+    yield rf"{' & '.join(map(escape, titles))} \\"
+    yield r"\midrule"
+    for block in grid.blocks:
+        if block[0] > 0 and grid.grouped and len(grid.headings) > 1:
+            yield r"\midrule"
+        for i in block:
+            named = (r"\emph{clean}" if x == "clean" else escape(x) for x in grid.rows[i].labels)
+            first, *others = named
+            if len(block) > 1:
+                first = rf"\multirow{{{len(block)}}}{{*}}{{{first}}}" if i == block[0] else ""
+            cells = [_latex_cell(entry, table.decimals, notes) for entry in entries[i]]
+            yield rf"{' & '.join([first, *others, *cells])} \\"
+    yield r"\bottomrule"
+    yield r"\end{tabular}}"
+
+
+def _latex_cell(entry: Entry, decimals: int, notes: Mapping[str, int]) -> str:
+    above = IN_LATEX.get(entry.rank or 0, "{}").format(escape(measured(entry, decimals)))
+    if numbers := _cited(entry, notes):
+        above += rf"\textsuperscript{{{','.join(map(str, numbers))}}}"
+    below = reported(entry, decimals)
+    if (found := _compared(entry, decimals)) is not None:
+        p = "" if entry.p_holm is None else f"; p {p_value(entry.p_holm)}"
+        below += f" ({found}{p})"
+    # A fraction's size of its own; without braces it would end with the cell's first line.
+    return rf"\shortstack{{{above} \\ {{\fontsize{{4}}{{5}}\selectfont {escape(below)}}}}}"
