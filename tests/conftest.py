@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -72,6 +73,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"at most {CASES} cases of each test, and none marked {', '.join(LEFT_OUT)}",
     )
     parser.addoption("--cases", type=int, help="at most so many cases of each test, slow ones, too")
+    parser.addoption(
+        "--limit-seconds",
+        type=float,
+        help="processor time of the call of a test, beyond which one that is not slow fails",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -124,6 +130,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, reason in lacking.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    start = time.process_time()  # which other processes do not add to
+    yield
+    limit, spent = item.config.getoption("--limit-seconds"), time.process_time() - start
+    if limit and spent > limit and not any(map(item.get_closest_marker, LEFT_OUT)):
+        pytest.fail(f"takes {spent:.1f} s; shrink it, or mark it slow", pytrace=False)
 
 
 def pytest_collection_finish() -> None:
@@ -254,7 +269,7 @@ def cli(
     GlobalHydra.instance().clear()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_datamodule() -> Callable[..., Any]:
     """Builds a small graph to train on; keyword arguments go to the GraphDataModule."""
     from functools import partial
@@ -266,7 +281,7 @@ def make_datamodule() -> Callable[..., Any]:
     return lambda **options: GraphDataModule(source, name="toy", **options)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_fit() -> Callable[..., Any]:
     """Builds a Fit of few epochs on the CPU."""
     from functools import partial
@@ -284,6 +299,14 @@ def make_fit() -> Callable[..., Any]:
         enable_model_summary=False,
     )
     return lambda **options: Fit(trainer, **({"max_epochs": 3} | options))
+
+
+@pytest.fixture(scope="session")
+def zoo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A zoo of one small model; nobody may change it."""
+    from tests.zoo import small_zoo
+
+    return Path(small_zoo(tmp_path_factory.mktemp("zoo")).directory)
 
 
 @pytest.fixture

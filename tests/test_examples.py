@@ -1,8 +1,9 @@
-"""The examples of the package's own names run, and each name has one."""
+"""Examples of the package's own names, of which each has one, and the notebooks run."""
 
 import doctest
 import importlib
 import inspect
+import json
 import re
 from pathlib import Path
 
@@ -11,11 +12,13 @@ import torch
 
 import robust_diffusion
 
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 NAMES = [name for name in robust_diffusion.__all__ if not name.startswith("__")]
 
 
 def test_every_name_is_on_an_api_page() -> None:
-    pages = Path(__file__).parents[1].joinpath("docs", "api").glob("*.md")
+    pages = (ROOT / "docs" / "api").glob("*.md")
     shown = re.findall(
         r"^::: robust_diffusion\.(\w+)$", "\n".join(p.read_text() for p in pages), re.M
     )
@@ -34,3 +37,17 @@ def test_the_example_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     failed, attempted = runner.run(test)
     assert failed == 0
     assert attempted == len(test.examples)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_holds_no_output(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(NOTEBOOKS) == 3
+    monkeypatch.chdir(ROOT)
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    assert not any(cell.get("outputs") for cell in cells)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            source = "".join(cell["source"])
+            exec(compile(source, f"{path.name}: {cell['id']}", "exec"), names)

@@ -1,4 +1,4 @@
-"""Cells that are killed, hang or run out of memory: nothing is lost, doubled or wrong."""
+"""Cells that are killed, hang or run out of memory or disk: nothing is lost, doubled or wrong."""
 
 import collections
 import importlib.util
@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -54,15 +54,12 @@ class Fault(Callback):
         if self.seed == 3:
             time.sleep(600)
 '''
-PLUGINS = {
-    "cores": "joblib",
-    "local": "hydra_plugins.hydra_submitit_launcher",
-    "ray": "hydra_plugins.hydra_ray_launcher",
+LAUNCHERS = {
+    "cores": ("joblib", "cores"),
+    "local": ("hydra_plugins.hydra_submitit_launcher", "slurm"),
+    "ray": ("hydra_plugins.hydra_ray_launcher", "ray"),
 }
-"""Per launcher, the module that it needs."""
-
-EXAMPLES = {"cores": "cores", "local": "slurm", "ray": "ray"}
-"""Per launcher, the one whose example on the page about clusters it runs, on this machine."""
+"""Per launcher, the module that it needs, and whose example on the page about clusters it runs."""
 
 OF_THE_RUN = ("time", "seconds", "directory", "job", "overrides")
 """Fields of a record that differ from run to run."""
@@ -100,13 +97,13 @@ def example(launcher: str) -> list[str]:
     page = Path(__file__).parents[1] / "docs" / "tutorials" / "cluster.md"
     text = page.read_text().replace("\\\n", " ")
     found = re.findall(r"python -m robust_diffusion\.run -m ([^\n`]*)", text)
-    given = next(c.split() for c in found if f"hydra/launcher={EXAMPLES[launcher]} " in c)
+    given = next(c.split() for c in found if f"hydra/launcher={LAUNCHERS[launcher][1]} " in c)
     own = [option for option in given if option.startswith("hydra.launcher.")]
     assert own
     return [f"hydra/launcher={launcher}", *(o for o in own if "partition" not in o)]
 
 
-def recorded(folder: str = "outputs") -> list[Record]:
+def recorded(folder: str | Path = "outputs") -> list[Record]:
     path = Path(folder, "records.jsonl")
     return list(map(json.loads, path.read_text().splitlines())) if path.is_file() else []
 
@@ -137,12 +134,12 @@ def test_a_cell_out_of_memory_is_one_failure_and_is_tried_again(cli: Cli) -> Non
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_faulty")
-@pytest.mark.parametrize("launcher", PLUGINS)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_killed_cell_is_run_again_and_records_do_not_depend_on_the_launcher(
     cli: Cli, launcher: str
 ) -> None:
-    if importlib.util.find_spec(PLUGINS[launcher]) is None:
-        pytest.skip(f"{PLUGINS[launcher]} is not installed")
+    if importlib.util.find_spec(LAUNCHERS[launcher][0]) is None:
+        pytest.skip(f"{LAUNCHERS[launcher][0]} is not installed")
     process = start("seed=0,1", "time_limit=10000", *example(launcher))
     said, _ = process.communicate(timeout=600)
     assert process.returncode == (0 if launcher == "ray" else 1), said
@@ -168,6 +165,7 @@ def test_a_killed_cell_is_run_again_and_records_do_not_depend_on_the_launcher(
     ("launcher", "seeds", "number", "status"),
     [
         ("basic", [0, 3], signal.SIGTERM, 143),
+        ("basic", [3], signal.SIGINT, 130),
         ("cores", [3], signal.SIGINT, 130),
         ("cores", [3], signal.SIGKILL, -signal.SIGKILL),
     ],
@@ -211,39 +209,40 @@ def is_running(process: int) -> bool:
     return status.is_file() and "zombie" not in status.read_text()
 
 
-def test_a_cell_that_another_sweep_computes_is_waited_for(
-    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of 64 kB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("a file system is mounted by root alone")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.slow
+def test_a_full_disk_fails_a_cell_and_leaves_the_records_whole(
+    cli: Cli, tiny_clean: list[str], small_disk: Path
 ) -> None:
-    from robust_diffusion.records import append_record
-    from robust_diffusion.system import files
-
-    ((record,), path) = cli("flow=heat", *tiny_clean).records, Path("outputs/records.jsonl")
-    path.unlink()
-    held, waits = Event(), Event()
-    monkeypatch.setattr(files.log, "info", lambda *_: waits.set())
-
-    def compute() -> None:
-        lock = path.with_name(f".{path.name}.{record['cell']}.lock")
-        with files.locked(lock, waits_for=""):
-            held.set()
-            if waits.wait(60):
-                append_record(path, record)
-
-    other = Thread(target=compute)
-    other.start()
-    held.wait()
-    outcome = cli("flow=heat", *tiny_clean)
-    other.join()
-    assert outcome.status == 0
-    assert outcome.records[0] == record
-    assert ["reference" in line for line in outcome.records] == [False, True]
-    assert not list(Path("outputs").glob(".*[0-9a-f].lock"))
-
-
-def test_force_repeats_what_is_done(cli: Cli, tiny_clean: list[str]) -> None:
-    first = cli("flow=heat", *tiny_clean)
-    forced = cli("--force", "flow=heat", *tiny_clean)
-    assert first.table == forced.table
-    done, repeated = forced.records
-    assert (done["cell"], done["accuracy"]) == (repeated["cell"], repeated["accuracy"])
-    assert repeated["reused"] == []
+    # A cell whose weights, unlike its record, do not fit.
+    given = ["-m", "flow=heat", *tiny_clean, "model.hidden_channels=64", "logger=none"]
+    given += [f"paths.store={small_disk}/store", f"paths.records={small_disk}/records.jsonl"]
+    (small_disk / "filling").write_bytes(bytes(40_000))
+    outcome = cli(*given)
+    assert outcome.status == 1
+    assert "Traceback" not in outcome.err
+    (failed,) = recorded(small_disk)
+    assert "No space left on device" in failed["error"]
+    assert "paths.store" in failed["error"]
+    with suppress(OSError), (small_disk / "filling").open("ab", buffering=0) as file:
+        while file.write(bytes(4096)):  # no room for a record either
+            pass
+    assert cli(*given).status == 1
+    assert recorded(small_disk) == [failed]
+    (small_disk / "filling").unlink()
+    assert cli(*given).status == 0
+    found = recorded(small_disk)
+    assert ["accuracy" in record for record in found] == [False, True]

@@ -2,26 +2,23 @@
 
 import math
 import re
-from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated, Any, get_args, get_origin
 
 import numpy as np
 import pytest
-import torch
 from annotated_types import Ge, Gt, Le
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from robust_diffusion import FGSM, GCN, Budget, Fit, GraphPDE, Heat, Solver, attack
+from robust_diffusion import FGSM, GCN, Budget, Fit, GraphPDE, Heat, Solver
 from robust_diffusion.attacks import Attack
 from robust_diffusion.cells.experiment import _finite
 from robust_diffusion.cells.overrides import check_keys
 from robust_diffusion.checks import check_argument, parameters_of
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Flow
 from robust_diffusion.records.records import append_record, read_records
@@ -55,11 +52,6 @@ REQUIRED: dict[type, dict[str, Any]] = {
     Solver: {"method": "rk4", "num_steps": 1},
     Budget: {"max_injected_nodes": 1, "max_edges_per_injected_node": 1},
 }
-
-
-def test_all_of_conf_is_drawn_from() -> None:
-    assert len(TARGETS) > 40
-    assert len(KEYS) > 200
 
 
 @given(st.sampled_from(KEYS), ODD)
@@ -99,12 +91,12 @@ def test_numbers_of_a_range_are_taken_and_all_others_refused(data: st.DataObject
         check_argument(key, data.draw(st.sampled_from(outside)), parameter)
 
 
-def test_numbers_of_numpy_become_pythons() -> None:
-    t_end = Heat(4, t_end=np.float32(0.5)).t_end
-    assert (type(t_end), t_end) == (float, 0.5)
-
-
-def trainer(**_: Any) -> Any: ...
+def test_a_failure_that_holds_no_number_is_recorded(tmp_path: Path) -> None:
+    config = _finite({"a": {"rate": math.nan}, "b": [math.inf, 1.0]})
+    append_record(tmp_path / "records.jsonl", {"cell": "x", "config": config, "error": "nan"})
+    (record,) = read_records(tmp_path / "records.jsonl")
+    assert record["config"]["b"][1] == 1.0
+    assert "nan" in str(record["config"]["a"]["rate"])
 
 
 @pytest.mark.parametrize(
@@ -117,7 +109,7 @@ def trainer(**_: Any) -> Any: ...
         (lambda: GCN(5, 1e30, 3), r"model.hidden_channels=1e\+30"),
         (lambda: GCN(5, 8, 3, layer_norm="no"), "model.layer_norm=no"),
         (lambda: FGSM(num_steps=2**31), "attacks.fgsm.num_steps=2147483648"),
-        (lambda: Fit(trainer, key="threat.fit", patience=0), "threat.fit.patience=0"),
+        (lambda: Fit(print, key="threat.fit", patience=0), "threat.fit.patience=0"),
     ],
 )
 def test_a_script_gets_the_same_error(made: Any, key: str) -> None:
@@ -125,29 +117,8 @@ def test_a_script_gets_the_same_error(made: Any, key: str) -> None:
         made()
 
 
-@pytest.mark.parametrize("method", ["rk4", "scipy_solver"])
-def test_half_precision_is_refused_where_a_solver_needs_single(method: str) -> None:
-    steps = {"num_steps": 1} if method == "rk4" else {"rtol": 1e-3, "atol": 1e-3}
-    model = GraphPDE(4, 4, 3, flow="heat", solver=Solver(method, adjoint=True, **steps))
-    edges = torch.tensor([[0, 1], [1, 0]])
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ConfigError, match=r"solver\."):
-        model(torch.rand(2, 4), edges)
-
-
-def test_a_period_of_zero_is_one_for_both_derivatives() -> None:
-    data = citation_like_graph(num_nodes=100, num_edges=200, num_features=4)
-    found = []
-    for adjoint in (False, True):
-        torch.manual_seed(0)
-        solver = Solver("rk4", num_steps=1, adjoint=adjoint)
-        model = GraphPDE(4, 4, 7, flow=partial(Heat, t_end=0.0), solver=solver)
-        found.append(attack(model, data, Budget(1, 1), "fgsm").x)
-    assert torch.equal(*found)
-
-
-def test_a_failure_that_holds_no_number_is_recorded(tmp_path: Path) -> None:
-    config = _finite({"a": {"rate": math.nan}, "b": [math.inf, 1.0]})
-    append_record(tmp_path / "records.jsonl", {"cell": "x", "config": config, "error": "nan"})
-    (record,) = read_records(tmp_path / "records.jsonl")
-    assert record["config"]["b"][1] == 1.0
-    assert "nan" in str(record["config"]["a"]["rate"])
+def test_numbers_of_numpy_become_pythons() -> None:
+    t_end = Heat(4, t_end=np.float32(0.5)).t_end
+    assert (type(t_end), t_end) == (float, 0.5)
+    assert len(TARGETS) > 40
+    assert len(KEYS) > 200

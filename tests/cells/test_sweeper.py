@@ -1,4 +1,4 @@
-"""Which cells a sweep consists of."""
+"""Which cells a sweep consists of, and the keys that some of them lack."""
 
 import itertools
 from collections import Counter
@@ -7,16 +7,12 @@ from typing import Any
 
 import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
 from robust_diffusion.cells.sweeper import covering, plan
-
-SOLVERS = [
-    {"solver": "implicit_adams,explicit_adams", "solver.num_steps": "1,2"},
-    {"solver": "dopri5"},
-]
 
 options = st.dictionaries(
     st.sampled_from(["seed", "model", "flow", "dataset", "budget.epsilon"]),
@@ -34,10 +30,6 @@ def basic(params: dict[str, str], typed: list[str]) -> list[list[str]]:
     return batch
 
 
-def value_of(override: str) -> str:
-    return override.partition("=")[2]
-
-
 def as_sets(cells: list[list[str]]) -> Counter[frozenset[str]]:
     return Counter(map(frozenset, cells))
 
@@ -47,99 +39,6 @@ def test_one_product_is_what_hydras_sweeper_makes_of_it(params: dict[str, str]) 
     typed = ["experiment=none", "threads=1,2"]
     cells = plan(params=params, grids=[{}], typed=typed)
     assert as_sets(cells) == as_sets(basic(params, typed))
-
-
-def test_the_first_option_changes_slowest() -> None:
-    cells = plan(params={"seed": "range(2)"}, grids=[{"flow": "heat,grand"}], typed=[])
-    assert cells == [
-        ["seed=0", "flow=heat"],
-        ["seed=0", "flow=grand"],
-        ["seed=1", "flow=heat"],
-        ["seed=1", "flow=grand"],
-    ]
-
-
-def test_a_typed_value_takes_the_place_of_those_of_the_experiment() -> None:
-    params = {"seed": "range(5)", "flow": "heat,grand"}
-    cells = plan(params=params, grids=[{}], typed=["seed=range(10)", "flow=beltrami"])
-    assert cells == [[f"seed={i}", "flow=beltrami"] for i in range(10)]
-
-
-def test_other_typed_overrides_stand_in_every_cell() -> None:
-    typed = ["experiment=table-5", "+trainer.max_steps=3", "~logger"]
-    cells = plan(params={"seed": "0,1"}, grids=SOLVERS, typed=typed)
-    assert len(cells) == 10
-    assert all(cell[:3] == typed for cell in cells)
-
-
-def test_several_grids_are_not_multiplied() -> None:
-    cells = plan(params={}, grids=SOLVERS, typed=[])
-    expected = itertools.product(["implicit_adams", "explicit_adams"], [1, 2])
-    assert cells == [
-        *([f"solver={solver}", f"solver.num_steps={steps}"] for solver, steps in expected),
-        ["solver=dopri5"],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        ("solver=dopri5", ["dopri5"]),
-        ("solver=dopri5,explicit_adams", ["explicit_adams 1", "explicit_adams 2", "dopri5"]),
-        ("solver.num_steps=2", ["implicit_adams 2", "explicit_adams 2"]),
-        ("solver.num_steps=4", ["implicit_adams 4", "explicit_adams 4"]),
-        ("solver=rk4", ["rk4 1", "rk4 2", "rk4"]),
-    ],
-)
-def test_typing_an_option_narrows_to_the_grids_that_know_it(
-    typed: str, expected: list[str]
-) -> None:
-    cells = plan(params={}, grids=SOLVERS, typed=[typed])
-    assert [list(map(value_of, cell)) for cell in cells] == [text.split() for text in expected]
-    assert {cell[0].partition("=")[0] for cell in cells} == {"solver"}
-
-
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        ("dataset=planetoid_citeseer", ["dataset=planetoid_citeseer k=1"]),
-        (
-            "dataset=planetoid_citeseer,pubmed",
-            ["dataset=planetoid_citeseer k=1", "dataset=pubmed k=2"],
-        ),
-        ("dataset=citeseer", ["dataset=citeseer k=1"]),
-        ("dataset=custom", ["dataset=custom k=1", "dataset=custom k=2"]),
-    ],
-)
-def test_a_stand_in_runs_where_what_it_stands_in_for_does(typed: str, expected: list[str]) -> None:
-    grids = [{"dataset": "cora,citeseer", "k": "1"}, {"dataset": "pubmed", "k": "2"}]
-    cells = plan(
-        params={}, grids=grids, typed=[typed], stand_ins={"citeseer": "planetoid_citeseer"}
-    )
-    assert [" ".join(cell) for cell in cells] == expected
-
-
-def test_a_value_that_no_grid_knows_runs_beside_one_that_is_known() -> None:
-    cells = plan(params={}, grids=SOLVERS, typed=["solver=dopri5,rk4"])
-    assert ["solver=dopri5"] in cells
-    assert [cell for cell in cells if "solver=dopri5" not in cell] == [
-        ["solver=rk4", "solver.num_steps=1"],
-        ["solver=rk4", "solver.num_steps=2"],
-        ["solver=rk4"],
-    ]
-
-
-def test_equal_cells_run_once() -> None:
-    assert plan(params={"seed": "0,0"}, grids=[{}, {}], typed=[]) == [["seed=0"]]
-
-
-def test_no_grid_runs_nothing() -> None:
-    assert plan(params={"seed": "range(5)"}, grids=[], typed=[]) == []
-
-
-def test_a_list_is_one_value() -> None:
-    cells = plan(params={"attack": "[speit,tdgia],[speit]"}, grids=[{}], typed=[])
-    assert cells == [["attack=[speit,tdgia]"], ["attack=[speit]"]]
 
 
 @given(options, st.integers(1, 30))
@@ -152,20 +51,6 @@ def test_thinning_keeps_every_value_and_adds_nothing(params: dict[str, str], mos
     assert len(thinned) <= most + sum(values.count(",") + 1 for values in params.values())
 
 
-@pytest.mark.parametrize(("most", "cells", "seeds"), [(24, 24, 2), (23, 12, 1), (60, 24, 2)])
-def test_seeds_are_given_up_before_options(most: int, cells: int, seeds: int) -> None:
-    params = {"seed": "range(5)", "dataset": "a,b,c", "flow": "w,x,y,z"}
-    thinned = plan(params=params, grids=[{}], typed=[], max_cells=most)
-    assert len(thinned) == cells
-    assert len({cell[0] for cell in thinned}) == seeds
-
-
-def test_a_large_grid_is_thinned_to_about_what_is_asked() -> None:
-    params = {"seed": "range(5)", "a": "range(8)", "b": "range(3)", "c": "range(4)"}
-    thinned = plan(params=params, grids=[{}], typed=[], max_cells=28)
-    assert 20 <= len(thinned) <= 28
-
-
 @given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=3), max_size=8))
 def test_covering_cells_have_every_override_and_each_brings_one(cells: list[list[str]]) -> None:
     found = covering(cells)
@@ -174,13 +59,108 @@ def test_covering_cells_have_every_override_and_each_brings_one(cells: list[list
         assert set(cell) - set(itertools.chain(*found[:i]))
 
 
-def test_a_table_without_cells_ends_well(cli: Callable[..., Any]) -> None:
+def test_a_sweep_of_no_cells_ends_well_and_one_that_does_not_compose_at_once(
+    cli: Callable[..., Any],
+) -> None:
     outcome = cli("experiment=table-15")
     assert (outcome.status, outcome.records) == (0, [])
-
-
-def test_a_value_that_does_not_compose_stops_the_sweep_at_once(cli: Callable[..., Any]) -> None:
     outcome = cli("experiment=table-3", "flow=heat,nope", "seed=0", "dataset=synthetic")
-    assert outcome.status == 1
-    assert outcome.error.startswith("error: flow=nope: unknown; use one of acmp, beltrami")
+    assert outcome.error.startswith("error: flow=nope: unknown")
+    assert outcome.records == []
+
+
+SOLVERS = [{"solver": "adams,moulton", "steps": "1,2"}, {"solver": "dopri5"}]
+
+
+ALL = "adams 1, adams 2, moulton 1, moulton 2, dopri5"
+
+
+DATASETS = [{"dataset": "cora,citeseer", "k": "1"}, {"dataset": "pubmed", "k": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("params", "grids", "typed", "expected"),
+    [
+        # The first option changes slowest.
+        ("seed=range(2)", [{"flow": "a,b"}], "", "0 a, 0 b, 1 a, 1 b"),
+        # A typed value takes the place of those of the experiment; other ones stand in every cell.
+        ("seed=range(5)", [{}], "seed=7 flow=c", "c 7"),
+        ("seed=3", [{}], "+t.x=4", "4 3"),
+        # Several grids are not multiplied; equal cells run once; a list is one value.
+        ("", SOLVERS, "", ALL),
+        ("seed=0;0", [{}, {}], "", "0"),
+        ("seed=range(5)", [], "", ""),
+        ("attack=[a];[b]", [{}], "", "[a], [b]"),
+        # Typing an option narrows to the grids that know it.
+        ("", SOLVERS, "solver=dopri5", "dopri5"),
+        ("", SOLVERS, "solver=dopri5,moulton", "moulton 1, moulton 2, dopri5"),
+        ("", SOLVERS, "steps=4", "adams 4, moulton 4"),
+        ("", SOLVERS, "solver=rk4", "rk4 1, rk4 2, rk4"),
+        # A stand-in runs where what it stands in for does.
+        ("", DATASETS, "dataset=planetoid", "planetoid 1"),
+        ("", DATASETS, "dataset=planetoid,pubmed", "planetoid 1, pubmed 2"),
+        ("", DATASETS, "dataset=custom", "custom 1, custom 2"),
+    ],
+)
+def test_a_plan(params: str, grids: list[dict[str, str]], typed: str, expected: str) -> None:
+    fixed = {k: v.replace(";", ",") for k, _, v in (p.partition("=") for p in params.split())}
+    given = {"params": fixed, "grids": grids, "typed": typed.split()}
+    cells = plan(**given, stand_ins={"citeseer": "planetoid"})
+    assert ", ".join(" ".join(o.partition("=")[2] for o in cell) for cell in cells) == expected
+
+
+@pytest.mark.parametrize(("most", "cells", "seeds"), [(24, 24, 2), (23, 12, 1), (60, 24, 2)])
+def test_seeds_are_given_up_before_options(most: int, cells: int, seeds: int) -> None:
+    params = {"seed": "range(5)", "dataset": "a,b,c", "flow": "w,x,y,z"}
+    thinned = plan(params=params, grids=[{}], typed=[], max_cells=most)
+    assert (len(thinned), len({cell[0] for cell in thinned})) == (cells, seeds)
+
+
+@pytest.mark.parametrize(
+    ("typed", "key", "values"),
+    [
+        ("threat=white_box,black_box", "threat.fit.max_epochs=5", [None, "5"]),
+        ("model=gcn,gat", "model.heads=2", [None, "2"]),  # the default model has none either
+        ("surrogate=[gcn],[gat]", "surrogates.gat.heads=2", [None, "2"]),
+        pytest.param(
+            *("flow=heat,beltrami", "flow.heads=1,2", [None, None, "1", "2"]),
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_key_is_left_out_where_an_option_lacks_it(
+    cli: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    typed: str,
+    key: str,
+    values: list[str | None],
+) -> None:
+    cells: list[dict[str, str]] = []
+
+    def collect(_: Any) -> dict[str, float]:
+        cells.append(dict(o.split("=", 1) for o in HydraConfig.get().overrides.task))
+        return {"val_accuracy": 0.5}
+
+    monkeypatch.setattr("robust_diffusion.cells.experiment.run_and_record", collect)
+    outcome = cli("-m", typed, key, "seed=3")
+    assert outcome.status == 0, outcome.err
+    name = key.partition("=")[0]
+    assert [cell.get(name) for cell in cells] == values
+    assert {cell["seed"] for cell in cells} == {"3"}
+    assert f"{name}: left out" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("swept", "wrong"),
+    [
+        ("threat=white_box,black_box", "threat.ift.patience=3"),
+        ("seed=0,1", "flow.haeds=2"),
+        ("model=gcn,gat", "model.haeds=2"),
+    ],
+)
+def test_a_key_that_no_option_has_is_one_error(
+    cli: Callable[..., Any], swept: str, wrong: str
+) -> None:
+    outcome = cli("-m", swept, wrong)
+    assert outcome.error.startswith(f"error: {wrong}: unknown key")
     assert outcome.records == []

@@ -1,5 +1,4 @@
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ from safetensors.torch import save_file
 from robust_diffusion import open_dataset
 from robust_diffusion.commands.leaderboard import _trained
 from robust_diffusion.robustness.zoo import Zoo, load_model
-from tests.results.leaderboard.reports import record, records_of, report
-from tests.zoo import small_zoo, trained
+from tests.results.leaderboard.reports import records_of, report
+from tests.zoo import trained
 
 Cli = Callable[..., Any]
 
@@ -29,56 +28,20 @@ def other(channels):
 """
 
 
-@pytest.fixture(scope="module")
-def zoo(tmp_path_factory: pytest.TempPathFactory) -> Zoo:
-    return small_zoo(tmp_path_factory.mktemp("zoo"))
-
-
-@pytest.fixture(scope="module")
-def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of no zoo's model."""
-    model = trained(open_dataset("synthetic"), epochs=1)
-    return report(tmp_path_factory.mktemp("reports") / "mine", model)
-
-
 @pytest.fixture
-def given(zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def given(zoo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Records and zoo; a module of the user's on the path."""
-    lines = [json.dumps(line) for line in records_of(zoo, 0.9)]
+    lines = [json.dumps(line) for line in records_of(Zoo.open(zoo_folder), 0.9)]
     (tmp_path / "records.jsonl").write_text("\n".join(lines))
     (tmp_path / "my_module.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    return ["--records", "records.jsonl", "--zoo", str(zoo.directory)]
+    return ["--records", "records.jsonl", "--zoo", str(zoo_folder)]
 
 
 def rows() -> dict[str, dict[str, Any]]:
     """Rows of the one board, by model."""
     (board,) = json.loads(Path("build/leaderboard/leaderboard.json").read_text())["boards"]
     return {row["model"]: row for row in board["rows"]}
-
-
-@pytest.mark.slow
-def test_reports_are_entered_and_refused(cli: Cli, given: list[str], zoo: Zoo) -> None:
-    model = load_model("gcn", "synthetic", directory=zoo.directory)
-    report(Path("good"), model)
-    bad = report(Path("bad"), model) / "report.json"
-    claims = json.loads(bad.read_text())
-    claims["clean_accuracy"] = 0.02
-    bad.write_text(json.dumps(claims))
-    own = trained(open_dataset("synthetic"), epochs=5)
-    report(Path("own"), own)
-    save_file(own.state_dict(), "own.safetensors")
-    named = [f"--report={name}" for name in ("good", "bad", "own")]
-    loaded = ["--model=my_module.build", "--weights=own.safetensors", "--no-attack"]
-    outcome = cli("leaderboard", *given, *named, *loaded)
-    assert outcome.status == 1
-    (line,) = [line for line in outcome.err.splitlines() if line.startswith("refused")]
-    found = f"{100 * zoo.entries[0].clean_accuracy:.2f}"
-    assert line == f"refused: bad: clean accuracy claimed 2.00 %, found {found} %"
-    states = {row["model"].split()[0]: row["state"] for row in rows().values()}
-    assert states == {"mlp": "control", "gcn": "ranked", "GCN": "claimed"}
-    assert rows()["gcn"]["sources"][1].startswith("report good: ")
-    assert Path("build/leaderboard/leaderboard.html").is_file()
 
 
 @pytest.mark.slow
@@ -99,60 +62,55 @@ def test_a_declared_training_is_repeated(cli: Cli, given: list[str]) -> None:
     assert (row["state"], row["rank"]) == ("not checked", None)
 
 
-def test_without_a_report(cli: Cli, given: list[str]) -> None:
-    outcome = cli("leaderboard", *given, "--out", "here")
-    assert (outcome.status, outcome.err) == (0, "")
-    assert outcome.out.splitlines()[-1] == "1 board: 1 ranked, 1 control"
-    assert {path.name for path in Path("here").iterdir()} == {
-        "leaderboard.html",
-        "leaderboard.json",
-    }
-
-
-def test_what_a_report_names_is_not_imported(
-    cli: Cli, given: list[str], mine: Path, tmp_path: Path
+@pytest.mark.slow
+def test_reports_are_entered_and_refused(
+    cli: Cli, given: list[str], zoo_folder: Path, tmp_path: Path
 ) -> None:
+    model = load_model("gcn", "synthetic", directory=zoo_folder)
+    own = trained(open_dataset("synthetic"), epochs=5)
+    for name, of, claims in (
+        ("good", model, {}),
+        ("bad", model, {"clean_accuracy": 0.02}),
+        ("own", own, {}),
+        ("evil", own, {"model": "evil.Model"}),  # what a report names is not imported
+    ):
+        path = report(Path(name), of) / "report.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | claims))
     (tmp_path / "evil.py").write_text("raise SystemExit(9)")
-    folder = Path(shutil.copytree(mine, "mine"))
-    claims = json.loads((folder / "report.json").read_text())
-    claims["model"] = "evil.Model"
-    (folder / "report.json").write_text(json.dumps(claims))
-    assert cli("leaderboard", *given, "--report", "mine").status == 0
+    save_file(own.state_dict(), "own.safetensors")
+    named = [f"--report={name}" for name in ("good", "bad", "own")]
+    loaded = ["--model=my_module.build", "--weights=own.safetensors", "--no-attack"]
+    outcome = cli("leaderboard", *given, *named, *loaded)
+    assert outcome.status == 1
+    (line,) = [line for line in outcome.err.splitlines() if line.startswith("refused")]
+    assert line.startswith("refused: bad: clean accuracy claimed 2.00 %")
+    states = {row["model"].split()[0]: row["state"] for row in rows().values()}
+    assert states == {"mlp": "control", "gcn": "ranked", "GCN": "claimed"}
+    assert rows()["gcn"]["sources"][1].startswith("report good: ")
+    assert Path("build/leaderboard/leaderboard.html").is_file()
+    assert cli("leaderboard", *given, "--report=evil").status == 0
     (row,) = (row for name, row in rows().items() if name.startswith("evil.Model"))
     assert (row["state"], row["rank"]) == ("not checked", None)
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("options", "status", "said"),
     [
-        ("no_module.Mine", "no_module.Mine"),
-        ("Mine", "Mine"),
-        ("my_module.other", "my_module.other"),
-        ("my_module.build", "weights.pt"),
+        (["--out", "here"], 0, ""),
+        (["--model=my_module.build"], 2, "--model"),  # and no weights
+        (["--zoo", "nowhere"], 1, "nowhere/index.json"),
+        (["--model=no_module.Mine", "--weights=weights.pt", "--report=own"], 1, "no_module.Mine"),
+        (["--model=my_module.other", "--weights=weights.pt", "--report=own"], 1, "my_module.other"),
+        (["--model=my_module.build", "--weights=weights.pt", "--report=own"], 1, "weights.pt"),
     ],
 )
-def test_a_model_that_cannot_be_had(
-    cli: Cli, given: list[str], mine: Path, model: str, said: str
+def test_a_model_or_zoo_that_cannot_be_had_is_named(
+    cli: Cli, given: list[str], options: list[str], status: int, said: str
 ) -> None:
     Path("weights.pt").write_bytes(b"\x80\x04N.")
-    outcome = cli(
-        "leaderboard", *given, f"--report={mine}", f"--model={model}", "--weights=weights.pt"
-    )
-    assert outcome.status == 1
+    if "--report=own" in options:
+        report(Path("own"), trained(open_dataset("synthetic"), epochs=1))
+    outcome = cli("leaderboard", *given, *options)
+    assert outcome.status == status
     assert said in outcome.err
-
-
-def test_both_or_neither(cli: Cli, given: list[str]) -> None:
-    outcome = cli("leaderboard", *given, "--model=my_module.build")
-    assert (outcome.status, "name both" in outcome.err) == (2, True)
-
-
-def test_a_zoo_that_is_named_has_to_be_there(cli: Cli, given: list[str]) -> None:
-    outcome = cli("leaderboard", "--records", "records.jsonl", "--zoo", "nowhere")
-    assert "nowhere/index.json: not found" in outcome.error
-
-
-def test_records_that_hold_no_worst_case(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "records.jsonl").write_text(json.dumps(record("gcn", experiment="table-3")))
-    outcome = cli("leaderboard", "--records", "records.jsonl")
-    assert outcome.out.splitlines()[-1] == "0 boards: no row"
+    assert status or len(list(Path("here").iterdir())) == 2

@@ -8,16 +8,6 @@ from robust_diffusion.records import code
 from robust_diffusion.records.code import code_hash
 
 
-def changes(path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str) -> bool:
-    monkeypatch.setattr(code, "SOURCE", path.parent)
-    monkeypatch.setattr(code, "HASHED_PATHS", (path.name,))
-    hashes = set()
-    for text in (before, after):
-        path.write_text(text)
-        hashes.add(code_hash.__wrapped__())
-    return len(hashes) == 2
-
-
 @pytest.mark.slow
 def test_all_that_training_and_attacks_import_counts() -> None:
     program = (
@@ -33,39 +23,33 @@ def test_all_that_training_and_attacks_import_counts() -> None:
     assert set(done.stdout.split()) - {"checks", "errors"} == hashed
 
 
-def test_other_arithmetic_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "before", "after", "counts"),
+    [
+        ("flow.py", "x = 1", "x = 2", True),
+        ("flow.py", "def f():\n    'Doc.'\n    return 1", "def f():\n    return 2", True),
+        ("kernel.cpp", "int x = 1; // one", "int x = 2; // one", True),
+        ("rows.h", 'char* x = "//1";', 'char* x = "//2";', True),
+        ("flow.py", "'Old.'\nx = 1\n'Old.'", "'New.'\n\n# why\nx = (1)\n'New.'", False),
+        ("flow.py", "class A:\n    'Old.'", "class A:\n    'New.'", False),
+        ("flow.py", "def f():\n    'Old.'\n    return 1", "def f():\n    return 1  # why", False),
+        ("kernel.cpp", "int x = 1;", "// why\n\n  int x = 1; /* because\n of */", False),
+    ],
+)
+def test_code_counts_but_no_comment_docstring_or_layout(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    before: str,
+    after: str,
+    counts: bool,
+) -> None:
+    monkeypatch.setattr(code, "SOURCE", tmp_path)
+    monkeypatch.setattr(code, "HASHED_PATHS", (name,))
     hashes = set()
-    for value in ("", "COMPATIBLE", "AVX2"):
-        monkeypatch.setenv("MKL_CBWR", value)
+    for text in (before, after):
+        (tmp_path / name).write_text(text)
         hashes.add(code_hash.__wrapped__())
-    assert len(hashes) == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "before", "after"),
-    [
-        ("flow.py", "x = 1", "x = 2"),
-        ("flow.py", "def f():\n    'Doc.'\n    return 1", "def f():\n    'Doc.'\n    return 2"),
-        ("kernel.cpp", "int x = 1; // one", "int x = 2; // one"),
-        ("rows.h", 'char* x = "//1";', 'char* x = "//2";'),
-    ],
-)
-def test_code_of_any_language_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, before: str, after: str
-) -> None:
-    assert changes(tmp_path / name, monkeypatch, before, after)
-
-
-@pytest.mark.parametrize(
-    ("name", "before", "after"),
-    [
-        ("flow.py", "'Old.'\nx = 1\n'Old.'", "'New.'\n\n# why\nx = (1)\n'New.'"),
-        ("flow.py", "class A:\n    'Old.'", "class A:\n    'New.'"),
-        ("flow.py", "def f():\n    'Old.'\n    return 1", "def f():\n    return 1  # why"),
-        ("kernel.cpp", "int x = 1;", "// why\n\n  int x = 1; /* because\n of */"),
-    ],
-)
-def test_comments_docstrings_and_layout_do_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, before: str, after: str
-) -> None:
-    assert not changes(tmp_path / name, monkeypatch, before, after)
+    assert (len(hashes) == 2) is counts
+    monkeypatch.setenv("MKL_CBWR", "other arithmetic")
+    assert code_hash.__wrapped__() not in hashes

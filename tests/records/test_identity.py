@@ -1,20 +1,17 @@
 import copy
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hydra.utils import get_object
 
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.records import read_records
 from robust_diffusion.records.identity import (
     MOVED,
-    PUBLISHED_IDS,
     cell_id,
     present_places,
-    recorded_settings,
 )
 
 CONFIG: dict[str, Any] = {
@@ -48,138 +45,53 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return config
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("paths.outputs", "elsewhere"),
-        ("download", True),
-        ("force", True),
-        ("time_limit", 60),
-        ("solver.max_nfe", 100),
-        ("logger", {"_target_": "x"}),
-        ("table", {"number": 3}),
-        ("model._partial_", True),
-        ("model.flow.t_end", 1),
-        ("training.progress_bar", False),
-        ("data.source.folder.root", "/other"),
-        # Read by the other parts alone, where they are read at all.
-        ("dataset.printed", {"nodes": 2680}),
-        ("difficulty", "full"),
-        ("fidelity.num_steps", 1),
-        ("flow.t_end", 0.5),
-        ("solver.method", "dopri5"),
-        ("surrogates.gat", {}),
-        ("trainer.devices", 2),
-        # Missing in older records.
-        ("callbacks", {}),
-        ("adversary", {}),
-        ("certificate", {}),
-        ("timing", {}),
-        ("training.adversary", {}),
-        ("training.adversary", None),
-        ("data.edge_values", "ones"),
-        ("model.variant", "original"),
-        ("model.negative_degree", "zero"),
-        ("threat.surrogates.appnp.variant", "original"),
-    ],
-)
-def test_unread_keys_make_no_other_cell(path: str, value: Any) -> None:
-    assert cell_id(changed(path, value)) == cell_id(CONFIG)
+UNREAD = """
+paths.outputs=elsewhere download=true force=true time_limit=60 solver.max_nfe=100 logger={a:1}
+table={number:3} model._partial_=true model.flow.t_end=1 training.progress_bar=false
+data.source.folder.root=/other
+dataset.printed={nodes:2680} difficulty=full fidelity.num_steps=1 flow.t_end=0.5
+solver.method=dopri5 surrogates.gat={} trainer.devices=2
+callbacks={} adversary={} certificate={} timing={} training.adversary={} training.adversary=null
+data.edge_values=ones model.variant=original model.negative_degree=zero
+threat.surrogates.appnp.variant=original
+"""
+"""Feed other parts alone, where they are read at all, or are missing in older records."""
+
+READ = """
+seed=1 threads=2 model.flow.t_end=0.5 model.variant=grb training.adversary={num_steps:1}
+training.max_epochs=6 training.trainer.devices=2 data.name=pubmed data.edge_values=ids
+data.source.folder.path=other attacks.speit.steps=4 budget.max_injected_nodes=4
+threat.labels=true threat.surrogates.appnp.variant=grb callbacks={swa:{}} timing={'on':{cpu:here}}
+model.flow.key=1 model.root=1 data.source.root=/mine threat.surrogates.appnp.progress_bar=1
+"""
+"""The last line has names that are ignored elsewhere."""
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("seed", 1),
-        ("threads", 2),
-        ("model.flow.t_end", 0.5),
-        ("model.variant", "grb"),
-        ("training.adversary", {"num_steps": 1}),
-        ("training.max_epochs", 6),
-        ("training.trainer.devices", 2),
-        ("data.name", "pubmed"),
-        ("data.edge_values", "ids"),
-        ("data.source.folder.path", "other"),
-        ("attacks.speit.steps", 4),
-        ("budget.max_injected_nodes", 4),
-        ("threat.labels", "true"),
-        ("threat.surrogates.appnp.variant", "grb"),
-        ("callbacks", {"swa": {}}),
-        ("timing", {"on": {"cpu": "here"}}),
-        # Names that are ignored elsewhere.
-        ("model.flow.key", 1),
-        ("model.root", 1),
-        ("data.source.root", "/mine"),
-        ("threat.surrogates.appnp.progress_bar", 1),
-    ],
-)
-def test_read_keys_make_another_cell(path: str, value: Any) -> None:
-    assert cell_id(changed(path, value)) != cell_id(CONFIG)
-
-
-def test_without_attacks_threat_and_budget_are_unread() -> None:
-    clean = CONFIG | {"attacks": {}}
-    other = clean | {"threat": {"name": "white_box"}, "budget": {"max_injected_nodes": 9}}
-    assert cell_id(other) == cell_id(clean) != cell_id(CONFIG)
+@pytest.mark.parametrize("option", [*UNREAD.split(), *READ.split()])
+def test_read_keys_and_no_others_make_another_cell(option: str) -> None:
+    path, _, value = option.partition("=")
+    found = cell_id(changed(path, yaml.safe_load(value.replace(":", ": "))))
+    assert (found != cell_id(CONFIG)) == (option in READ.split())
 
 
 @pytest.mark.faults
-def test_limits_of_a_run_make_no_other_cell() -> None:
-    # They end a cell as a failure, or change nothing.
-    def limited(**limit: int | None) -> str:
-        solver = {"method": "euler"} | limit
-        surrogate = {"appnp": {"solver": solver}}
-        return cell_id(changed("model.solver", solver) | {"threat": {"surrogates": surrogate}})
-
-    assert limited() == limited(max_nfe=None) == limited(max_nfe=5) != limited(num_steps=5)
-
-
-def test_timing_reads_no_training() -> None:
+def test_what_a_kind_of_cell_does_not_read_makes_no_other_cell() -> None:
+    assert cell_id(dict(reversed(CONFIG.items()))) == cell_id(CONFIG)
+    clean = CONFIG | {"attacks": {}}
+    other = clean | {"threat": {"name": "white_box"}, "budget": {"max_injected_nodes": 9}}
+    assert cell_id(other) == cell_id(clean) != cell_id(CONFIG)
     timed = CONFIG | {"timing": {"on": {"cpu": "here"}}}
     longer = {"max_epochs": 9, "trainer": {"devices": 1}}
     assert cell_id(timed | {"training": longer, "attacks": {}}) == cell_id(timed)
     elsewhere = {"max_epochs": 5, "trainer": {"devices": 2}}
     assert cell_id(timed | {"training": elsewhere}) != cell_id(timed)
 
+    def limited(**limit: int | None) -> str:
+        solver = {"method": "euler"} | limit
+        surrogate = {"appnp": {"solver": solver}}
+        return cell_id(changed("model.solver", solver) | {"threat": {"surrogates": surrogate}})
 
-def test_the_order_of_keys_does_not_matter() -> None:
-    assert cell_id(dict(reversed(CONFIG.items()))) == cell_id(CONFIG)
-
-
-@pytest.mark.parametrize("folder", [False, True])
-def test_a_graph_counts_by_content_and_not_by_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, folder: bool
-) -> None:
-    def of(path: object) -> str:
-        return cell_id(changed("data.source", {"path": path}))
-
-    monkeypatch.chdir(tmp_path)
-    old, new = Path("2024"), tmp_path / "elsewhere" / "7"
-    new.parent.mkdir()
-    if folder:
-        old.mkdir()
-    file = old / "graph.npz" if folder else old
-    file.write_bytes(b"one")
-    before = of("2024")
-    # Hydra reads a name of digits as a number.
-    assert {of(2024), of("./2024"), of(str(old.resolve()))} == {before}
-    old.rename(new)
-    assert of(str(new)) == before
-    (new / "graph.npz" if folder else new).write_bytes(b"two")
-    assert of(str(new)) != before
-
-
-@pytest.mark.parametrize("more", [{"user_code": {"own": "0"}}, {"config": {"threads": 2}}])
-def test_records_of_other_code_have_other_settings(more: dict[str, Any]) -> None:
-    record = {"config": {"model": {"heads": 4}}}
-    assert recorded_settings(record)["model"] == {"heads": 4}
-    assert recorded_settings(record | more)["model"] != {"heads": 4}
-
-
-def test_published_ids_are_told_by_what_cells_read() -> None:
-    ids = json.loads(PUBLISHED_IDS.read_text())
-    assert len(set(ids.values())) == len(ids) > 0
-    assert not set(ids) & set(ids.values())
+    assert limited() == limited(max_nfe=None) == limited(max_nfe=5) != limited(num_steps=5)
 
 
 @pytest.mark.parametrize(("now", "before"), MOVED.items())

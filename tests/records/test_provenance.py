@@ -1,5 +1,4 @@
 import platform
-import re
 import shutil
 import subprocess
 from importlib.metadata import version
@@ -35,32 +34,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_revision_of_a_clean_checkout_is_its_commit(checkout: Path) -> None:
-    revision = provenance.revision()
-    assert revision == git("rev-parse", "HEAD", folder=checkout)
-    assert revision is not None
-    assert re.fullmatch(r"[0-9a-f]{40,64}", revision)
-    (checkout / "records.jsonl").write_text("{}\n")  # results beside the code
-    assert provenance.revision() == revision
-    (checkout / "provenance.py").write_text("# changed\n")
-    assert provenance.revision() == f"{revision}-dirty"
-
-
-def test_no_revision_for_a_package_installed_inside_another_checkout(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed = checkout / "site-packages"
-    installed.mkdir()
-    shutil.copy(checkout / "provenance.py", installed)
-    monkeypatch.setattr(provenance, "__file__", str(installed / "provenance.py"))
-    assert provenance.revision() is None
-
-
-def test_no_revision_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(checkout))
-    assert provenance.revision() is None
-
-
 def test_versions_name_python_and_every_package(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = provenance.versions()
     assert set(versions) == {"python", *provenance.PACKAGES}
@@ -68,17 +41,6 @@ def test_versions_name_python_and_every_package(monkeypatch: pytest.MonkeyPatch)
     assert versions["torch"] == version("torch")
     monkeypatch.setattr(provenance, "PACKAGES", ("no-such-package-anywhere",))
     assert provenance.versions()["no-such-package-anywhere"] == "not installed"
-
-
-@pytest.mark.parametrize("text", [None, "processor : 0\n", "model name :\n"])
-def test_without_a_name_the_processor_is_its_architecture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
-) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    if text is not None:
-        cpuinfo.write_text(text)
-    monkeypatch.setattr(platform, "processor", lambda: "")
-    assert provenance.cpu_name(cpuinfo) == platform.machine()
 
 
 def test_what_computes_is_named_with_its_vector_instructions(
@@ -93,3 +55,22 @@ def test_what_computes_is_named_with_its_vector_instructions(
     assert provenance.processor(torch.device("cpu")).endswith(", AVX9, MKL_CBWR=COMPATIBLE")
     assert provenance.processor(torch.device("cuda", 1)) == "GPU 1"
     assert provenance.processor(torch.device("mps")) == provenance.cpu_name()
+
+
+def test_the_revision_is_that_of_the_packages_own_checkout(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revision = provenance.revision()
+    assert revision == git("rev-parse", "HEAD", folder=checkout)
+    (checkout / "records.jsonl").write_text("{}\n")  # results beside the code
+    assert provenance.revision() == revision
+    installed = checkout / "site-packages"
+    installed.mkdir()
+    shutil.copy(checkout / "provenance.py", installed)
+    (checkout / "provenance.py").write_text("# changed\n")
+    assert provenance.revision() == f"{revision}-dirty"
+    with monkeypatch.context() as without_git:
+        without_git.setenv("PATH", str(checkout))
+        assert provenance.revision() is None
+    monkeypatch.setattr(provenance, "__file__", str(installed / "provenance.py"))
+    assert provenance.revision() is None

@@ -1,17 +1,34 @@
-import errno
+import copy
 import gzip
+import itertools
 import json
 import logging
 import math
 import multiprocessing
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
+from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.records import append_record, read_records
-from robust_diffusion.records.records import check_writable, experiments_asking
+from robust_diffusion.records.records import (
+    DEEPEST,
+    check_records,
+    check_writable,
+    experiments_asking,
+    record_lines,
+)
+from robust_diffusion.results.comparison import compare
+from robust_diffusion.results.table import rank, summarize
+from robust_diffusion.results.worst_case import show_worst_cases
+from tests.paper.records import Record, failed, finished
+from tests.paper.tables import build_table
 
 
 def test_what_was_appended_is_read_in_order_and_nothing_else_is_written(tmp_path: Path) -> None:
@@ -27,35 +44,12 @@ def test_what_was_appended_is_read_in_order_and_nothing_else_is_written(tmp_path
     assert len(path.read_text().splitlines()) == 3
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_only_whole_records_are_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str
-) -> None:
-    path = tmp_path / f"records.jsonl{suffix}"
-    assert read_records(path) == []
-    content = b'[1]\n\n"text"\n{"seed": 0}\n{"se'
-    path.write_bytes(gzip.compress(content) if suffix else content)
-    with caplog.at_level(logging.WARNING):
-        assert read_records(path) == [{"seed": 0}]
-    assert "3 lines (line 1, 3, 5) cannot be read" in caplog.text
-
-
 @pytest.mark.parametrize("begun", ['{"se', '{"seed": 1}'])
 def test_an_append_closes_off_an_unfinished_line(tmp_path: Path, begun: str) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text(begun)
     append_record(path, {"seed": 2})
     assert path.read_text().splitlines() == [begun, '{"seed": 2}']
-
-
-@pytest.mark.parametrize(
-    "content", [b"text", gzip.compress(b'{"seed": 0}\n', mtime=0)[:-9]], ids=["text", "cut short"]
-)
-def test_what_cannot_be_decompressed_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "records.jsonl.gz"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"records\.jsonl\.gz: cannot be read as records"):
-        read_records(path)
 
 
 def _append_many(path: Path, writer: int) -> None:
@@ -79,14 +73,6 @@ def test_processes_that_append_at_once_leave_whole_lines(tmp_path: Path) -> None
         assert own == list(range(25))
 
 
-@pytest.mark.parametrize("write", [check_writable, lambda path: append_record(path, {"seed": 0})])
-def test_a_file_that_cannot_be_written_is_the_users_error(tmp_path: Path, write: object) -> None:
-    (tmp_path / "file").write_text("")
-    assert callable(write)
-    with pytest.raises(ConfigError, match=r"paths\.records=.*cannot be written"):
-        write(tmp_path / "file" / "records.jsonl")
-
-
 def test_who_asked_for_a_cell_is_in_its_lines() -> None:
     asked = [("a", "none"), ("a", "table-3"), ("b", "table-3"), ("a", "mlp"), ("a", "table-3")]
     lines = [{"cell": cell, "experiment": experiment} for cell, experiment in asked]
@@ -96,55 +82,130 @@ def test_who_asked_for_a_cell_is_in_its_lines() -> None:
     }
 
 
+ABSENT = object()
+ODD = [None, 3, "x", [[1]], {"a": {"b": [1]}}, ["a"], ABSENT]
+
+
+def places(node: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, child in node.items() if isinstance(node, dict) else ():
+        yield (*above, key)
+        if len(above) < 2:
+            yield from places(child, (*above, key))
+
+
+def changed(record: Record, place: tuple[str, ...], value: object) -> Record:
+    record = copy.deepcopy(record)
+    node = record
+    for key in place[:-1]:
+        node = node[key]
+    if value is ABSENT:
+        del node[place[-1]]
+    else:
+        node[place[-1]] = value
+    return record
+
+
+READERS: list[Callable[[list[Record]], object]] = [
+    summarize,
+    rank,
+    show_worst_cases,
+    lambda records: compare(records, "table-3"),
+    lambda records: build_table(load_layout(3), records),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.parametrize("base", [finished(seed=1, split="s"), failed(seed=1)], ids=["done", "not"])
+def test_an_odd_record_is_read_passed_over_or_refused(tmp_path: Path, base: Record) -> None:
+    path, readers = tmp_path / "records.jsonl", itertools.cycle(READERS)
+    read = 0
+    odd = [changed(base, place, value) for place in places(base) for value in ODD]
+    for record, reader in zip(odd, readers, strict=False):
+        path.write_text(f"{json.dumps(finished(seed=2, split='s'))}\n{json.dumps(record)}\n")
+        with suppress(RobustDiffusionError):
+            reader(check_records({path: read_records(path)}))
+            read += 1
+    assert 0 < read < len(odd)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff\xfe",
+        b'{"cell": "a\xe9"}',
+        b'{"cell": 3}',
+        b'{"cell": {"a": 1}}',
+        b'{"directory": null}',
+        b'{"overrides": [1]}',
+        b'{"config": {"attacks": [1]}}',
+        b'{"a": ' + b"[" * 10**5,
+        b'{"a": ' + b"[" * DEEPEST + b"]" * DEEPEST + b"}",
+        b'{"a": ' + b"9" * 10**4 + b"}",
+        b"\x00" * 100,
+    ],
+    ids=range(11),
+)
+def test_a_line_that_is_no_record_is_told_from_one(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(b'{"seed": 0}\r\n' + line + b'\n{"seed": "\xe2\x80\xa8"}\n')
+    found = [(number, record) for number, _, record in record_lines(path)]
+    assert found == [(1, {"seed": 0}), (2, None), (3, {"seed": "\u2028"})]
+    assert read_records(path) == [{"seed": 0}, {"seed": "\u2028"}]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_only_whole_records_are_read_and_others_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str
+) -> None:
+    path = tmp_path / f"records.jsonl{suffix}"
+    assert read_records(path) == []
+    content = b'[1]\n\n"text"\n{"seed": 0}\n{"se'
+    path.write_bytes(gzip.compress(content) if suffix else content)
+    with caplog.at_level(logging.WARNING):
+        assert read_records(path) == read_records(path) == [{"seed": 0}]
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"text", gzip.compress(b'{"seed": 0}\n', mtime=0)[:-9], gzip.compress(b" " * 100_000)],
+    ids=["text", "cut short", "beyond the limit"],
+)
+def test_what_cannot_be_decompressed_is_one_clear_error(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("robust_diffusion.records.records.LARGEST", 1000)
+    path = tmp_path / "records.jsonl.gz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"records\.jsonl\.gz: "):
+        read_records(path)
+
+
+@pytest.mark.parametrize("write", [check_writable, lambda path: append_record(path, {"seed": 0})])
+def test_a_file_that_cannot_be_written_is_the_users_error(tmp_path: Path, write: Any) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"paths\.records="):
+        write(tmp_path / "file" / "records.jsonl")
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("written", [0, 7])
-def test_a_full_disk_leaves_no_part_of_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
-) -> None:
+def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path, written: int) -> None:
     path = tmp_path / "records.jsonl"
     append_record(path, {"seed": 0})
     before = path.read_bytes()
-    opened = Path.open
-
-    class Full:
-        """A file on a disk with room for so many bytes."""
-
-        def __init__(self, file: Any) -> None:
-            self.file, self.room = file, written
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.file, name)
-
-        def write(self, line: bytes) -> int:
-            if not self.room:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            done = self.file.write(line[: self.room])
-            self.room = 0
-            return int(done)
-
-        def __enter__(self) -> "Full":
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.file.close()
-
-    with monkeypatch.context() as full:
-        full.setattr(Path, "open", lambda *given, **named: Full(opened(*given, **named)))
-        with pytest.raises(ConfigError, match="No space left on device"):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    on_limit = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + written, limit[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"paths\.records="):
             append_record(path, {"seed": 1})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, on_limit)
     assert path.read_bytes() == before
     append_record(path, {"seed": 2})
     assert read_records(path) == [{"seed": 0}, {"seed": 2}]
-
-
-@pytest.mark.faults
-def test_lines_that_cannot_be_read_are_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "records.jsonl"
-    path.write_bytes(b"\xff\n" * 5)
-    with caplog.at_level(logging.WARNING):
-        assert read_records(path) == read_records(path) == []
-    (message,) = caplog.messages
-    assert "5 lines (line 1, 2, 3, ...) cannot be read as records" in message
-    assert "`records repair`" in message

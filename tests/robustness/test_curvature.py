@@ -29,25 +29,6 @@ def network(flow: type) -> GraphPDE:
     ).eval()
 
 
-def test_beltrami_is_measured_in_each_layer(graph: Data) -> None:
-    found = curvature_of(network(Beltrami), graph)
-    assert list(found["layers"]) == ["layers.0.flow", "layers.1.flow"]
-    for quantiles in found["layers"].values():
-        assert list(quantiles) == ["50%", "90%", "99%", "100%"]
-        assert 0 < quantiles["50%"] <= quantiles["90%"] <= quantiles["100%"]
-    assert 0 <= found["same_predictions"] <= 1
-
-
-def test_first_layer_is_measured_at_its_initial_state(graph: Data) -> None:
-    model = network(Beltrami)
-    layer = model.layers[0]
-    edges = Graph.from_edge_index(graph.edge_index, num_nodes=12, dtype=torch.float32)
-    z, edges, _ = layer.enter(graph.x, edges)
-    expected = layer.flow.curvature(z, edges).max().detach()
-    found = curvature_of(model, graph)["layers"]["layers.0.flow"]["100%"]
-    assert found == pytest.approx(float(expected))
-
-
 @pytest.mark.parametrize("model", [MLP(5, 8, 3).eval(), network(Heat), network(UniformModulation)])
 def test_a_model_without_curvature_has_nothing_to_measure(
     model: torch.nn.Module, graph: Data
@@ -55,22 +36,29 @@ def test_a_model_without_curvature_has_nothing_to_measure(
     assert curvature_of(model, graph) == {}
 
 
-def test_uniform_modulation_keeps_the_weights_and_the_model(graph: Data) -> None:
+def test_beltrami_is_measured_in_each_layer_from_its_initial_state(graph: Data) -> None:
     model = network(Beltrami)
-    uniform = with_uniform_modulation(model)
-    control = network(UniformModulation)
-    control.load_state_dict(model.state_dict())
-    assert torch.equal(uniform(graph.x, graph.edge_index), control(graph.x, graph.edge_index))
-    assert all(isinstance(layer.flow, Beltrami) for layer in model.layers)
+    layer = model.layers[0]
+    edges = Graph.from_edge_index(graph.edge_index, num_nodes=12, dtype=torch.float32)
+    z, edges, _ = layer.enter(graph.x, edges)
+    expected = layer.flow.curvature(z, edges).max().detach()
+    found = curvature_of(model, graph)["layers"]
+    assert list(found) == ["layers.0.flow", "layers.1.flow"]
+    assert found["layers.0.flow"]["100%"] == pytest.approx(float(expected))
+    for quantiles in found.values():
+        assert 0 < quantiles["50%"] <= quantiles["90%"] <= quantiles["99%"] <= quantiles["100%"]
 
 
-def test_predictions_that_change_are_counted(graph: Data) -> None:
-    model = network(Beltrami)
+def test_predictions_that_change_under_uniform_modulation_are_counted(graph: Data) -> None:
+    model, control = network(Beltrami), network(UniformModulation)
     for layer in model.layers:
         layer.flow.gradient_floor = 1e-6
         layer.linear.weight.data *= 0.01
+    control.load_state_dict(model.state_dict())
+    uniform = with_uniform_modulation(model)
+    assert all(isinstance(layer.flow, Beltrami) for layer in model.layers)
     with torch.no_grad():
-        own = model(graph.x, graph.edge_index).argmax(1)
-        other = with_uniform_modulation(model)(graph.x, graph.edge_index).argmax(1)
-    same = float((own == other)[graph.mask].double().mean())
+        own, other, expected = (of(graph.x, graph.edge_index) for of in (model, uniform, control))
+    assert torch.equal(other, expected)
+    same = (own.argmax(1) == other.argmax(1))[graph.mask].double().mean()
     assert curvature_of(model, graph)["same_predictions"] == same

@@ -20,17 +20,6 @@ from tests.attacks.graphs import small_graph, trained_gcn
 BUDGET = Budget(max_injected_nodes=5, max_edges_per_injected_node=6, feature_limits=(-1.0, 1.0))
 
 
-class MaskedGradient(nn.Module):
-    """A planted fake: a GCN that rounds its input, so that every gradient is 0."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.model(torch.round(20 * x) / 20, edge_index)  # type: ignore[no-any-return]
-
-
 class RandomLogits(nn.Module):
     """A planted fake: a GCN that adds noise to what it says."""
 
@@ -75,32 +64,8 @@ def test_only_a_model_without_edges_is_blind(
     assert not flags.is_blind_to_edges(guard, pruned, graph.index_test)
 
 
-def test_randomised_model_is_caught(graph: Data, gcn: nn.Module) -> None:
-    found = flags.stochastic(RandomLogits(gcn), graph.x, graph.edge_index)
-    assert found is not None
-    assert found.code == "stochastic"
-    assert flags.stochastic(gcn, graph.x, graph.edge_index) is None
-
-
-def test_loss_that_rises_alone() -> None:
-    labels = torch.tensor([0, 0, 1, 1])
-    clean = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0]])
-    worse = clean.clone()
-    worse[1] = torch.tensor([0.0, 40.0])  # wrong before, and now by far
-    assert flags.loss_without_errors(clean, worse, labels) is not None
-    lost = clean.clone()
-    lost[0] = torch.tensor([0.0, 40.0])
-    assert flags.loss_without_errors(clean, lost, labels) is None
-    assert flags.loss_without_errors(clean, clean, labels) is None
-
-
-def test_budget_left_over(graph: Data, injected: PerturbedGraph) -> None:
-    spent = spent_budget(graph, injected)
-    assert flags.budget_unspent(BUDGET, spent) is None
-    larger = Budget(max_injected_nodes=6, max_edges_per_injected_node=6, feature_limits=(-1, 1))
-    found = flags.budget_unspent(larger, spent)
-    assert found is not None
-    assert "5 of 6 nodes" in found.detail
+def masked(model: nn.Module) -> Any:
+    return lambda x, edge_index: model(torch.round(20 * x) / 20, edge_index)
 
 
 def cut_off(model: nn.Module) -> Any:
@@ -116,7 +81,7 @@ def infinite(model: nn.Module) -> Any:
     ("fake", "expected"),
     [
         (lambda model: model, []),
-        (MaskedGradient, ["zero_gradient"]),
+        (masked, ["zero_gradient"]),
         (cut_off, ["zero_gradient"]),
         (infinite, ["gradient_not_finite"]),
     ],
@@ -129,6 +94,24 @@ def test_a_gradient_that_misleads_is_caught(
     assert flags.gradient_flags(fake(gcn), clean, graph.index_test) == []
 
 
+def part_flags(parts: list[float]) -> flags.Flag | None:
+    found = list(flags.part_flags({str(i): of for i, of in enumerate(parts)}, 0.9))
+    return found[0] if found else None
+
+
+def one_class(after: list[int]) -> flags.Flag | None:
+    return flags.one_class(TEN, torch.tensor(after), TEN)
+
+
+def loss_without_errors(*changed: int) -> flags.Flag | None:
+    """Of four nodes, of which the second one is wrong, some are pushed far into another class."""
+    clean = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0]])
+    after = clean.clone()
+    after[list(changed)] = torch.tensor([0.0, 40.0])
+    return flags.loss_without_errors(clean, after, torch.tensor([0, 0, 1, 1]))
+
+
+TEN = torch.tensor([0] * 10 + [1] * 5 + [2] * 5)
 CLASSES = torch.tensor([0, 1, 2])
 
 
@@ -144,6 +127,14 @@ CLASSES = torch.tensor([0, 1, 2])
             (flags.weaker_than, (0.5, 0.4, of), (0.4, 0.4, of))
             for of in ("weaker_than_chance", "weaker_than_transfer")
         ),
+        (loss_without_errors, (1,), (0,)),
+        (loss_without_errors, (1,), ()),
+        (part_flags, ([0.30, 0.31, 0.36],), ([0.30, 0.40],)),  # not converged
+        (part_flags, ([0.30, 0.31, 0.32, 0.92],), ([0.30, 0.31, 0.32, 0.9],)),  # above clean
+        # All are driven to one class; none is right.
+        (one_class, ([0] * 20,), ([1] * 10 + [0] * 10,)),
+        # All that are right are of one class; as on the clean graph.
+        (one_class, ([0] * 5 + [2] * 5 + [0] * 5 + [1] * 5,), (TEN.tolist(),)),
     ],
 )
 def test_a_flag_rises_and_stays_down(function: Any, raised: Any, calm: Any) -> None:
@@ -181,38 +172,16 @@ def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:
     assert codes(broken) == ["logits_not_finite"]
 
 
-def test_at_no_accuracy_no_attack_found_too_little_but_the_number_may_be_wrong() -> None:
+def test_a_random_model_and_a_budget_left_over_are_told(
+    graph: Data, gcn: nn.Module, injected: PerturbedGraph
+) -> None:
+    assert flags.stochastic(gcn, graph.x, graph.edge_index) is None
+    random = flags.stochastic(RandomLogits(gcn), graph.x, graph.edge_index)
+    spent = spent_budget(graph, injected)
+    assert flags.budget_unspent(BUDGET, spent) is None
+    unspent = flags.budget_unspent(replace(BUDGET, max_injected_nodes=6), spent)
+    assert (random and random.code, unspent and unspent.code) == ("stochastic", "budget_unspent")
+    # Where no accuracy is left no attack found too little, but the number may be wrong.
     found = [flags.Flag("no_effect", ""), flags.Flag("stochastic", "")] * 2
     assert codes(flags.of_the_row(found, 0.5)) == ["no_effect", "stochastic"]
     assert codes(flags.of_the_row(found, 0.0)) == ["stochastic"]
-
-
-@pytest.mark.parametrize(
-    ("parts", "raised"),
-    [
-        ([0.30, 0.31, 0.32, 0.9], []),
-        ([0.30, 0.31, 0.36], ["not_converged"]),
-        ([0.30, 0.40], []),
-        ([0.30, 0.31, 0.32, 0.92], ["part_above_clean"]),
-    ],
-)
-def test_parts_far_apart_or_above_clean_are_told(parts: list[float], raised: list[str]) -> None:
-    named = {str(i): accuracy for i, accuracy in enumerate(parts)}
-    assert codes(list(flags.part_flags(named, 0.9))) == raised
-
-
-@pytest.mark.parametrize(
-    ("after", "is_raised"),
-    [
-        ([0] * 20, True),  # all driven to one class
-        ([0] * 5 + [2] * 5 + [0] * 5 + [1] * 5, True),  # all that are right are of one class
-        ([1] * 10 + [0] * 10, False),  # none is right
-        ([0] * 10 + [1] * 10, False),  # as on the clean graph
-    ],
-)
-def test_an_attack_that_stops_at_one_class_is_told(after: list[int], is_raised: bool) -> None:
-    labels = torch.tensor([0] * 10 + [1] * 10)
-    labels[15:] = 2
-    clean = labels.clone()
-    flag = flags.one_class(clean, torch.tensor(after), labels)
-    assert (flag is not None) == is_raised

@@ -26,28 +26,6 @@ SEARCHES = 2
 fork = multiprocessing.get_context("fork")
 
 
-class Counted:
-    """A part's computation, which counts its calls and does something else from one on."""
-
-    def __init__(self, compute: Callable[..., Any], broken: Callable[[], None], at: int) -> None:
-        self.calls = 0
-        self._compute, self._broken, self._at = compute, broken, at
-
-    def __call__(self, *arguments: Any) -> Any:
-        self.calls += 1
-        if self.calls == self._at:
-            self._broken()
-        return self._compute(*arguments)
-
-
-def kill_itself() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def raise_error() -> None:
-    raise OSError("disk on fire")
-
-
 @pytest.fixture
 def attack(tmp_path: Path) -> Callable[..., AttackOutcome]:
     def run(folder: str = "store", *, refresh: bool = False) -> AttackOutcome:
@@ -64,50 +42,54 @@ def attack(tmp_path: Path) -> Callable[..., AttackOutcome]:
     return run
 
 
-@pytest.fixture
-def count(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counted]:
-    """Counts the ascents from here on."""
-    climb = auto.climb
-
-    def counted(broken: Callable[[], None] = raise_error, at: int = 0) -> Counted:
-        counter = Counted(climb, broken, at)
-        monkeypatch.setattr(auto, "climb", counter)
-        return counter
-
-    return counted
-
-
 def entries(folder: Path) -> list[str]:
     return sorted(path.name.split("-")[0] for path in folder.iterdir())
+
+
+@pytest.fixture
+def ascents(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """From here on notes the ascents, and ends in some way at one of them."""
+    climb = auto.climb
+
+    def counted(at: int = 0, *, killed: bool = False) -> list[int]:
+        calls: list[int] = []
+
+        def ascent(*arguments: Any) -> Any:
+            calls.append(len(calls) + 1)
+            if calls[-1] == at:
+                if killed:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise OSError("disk on fire")
+            return climb(*arguments)
+
+        monkeypatch.setattr(auto, "climb", ascent)
+        return calls
+
+    return counted
 
 
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_killed_attack_is_taken_up_where_it_was(
     attack: Callable[..., AttackOutcome],
-    count: Callable[..., Counted],
+    ascents: Callable[..., list[int]],
     tmp_path: Path,
     killed: bool,
 ) -> None:
-    counter = count()
+    calls = ascents()
     whole = attack("another")
     assert entries(tmp_path / "another") == ["graph"]
-    assert counter.calls == ASCENTS
+    assert len(calls) == ASCENTS
 
-    if killed:
-        count(kill_itself, at=6)
-        child = fork.Process(target=attack)
-        child.start()
-        child.join()
-        assert child.exitcode == -signal.SIGKILL
-    else:
-        count(raise_error, at=6)
-        with pytest.raises(OSError, match="disk on fire"):
-            attack()
+    ascents(6, killed=killed)
+    child = fork.Process(target=attack)
+    child.start()
+    child.join()
+    assert child.exitcode == (-signal.SIGKILL if killed else 1)
     assert entries(tmp_path / "store").count("part") == SEARCHES + 5
 
-    counter = count()
+    calls = ascents()
     resumed = attack()
-    assert counter.calls == ASCENTS - 5
+    assert len(calls) == ASCENTS - 5
     assert not resumed.reused
     assert same(resumed.graph, whole.graph)
     assert resumed.graph.part_accuracy == whole.graph.part_accuracy
@@ -115,31 +97,23 @@ def test_a_killed_attack_is_taken_up_where_it_was(
     assert entries(tmp_path / "store") == ["graph"]
 
 
-def test_the_time_of_parts_done_before_counts(
+def test_the_time_of_parts_done_before_counts_and_force_repeats_them(
     attack: Callable[..., AttackOutcome],
-    count: Callable[..., Counted],
+    ascents: Callable[..., list[int]],
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    count(raise_error, at=ASCENTS)
-    with monkeypatch.context() as context:
-        clock = iter(range(0, 100_000, 100))
-        context.setattr("time.perf_counter", lambda: float(next(clock)))
-        with pytest.raises(OSError, match="disk on fire"):
-            attack()
-    count()
+    ascents(ASCENTS)
+    for folder in ("store", "forced"):
+        with monkeypatch.context() as context:
+            clock = iter(range(0, 100_000, 100))
+            context.setattr("time.perf_counter", lambda clock=clock: float(next(clock)))
+            with pytest.raises(OSError, match="disk on fire"):
+                attack(folder)
+        calls = ascents(ASCENTS if folder == "store" else 0)
+    assert entries(tmp_path / "forced").count("part") > 0
+    attack("forced", refresh=True)
+    assert len(calls) == ASCENTS
+    assert entries(tmp_path / "forced") == ["graph"]
     done = 100 * (SEARCHES + ASCENTS - 1)  # seconds, and one part now
     assert done < attack().seconds < done + 100
-
-
-def test_force_repeats_every_part(
-    attack: Callable[..., AttackOutcome], count: Callable[..., Counted], tmp_path: Path
-) -> None:
-    count(raise_error, at=6)
-    with pytest.raises(OSError, match="disk on fire"):
-        attack()
-    counter = count()
-    attack(refresh=True)
-    assert counter.calls == ASCENTS
-    attack(refresh=True)
-    assert counter.calls == 2 * ASCENTS
-    assert entries(tmp_path / "store") == ["graph"]

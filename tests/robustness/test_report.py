@@ -75,43 +75,22 @@ def test_each_attack_has_a_file_of_its_own() -> None:
     assert graph_file("auto") == "graph-auto.safetensors"
 
 
-def test_the_table() -> None:
-    title, header, clean, control, transferred, worst, note = str(REPORT).splitlines()
-    assert title == "GCN, 40 target nodes, white_box, true labels"
-    assert header.split()[:3] == ["attack", "accuracy", "%"]
-    assert "flipped" not in header
-    assert "pgd/GCN 2" in worst
-    assert "no bound" in worst
-    assert note == "seen"
-    assert clean.split()[:2] == ["clean", "80.00"]
-    assert control.split() == ["random", "(control)", "75.00", "1", "1", "0.5"]
-    assert transferred.split() == ["pgd/GCN", "2", "25.00", "1", "1", "0.5", "budget_unspent"]
-
-
-def test_the_record() -> None:
-    record = json.loads(REPORT.to_json())
-    assert record["robust_accuracy"] == 0.25
-    assert (record["dataset"], record["clean_graph"], record["weights"]) == ("cora", "", "0a")
-    assert record["budget"]["feature_limits"] == [-1.0, 1.0]
-    control, transferred = record["attacks"]
-    assert transferred["flags"] == [asdict(FLAG)]
-    assert transferred["spent"]["injected_nodes"] == 1
-    assert control["part_accuracy"] == {"part": 0.25}
-    assert (record["seed"], record["labels"], record["threat"]) == (1, "true", "white_box")
-
-
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     folder = REPORT.save(tmp_path / "report")
     names = sorted(path.name for path in folder.iterdir())
     assert names == [graph_file("pgd/GCN 2"), "graph-random.safetensors", "report.json"]
-    assert (folder / "report.json").read_text() == REPORT.to_json() + "\n"
+    record = json.loads((folder / "report.json").read_text())
+    assert record == json.loads(REPORT.to_json())
+    assert record["robust_accuracy"] == 0.25
+    control, transferred = record["attacks"]
+    assert transferred["flags"] == [asdict(FLAG)]
+    assert transferred["spent"]["injected_nodes"] == 1
+    assert control["part_accuracy"] == {"part": 0.25}
+    given = {"dataset": "cora", "weights": "0a", "seed": 1, "labels": "true", "threat": "white_box"}
+    assert record.items() >= given.items()
     found = Data.from_dict(load_file(folder / "graph-random.safetensors"))
     expected = GRAPH.to_data()
     assert {*found.keys()} == {*expected.keys()}
     assert all(torch.equal(found[key], expected[key]) for key in expected.keys())  # noqa: SIM118
-
-
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"report\.save .*cannot be written"):
-        REPORT.save(tmp_path / "file")
+    with pytest.raises(ConfigError, match=r"report\.save "):
+        REPORT.save(folder / "report.json")

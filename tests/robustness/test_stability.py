@@ -13,7 +13,6 @@ from robust_diffusion.models import MLP, GraphPDE
 from robust_diffusion.operators import Graph
 from robust_diffusion.robustness.stability import (
     Motion,
-    area_under_curve,
     evaluations,
     follow,
     motion,
@@ -69,26 +68,6 @@ def test_a_trajectory_of_heat_is_the_matrix_exponential() -> None:
         assert torch.allclose(z, torch.matrix_exp(t * minus_laplacian) @ own.state, atol=1e-3)
 
 
-def test_heat_stays_within_its_range_and_becomes_smooth() -> None:
-    times = (0.0, 1.0, 5.0, 20.0, 100.0)
-    rows = follow(started(Heat(D)), times=times)
-    assert tuple(row["t"] for row in rows) == times
-    assert rows[0] == {"t": 0.0, "energy": 1.0, "norm": 1.0, "overshoot": 0.0, "growth": 1.0}
-    assert max(row["overshoot"] for row in rows) < 1e-4
-    assert rows[-1]["energy"] < 1e-4
-    energies = [round(row["energy"], 9) for row in rows]
-    assert energies == sorted(energies, reverse=True)
-
-
-def test_a_flow_that_grows_is_seen_to_grow(caplog: pytest.LogCaptureFixture) -> None:
-    rows = follow(started(Growing(D)), times=(0.0, 1.0, 2.0, 800.0))
-    assert len(rows) == 3
-    assert "the trajectory ends here" in caplog.text
-    assert rows[1]["growth"] == pytest.approx(math.e, rel=1e-3)
-    assert rows[2]["energy"] == pytest.approx(math.e**4, rel=1e-3)
-    assert rows[2]["overshoot"] > 1
-
-
 def test_it_starts_where_the_layer_does() -> None:
     own = model(flow="beltrami", num_layers=3)
     before = copy.deepcopy(own.state_dict())
@@ -116,34 +95,6 @@ def test_injected_nodes_shift_the_state_from_where_it_was() -> None:
     assert max(row["shift"] for row in untouched) < 1e-4
 
 
-@pytest.mark.parametrize(
-    ("own", "layer", "message"),
-    [
-        (model(), 3, "--layer 3: the model has 3 layers"),
-        (model(), -4, "--layer -4"),
-        (MLP(5, D, 3), 0, "--layer 0: the model has 0 layers with a flow"),
-        (model(flow=lambda d: Frond(d, order=0.5)), 0, "flow.order=0.5: has a memory"),
-    ],
-)
-def test_what_cannot_be_followed_is_refused(own: torch.nn.Module, layer: int, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        motion(own, features(), edges(), layer=layer)
-
-
-def test_evaluations_are_those_of_the_solver_asked_for() -> None:
-    own = model(flow=lambda d: Beltrami(d), solver=Solver("euler", num_steps=2))
-    assert evaluations(own, Solver("rk4", num_steps=5), features(), edges()) == 3 * 5 * 4
-    assert own.layers[0].solver.method == "euler"
-
-
-@pytest.mark.parametrize(
-    ("negative", "positive", "auc"),
-    [([1, 2], [3, 4], 1.0), ([3, 4], [1, 2], 0.0), ([1, 1], [1, 1], 0.5), ([1, 3], [2, 3], 0.625)],
-)
-def test_area_under_the_curve(negative: list[float], positive: list[float], auc: float) -> None:
-    assert area_under_curve(negative, positive) == auc
-
-
 def test_both_graphs_are_thinned_alike() -> None:
     new = torch.tensor([[N, N + 1, N + 2], [0, 1, 2]])
     attacked = torch.cat([edges(), new, new.flip(0)], 1)
@@ -159,3 +110,35 @@ def test_both_graphs_are_thinned_alike() -> None:
     assert 0.8 * 40 < sum(kept) / len(kept) < 40
     assert 0 < sum(injected) / len(injected) < 3
     assert thinned(N, attacked, N + 3, seed=0, edges=1, injected=1).equal(attacked)
+
+
+def test_heat_becomes_smooth_and_a_flow_that_grows_is_seen_to_grow() -> None:
+    times = (0.0, 1.0, 5.0, 20.0, 100.0)
+    rows = follow(started(Heat(D)), times=times)
+    assert tuple(row["t"] for row in rows) == times
+    assert rows[0] == {"t": 0.0, "energy": 1.0, "norm": 1.0, "overshoot": 0.0, "growth": 1.0}
+    assert max(row["overshoot"] for row in rows) < 1e-4
+    energies = [round(row["energy"], 9) for row in rows]
+    assert energies == sorted(energies, reverse=True)
+    grown = follow(started(Growing(D)), times=(0.0, 1.0, 2.0, 800.0))
+    assert len(grown) == 3  # the trajectory ends where it is not finite
+    assert grown[1]["growth"] == pytest.approx(math.e, rel=1e-3)
+    assert grown[2]["energy"] == pytest.approx(math.e**4, rel=1e-3)
+    assert grown[2]["overshoot"] > 1
+
+
+@pytest.mark.parametrize(
+    ("own", "layer", "key"),
+    [
+        (model(), 3, "--layer 3"),
+        (model(), -4, "--layer -4"),
+        (MLP(5, D, 3), 0, "--layer 0"),
+        (model(flow=lambda d: Frond(d, order=0.5)), 0, "flow.order=0.5"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(own: torch.nn.Module, layer: int, key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        motion(own, features(), edges(), layer=layer)
+    asked = model(flow=lambda d: Beltrami(d), solver=Solver("euler", num_steps=2))
+    assert evaluations(asked, Solver("rk4", num_steps=5), features(), edges()) == 3 * 5 * 4
+    assert asked.layers[0].solver.method == "euler"

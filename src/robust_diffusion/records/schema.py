@@ -49,7 +49,6 @@ class Line(Schema):
     dataset: Scalar = None  # as are the next two, of a failure it may be anything
     difficulty: Scalar = None
     seed: Scalar = None
-    val_accuracy: Share | None = None
     job: int = 0
     surrogates: list[str] = []
     overrides: dict[str, Scalar] = {}
@@ -72,6 +71,7 @@ class Failed(Schema):
     dataset: Scalar
     model: str
     seed: Scalar
+    val_accuracy: Share | None = None
 
 
 class _Finished(Schema):
