@@ -1,67 +1,53 @@
 import json
-import math
+import logging
+from codecs import BOM_UTF8 as BOM
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from robust_diffusion.commands.reading import DEFAULT_RECORDS, read_chosen
-from robust_diffusion.errors import DataError
-from tests.paper.records import Record, failed, finished, reference
+from robust_diffusion.commands.records import run_records_command
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.records import append_record, read_records
+from tests.paper.records import finished
+
+pytestmark = pytest.mark.faults
+
+GOOD = [json.dumps(finished(seed=seed)).encode() for seed in (0, 1)]
+BAD = [b'{"cell": "a\xff"}', b'{"seed": 1, "accur']
 
 
-def write(path: str, *lines: Record) -> str:
-    Path(path).parent.mkdir(exist_ok=True)
-    Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+def test_lines_that_cannot_be_read_move_to_a_file_of_their_own_and_a_kill_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, beside = tmp_path / "records.jsonl", tmp_path / "records.jsonl.unreadable"
+    repair = ["repair", "--records", str(path)]
+    path.write_bytes(b"\n".join([BOM + GOOD[0], BAD[0], b"", GOOD[1], BAD[1]]))
+    content, before = path.read_bytes(), read_records(path)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr("robust_diffusion.commands.records.written_whole", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_records_command(repair)
+    assert path.read_bytes() == content
+    beside.unlink(missing_ok=True)
+    run_records_command(repair)
+    assert path.read_bytes() == BOM + b"".join(line + b"\n" for line in GOOD)
+    assert beside.read_bytes() == b"".join(line + b"\n" for line in BAD)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        assert read_records(path) == before
+    assert caplog.text == ""
+    append_record(path, {"seed": 2})
+    path.write_bytes(path.read_bytes() + BAD[1])
+    run_records_command(repair)
+    assert beside.read_bytes() == b"".join(line + b"\n" for line in [*BAD, BAD[1]])
 
 
-def test_named_files_are_read_in_their_order_and_else_the_default_one() -> None:
-    assert read_chosen(None) == []
-    with pytest.raises(DataError, match=f"--records {DEFAULT_RECORDS}"):
-        read_chosen(None, required=True)
-    files = [write("b.jsonl", finished(seed=1), finished(seed=2)), write("a.jsonl", finished())]
-    assert [record["seed"] for record in read_chosen(files)] == [1, 2, 0]
-    write(DEFAULT_RECORDS, finished(seed=7))
-    assert [record["seed"] for record in read_chosen(None, required=True)] == [7]
-    with pytest.raises(DataError, match="--records no"):
-        read_chosen(["no.jsonl"])
-
-
-ABSENT = object()
-REQUIRED = ["accuracy", "seed", "experiment", "dataset", "fidelity", "model", "budget"]
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *((key, ABSENT) for key in (*REQUIRED, "val_accuracy")),
-        ("seed", "0"),
-        ("seed", True),
-        ("dataset", 3),
-        *(("accuracy", {"clean": value}) for value in (5.0, -3, "high", None, 10**400)),
-        *(("val_accuracy", value) for value in (5.0, True, math.nan)),
-        ("attacked", {"gcn": {"pgd": None}}),
-        ("budget", {}),
-        ("budget", {"declared": {}, "spent": {"speit": {"nodes": 3}}}),
-    ],
-)
-def test_what_a_record_lacks_or_no_cell_leaves_is_named(key: str, value: Any) -> None:
-    record = finished(cell="c0ffee") | {key: value}
-    if value is ABSENT:
-        del record[key]
-    write("odd.jsonl", record)
-    with pytest.raises(DataError, match=rf"odd.jsonl: the record of cell c0ffee: {key}\b"):
-        read_chosen(["odd.jsonl"])
-
-
-def test_failures_references_and_cells_that_were_run_again_may_lack_what_they_lack() -> None:
-    lines = [failed(cell="a"), reference(finished(cell="b"), "table-1")]
-    assert read_chosen([write("some.jsonl", *lines)]) == lines
-    half = {key: value for key, value in finished(cell="a").items() if key != "budget"}
-    again = [half, finished(cell="b"), finished(cell="a", seed=3)]
-    found = read_chosen([write("mended.jsonl", *again)])
-    assert [(r["cell"], r["seed"]) for r in found] == [("b", 0), ("a", 3)]
-    assert len(read_chosen([write("first.jsonl", half), "mended.jsonl"])) == 2
-    Path("binary.jsonl").write_bytes(b"\x80\x02\xff")
-    assert read_chosen(["binary.jsonl"]) == []
+@pytest.mark.parametrize(("name", "error"), [("no.jsonl", DataError), ("a.gz", ConfigError)])
+def test_what_is_no_file_or_compressed_is_refused(name: str, error: type[Exception]) -> None:
+    Path("a.gz").write_bytes(b"")
+    with pytest.raises(error, match=name):
+        run_records_command(["repair", "--records", name])
