@@ -20,6 +20,7 @@ from torch_geometric.nn.models import GCN
 import robust_diffusion
 from robust_diffusion import config
 from robust_diffusion.commands.usage import HEAD, usage
+from robust_diffusion.run import COMMANDS
 from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.graphs import NODES, random_graph
 
@@ -68,7 +69,7 @@ def test_every_argument_of_evaluate_is_documented() -> None:
     assert documented == {*arguments} - {"progress"}
 
 
-TEXTS = [*((ROOT / page).read_text() for page in PAGES), usage().removeprefix(HEAD)]
+TEXTS = [*((ROOT / page).read_text() for page in PAGES), usage(COMMANDS).removeprefix(HEAD)]
 
 
 def test_configuration_is_found_beside_the_sources_and_inside_an_installed_package(

@@ -11,7 +11,7 @@ from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
 
 from robust_diffusion.attacks import SPEIT, TDGIA, Attack, Budget, PerturbedGraph, PGDModification
-from robust_diffusion.cells import CellResult, evaluate_cell
+from robust_diffusion.cells.cell import CellResult, evaluate_cell
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from robust_diffusion.cells import experiment, timing
 from robust_diffusion.cells.experiment import record_failure, run_and_record
-from robust_diffusion.records import append_record, read_records
+from robust_diffusion.records import append_record, provenance, read_records
 from robust_diffusion.records.header import record_header
 from robust_diffusion.system.files import locked
 from tests.conftest import TINY_DATA
@@ -97,7 +97,8 @@ def test_a_timing_cell_records_a_time_once_on_each_machine(
     on = record["config"]["timing"]["on"]
     assert set(on) == {"cpu", "gpu", "threads", "backend", "torch", "code"}
     assert not (tmp_path / "outputs" / "store").exists()
-    monkeypatch.setattr(timing, "cpu_name", lambda: "another processor")
+    for module in (provenance, timing):
+        monkeypatch.setattr(module, "cpu_name", lambda: "another processor")
     caplog.clear()
     second = run_and_record(compose("flow=heat", "hydra/launcher=cores", *TINY_TIMING))
     assert "hydra/launcher" in caplog.text  # times taken side by side disturb each other

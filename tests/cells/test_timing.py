@@ -7,11 +7,12 @@ import torch
 from torch import nn
 
 from robust_diffusion.cells import timing
-from robust_diffusion.cells.timing import StepTiming, TimingResult, machine, measure
+from robust_diffusion.cells.timing import StepTiming, TimingResult, measure
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GAT, GraphPDE
+from robust_diffusion.records.provenance import machine
 
 Make = Callable[..., Any]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from robust_diffusion.cells import timing
+from robust_diffusion.records import provenance
 from robust_diffusion.records.header import record_header
 
 Compose = Callable[..., DictConfig]
@@ -39,5 +39,5 @@ def test_read_options_and_no_others_make_other_cells(
 ) -> None:
     before = record_header(compose(option))["cell"]
     assert before != record_header(compose())["cell"]
-    monkeypatch.setattr(timing, "cpu_name", lambda: "another processor")
+    monkeypatch.setattr(provenance, "cpu_name", lambda: "another processor")
     assert record_header(compose(option, *unread))["cell"] == before

@@ -26,7 +26,7 @@ from robust_diffusion import (
     evaluate,
     models,
 )
-from robust_diffusion.cells import evaluate_cell
+from robust_diffusion.cells.cell import evaluate_cell
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness import WhiteBox

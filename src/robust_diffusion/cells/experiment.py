@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
 
-from robust_diffusion.cells import evaluate_cell
+from robust_diffusion.cells.cell import evaluate_cell
 from robust_diffusion.cells.loggers import log_finished, log_record
 from robust_diffusion.cells.overrides import check_config
 from robust_diffusion.data import GraphDataModule

@@ -4,17 +4,21 @@ import argparse
 import re
 import sys
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.robustness import evaluate
+from robust_diffusion.robustness.each import attack_each, right_by_edges
 from robust_diffusion.robustness.load import load_checkpoint
+from robust_diffusion.system.files import write_whole
 
 READ = frozenset(
     [
@@ -48,6 +52,13 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         "+data.normalize=null leaves the features as they are",
     )
     parser.add_argument("--save", metavar="FOLDER", help="write report.json and the graphs there")
+    parser.add_argument(
+        "--each",
+        type=int,
+        metavar="EDGES",
+        help="attack every target by itself, within so many edges of its own; what it says is an "
+        "edge's flip or, of an injecting attack, a new node",
+    )
     chosen = parser.parse_intermixed_args(arguments)
     path, target, options, overrides = sorted_arguments(chosen.given, READ, "evaluate")
     if not path:
@@ -63,6 +74,9 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     datamodule: GraphDataModule = instantiate(cfg.data)
     config = {"_target_": target, **options} if target else cfg.model
     model = load_checkpoint(config, datamodule, path)
+    if chosen.each is not None:
+        _print_each(model, datamodule, cfg, chosen.each, chosen.save)
+        return
     report = evaluate(
         model,
         datamodule,
@@ -76,6 +90,23 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     sys.stdout.write(f"{report}\n")
     if chosen.save:
         report.save(chosen.save)
+
+
+def _print_each(
+    model: nn.Module, data: GraphDataModule, cfg: DictConfig, most: int, folder: str | None
+) -> None:
+    """Print the share of targets still right by edges, of all and by degree; save the frame."""
+    kind = next(instantiate(own).kind for own in cfg.attacks.values())
+    limits = instantiate(cfg.budget).feature_limits
+    found = attack_each(model, data, most, kind=kind, feature_limits=limits, seed=cfg.seed)
+    curves = [right_by_edges(found, by, max_edges=most) for by in (None, "degree", "margin")]
+    for title, curve in zip(("all", "by degree", "by margin"), curves, strict=True):
+        sys.stdout.write(f"right %, {title}, by edges of each target ({kind})\n")
+        sys.stdout.write(f"{(100 * curve).round(1).to_markdown()}\n\n")
+    if folder:
+        path = Path(folder) / "each.csv"
+        write_whole(path, found.to_csv(), option="save")
+        sys.stdout.write(f"{path}\n")
 
 
 def sorted_arguments(

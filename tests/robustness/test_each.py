@@ -1,0 +1,75 @@
+"""Attacks on one target at a time."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion import GCN, MLP, attack_each, right_by_edges
+from robust_diffusion.attacks.base import Kind
+from robust_diffusion.errors import AttackError, ConfigError
+from tests.attacks.contract import graph
+
+
+class Votes(nn.Module):
+    """A node is of the class that most of its neighbours' features name."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        src, dst = edge_index
+        sent = x[src] if edge_weight is None else edge_weight[:, None] * x[src]
+        return x / 2 + torch.zeros_like(x).index_add(0, dst, sent)
+
+
+def voters() -> tuple[Votes, Data]:
+    # Node 0 has three neighbours of its class, node 4 one; nodes 6 to 9 are of the other class.
+    labels = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
+    pairs = torch.tensor([[0, 0, 0, 4, 6, 8], [1, 2, 3, 5, 7, 9]])
+    x = torch.nn.functional.one_hot(labels, 2).float()
+    return Votes(), Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], 1), y=labels)
+
+
+@pytest.mark.parametrize(("kind", "needed"), [("modification", [4, 2]), ("injection", [4, 2])])
+def test_the_fewest_edges_are_found_where_they_can_be_counted(
+    kind: Kind, needed: list[int]
+) -> None:
+    model, data = voters()
+    found = attack_each(model, data, 5, kind=kind, nodes=[0, 4], progress=False)
+    assert found["edges"].tolist() == needed
+    assert found["degree"].tolist() == [3, 1]
+    assert found["margin"].tolist() == [3.5, 1.5]
+    fewer = attack_each(model, data, 3, kind=kind, nodes=[0, 4], progress=False)
+    assert fewer["edges"].isna().tolist() == [True, False]
+    assert right_by_edges(found)["all"].tolist() == [1, 1, 0.5, 0.5, 0, 0]
+    assert right_by_edges(found, "degree", 2).iloc[:, 0].tolist() == [1, 1, 0, 0, 0, 0]
+
+
+def test_where_the_model_errs_no_edge_is_needed() -> None:
+    model, data = voters()
+    data.y = 1 - data.y
+    assert attack_each(model, data, 1, nodes=[0, 4], progress=False)["edges"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kind", ["modification", "injection"])
+def test_model_and_graph_stay_as_they_are(kind: Kind) -> None:
+    data = graph()
+    before = data.clone()
+    model = GCN(data.num_features, 8, 7).train()
+    attack_each(model, data, 2, kind=kind, nodes=range(4), progress=False)
+    assert model.training
+    assert all(torch.equal(data[key], before[key]) for key in ("x", "edge_index", "y"))
+
+
+def test_a_model_that_sees_no_edge_needs_no_defence() -> None:
+    data = graph()
+    mlp = MLP(data.num_features, 8, 7)
+    found = attack_each(mlp, data, 1, kind="injection", nodes=range(20), progress=False)
+    assert set(found["edges"].dropna()) == {0}
+    assert found["edges"].isna().tolist() == (found["margin"] > 0).tolist()
+    with pytest.raises(AttackError, match="edge weights"):
+        attack_each(mlp, data, 1, nodes=range(20), progress=False)
+
+
+@pytest.mark.parametrize("wrong", [{"max_edges": 0}, {"kind": "both"}, {"nodes": [10**6]}])
+def test_a_wrong_value_is_named(wrong: dict[str, object]) -> None:
+    with pytest.raises((ConfigError, ValueError), match=next(iter(wrong))):
+        attack_each(GCN(8, 8, 7), graph(), **{"progress": False} | wrong)
