@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -15,6 +16,7 @@ from torch import nn
 from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness import evaluate
 from robust_diffusion.robustness.each import attack_each, right_by_edges
 from robust_diffusion.robustness.load import load_checkpoint
@@ -100,9 +102,12 @@ def _print_each(
     limits = instantiate(cfg.budget).feature_limits
     found = attack_each(model, data, most, kind=kind, feature_limits=limits, seed=cfg.seed)
     curves = [right_by_edges(found, by, max_edges=most) for by in (None, "degree", "margin")]
-    for title, curve in zip(("all", "by degree", "by margin"), curves, strict=True):
-        sys.stdout.write(f"right %, {title}, by edges of each target ({kind})\n")
-        sys.stdout.write(f"{(100 * curve).round(1).to_markdown()}\n\n")
+    named = [
+        curve.rename(columns=lambda group, by=by: f"{by} {group}".strip())
+        for by, curve in zip(("", "degree", "margin"), curves, strict=True)
+    ]
+    table = (100 * pd.concat(named, axis=1)).round(1).reset_index()
+    print_table(f"targets right, in %, by edges of each ({kind})", table, [])
     if folder:
         path = Path(folder) / "each.csv"
         write_whole(path, found.to_csv(), option="save")

@@ -91,7 +91,9 @@ def attack_each(
             one.flips(i, max_edges)
             if kind == "modification"
             else one.injections(i, max_edges, budget.limits)
-            for i in tqdm(range(len(clean)), "targets", disable=not progress, leave=False)
+            for i in tqdm(
+                range(len(clean)), "targets", leave=False, disable=None if progress else True
+            )
         ]
     assert graph.edge_index is not None
     neighbours = degree(graph.edge_index[0], graph.num_nodes)[one.problem.targets]
