@@ -234,3 +234,12 @@ def test_two_processes_at_once_download_once(tmp_path: Path, server: Server) -> 
     assert server.requests == [f"/{NAME}"]
     assert (tmp_path / "grb-ring" / NAME).read_bytes() == GOOD
     assert names(tmp_path / "grb-ring") == {NAME}
+
+
+@pytest.mark.parametrize("left", [WEB_PAGE, OTHER])
+def test_what_a_killed_process_left_is_not_used(
+    tmp_path: Path, server: Server, left: bytes
+) -> None:
+    part = put(tmp_path, left, f".{NAME}.part")
+    assert folder(tmp_path, server.url(NAME, Answer(GOOD))).file(NAME).read_bytes() == GOOD
+    assert not part.exists()

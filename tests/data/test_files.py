@@ -370,3 +370,18 @@ VALUES = [text(v) for v in ("f4", "i8", "<", "data", "_shape", "value", "__class
 @given(code=st.lists(st.sampled_from(OPCODES + NAMES + VALUES), max_size=30))
 def test_any_program_is_refused_or_gives_data(code: list[bytes]) -> None:
     check_reads_data(read_pickle, b"\x80\x03" + b"".join(code) + b".")
+
+
+@pytest.mark.parametrize("read", [read_npz, read_sparse, read_torch])
+def test_a_flipped_bit_is_refused(tmp_path: Path, read: Read) -> None:
+    path = tmp_path / "a"
+    values = np.arange(1000.0)
+    with path.open("wb") as file:
+        if read is read_torch:
+            torch.save({"x": torch.from_numpy(values)}, file)
+        else:
+            sp.save_npz(file, sp.csr_array(values[None]), compressed=False)
+    content = bytearray(path.read_bytes())
+    content[content.index(np.float64(500).tobytes()) + 7] ^= 64
+    path.write_bytes(content)
+    assert "checksum" in refusal(read, path)

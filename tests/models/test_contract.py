@@ -22,6 +22,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.flows import Flow
+from robust_diffusion.flows.base import ModulatedFlow
 from robust_diffusion.operators import Graph
 from robust_diffusion.training import NodeClassification
 from robust_diffusion.training.sparse_input import sparse_input
@@ -212,6 +213,29 @@ def test_weight_zero_is_the_same_as_no_edge(
     torch.testing.assert_close(zeroed, removed, rtol=0, atol=1e-10)
     if option(case) not in EDGE_FREE:
         assert (removed - model(x, edge_index, weight)).abs().max() > 1e-6
+
+
+def counts_duplicates(case: Case) -> bool:
+    """True if an edge that is listed twice counts as one of the sum of their weights.
+
+    A modulated flow multiplies two softmaxes, and a guard takes the exponential of shares.
+    """
+    modulated = any(isinstance(module, ModulatedFlow) for module in build(case).modules())
+    return option(case) not in ("beltrami_guard", "gnn_guard") and not modulated
+
+
+@every_case
+def test_an_edge_listed_twice_counts_by_total_weight(
+    case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
+) -> None:
+    model, twice = build(case), torch.arange(5)
+    doubled = model(
+        x, torch.cat([edge_index, edge_index[:, twice]], 1), torch.cat([weight, weight[twice]])
+    )
+    assert doubled.isfinite().all()
+    if counts_duplicates(case):
+        total = weight.index_add(0, twice, weight[twice])
+        torch.testing.assert_close(doubled, model(x, edge_index, total))
 
 
 NONE = torch.zeros(2, 0, dtype=torch.long)
