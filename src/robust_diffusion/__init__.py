@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         RobustnessReport as RobustnessReport,
     )
     from robust_diffusion.robustness.threat import BlackBox as BlackBox, WhiteBox as WhiteBox
+    from robust_diffusion.robustness.unit_test import unit_test as unit_test
     from robust_diffusion.robustness.zoo import load_model as load_model
     from robust_diffusion.flows import (
         ACMP as ACMP,
@@ -124,6 +125,7 @@ _MODULES = {
     "records.records": "latest_by_cell read_records",
     "robustness.report": "AttackReport RobustnessReport",
     "robustness.threat": "BlackBox WhiteBox",
+    "robustness.unit_test": "unit_test",
     "robustness.zoo": "load_model",
     "flows": (
         "ACMP GREAD Beltrami Blend Flow Frond Grand GrandPP GraphCON Hang HangQuad Heat "

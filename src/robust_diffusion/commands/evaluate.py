@@ -20,6 +20,7 @@ from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness import evaluate
 from robust_diffusion.robustness.each import attack_each, right_by_edges
 from robust_diffusion.robustness.load import load_checkpoint
+from robust_diffusion.robustness.unit_test import unit_test
 from robust_diffusion.system.files import write_whole
 
 READ = frozenset(
@@ -61,6 +62,11 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         help="attack every target by itself, within so many edges of its own; what it says is an "
         "edge's flip or, of an injecting attack, a new node",
     )
+    parser.add_argument(
+        "--unit-test",
+        action="store_true",
+        help="only test the model on the most harmful graphs of the zoo, made on its models",
+    )
     chosen = parser.parse_intermixed_args(arguments)
     path, target, options, overrides = sorted_arguments(chosen.given, READ, "evaluate")
     if not path:
@@ -76,6 +82,11 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     datamodule: GraphDataModule = instantiate(cfg.data)
     config = {"_target_": target, **options} if target else cfg.model
     model = load_checkpoint(config, datamodule, path)
+    if chosen.unit_test:
+        frame = unit_test(model, datamodule, str(datamodule.name), seed=cfg.seed)
+        table = (100 * frame.set_index(["made_on", "attack"])).round(2).reset_index().fillna("")
+        print_table("accuracy on graphs of the zoo, in %", table, ["made_on", "attack"])
+        return
     if chosen.each is not None:
         _print_each(model, datamodule, cfg, chosen.each, chosen.save)
         return
@@ -103,7 +114,7 @@ def _print_each(
     found = attack_each(model, data, most, kind=kind, feature_limits=limits, seed=cfg.seed)
     curves = [right_by_edges(found, by, max_edges=most) for by in (None, "degree", "margin")]
     named = [
-        curve.rename(columns=lambda group, by=by: f"{by} {group}".strip())
+        curve.set_axis([f"{by} {group}".strip() for group in curve], axis=1)
         for by, curve in zip(("", "degree", "margin"), curves, strict=True)
     ]
     table = (100 * pd.concat(named, axis=1)).round(1).reset_index()
