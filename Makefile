@@ -130,7 +130,7 @@ test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, w
 SHAPES := --jaxtyping-packages='robust_diffusion,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))'
 
 test-all: $(STAMP) ## Run every test that this machine can run, and every tensor's shape (ARGS=--cases=2: at most 2 cases of each)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(SHAPES) $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(SHAPES) $(ARGS)
 
 check: $(STAMP) ## Format, lint, types, import order and insecure code
 	$(BIN)/ruff format --check .
