@@ -183,6 +183,11 @@ def test_implicit_adams_tells_once_that_its_corrector_did_not_settle(
     assert {str(warning.message) for warning in recwarn} == {"of the right-hand side"}
 
 
+def test_a_method_alone_has_steps_or_tolerances() -> None:
+    assert Solver("rk4").num_steps == 10
+    assert (Solver("dopri5").rtol, Solver("bosh3", atol=1e-3).atol) == (1e-4, 1e-3)
+
+
 TIGHT = {"rtol": 1e-3, "atol": 1e-3}
 
 
@@ -191,12 +196,9 @@ TIGHT = {"rtol": 1e-3, "atol": 1e-3}
     [
         ("rk4", {"num_steps": 1, "rtol": 1e-3}, "rtol"),
         ("implicit_adams", {"num_steps": 1, "atol": 1e-3}, "atol"),
-        ("euler", {}, "num_steps"),
         ("euler", {"num_steps": 1, "step_size": 1.0}, "step_size"),
         ("dopri5", TIGHT | {"num_steps": 3}, "num_steps"),
         ("dopri8", TIGHT | {"step_size": 0.1}, "step_size"),
-        ("bosh3", {"atol": 1e-3}, "rtol"),
-        ("scipy_solver", {"rtol": 1e-3, "adjoint": True}, "atol"),
         *[("rk4", {"num_steps": n}, "num_steps") for n in (0, 2.5, True, "2")],
         *[("rk4", {"step_size": h}, "step_size") for h in (-0.5, math.nan, "2")],
         *[("dopri5", TIGHT | {key: 0.0}, key) for key in TIGHT],

@@ -42,8 +42,8 @@ class Budget:
         [4, 4, 4]
     """
 
-    max_injected_nodes: Nodes
-    max_edges_per_injected_node: Nodes
+    max_injected_nodes: Nodes = 0
+    max_edges_per_injected_node: Nodes = 0
     feature_limits: Sequence[float] | None = None
     max_injected_edges: Nodes | None = None
     node_ratio: Share = 0.2

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchdiffeq import odeint, odeint_adjoint
 
-from robust_diffusion.checks import Count, Positive, SomeSteps, check_value, validated
+from robust_diffusion.checks import Count, Positive, SomeSteps, validated
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.integrators import (
     METHODS,
@@ -59,6 +59,10 @@ class _Flow(Protocol):
     def __call__(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor: ...
 
 
+STEPS, RTOL, ATOL = 10, 1e-4, 1e-6
+"""Steps and tolerances of a solver that is given by its method alone."""
+
+
 @validated("solver")
 @dataclass(eq=False)
 class Solver:
@@ -72,10 +76,11 @@ class Solver:
             explicit_adams, implicit_adams (fixed_adams is its old name). Adaptive: dopri5, dopri8,
             bosh3, fehlberg2, adaptive_heun, scipy_solver (SciPy's RK45).
         num_steps: Number of equal steps on the integration period, at least 1; for fixed-step
-            methods only. The paper's tau, see notes in `docs/variants.md`.
+            methods only, where `None` without a step size is 10. The paper's tau, see notes in
+            `docs/variants.md`.
         step_size: Instead, the longest step, in time, positive: as few equal ones as it allows.
-        rtol: Relative tolerance, positive; for adaptive methods only.
-        atol: Absolute tolerance, positive; for adaptive methods only.
+        rtol: Relative tolerance, positive; for adaptive methods only, where `None` is 1e-4.
+        atol: Absolute tolerance, positive; for adaptive methods only, where `None` is 1e-6.
         adjoint: Differentiate by the adjoint equation, in memory that does not grow with the
             number of steps, instead of through the steps; `scipy_solver`, outside torch, only so.
         engine: `own` loops or `torchdiffeq`; `auto` takes the own one where there is one. The
@@ -116,14 +121,13 @@ class Solver:
             if self.rtol is not None or self.atol is not None:
                 raise ConfigError(f"solver.rtol, solver.atol: {method} has no tolerance; drop them")
             if self.step_size is None:
-                check_value("solver.num_steps", self.num_steps, SomeSteps)
+                self.num_steps = self.num_steps or STEPS
             elif self.num_steps is not None:
                 raise ConfigError(f"{given}: each sets the steps; give one of them")
         elif given:
             raise ConfigError(f"{given}: {method} picks its own steps")
         else:
-            check_value("solver.rtol", self.rtol, Positive)
-            check_value("solver.atol", self.atol, Positive)
+            self.rtol, self.atol = self.rtol or RTOL, self.atol or ATOL
         if method == "scipy_solver" and not self.adjoint:
             raise ConfigError("solver.adjoint=false: scipy_solver needs solver.adjoint=true")
         self._watch = Watch(method, steps=given, rtol=self.rtol, max_nfe=self.max_nfe)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from robust_diffusion.checks import Count, Layers, Probability, Width, check_choice, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import FLOWS, Flow
-from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.integrators.solver import Method, Solver
 from robust_diffusion.models.guard import Guard
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
 from robust_diffusion.models.rewiring import Rewiring
@@ -34,7 +34,8 @@ class GraphPDE(nn.Module):
         out_channels: Number of classes; must be given, by its name if `hidden_channels` is not.
         flow: Builds a flow from its width, or the name of one (`flows.FLOWS`) with its default
             options; every layer gets its own.
-        solver: Integrates the flows; `None` for two steps of `implicit_adams`, as in the paper.
+        solver: Integrates the flows, or the name of a method; `None` for two steps of
+            `implicit_adams`, as in the paper.
         num_layers: Number of layers.
         layer_norm: Normalise the features at the entry of each layer.
         dropout: Probability of dropping a feature at the end of each hidden layer, in [0, 1).
@@ -65,7 +66,7 @@ class GraphPDE(nn.Module):
         out_channels: Count | None = None,
         *,
         flow: Callable[[int], Flow] | str = "beltrami",
-        solver: Solver | None = None,
+        solver: Solver | Method | None = None,
         num_layers: Layers = 3,
         layer_norm: bool = True,
         dropout: Probability = 0.5,
@@ -80,7 +81,14 @@ class GraphPDE(nn.Module):
             )
         widths = layer_widths(in_channels, hidden_channels, out_channels, num_layers)
         build = FLOWS[check_choice("flow", flow, FLOWS)] if isinstance(flow, str) else flow
-        solver = solver or Solver("implicit_adams", num_steps=2)
+        if isinstance(flow, Flow):
+            kind = type(flow).__name__
+            raise ConfigError(
+                f"model.flow={kind}: is built already, and every layer needs one of its own width; "
+                f"use flow={kind}, or flow=lambda width: {kind}(width, ...)"
+            )
+        if not isinstance(solver, Solver):
+            solver = Solver(solver) if solver else Solver("implicit_adams", num_steps=2)
         self.layers = nn.ModuleList(
             PDELayer(
                 before,
