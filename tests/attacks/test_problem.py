@@ -8,6 +8,16 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GPSConv, SAGEConv, TransformerConv
 
+from robust_diffusion.attacks import (
+    GRBCD,
+    LGRBCD,
+    LRBCD,
+    PRBCD,
+    Attack,
+    AutoModification,
+    Budget,
+    spent_budget,
+)
 from robust_diffusion.attacks.base import attack_labels
 from robust_diffusion.attacks.losses import LOSSES, margins
 from robust_diffusion.attacks.problem import Problem, gradient
@@ -27,7 +37,7 @@ from robust_diffusion.models import (
     RobustGCN,
 )
 from robust_diffusion.models.adaptive import MeanOverDraws
-from tests.attacks.contract import clean, graph
+from tests.attacks.contract import clean, graph, run
 
 X = torch.tensor([[0.0, 2.0], [1.0, 0.0], [3.0, 5.0]])
 DATA = Data(x=X, edge_index=torch.tensor([[0, 1], [1, 0]]))
@@ -120,6 +130,19 @@ def test_messages_are_masked_where_a_model_takes_no_weights(layer: nn.Module) ->
     assert slope[touching].any()
     assert not slope[~touching].any() or isinstance(layer, GPSConv)
     assert torch.equal(problem.logits(x, edge_index), before)  # nothing stays behind
+
+
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD, LRBCD, LGRBCD, AutoModification])
+def test_edges_are_flipped_where_a_model_takes_no_weights(
+    attack: Callable[..., Attack],
+) -> None:
+    model = OneLayer(GATConv(16, 7)).eval()
+    budget = Budget(0, 0, (-1.0, 1.0), node_ratio=0, edge_ratio=0.1)
+    perturbed = run(attack(num_steps=2), model=model, budget=budget)
+    spent = spent_budget(clean(graph()), perturbed)
+    assert spent.added_edges + spent.removed_edges > 0
+    if attack is AutoModification:
+        assert any("rbcd" in part for part in perturbed.part_accuracy)
 
 
 MODELS = [APPNP, GAT, GCN, GCNSVD, GIN, GNNGuard, GraphSAGE, MLP, RobustGCN]

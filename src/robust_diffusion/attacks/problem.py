@@ -80,15 +80,21 @@ class Problem:
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
     ) -> Float[Tensor, "t c"]:
         """Logits of the target nodes on an attacked graph."""
+        return self.logits_of_all(x, edge_index, edge_weight)[self.targets]
+
+    def logits_of_all(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
+    ) -> Float[Tensor, "m c"]:
+        """Logits of every node of an attacked graph."""
         model: Callable[..., Tensor] = self.model
         if edge_weight is None:
-            return model(x, edge_index)[self.targets]
+            return model(x, edge_index)
         if self._takes_weights:
-            return model(x, edge_index, edge_weight)[self.targets]
+            return model(x, edge_index, edge_weight)
         assert isinstance(model, nn.Module)
         with masked_messages(model, edge_index, edge_weight):
             masked: Tensor = model(x, edge_index)
-            return masked[self.targets]
+            return masked
 
     def right(self, x: Tensor, edge_index: Tensor) -> int:
         """Number of target nodes that are classified as their labels say."""

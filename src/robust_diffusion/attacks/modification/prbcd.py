@@ -84,7 +84,7 @@ class BlockCoordinateAttack(ModificationAttack):
         if flips <= 0:
             return x, edge_index
         self._check_model(problem)
-        attack = self.build(LogProbabilities(problem.model), problem)
+        attack = self.build(LogProbabilities(problem), problem)
         attack.pairs = pairs
         attack.loss = attack.metric = self._watched(attack.loss)
         seed = int(torch.randint(2**63 - 1, (), generator=generator).item())
@@ -219,13 +219,13 @@ class GRBCD(BlockCoordinateAttack):
 
 
 class LogProbabilities(nn.Module):
-    """The log-probabilities that PyG's losses expect, of a model that gives logits."""
+    """The log-probabilities that PyG's losses expect, of the attacked model."""
 
-    def __init__(self, model: Callable[..., Tensor]) -> None:
+    def __init__(self, problem: Problem) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.problem = problem.model, problem
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
         """Log-probabilities of every node."""
         # PyG keeps its weights in single precision.
-        return F.log_softmax(self.model(x, edge_index, edge_weight.to(x.dtype)), 1)
+        return F.log_softmax(self.problem.logits_of_all(x, edge_index, edge_weight.to(x.dtype)), 1)
