@@ -145,8 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _answer(given: Sequence[str]) -> None:
     if given and given[0] in COMMANDS:
         name = given[0].replace("-", "_")
-        own = paper.COMMANDS.get(given[0]) and f"{paper.__name__}.commands"
-        module = import_module(own or f"{commands.__name__}.{name}")  # imported only now
+        of_paper = given[0] in paper.COMMANDS
+        path = f"{paper.__name__}.commands" if of_paper else f"{commands.__name__}.{name}"
+        module = import_module(path)  # no earlier, since it takes seconds
         getattr(module, f"run_{name}_command")(given[1:])
     elif not {"-h", "--help"}.isdisjoint(given):
         sys.stdout.write(usage(COMMANDS))

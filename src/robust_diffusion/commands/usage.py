@@ -50,7 +50,7 @@ flags of Hydra.
 
 
 def usage(commands: Mapping[str, str]) -> str:
-    """What `--help` prints, in lines of at most 100 signs; `commands` holds their purposes."""
+    """The answer to `--help`, in lines of at most 100 signs; `commands` holds their purposes."""
     examples = [f"  {PROGRAM} {given}\n      {aim}" for given, aim in EXAMPLES.items()]
     listed = [f"  {name:16}{purpose}" for name, purpose in sorted(commands.items())]
     groups = [f"  {name:16}{content}\n{_options(name)}" for name, content in GROUPS.items()]

@@ -1,4 +1,4 @@
-"""What all entries of a table share, in sentences: threat model, budget, seeds, machine, code."""
+"""Facts that all entries of a table share, in words: threat, budget, seeds, machine, code."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 from robust_diffusion.attacks import Budget, seeded
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.attacks.losses import margins
+from robust_diffusion.attacks.modification.base import flip
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
 from robust_diffusion.checks import SomeSteps, check_value
 from robust_diffusion.data import GraphDataModule
@@ -136,7 +137,8 @@ class _OneByOne:
             return 0
         for count in range(1, most + 1):
             best = self.gains(i, edges).topk(min(TRIED, x.size(0) - 1)).indices
-            tried = [flipped(edges, self.problem.targets[i], v) for v in best]
+            pairs = torch.stack([self.problem.targets[i].expand_as(best), best])
+            tried = [flip(edges, pair[:, None], x.size(0)) for pair in pairs.T]
             reached = [self.margin(i, x, graph) for graph in tried]
             edges = tried[max(range(len(tried)), key=reached.__getitem__)]
             if max(reached) > 0:
@@ -203,11 +205,3 @@ class _OneByOne:
         """Margin of the target; above 0, it is lost."""
         with torch.no_grad():
             return float(margins(self.problem.logits(x, edges), self.problem.labels)[i])
-
-
-def flipped(edges: Int[Tensor, "2 e"], u: Tensor, v: Tensor) -> Int[Tensor, "2 e2"]:
-    """Edges with the undirected pair of two nodes added, or removed if it is there."""
-    pair = ((edges[0] == u) & (edges[1] == v)) | ((edges[0] == v) & (edges[1] == u))
-    if pair.any():
-        return edges[:, ~pair]
-    return torch.cat([edges, torch.stack([torch.stack([u, v]), torch.stack([v, u])])], 1)

@@ -1,1 +1,1 @@
-"""What lies below all: arithmetic, files, hashes, interrupts, memory, threads."""
+"""Ground floor of the package: arithmetic, files, hashes, interrupts, memory, threads."""

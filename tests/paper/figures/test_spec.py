@@ -1,6 +1,8 @@
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.figures import spec
@@ -9,11 +11,16 @@ from robust_diffusion.paper.figures import spec
 @pytest.fixture
 def overrides(monkeypatch: pytest.MonkeyPatch) -> None:
     """Panels as their overrides, not composed."""
-    monkeypatch.setattr(spec, "compose_cell", tuple)
+
+    def kept(given: Sequence[str]) -> spec.FigureCell:
+        return spec.FigureCell(OmegaConf.create(), {"given": tuple(given)}, {})
+
+    monkeypatch.setattr(spec, "compose_cell", kept)
 
 
 def options(name: str, *given: str) -> dict[str, Any]:
-    return dict(spec.panel_cells(spec.SPECS[name], given))
+    cells = spec.panel_cells(spec.SPECS[name], given)
+    return {title: cell.config["given"] for title, cell in cells.items()}
 
 
 @pytest.mark.usefixtures("overrides")

@@ -131,7 +131,7 @@ def train_cell(
     return trained, datamodule, about
 
 
-def panel_cells(figure: FigureSpec, given: Sequence[str]) -> dict[str, Any]:
+def panel_cells(figure: FigureSpec, given: Sequence[str]) -> dict[str, FigureCell]:
     """The cell of each panel, by its title, from the overrides that the user gave.
 
     `flow=a,b,c` replaces the panels of a figure that shows one per flow. An option that differs
