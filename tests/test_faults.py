@@ -176,7 +176,7 @@ def test_a_sweep_that_is_ended_leaves_no_process_and_is_taken_up_where_it_was(
     swept = f"seed={','.join(map(str, seeds))}"
     process = start(swept, f"hydra/launcher={launcher}")
     note = Path("fault-3")
-    wait_for(lambda: process.poll() is not None or note.is_file())
+    wait_for(lambda: process.poll() is not None or (note.is_file() and note.read_text() != ""))
     assert process.poll() is None, process.communicate()[0]
     if number == signal.SIGINT:  # as a terminal does
         os.killpg(process.pid, number)
