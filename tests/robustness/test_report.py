@@ -30,7 +30,7 @@ CONTROL = AttackReport(
     made_on="",
     flags=[],
     spent=spent_budget(DATA, GRAPH),
-    seconds=0.5,
+    effort={"forwards": 7, "seconds": 0.5, "trace": [(1, 0.1, 0.5)]},
     reused=False,
     graph=GRAPH,
 )

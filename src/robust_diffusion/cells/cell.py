@@ -48,6 +48,7 @@ class CellResult:
     solves: dict[str, float | None]  # growth and stability; see `robustness.solves`
     curvature: dict[str, Any]  # what its curvature term does; see `robustness.curvature`
     seconds: dict[str, float]  # wall time of each phase, whenever it ran
+    forwards: dict[str, int]  # per attack, forward passes of the attacked model
     split: str  # hash of the split
     split_drawn: bool  # by degree; false of a split that came with the graph
     declared: dict[str, Any]  # budget of each attack, feature limits resolved
@@ -148,7 +149,7 @@ def evaluate_cell(
         rows.setdefault(run.row, []).append(measured.accuracy[run.label])
         attacked.setdefault(on, {"clean": outcome.clean_accuracy})[run.row] = outcome.accuracy
         spent.setdefault(run.row, {})[on] = asdict(outcome.spent)
-        seconds[run.label] = outcome.seconds
+        seconds[run.label] = outcome.effort["seconds"]
     outcomes, flags = measured.outcomes, measured.flags
     same = {run.made_on for run in runs if run.made_on and run.attacked.state == victim.state}
     for name in sorted(same):
@@ -168,6 +169,7 @@ def evaluate_cell(
         solves=solves,
         curvature=curvature_of(tested, clean),
         seconds=seconds | {"test": measured.seconds},
+        forwards={label: of.effort["forwards"] for label, of in outcomes.items()},
         split=datamodule.split_hash,
         split_drawn=datamodule.split_drawn,
         declared=asdict(budget),

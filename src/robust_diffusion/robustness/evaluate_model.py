@@ -133,7 +133,7 @@ def evaluate(
                 made_on=run.made_on,
                 flags=flags.get(run.label, ()),
                 spent=of.spent,
-                seconds=of.seconds,
+                effort=of.effort,
                 reused=of.reused,
                 graph=replace(of.graph, clean=subject.given),
             )

@@ -1,11 +1,11 @@
 """Parts of an ensemble of attacks, kept in the store until the whole is there."""
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.robustness.effort import Effort
 from robust_diffusion.system.artifact import Artifact
 
 log = logging.getLogger(__name__)
@@ -17,13 +17,11 @@ class KeptParts:
     Args:
         store: Where entries are kept.
         key: Of the perturbed graph that all parts together make.
-
-    Attributes:
-        seconds: Wall time of the parts that were found in the store, when they ran.
+        effort: Of all parts, to which that of those found in the store is added.
     """
 
-    def __init__(self, store: ArtifactStore, key: Mapping[str, Any]) -> None:
-        self.seconds = 0.0
+    def __init__(self, store: ArtifactStore, key: Mapping[str, Any], effort: Effort) -> None:
+        self.effort = effort
         self._store = store
         self._key = key
         # All entries of one graph are a kind of their own, so that they can be told by their name.
@@ -33,15 +31,15 @@ class KeptParts:
         """A part of this name, from the store or computed; see `attacks.ensemble.Keep`."""
 
         def timed() -> Artifact:
-            start = time.perf_counter()
+            before = self.effort.forwards, self.effort.seconds
             found = compute()
-            about = {"seconds": time.perf_counter() - start, "found": found.metadata}
+            about = {"effort": self.effort.since(*before), "found": found.metadata}
             return Artifact(found.tensors, about)
 
         kept, reused = self._store.get_or_compute(self._kind, {"part": name, **self._key}, timed)
         if reused:
             log.info("%s: done before, taken from the store", name)
-            self.seconds += kept.metadata["seconds"]
+            self.effort.add(**kept.metadata["effort"])
         return Artifact(kept.tensors, kept.metadata["found"])
 
     def discard(self) -> None:

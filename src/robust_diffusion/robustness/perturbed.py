@@ -27,6 +27,7 @@ from robust_diffusion.attacks.ensemble import Ensemble
 from robust_diffusion.errors import AttackError
 from robust_diffusion.records.content import by_content
 from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.robustness.effort import Effort
 from robust_diffusion.robustness.flags import (
     Attempt,
     Flag,
@@ -78,7 +79,7 @@ class AttackOutcome:
     clean_accuracy: float  # of the attacked model at the target nodes, in 0..1
     accuracy: float  # the same on the attacked graph
     flags: list[Flag]
-    seconds: float
+    effort: Mapping[str, Any]  # forwards, seconds and trace; see `Effort`
     path: Path  # of the entry in the store
     reused: bool
 
@@ -177,7 +178,7 @@ class Attacker:
             **computed_by(),
             **by_content(run.cache_key),
         }
-        parts = KeptParts(self.store, key)
+        parts = KeptParts(self.store, key, Effort())
         try:
             artifact, reused = self.store.get_or_compute(
                 "graph", key, lambda: self._perturb(run, parts)
@@ -211,11 +212,12 @@ class Attacker:
             )
         )
         _tell(run.label, flags)
-        seconds = artifact.metadata["seconds"]
+        effort = artifact.metadata["effort"]
         change = f"{100 * before:.2f} % -> {100 * after:.2f} %"
-        log.info("%s: accuracy of the attacked model %s in %.1f s", run.label, change, seconds)
+        cost = f"{effort['forwards']} forward passes, {effort['seconds']:.1f} s"
+        log.info("%s: accuracy of the attacked model %s in %s", run.label, change, cost)
         path = self.store.path("graph", key)
-        return AttackOutcome(graph, spent, before, after, flags, seconds, path, reused)
+        return AttackOutcome(graph, spent, before, after, flags, effort, path, reused)
 
     def _told(self, attack: Attack) -> dict[str, Tensor]:
         """The graph as the attacker is told of it."""
@@ -283,9 +285,10 @@ class Attacker:
             )
 
     def _perturb(self, run: Run, parts: KeptParts) -> Artifact:
-        start = time.perf_counter()
-        perturbed = self._run(run.attack, run.attacked.model, parts)
-        seconds = time.perf_counter() - start + parts.seconds
+        model = run.attacked.model
+        with parts.effort.of(model, run.attack, self.budget, self.task):
+            perturbed = self._run(run.attack, model, parts)
+        parts.effort.reach(self.task.accuracy(self.task.logits_of(model, perturbed, self.seed)))
         # What differs from the clean features, since those of a wide graph would fill the disk.
         n = perturbed.num_original_nodes
         changed = (perturbed.x[:n] != self.task.graph["x"]).any(1).nonzero().squeeze(1)
@@ -296,7 +299,7 @@ class Attacker:
             "edge_index": perturbed.edge_index,
         }
         reached = {key: getattr(perturbed, key) for key in OF_PARTS}
-        return Artifact(tensors, {"seconds": seconds, **reached})
+        return Artifact(tensors, {"effort": parts.effort.since(), **reached})
 
     def _unpack(self, artifact: Artifact) -> PerturbedGraph:
         tensors, original = artifact.tensors, self.task.graph["x"]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -39,7 +39,8 @@ class AttackReport:
         flags: Signs that the accuracy is no bound, the model's own included; see
             `robustness.flags`.
         spent: Budget used.
-        seconds: Wall time of the attack, whenever it ran.
+        effort: What it took, whenever it ran: `forwards` of the attacked model, `seconds` of wall
+            time, and a `trace` of both and the accuracy in 0..1 at each new lowest.
         reused: Taken from the store.
         graph: The attacked graph.
 
@@ -59,7 +60,7 @@ class AttackReport:
     made_on: str
     flags: Sequence[Flag]
     spent: SpentBudget
-    seconds: float
+    effort: Mapping[str, Any]
     reused: bool
     graph: PerturbedGraph
 
@@ -74,7 +75,7 @@ class AttackReport:
         return {key: getattr(self, key) for key in keys} | {
             "flags": [asdict(flag) for flag in self.flags],
             "spent": asdict(self.spent),
-            "seconds": self.seconds,
+            **self.effort,
             "reused": self.reused,
             "part": self.graph.part,
             "part_accuracy": dict(self.graph.part_accuracy),
@@ -164,12 +165,19 @@ class RobustnessReport:
                 "injected_edges": attack.spent.injected_edges,
                 "flipped_edges": attack.spent.added_edges + attack.spent.removed_edges,
                 "changed_nodes": attack.spent.changed_nodes,
-                "seconds": attack.seconds,
+                "forwards": attack.effort["forwards"],
+                "seconds": attack.effort["seconds"],
                 "flags": _codes(attack.flags),
             }
             for attack in self.attacks
         )
-        clean = {"attack": "clean", "made_on": "", "is_control": False, "seconds": 0.0}
+        clean = {
+            "attack": "clean",
+            "made_on": "",
+            "is_control": False,
+            "seconds": 0.0,
+            "forwards": 0,
+        }
         clean |= {"accuracy": self.clean_accuracy, "flags": _codes(self.flags)}
         first = pd.DataFrame([clean | dict.fromkeys(COUNTS, 0)])
         return pd.concat([first[frame.columns], frame], ignore_index=True)
@@ -183,6 +191,7 @@ class RobustnessReport:
         for count in COUNTS:
             if frame[count].any():
                 shown[count.replace("_", " ")] = frame[count]
+        shown["forwards"] = frame["forwards"]
         shown["seconds"] = [f"{value:.1f}" for value in frame.seconds]
         shown["flags"] = frame["flags"]
         labels = f"{self.labels} labels"

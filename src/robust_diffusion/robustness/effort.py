@@ -1,0 +1,83 @@
+"""What an attack costs: forward passes of the attacked model, and what they had found by then."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from robust_diffusion.attacks import Attack, Budget
+from robust_diffusion.robustness.subject import Task
+
+Step = tuple[int, float, float]
+"""Forward passes and seconds until then, and the accuracy in 0..1."""
+
+
+class Effort:
+    """Forward passes and wall time of an attack, and the lowest accuracy that it had met by then.
+
+    Attributes:
+        forwards: Forward passes of the attacked model, in any form of it; each draw counts.
+        trace: A step for each graph that left less accuracy than all before it. It holds graphs
+            that keep the budget's counts alone, not those between two graphs, of weighed edges; of
+            a model that samples, one draw.
+    """
+
+    def __init__(self) -> None:
+        self.forwards = 0
+        self.trace: list[Step] = []
+        self._start = time.perf_counter()
+        self._before = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Wall time until now, and that of what was taken from an earlier run when it ran."""
+        return self._before + time.perf_counter() - self._start
+
+    @contextmanager
+    def of(self, model: nn.Module, attack: Attack, budget: Budget, task: Task) -> Iterator[None]:
+        """Within it, forward passes of the model and of copies made there are counted."""
+        n, e = task.graph.num_nodes or 0, task.graph.num_edges
+        grows = attack.kind == "injection"
+        nodes = budget.max_injected_nodes if grows else 0
+        edges = sum(budget.injected_degrees) if grows else budget.max_flipped_edges(e // 2)
+
+        # A function and no method, which a copy of the model would copy with it.
+        def note(_: nn.Module, given: tuple[Any, ...], logits: Tensor) -> None:
+            self.forwards += 1
+            x, edge_index, *weights = given
+            if weights or x.size(0) > n + nodes or abs(edge_index.size(1) - e) > 2 * edges:
+                return
+            of_targets = logits.detach()[task.targets.to(logits.device)].cpu()
+            self.reach(task.accuracy(of_targets))
+
+        handle = model.register_forward_hook(note)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def since(self, forwards: int = 0, seconds: float = 0.0) -> dict[str, Any]:
+        """What came after so many forward passes and seconds, as JSON."""
+        steps = [(f - forwards, s - seconds, a) for f, s, a in self.trace if f > forwards]
+        return {
+            "forwards": self.forwards - forwards,
+            "seconds": self.seconds - seconds,
+            "trace": steps,
+        }
+
+    def add(self, forwards: int, seconds: float, trace: Sequence[Step]) -> None:
+        """Count what an earlier run did, as `since` gives it, as done now."""
+        for f, s, accuracy in trace:
+            self._reach((self.forwards + f, self.seconds + s, accuracy))
+        self.forwards += forwards
+        self._before += seconds
+
+    def reach(self, accuracy: float) -> None:
+        """Note what a graph leaves of the accuracy, if no other one left less."""
+        self._reach((self.forwards, self.seconds, accuracy))
+
+    def _reach(self, step: Step) -> None:
+        if not self.trace or step[2] < self.trace[-1][2]:
+            self.trace.append(step)
