@@ -4,10 +4,13 @@
 attacks; `... budget` the worst case against budget; `... certificates` what smoothing certifies
 beside what attacks on the smoothed models reach, from the reports in `experiments/certificates/`;
 `... tradeoff` certified radius against accuracy by the noise, from those in its `tradeoff/`;
-`... tables` the charts of the paper's tables.
+`... each` what attacks on one target at a time leave, from `experiments/each/`, beside the
+certificates; `... effort` accuracy against forward passes of each attack, from the reports in
+`experiments/effort/`; `... tables` the charts of the paper's tables.
 """
 
 import argparse
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -30,9 +33,12 @@ from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.records import latest_by_cell, read_records
 from robust_diffusion.results.budget_curve import budget_curve
 from robust_diffusion.results.cells import RecordSet
+from robust_diffusion.robustness.each import right_by_edges
+from robust_diffusion.robustness.effort import plot_traces
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "experiments" / "results" / "records.jsonl.gz"
+EACH, EFFORT = ROOT / "experiments" / "each", ROOT / "experiments" / "effort"
 CERTIFICATES = ROOT / "experiments" / "certificates"
 PICTURES = ROOT / "docs" / "figures"
 
@@ -63,6 +69,10 @@ CURVES = {
     "gcn": ("GCN", "p", "#777777"),
 }
 """Label, marker and colour of each curve; colours of Paul Tol's muted scheme, for all readers."""
+ATTACKED = ("gcn", "beltrami")
+"""Models that `each` and `effort` draw."""
+
+GREYS = ("#bbbbbb", "#888888", "#555555", "#111111")
 NODES, EDGES = (1, 5, 10, 20, 50), (4, 50)
 LINE = 5.0
 """Least distance of two labels, in points of accuracy."""
@@ -182,6 +192,17 @@ def _draw_panel(axes: Axes, found: Mapping[Any, pd.DataFrame]) -> None:
     _label_ends(axes, ends)
 
 
+def one_by_one() -> dict[str, pd.DataFrame]:
+    """What `attack_each` found of the easy targets, by model."""
+    return {m: pd.read_csv(EACH / f"{m}-easy" / "each.csv", index_col="node") for m in ATTACKED}
+
+
+def report(folder: Path) -> dict[str, Any]:
+    """A saved report of `evaluate`."""
+    found: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return found
+
+
 def certificates(*parts: str) -> dict[str, dict[str, Any]]:
     """Reports of `certify` by the name of their folder."""
     try:
@@ -259,6 +280,51 @@ def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
     return figure
 
 
+def draw_each(found: Mapping[str, pd.DataFrame], certified: Mapping[str, Any]) -> Figure:
+    """Targets right by flips at each: attacked and certified, then a model by degree and margin.
+
+    Args:
+        found: By model, of `attack_each`.
+        certified: Reports by `<model>-sparse`.
+    """
+    figure, panels = plt.subplots(1, 3, figsize=(9, 3.6), sharey=True, layout="constrained")
+    for model, frame in found.items():
+        label, marker, color = CURVES[model]
+        right = 100 * right_by_edges(frame)["all"]
+        panels[0].plot(right.index, right, color=color, marker=marker, label=f"{label}, attacked")
+        curve = pd.DataFrame(certified[f"{model}-sparse"]["curve"])
+        given = {"color": color, "ls": "--", "label": f"{label}, smoothed: certified"}
+        panels[0].plot(
+            curve["budget"], 100 * curve["certified"], marker=marker, mfc="white", **given
+        )
+    panels[0].set_title("attack and certificate", fontsize=10)
+    model, frame = next(iter(found.items()))
+    for axes, by in zip(panels[1:], ("degree", "margin"), strict=True):
+        curves_by = 100 * right_by_edges(frame, by)
+        for (group, curve), color in zip(curves_by.items(), GREYS, strict=False):
+            label = f"{group.left:.3g} to {group.right:.3g}"
+            axes.plot(curve.index, curve, color=color, marker="o", ms=4, label=label)
+        axes.set_title(f"{CURVES[model][0]}, attacked, by {by}", fontsize=10)
+    for axes in panels:
+        axes.set(ylim=(0, 100))
+        axes.grid(color="#eeeeee", zorder=0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=8)
+    panels[0].set_ylabel("targets right, in %")
+    figure.supxlabel("flipped edges of each target", fontsize=10)
+    return figure
+
+
+def draw_effort(reports: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """A panel per model: lowest accuracy met by each attack against its forward passes."""
+    figure, panels = plt.subplots(1, len(reports), figsize=(9, 3.8), sharey=True, squeeze=False)
+    figure.set_layout_engine("constrained")
+    for axes, (model, report) in zip(panels[0], reports.items(), strict=True):
+        plot_traces({of["name"]: of for of in report["attacks"]}, axes)
+        axes.set_title(CURVES[model][0], fontsize=10)
+    return figure
+
+
 def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
     """Name curves to the right of a panel, each as near to its end as there is room.
 
@@ -293,6 +359,11 @@ def main() -> None:
         "certificates": (
             "certified_accuracy.svg",
             lambda: draw_certificates(certificates()),
+        ),
+        "each": ("attacked_each.svg", lambda: draw_each(one_by_one(), certificates())),
+        "effort": (
+            "accuracy_against_effort.svg",
+            lambda: draw_effort({m: report(EFFORT / m) for m in ATTACKED}),
         ),
         "tradeoff": ("certified_radius.svg", lambda: draw_tradeoff(certificates("tradeoff"))),
     }

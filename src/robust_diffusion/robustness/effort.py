@@ -1,14 +1,17 @@
 """What an attack costs: forward passes of the attacked model, and what they had found by then."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from robust_diffusion.attacks import Attack, Budget
 from robust_diffusion.robustness.subject import Task
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Step = tuple[int, float, float]
 """Forward passes and seconds until then, and the accuracy in 0..1."""
@@ -81,3 +84,19 @@ class Effort:
     def _reach(self, step: Step) -> None:
         if not self.trace or step[2] < self.trace[-1][2]:
             self.trace.append(step)
+
+
+def plot_traces(efforts: Mapping[str, Mapping[str, Any]], axes: "Axes") -> None:
+    """Draw the lowest accuracy met by each attack against its forward passes.
+
+    Args:
+        efforts: By the attack's name, `forwards`, `seconds` and `trace`; see `Effort`.
+        axes: Where to draw, by Matplotlib.
+    """
+    for name, of in efforts.items():
+        forwards, _, reached = zip(*of["trace"], strict=True)
+        x, y = [*forwards, of["forwards"]], [100 * a for a in (*reached, reached[-1])]
+        label = f"{name}, {of['seconds']:.0f} s" if of["seconds"] >= 1 else f"{name}, under 1 s"
+        axes.step(x, y, where="post", label=label)
+    axes.set(xscale="log", ylim=(0, 100), xlabel="forward passes", ylabel="accuracy in %")
+    axes.legend(frameon=False, fontsize=8)

@@ -20,7 +20,7 @@ def test_the_gain_of_an_edge_is_the_slope_of_all_margins() -> None:
     rows = [tried.targets[torch.randperm(60, generator=generator)[:12]] for _ in range(6)]
     features = torch.where(tried.x[rows[0][:6]] > 0, -9.0, 9.0)
     placement = Placement.of(tried, rows, [12] * 6, 2)
-    gains, margins = placement.gains(tried, features)
+    gains, margins = placement.gains(tried, features, torch.ones_like(placement.chosen))
     assert torch.allclose(margins, placement.margins(tried, features), atol=1e-4)
     every = Placement(
         torch.ones_like(placement.chosen), tried.targets, placement.links, placement.capacity, 200

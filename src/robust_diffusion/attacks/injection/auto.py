@@ -38,21 +38,24 @@ LINKED = 1 / 4
 """Share of a node's edges that are links to other new nodes, where there are any. They spread what
 one target's class makes of a node that it is joined to."""
 
-RUNGS = ((1 / 16, 16), (1 / 16, 8), (1 / 8, 4), (1 / 4, 3))
+RUNGS = ((1 / 24, 16), (1 / 16, 6), (1 / 8, 4), (1 / 8, 3))
 """Per rung, its share of the steps and the number of parts that are left."""
+
+BEHIND = 0.1
+"""Accuracy, in 0..1, that a part may leave more than the best one and still go on."""
 
 SEARCHED = ("", ", an edge a target")
 """Spendings, in words, that the search without gradients is tried with."""
 
-SEARCH_SHARE = 1 / 4
+SEARCH_SHARE = 1 / 8
 """Mutations of each search, per step of `num_steps`."""
 
-LAST_SHARE, REALLOCATIONS, REFIT_SHARE, MOST_ROUNDS = 1 / 2, 4, 1 / 8, 8
+LAST_SHARE, REALLOCATIONS, REFIT_SHARE, MOST_ROUNDS = 1 / 4, 3, 1 / 12, 16
 """The best go on by this share of the steps, then by so many reallocations of edges, each with this
 share of them, and how often at most."""
 
-GAIN = 0.01
-"""Accuracy, in 0..1, that such a round has to take for another one."""
+GAIN, ENOUGH = 0.005, 0.01
+"""Accuracy, in 0..1, that such a round has to take, and to leave, for another one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +75,10 @@ class Climb:
     recipe: Recipe
     placement: Placement
     found: Found
+
+    def behind(self, other: "Climb") -> float:
+        """Accuracy, in 0..1, that it leaves more than another one."""
+        return (self.found.right - other.found.right) / self.problem.targets.numel()
 
 
 class AutoInjection(Ensemble):
@@ -94,8 +101,8 @@ class AutoInjection(Ensemble):
     halving, Jamieson and Talwalkar 2016, arXiv:1502.07943.
 
     Args:
-        num_steps: Gradient steps, at least 0. The longest parts take half as many before edges
-            move; each round after that takes up to one and a half times as many of each part.
+        num_steps: Gradient steps, at least 0. The longest parts take a third as many before edges
+            move; each round after that takes up to three quarters as many of each part.
 
     Raises:
         ConfigError: `num_steps` is negative or not whole.
@@ -137,7 +144,7 @@ class AutoInjection(Ensemble):
         for _ in range(MOST_ROUNDS if self.num_steps else 0):
             before = parts.lowest
             left = self._rung(left, parts, limits, LAST_SHARE, REALLOCATIONS)
-            if parts.lowest > before - GAIN:
+            if parts.lowest > before - GAIN or parts.lowest < ENOUGH:
                 break
 
     def _search(
@@ -232,10 +239,14 @@ def _best(climbs: Sequence[Climb], count: int) -> list[Climb]:
 
 
 def _best_of_each_sharing(climbs: Sequence[Climb]) -> list[Climb]:
-    """The best by every sharing, since what stops one does not stop the others; and the next."""
+    """The best by every sharing, since what stops one does not stop the others; and the next.
+
+    None that is too far behind the first.
+    """
     order = _best(climbs, len(climbs))
     first = [next((one for one in order if one.recipe.edges == edges), None) for edges in EDGES]
-    return [*filter(None, first), *[one for one in order if one not in first][:1]]
+    kept = [*filter(None, first), *[one for one in order if one not in first][:1]]
+    return [one for one in kept if one.behind(order[0]) <= BEHIND]
 
 
 def _run(

@@ -74,17 +74,22 @@ class Placement:
         return torch.cat([connect(edge_index, self.rows, self.first), links, links.flip(0)], 1)
 
     def gains(
-        self, problem: Problem, features: Float[Tensor, "k f"]
+        self, problem: Problem, features: Float[Tensor, "k f"], among: Bool[Tensor, "k t"]
     ) -> tuple[Float[Tensor, "k t"], Float[Tensor, " t"]]:
-        """Gain of each possible edge in the sum of the targets' margins, and these margins.
+        """Gain of some possible edges in the sum of the targets' margins, and these margins.
 
         By the gradient with respect to the edge's weight, 1 if it is there and 0 if not. Of a
         model without weights, and of more than 2^20 edges: the share of the node's targets that are
         of the target's class.
+
+        Args:
+            problem: The attacked model.
+            features: Of the injected nodes.
+            among: True of these edges, all that are there among them; others gain 0.
         """
         try:
             problem.check_edge_weights()
-            has_weights = self.chosen.numel() <= MAX_CANDIDATES
+            has_weights = int(among.sum()) <= MAX_CANDIDATES
         except AttackError:
             has_weights = False
         if not has_weights:
@@ -92,14 +97,15 @@ class Placement:
             of_class = self.chosen.float() @ (labels[:, None] == labels).float()
             gains = of_class / self.chosen.sum(1, keepdim=True).clamp_min(1)
             return gains.to(problem.x.dtype), self.margins(problem, features)
-        weight = self.chosen.to(problem.x.dtype).requires_grad_()
-        every = replace(self, chosen=torch.ones_like(self.chosen))
-        flat, old = weight.flatten(), problem.edge_index
-        linked = flat.new_ones(2 * self.links.size(1))
-        weights = torch.cat([flat.new_ones(old.size(1)), flat, flat, linked])
+        weight = self.chosen[among].to(problem.x.dtype).requires_grad_()
+        every, old = replace(self, chosen=among), problem.edge_index
+        linked = weight.new_ones(2 * self.links.size(1))
+        weights = torch.cat([weight.new_ones(old.size(1)), weight, weight, linked])
         x = torch.cat([problem.x, features])
         margin = margins(problem.logits(x, every.edges(old), weights), problem.labels)
-        gains = gradient(margin.sum(), weight, attack=problem.attack, of="edge weights")
+        slopes = gradient(margin.sum(), weight, attack=problem.attack, of="edge weights")
+        gains = slopes.new_zeros(among.shape)
+        gains[among] = slopes
         return gains, margin.detach()
 
     def margins(self, problem: Problem, features: Float[Tensor, "k f"]) -> Float[Tensor, " t"]:
@@ -121,7 +127,7 @@ class Placement:
             giving = (open_ & placement.chosen.any(0)).nonzero()[:, 0]
             if giving.numel() == 0:
                 break
-            gains, _ = placement.gains(problem, features)
+            gains, _ = placement.gains(problem, features, placement.chosen)
             least = gains.masked_fill(~placement.chosen, torch.inf).argmin(0)
             chosen = placement.chosen.clone()
             chosen[least[giving], giving] = False
@@ -149,7 +155,7 @@ class Placement:
             left_out: Share of the targets that get none, drawn at random.
             generator: CPU generator.
         """
-        gains, margin = self.gains(problem, features)
+        gains, margin = self.gains(problem, features, torch.ones_like(self.chosen))
         right = (margin <= 0).nonzero()[:, 0]
         chosen = self.chosen.clone()
         without = margin - torch.where(chosen, gains, 0).sum(0)
