@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         AutoInjection as AutoInjection,
         AutoModification as AutoModification,
         Budget as Budget,
+        GivenGraph as GivenGraph,
         GradientInjection as GradientInjection,
         InjectionAdversary as InjectionAdversary,
         MetaGIA as MetaGIA,
@@ -57,7 +58,11 @@ if TYPE_CHECKING:
         AttackReport as AttackReport,
         RobustnessReport as RobustnessReport,
     )
-    from robust_diffusion.robustness.threat import BlackBox as BlackBox, WhiteBox as WhiteBox
+    from robust_diffusion.robustness.threat import (
+        BlackBox as BlackBox,
+        Poisoning as Poisoning,
+        WhiteBox as WhiteBox,
+    )
     from robust_diffusion.robustness.unit_test import unit_test as unit_test
     from robust_diffusion.robustness.zoo import load_model as load_model
     from robust_diffusion.flows import (
@@ -111,8 +116,8 @@ __version__ = "0.2.0"
 _MODULES = {
     "attacks": (
         "AGIA DICE FGSM GRBCD LGRBCD LRBCD PGD PRBCD SPEIT TDGIA Attack AutoInjection "
-        "AutoModification Budget GradientInjection InjectionAdversary MetaGIA PerturbedGraph "
-        "PGDModification RandomFlip RandomInjection SpentBudget"
+        "AutoModification Budget GivenGraph GradientInjection InjectionAdversary MetaGIA "
+        "PerturbedGraph PGDModification RandomFlip RandomInjection SpentBudget"
     ),
     "attacks.named": "attack_names build_attack",
     "certificates": (
@@ -124,7 +129,7 @@ _MODULES = {
     "robustness.evaluate_model": "attack evaluate",
     "records.records": "latest_by_cell read_records",
     "robustness.report": "AttackReport RobustnessReport",
-    "robustness.threat": "BlackBox WhiteBox",
+    "robustness.threat": "BlackBox Poisoning WhiteBox",
     "robustness.unit_test": "unit_test",
     "robustness.zoo": "load_model",
     "flows": (

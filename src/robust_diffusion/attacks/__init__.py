@@ -20,6 +20,7 @@ from robust_diffusion.attacks.injection.speit import SPEIT
 from robust_diffusion.attacks.injection.tdgia import TDGIA
 from robust_diffusion.attacks.modification.auto import AutoModification
 from robust_diffusion.attacks.modification.dice import DICE
+from robust_diffusion.attacks.modification.given import GivenGraph
 from robust_diffusion.attacks.modification.lrbcd import LGRBCD, LRBCD
 from robust_diffusion.attacks.modification.pgd_modification import PGDModification
 from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD
@@ -41,6 +42,7 @@ __all__ = [
     "AutoInjection",
     "AutoModification",
     "Budget",
+    "GivenGraph",
     "GradientInjection",
     "InjectionAdversary",
     "MetaGIA",

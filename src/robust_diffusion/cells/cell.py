@@ -12,7 +12,7 @@ import torch
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
-from robust_diffusion.attacks import Attack, Budget, seeded
+from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
 from robust_diffusion.checks import Seed, check_name, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
@@ -25,7 +25,7 @@ from robust_diffusion.robustness.curvature import curvature_of
 from robust_diffusion.robustness.perturbed import Attacker, Run, attack_and_test
 from robust_diffusion.robustness.solves import solves_of, tell_of_steps
 from robust_diffusion.robustness.subject import Task, budget_of
-from robust_diffusion.robustness.threat import Seeding, ThreatModel
+from robust_diffusion.robustness.threat import Poisoning, Seeding, ThreatModel
 from robust_diffusion.robustness.trained import ModelTraining, TrainedModel, victim_key
 from robust_diffusion.training import Fit
 
@@ -82,7 +82,7 @@ def evaluate_cell(
     """Train a victim, attack as the threat model says, and test on all graphs.
 
     Evasion: the victim is trained on the clean graph and never sees an attacked one before the
-    test. The random state is set anew from `seed` for each model, each attack and the test, so that
+    test. Poisoning: it is trained anew on each attacked graph as well. The random state is set anew from `seed` for each model, each attack and the test, so that
     all victims of one seed face the same attacked graphs, computed once and shared through the
     store, and a cell that finds them there has the same result.
 
@@ -103,19 +103,27 @@ def evaluate_cell(
         description: Names the victim in progress bar and log.
 
     Raises:
-        ConfigError: The seed, the budget, the threat or an attack's name does not fit.
+        ConfigError: The seed, the budget, the threat or an attack's name does not fit; a poisoning
+            by injected nodes.
         TrainingError: A loss is not finite.
         AttackError: An attack's gradient is not finite.
     """
     check_value("seed", seed, Seed)
     for name in attacks:
         check_name("attacks", name)
-    task = Task(datamodule.graph, datamodule.target_nodes, torch.device("cpu"))
+    poisons, injections = isinstance(threat, Poisoning), _injections(attacks)
+    if poisons and injections:
+        raise ConfigError(
+            f"attack={injections[0]}: injects nodes; threat=poisoning takes an attack that changes "
+            "the graph in place, such as metattack"
+        )
+    cpu = torch.device("cpu")
+    task = Task(datamodule.graph, datamodule.target_nodes, cpu, poisons=poisons)
     budget = budget_of(budget, task, attacks)  # before hours of training, not after
     train = ModelTraining(datamodule, store, seed, directory)
     untrained = train.untrained(model).eval()
     threat.check(untrained)
-    _check_own(untrained, datamodule, grows=any(a.kind == "injection" for a in attacks.values()))
+    _check_own(untrained, datamodule, grows=bool(injections))
     tell_of_steps(untrained, datamodule.view("val"))
     victim = train(
         "victim",
@@ -138,7 +146,16 @@ def evaluate_cell(
         replace(task, device=device), budget, seed, store, knows_labels=threat.labels == "true"
     )
     growth = solves.get("norm_growth", 0.0)
-    measured = attack_and_test(attacker, tested, runs, norm_growth=growth)
+
+    def retrain(label: str, graph: PerturbedGraph) -> nn.Module:
+        on_it = replace(train, datamodule=datamodule.poisoned(graph.x, graph.edge_index))
+        name, key = f"victim on {label}", victim_key(cache_key)
+        retrained = on_it(name, model, fit, key, description=name, callbacks=callbacks)
+        seconds[name] = retrained.seconds
+        return retrained.model.to(device)
+
+    anew = retrain if poisons else None
+    measured = attack_and_test(attacker, tested, runs, norm_growth=growth, retrain=anew)
     _log_accuracies(logger, measured.accuracy)
     rows: dict[str, list[float]] = {"clean": [measured.accuracy["clean"]]}
     attacked: dict[str, dict[str, float]] = {}
@@ -187,6 +204,10 @@ def evaluate_cell(
         backend=current_backend(device.type),
         processor=processor(device),
     )
+
+
+def _injections(attacks: Mapping[str, Attack]) -> list[str]:
+    return [name for name, attack in attacks.items() if attack.kind == "injection"]
 
 
 def _check_own(model: nn.Module, datamodule: GraphDataModule, *, grows: bool) -> None:

@@ -132,7 +132,7 @@ def _unused(key: str, value: str, cfg: DictConfig, choices: Mapping[str, Any]) -
         return f"{key}={value}: timing trains and attacks nothing; drop it"
     if part == "certificate" and value != "none":
         return f"{key}={value}: no cell reads it; write certify first"
-    if part in ("surrogate", "surrogates") and choices["threat"] != "black_box":
+    if part in ("surrogate", "surrogates") and "surrogates" not in cfg.threat:
         return f"{key}={value}: threat={choices['threat']} attacks the victim itself; drop it"
     if key == "threat.name":
         return f"{key}={value}: names what threat={choices['threat']} is; set threat instead"

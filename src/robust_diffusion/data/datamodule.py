@@ -31,7 +31,8 @@ Stage = Literal["train", "val", "test"]
 class GraphDataModule(pl.LightningDataModule):
     """Serves one graph inductively: train nodes, then train and val nodes, then the whole graph.
 
-    Each loader yields one `Data` with x, y, edge_index and `mask`, the nodes that are scored.
+    Or transductively: the whole graph at every stage, of which only the scored nodes differ. Each
+    loader yields one `Data` with x, y, edge_index and `mask`, the nodes that are scored.
 
     Args:
         source: Returns the checked graph with raw features and its split.
@@ -44,9 +45,11 @@ class GraphDataModule(pl.LightningDataModule):
         normalize: GRB's map of the features to (-1, 1), `arctan`; `None` leaves them as they are.
         batching: Batches of the training; `None` for the whole train view at once. Validation and
             tests always take the whole graph.
+        transductive: Training and validation see the whole graph, test nodes without their labels.
 
     Raises:
-        ConfigError: A name that is none, an unknown difficulty, values or normalisation.
+        ConfigError: A name that is none, an unknown difficulty, values or normalisation, or a
+            transductive graph with clusters or numbers of edges, which are those of its parts.
 
     Examples:
         >>> from robust_diffusion import GraphDataModule
@@ -67,6 +70,7 @@ class GraphDataModule(pl.LightningDataModule):
         edge_values: EdgeValues = "ones",
         normalize: Normalization | None = "arctan",
         batching: Batching | None = None,
+        transductive: bool = False,
     ) -> None:
         super().__init__()
         self.name = check_name("dataset.name", name)
@@ -79,6 +83,12 @@ class GraphDataModule(pl.LightningDataModule):
             raise ConfigError(
                 "batching=clusters, data.edge_values=ids: numbers of edges are those of the whole "
                 "graph; use batching=full or fidelity.edge_values=ones"
+            )
+        self.transductive = transductive
+        if transductive and (edge_values == "ids" or self.batching.fingerprint):
+            raise ConfigError(
+                "data.transductive=true: every stage is the whole graph; use batching=full and "
+                "fidelity.edge_values=ones"
             )
         self._source = source
         self._graph: Data | None = None
@@ -96,6 +106,7 @@ class GraphDataModule(pl.LightningDataModule):
         normalize: Normalization | None = None,
         split_seed: int = 0,
         batching: Batching | None = None,
+        transductive: bool = False,
     ) -> "GraphDataModule":
         """Serve a PyG `Data` of one's own; it is checked at once, and left as it is.
 
@@ -109,6 +120,7 @@ class GraphDataModule(pl.LightningDataModule):
                 features that `evaluate(model, data)` shows it.
             split_seed: Seed of the split by degree.
             batching: As of the class.
+            transductive: As of the class.
 
         Raises:
             DataError: No such graph can be, or it has no split; see `checked_graph`.
@@ -127,7 +139,15 @@ class GraphDataModule(pl.LightningDataModule):
             difficulty=difficulty or "full",
             normalize=normalize,
             batching=batching,
+            transductive=transductive,
         )
+
+    def poisoned(self, x: Tensor, edge_index: Tensor) -> "GraphDataModule":
+        """The same with another graph of the same nodes, features normalised, at every stage."""
+        other = copy.copy(self)
+        other._training, other._attacked = None, {}
+        other._serve(Data(**self.graph.to_dict() | {"x": x, "edge_index": edge_index}))
+        return other
 
     def setup(self, stage: str | None = None) -> None:
         """Load, normalise and cut the graph, once."""
@@ -143,11 +163,17 @@ class GraphDataModule(pl.LightningDataModule):
             normalized = self._scale.normalize(graph.x).float()
             log_columns(str(self.name), graph.x, normalized)
             graph.x = normalized
+        self._serve(graph)
+
+    def _serve(self, graph: Data) -> None:
+        """Cut the graph."""
         every_node = torch.arange(graph.num_nodes)
+        train = every_node if self.transductive else graph.index_train
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
+        seen = every_node if self.transductive else seen
         targets, leak = self._targets(graph), self.degree_leak
         self._views = {
-            "train": induced_view(graph, graph.index_train, graph.index_train, degree_leak=leak),
+            "train": induced_view(graph, train, graph.index_train, degree_leak=leak),
             "val": induced_view(graph, seen, graph.index_val, degree_leak=leak),
             "test": induced_view(graph, every_node, targets, degree_leak=False),
         }
@@ -208,6 +234,7 @@ class GraphDataModule(pl.LightningDataModule):
         hashes = [tensor_hash(graph.x, graph.edge_index, graph.y)[:32], self.split_hash]
         values = "" if self.edge_values == "ones" else self.edge_values
         read = ["leak" if self.degree_leak else "strict", values, self.batching.fingerprint]
+        read += ["transductive"] * self.transductive
         return "-".join([*hashes, *filter(None, read)])
 
     @property

@@ -44,7 +44,7 @@ def record_header(cfg: DictConfig) -> Record:
         "solver": choices.solver if uses_flow else None,
         "fidelity": choices.fidelity,
         "threat": attacked,
-        "surrogates": list(config.get("surrogates", {})) if attacked == "black_box" else [],
+        "surrogates": list(config["threat"].get("surrogates") or {}) if attacked else [],
         "seed": cfg.seed,
         "budget": {"declared": {k: v for k, v in config["budget"].items() if k != "_target_"}},
         "config": config,

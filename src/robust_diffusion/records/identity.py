@@ -58,6 +58,7 @@ DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
     "threat.surrogates.appnp.variant": ("original",),
     "threat.surrogates.graph_sage.variant": ("original",),
     "data.edge_values": ("ones",),
+    "data.transductive": (False,),
     "attacks.fgsm.loss": ("cross_entropy",),
     "attacks.pgd.loss": ("cross_entropy",),
     "attacks.speit.loss": ("cross_entropy",),

@@ -54,6 +54,8 @@ def _stronger(
         for attack, accuracy in other["accuracy"].items():
             if attack == CLEAN or other["cell"] == run.record["cell"]:
                 continue
+            if other.get("threat") == "poisoning":  # of a model trained on that graph
+                continue
             if 100 * accuracy < run.value and _is_within(other, attack, allowed, injects=injects):
                 yield other, attack, 100 * accuracy
 

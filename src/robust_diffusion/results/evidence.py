@@ -77,7 +77,7 @@ def _outcome(record: Record, attack: str) -> dict[str, Any]:
     reached = record["accuracy"][attack]
     outcome = {"accuracy": reached, "by": attack_in_words(record, attack)}
     kind = "chance" if attack in CHANCE else KIND.get(record.get("threat", ""))
-    if kind is None:  # a threat model of the user's
+    if kind is None or record.get("threat") == "poisoning":  # or a threat model of the user's
         return outcome
     if kind == "transfer":
         outcome["surrogates"] = _surrogates(record)

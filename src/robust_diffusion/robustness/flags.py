@@ -116,7 +116,7 @@ def attack_flags(of: Attempt) -> list[Flag]:
     """Signs that an attack broke its budget, or found less harm than there is."""
     limits = asdict(of.budget) | dict.fromkeys(of.attack.unbounded)
     broken = audit(
-        of.task.graph, of.graph, kind=of.attack.kind, target_nodes=of.task.targets, **limits
+        of.task.graph, of.graph, kind=of.attack.kind, target_nodes=of.task.reach, **limits
     )
     flags = [
         Flag("budget_overspent", violation.message)
@@ -124,7 +124,10 @@ def attack_flags(of: Attempt) -> list[Flag]:
         if violation.level == "error"
     ]
     shares = of.budget.injected_degrees, (of.budget.edge_ratio, of.budget.node_ratio)
-    if any(shares[of.attack.kind == "modification"]):
+    # A poisoned graph need not harm a model that was trained on the clean one.
+    if of.task.poisons:
+        flags += [flag] if (flag := _nothing_allowed(of)) else []
+    elif any(shares[of.attack.kind == "modification"]):
         flags += _misled(of)
     # A worst case has tried the whole budget as well as less.
     is_one_try = of.attack.kind == "injection" and not of.attack.is_worst_case
@@ -174,8 +177,8 @@ def _nothing_allowed(of: Attempt) -> Flag | None:
     unchanged = torch.equal(of.graph.x, x) and torch.equal(of.graph.edge_index, edge_index)
     if of.attack.kind == "injection" or not unchanged:
         return None
-    edges = edges_at(of.task.targets, edge_index, len(x)).size(1)
-    return budget_allows_nothing(of.budget, of.task.targets.numel(), edges)
+    edges = edges_at(of.task.reach, edge_index, len(x)).size(1)
+    return budget_allows_nothing(of.budget, of.task.reach.numel(), edges)
 
 
 def parts_given_up(given_up: Mapping[str, str], done: int) -> Flag | None:

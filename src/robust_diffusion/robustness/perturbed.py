@@ -102,6 +102,7 @@ def attack_and_test(
     own_flags: Sequence[Flag] = (),
     norm_growth: float | None = 0.0,
     progress: bool = False,
+    retrain: Callable[[str, PerturbedGraph], nn.Module] | None = None,
 ) -> Measured:
     """Run attacks, test a model on the clean and on each attacked graph, and collect all flags.
 
@@ -112,13 +113,16 @@ def attack_and_test(
         own_flags: Flags of the victim that are known already.
         norm_growth: As of `victim_flags`.
         progress: Show a bar on a terminal.
+        retrain: Trains the model anew on each attacked graph, by its label; `None` for an evasion.
     """
     task, seed = attacker.task, attacker.seed
     bar = tqdm(runs, "attacks", leave=False, disable=None if progress else True)
     outcomes = {run.label: attacker(run) for run in bar}
+    retrained = {k: retrain(k, of.graph) for k, of in outcomes.items()} if retrain else {}
     start = time.perf_counter()
     graphs = {"clean": task.graph, **{label: of.graph for label, of in outcomes.items()}}
-    logits = {label: task.logits_of(victim, graph, seed) for label, graph in graphs.items()}
+    models = {label: retrained.get(label, victim) for label in graphs}
+    logits = {label: task.logits_of(models[label], graph, seed) for label, graph in graphs.items()}
     accuracy = {label: task.accuracy(of) for label, of in logits.items()}
     seconds = time.perf_counter() - start
     own = [*own_flags, *victim_flags(victim, task, seed, norm_growth)]
@@ -129,7 +133,7 @@ def attack_and_test(
         row, outcome = run.row or run.label, outcomes[run.label]
         raised = [
             *_outdone(run, runs, accuracy),
-            *prediction_flags(victim, task, outcome.graph, logits[run.label], seed),
+            *prediction_flags(models[run.label], task, outcome.graph, logits[run.label], seed),
         ]
         _tell(row, raised)
         found[row] = [*found.get(row, []), *outcome.flags, *raised]
@@ -170,8 +174,9 @@ class Attacker:
         Raises:
             AttackError: The model cannot be attacked so, or no model can be run on the result.
         """
+        told = self._told(run.attack, run.attacked.model)
         key = {
-            "graph": self._fingerprint(run.attack),
+            "graph": tensor_hash(told["x"], told["edge_index"], self.task.reach, *_known(told)),
             "attacked": run.attacked.state,
             "budget": asdict(self.budget),
             "seed": self.seed,
@@ -181,7 +186,7 @@ class Attacker:
         parts = KeptParts(self.store, key, Effort())
         try:
             artifact, reused = self.store.get_or_compute(
-                "graph", key, lambda: self._perturb(run, parts)
+                "graph", key, lambda: self._perturb(run, told, parts)
             )
         except AttackError as error:
             if not run.made_on:
@@ -219,21 +224,29 @@ class Attacker:
         path = self.store.path("graph", key)
         return AttackOutcome(graph, spent, before, after, flags, effort, path, reused)
 
-    def _told(self, attack: Attack) -> dict[str, Tensor]:
-        """The graph as the attacker is told of it."""
-        keys = ["x", "edge_index", *(["y"] if self.knows_labels or attack.is_worst_case else [])]
-        return {key: self.task.graph[key] for key in keys}
-
-    def _fingerprint(self, attack: Attack) -> str:
-        x, edge_index, *y = self._told(attack).values()
-        return tensor_hash(x, edge_index, self.task.targets, *y)
+    def _told(self, attack: Attack, model: nn.Module) -> dict[str, Tensor]:
+        """The graph as the attacker is told of it; who poisons it knows what train nodes are."""
+        graph, knows = self.task.graph, self.knows_labels or attack.is_worst_case
+        told = {key: graph[key] for key in ("x", "edge_index", *(["y"] if knows else []))}
+        if self.task.poisons:
+            train = told["index_train"] = graph["index_train"]
+            if not knows:
+                everywhere = replace(self.task, targets=self.task.reach)
+                placed = model.to(self.task.device)
+                predicted = everywhere.logits_of(placed, graph, self.seed).argmax(1)
+                told["y"] = predicted.index_copy(0, train, graph["y"][train])
+        return told
 
     def _accuracy_under(self, attack: Attack, model: nn.Module) -> float:
-        graph = self._run(attack, model)
+        graph = self._run(attack, model, self._told(attack, model))
         return self.task.accuracy(self.task.logits_of(model, graph, self.seed))
 
     def _run(
-        self, attack: Attack, model: nn.Module, parts: KeptParts | None = None
+        self,
+        attack: Attack,
+        model: nn.Module,
+        given: Mapping[str, Tensor],
+        parts: KeptParts | None = None,
     ) -> PerturbedGraph:
         name, model = type(attack).__name__, model.to(self.task.device)
         perturb: Callable[..., PerturbedGraph] = attack
@@ -241,12 +254,12 @@ class Attacker:
             perturb = partial(attack.run, keep=parts)
         weights = state_hash(dict(model.named_parameters()))
         # A copy of the graph, which the attack may write to.
-        told = Data(**{key: tensor.clone() for key, tensor in self._told(attack).items()})
+        told = Data(**{key: tensor.clone() for key, tensor in given.items()})
         with seeded(self.seed):  # a model may sample by the global generator
             perturbed = perturb(
                 model,
                 told.to(self.task.device),
-                self.task.targets.clone().to(self.task.device),
+                self.task.reach.clone().to(self.task.device),
                 self.budget,
                 torch.Generator().manual_seed(self.seed),
             )
@@ -284,10 +297,10 @@ class Attacker:
                 f"{name}: returns an edge of node {wrong}; its nodes are 0..{x.size(0) - 1}"
             )
 
-    def _perturb(self, run: Run, parts: KeptParts) -> Artifact:
+    def _perturb(self, run: Run, told: Mapping[str, Tensor], parts: KeptParts) -> Artifact:
         model = run.attacked.model
         with parts.effort.of(model, run.attack, self.budget, self.task):
-            perturbed = self._run(run.attack, model, parts)
+            perturbed = self._run(run.attack, model, told, parts)
         parts.effort.reach(self.task.accuracy(self.task.logits_of(model, perturbed, self.seed)))
         # What differs from the clean features, since those of a wide graph would fill the disk.
         n = perturbed.num_original_nodes
@@ -308,3 +321,8 @@ class Attacker:
         x = torch.cat([original, tensors["injected_x"]])
         parts = {key: artifact.metadata[key] for key in OF_PARTS}
         return PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
+
+
+def _known(told: Mapping[str, Tensor]) -> list[Tensor]:
+    """What an attacker knows besides features and edges."""
+    return [told[key] for key in ("y", "index_train") if key in told]

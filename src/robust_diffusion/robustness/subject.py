@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -32,6 +32,12 @@ class Task:
     graph: Data  # checked, on the CPU, true classes of the targets known
     targets: Int[Tensor, " t"]  # nodes under attack
     device: torch.device  # where models run
+    poisons: bool = field(default=False, kw_only=True)  # models are trained on what is attacked
+
+    @property
+    def reach(self) -> Int[Tensor, " r"]:
+        """Nodes at which a modification may change the graph: the targets; of a poisoning, all."""
+        return torch.arange(self.graph.num_nodes) if self.poisons else self.targets
 
     def logits_of(
         self, model: nn.Module, graph: Data | PerturbedGraph, seed: int

@@ -33,8 +33,8 @@ class AttackedModel:
 class ThreatModel(Protocol):
     """Decides which models the attacks of one cell run on.
 
-    Every one is evasion, inductive: the victim is trained on the clean graph, and the target nodes
-    are the test nodes.
+    Every one but `Poisoning` is evasion: the victim is trained on the clean graph, and the target
+    nodes are the test nodes.
     """
 
     name: str
@@ -109,6 +109,30 @@ class BlackBox:
             for name, build in self._surrogates.items()
         }
         return {name: AttackedModel(of.model, of.state) for name, of in trained.items()}
+
+
+class Poisoning(BlackBox):
+    """The attacker changes the graph before the victim is trained on it.
+
+    The victim is trained anew on each attacked graph, from the cell's seed, and tested on it.
+    Every node is attacked, so that any pair may be flipped, and `budget.edge_ratio` is a share of
+    all edges. The attacker knows the classes of the train nodes, its surrogates' predictions
+    elsewhere, and not the victim. Its surrogates are trained on the clean graph.
+
+    Reference: Zügner and Günnemann 2019, arXiv:1902.08412.
+
+    Arguments as `BlackBox`.
+
+    Examples:
+        >>> from functools import partial
+        >>> import pytorch_lightning as pl
+        >>> from robust_diffusion import GCN, Fit, Poisoning
+        >>> fit = Fit(partial(pl.Trainer, accelerator="cpu"), max_epochs=100)
+        >>> Poisoning({"gcn": partial(GCN, hidden_channels=64)}, fit).name
+        'poisoning'
+    """
+
+    name = "poisoning"
 
 
 @validated("threat")

@@ -74,7 +74,7 @@ def read_perturbed(path: Path, clean: GraphLike, *, merge_duplicates: bool = Fal
     2, in GRB's models too.
 
     Args:
-        path: `adj*.npz`, `adj*.pkl`, or an entry of the store with edge_index and either x, or what
+        path: `*adj*.npz`, `*adj*.pkl`, or an entry of the store with edge_index and either x, or what
             differs: injected_x, changed_nodes and changed_x.
         clean: The graph before the attack.
         merge_duplicates: Read an edge that is listed several times as one edge; otherwise it is a
@@ -88,9 +88,9 @@ def read_perturbed(path: Path, clean: GraphLike, *, merge_duplicates: bool = Fal
     assert clean.x is not None
     if path.suffix == OWN:
         return _stored(path, clean.x, merge_duplicates=merge_duplicates)
-    if path.suffix not in (".npz", *PICKLES) or not path.stem.startswith("adj"):
+    if path.suffix not in (".npz", *PICKLES) or "adj" not in path.stem:
         raise DataError(
-            f"{path}: is neither adj*.npz, adj*.pkl nor a {OWN} entry; name one of these"
+            f"{path}: is neither *adj*.npz, *adj*.pkl nor a {OWN} entry; name one of these"
         )
     adjacency = read_sparse(path) if path.suffix == ".npz" else read_pickle(path)
     if not isinstance(adjacency, sp.csr_array):

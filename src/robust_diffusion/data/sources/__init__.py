@@ -3,6 +3,7 @@
 from robust_diffusion.data.sources.custom import load_custom
 from robust_diffusion.data.sources.grb import load_grb, write_grb
 from robust_diffusion.data.sources.planetoid import load_planetoid
+from robust_diffusion.data.sources.prognn import load_prognn
 from robust_diffusion.data.sources.shchur import load_shchur
 from robust_diffusion.data.sources.synthetic import citation_like_graph
 
@@ -11,6 +12,7 @@ __all__ = [
     "load_custom",
     "load_grb",
     "load_planetoid",
+    "load_prognn",
     "load_shchur",
     "write_grb",
 ]

@@ -1,0 +1,60 @@
+"""A graph from a file."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from robust_diffusion.attacks.audit.files import read_perturbed
+from robust_diffusion.attacks.audit.structure import UndirectedEdges
+from robust_diffusion.attacks.base import Need
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.modification.base import ModificationAttack
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.errors import AttackError, ConfigError
+
+
+class GivenGraph(ModificationAttack):
+    """The attacked graph that somebody else made of the same clean one, from its file.
+
+    The file is read as `robust-diffusion audit` reads it, and audited and counted as any attack's
+    graph is; nothing in it is run.
+
+    Args:
+        path: `*adj*.npz` or `*adj*.pkl`, n x n, with or without `features*.npy`; must be given.
+
+    Raises:
+        ConfigError: No path.
+
+    Examples:
+        >>> from robust_diffusion import GivenGraph
+        >>> GivenGraph(path="cora_meta_adj_0.05.npz").kind
+        'modification'
+    """
+
+    name = "given"
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def __init__(self, *, path: str | Path | None) -> None:
+        if path is None:
+            raise ConfigError("attacks.given.path=null: name the file of an attacked graph")
+        self.path = path
+
+    def modify(
+        self, problem: Problem, budget: Budget, generator: torch.Generator
+    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+        """Read the file.
+
+        Raises:
+            DataError: It is missing, damaged, or of another graph.
+            AttackError: It holds edge weights, further nodes, or no simple undirected graph.
+        """
+        graph = read_perturbed(Path(self.path), problem.data)
+        if graph.kind != "modification":
+            raise AttackError(f"{self.path}: has injected nodes; name a file of n x n")
+        n = problem.x.size(0)
+        for violation in (*graph.violations, *UndirectedEdges(graph.edge_index, n, n).violations):
+            raise AttackError(f"{self.path}: {violation.message}")
+        return graph.x.to(problem.x.device), graph.edge_index.to(problem.x.device)
