@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         GradientInjection as GradientInjection,
         InjectionAdversary as InjectionAdversary,
         MetaGIA as MetaGIA,
+        Metattack as Metattack,
         PerturbedGraph as PerturbedGraph,
         PGDModification as PGDModification,
         RandomFlip as RandomFlip,
@@ -117,7 +118,7 @@ _MODULES = {
     "attacks": (
         "AGIA DICE FGSM GRBCD LGRBCD LRBCD PGD PRBCD SPEIT TDGIA Attack AutoInjection "
         "AutoModification Budget GivenGraph GradientInjection InjectionAdversary MetaGIA "
-        "PerturbedGraph PGDModification RandomFlip RandomInjection SpentBudget"
+        "Metattack PerturbedGraph PGDModification RandomFlip RandomInjection SpentBudget"
     ),
     "attacks.named": "attack_names build_attack",
     "certificates": (

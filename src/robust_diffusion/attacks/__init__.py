@@ -22,6 +22,7 @@ from robust_diffusion.attacks.modification.auto import AutoModification
 from robust_diffusion.attacks.modification.dice import DICE
 from robust_diffusion.attacks.modification.given import GivenGraph
 from robust_diffusion.attacks.modification.lrbcd import LGRBCD, LRBCD
+from robust_diffusion.attacks.modification.metattack import Metattack
 from robust_diffusion.attacks.modification.pgd_modification import PGDModification
 from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD
 from robust_diffusion.attacks.modification.random_flip import RandomFlip
@@ -46,6 +47,7 @@ __all__ = [
     "GradientInjection",
     "InjectionAdversary",
     "MetaGIA",
+    "Metattack",
     "PGDModification",
     "PerturbedGraph",
     "RandomFlip",
