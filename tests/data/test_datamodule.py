@@ -63,6 +63,32 @@ def test_the_test_view_scores_the_targets(raw: Data, difficulty: str) -> None:
     assert torch.equal(datamodule.target_nodes, raw[key])
 
 
+def test_a_transductive_view_is_the_whole_graph_and_scores_its_own_nodes(raw: Data) -> None:
+    datamodule = served(raw, transductive=True, normalize=None)
+    for stage in ("train", "val", "test"):
+        view = datamodule.view(stage)
+        assert torch.equal(view.x, raw.x)
+        assert torch.equal(view.edge_index, raw.edge_index)
+        part = f"index_{stage}" if stage != "test" else "index_test_easy"
+        assert torch.equal(view.mask.nonzero().flatten(), raw[part])
+    assert datamodule.fingerprint == served(raw, normalize=None).fingerprint + "-transductive"
+    for options in ({"edge_values": "ids"}, {"batching": Clusters(2, 1)}):
+        with pytest.raises(ConfigError, match=r"^data\.transductive=true: [^\n]*$"):
+            served(raw, transductive=True, **options)
+
+
+@pytest.mark.parametrize("transductive", [False, True])
+def test_a_poisoned_graph_is_served_at_every_stage(raw: Data, *, transductive: bool) -> None:
+    clean, changed = served(raw, transductive=transductive), raw.clone()
+    changed.edge_index = raw.edge_index[:, raw.edge_index.sum(0) % 3 > 0]
+    before, x = clean.fingerprint, normalized(raw)
+    poisoned = clean.poisoned(x, changed.edge_index)
+    for stage in ("train", "val", "test"):
+        assert equal(poisoned.view(stage), served(changed, transductive=transductive).view(stage))
+    assert poisoned.feature_scale == clean.feature_scale
+    assert clean.fingerprint == before != poisoned.fingerprint
+
+
 @pytest.mark.parametrize("degree_leak", [False, True])
 def test_edges_at_test_nodes_leak_by_degree(raw: Data, degree_leak: bool) -> None:
     changed = raw.clone()

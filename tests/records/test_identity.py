@@ -52,14 +52,14 @@ data.source.folder.root=/other
 dataset.printed={nodes:2680} difficulty=full fidelity.num_steps=1 flow.t_end=0.5
 solver.method=dopri5 surrogates.gat={} trainer.devices=2
 callbacks={} adversary={} certificate={} timing={} training.adversary={} training.adversary=null
-data.edge_values=ones model.variant=original model.negative_degree=zero
+data.edge_values=ones data.transductive=false model.variant=original model.negative_degree=zero
 threat.surrogates.appnp.variant=original
 """
 """Feed other parts alone, where they are read at all, or are missing in older records."""
 
 READ = """
 seed=1 threads=2 model.flow.t_end=0.5 model.variant=grb training.adversary={num_steps:1}
-training.max_epochs=6 training.trainer.devices=2 data.name=pubmed data.edge_values=ids
+training.max_epochs=6 training.trainer.devices=2 data.name=pubmed data.edge_values=ids data.transductive=true
 data.source.folder.path=other attacks.speit.steps=4 budget.max_injected_nodes=4
 threat.labels=true threat.surrogates.appnp.variant=grb callbacks={swa:{}} timing={'on':{cpu:here}}
 model.flow.key=1 model.root=1 data.source.root=/mine threat.surrogates.appnp.progress_bar=1

@@ -57,6 +57,7 @@ def test_transfer_has_a_mark_of_its_own() -> None:
     [
         {"seed": 2},
         {"clean": 0.81},
+        {"threat": "poisoning", "surrogates": ["gcn"]},
         {"model": "gat"},
         {"dataset": "pubmed"},
         {"settings": {"flow": {"heads": 1}}},

@@ -99,15 +99,14 @@ class Metattack(ModificationAttack):
         free = (free[:, None] | free).triu(1)  # pairs that may still be flipped
         for _ in range(flips):
             weight = _initial(x.size(1), int(labels.max()) + 1, generator).to(x)
-            slope = self.meta_gradient(x, edges, labels, train, weight)
-            check_finite(slope.isfinite().all(), attack=self.name, of="edge weights")
-            gain = slope.masked_fill_(~free, -torch.inf)
+            gain = self.meta_gradient(x, edges, labels, train, weight)
+            check_finite(gain.isfinite().all(), attack=self.name, of="edge weights")
             there = edges[:, edges[0] < edges[1]]
             gain[there[0], there[1]] *= -1
+            gain.masked_fill_(~free, -torch.inf)
             alone = torch.bincount(edges[0], minlength=n)[there].amin(0) < 2
             gain[there[0, alone], there[1, alone]] = -torch.inf
-            best = int(gain.argmax())
-            u, v = divmod(best, n)
+            u, v = divmod(int(gain.argmax()), n)
             if not gain[u, v] > 0:
                 break
             free[u, v] = False
@@ -135,7 +134,7 @@ class Metattack(ModificationAttack):
         src, dst = loops = torch.cat([edge_index, nodes.expand(2, n)], 1)
         degree = torch.bincount(src, minlength=n).to(x.dtype)
         values = (degree[src] * degree[dst]).rsqrt()
-        a = torch.sparse_coo_tensor(loops, values, (n, n)).coalesce()  # symmetric
+        a = torch.sparse_coo_tensor(loops, values, (n, n), check_invariants=False).coalesce()
         ax, rows = a @ x, train.nonzero().squeeze(1)
         smooth = (a @ ax)[rows].requires_grad_()
         with torch.enable_grad():

@@ -1,0 +1,134 @@
+"""Cells of threat=poisoning: the victim is trained anew on what an attack has made."""
+
+from collections.abc import Callable
+from functools import partial
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from robust_diffusion.attacks import SPEIT, Budget, PerturbedGraph, RandomFlip
+from robust_diffusion.attacks.modification.base import ModificationAttack
+from robust_diffusion.cells.cell import CellResult, evaluate_cell
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.models import GCN
+from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.robustness import BlackBox, Poisoning
+from robust_diffusion.robustness.trained import ModelTraining
+
+Make = Callable[..., Any]
+BUDGET = Budget(0, 0, edge_ratio=0.5)
+
+
+def gcn(in_channels: int, out_channels: int) -> nn.Module:
+    return GCN(in_channels, 8, out_channels)
+
+
+@pytest.fixture
+def served(make_datamodule: Make) -> Make:
+    return partial(make_datamodule, transductive=True, difficulty="full")
+
+
+class Kept(RandomFlip):
+    """Keeps what it is told, and what it makes of it."""
+
+    def __call__(self, model, data, target_nodes, budget, generator):  # type: ignore[no-untyped-def]
+        self.told, self.targets = data, target_nodes
+        self.made = super().__call__(model, data, target_nodes, budget, generator)
+        return self.made
+
+
+@pytest.fixture
+def run(served: Make, make_fit: Make, tmp_path: Path) -> Callable[..., CellResult]:
+    """A cell of a GCN; keyword arguments replace its parts."""
+
+    def cell(**parts: Any) -> CellResult:
+        given = {
+            "datamodule": served(),
+            "threat": Poisoning({"gcn": gcn}, make_fit(max_epochs=30)),
+            "attacks": {"kept": Kept()},
+        } | parts
+        return evaluate_cell(
+            model=gcn,
+            fit=make_fit(max_epochs=30),
+            budget=BUDGET,
+            seed=3,
+            directory=tmp_path / "cell",
+            store=ArtifactStore(tmp_path / "store"),
+            cache_key={
+                "model": {},
+                "training": {},
+                "threat": {"surrogates": {"gcn": {}}, "fit": {}},
+                "attacks": {name: {} for name in given["attacks"]},
+            },
+            **given,
+        )
+
+    return cell
+
+
+def test_the_victim_is_trained_from_scratch_on_the_attacked_graph_and_tested_there(
+    run: Callable[..., CellResult], served: Make, make_fit: Make, tmp_path: Path
+) -> None:
+    datamodule, attack = served(), Kept()
+    result = run(datamodule=datamodule, attacks={"kept": attack})
+    graph, n = datamodule.graph, datamodule.graph.num_nodes
+    # Every pair may be flipped, and the limit is a share of all edges.
+    assert attack.targets.tolist() == list(range(n))
+    spent = result.spent["kept"]["gcn"]
+    flips = int(0.5 * graph.edge_index.size(1) / 2)
+    assert spent["added_edges"] + spent["removed_edges"] == flips
+    assert result.flags == {}
+    # The attacker knows the classes of the train nodes, and elsewhere what its surrogate predicts.
+    train = graph.index_train
+    assert torch.equal(attack.told.index_train, train)
+    assert torch.equal(attack.told.y[train], graph.y[train])
+    assert not torch.equal(attack.told.y, graph.y)
+
+    poisoned = served().poisoned(attack.made.x, attack.made.edge_index)
+    training = ModelTraining(poisoned, ArtifactStore(tmp_path / "other"), 3, tmp_path / "anew")
+    anew = training("victim", gcn, make_fit(max_epochs=30), {}, description="anew").model
+    view = poisoned.view("test")
+    right = (anew(view.x, view.edge_index).argmax(1) == view.y)[view.mask]
+    assert result.accuracy["kept"] == pytest.approx(float(right.double().mean()))
+    evasion = run(threat=BlackBox({"gcn": gcn}, make_fit(max_epochs=30)))
+    assert evasion.accuracy["clean"] == result.accuracy["clean"]
+    assert evasion.accuracy["kept"] != result.accuracy["kept"]
+    assert set(result.seconds) - set(evasion.seconds) == {"victim on kept"}
+    assert run(datamodule=served()).reused == ["victim", "kept"]
+
+
+class Changing(ModificationAttack):
+    """Changes features, which a victim is then trained on, too, and no edge."""
+
+    needs = frozenset()
+    name = "changing"
+
+    def modify(self, problem, budget, generator):  # type: ignore[no-untyped-def]
+        return -problem.x, problem.edge_index
+
+
+def test_a_broken_budget_is_told_and_an_injection_refused(run: Callable[..., CellResult]) -> None:
+    assert "budget_overspent" in run(attacks={"changing": Changing()}).flags["changing"]
+    with pytest.raises(ConfigError, match=r"^attack=speit: injects nodes; threat=poisoning [^\n]*$"):
+        run(attacks={"speit": SPEIT()})
+
+
+def test_a_cell_of_the_command_line_says_that_it_was_retrained(
+    cli: Callable[..., Any], tiny_clean: list[str]
+) -> None:
+    given = [*tiny_clean[:-1], "data.normalize=null", "data.transductive=true", "model=gcn"]
+    given = [f"+{one}" if one.startswith("data.") else one for one in given]
+    outcome = cli(*given, "threat=poisoning", "attack=[random_flip,metattack]", "logger=none")
+    assert outcome.status == 0, outcome.err
+    (record,) = outcome.records
+    assert (record["threat"], record["surrogates"]) == ("poisoning", ["gcn"])
+    assert set(record["accuracy"]) == {"clean", "random_flip", "metattack"}
+    assert "; poisoning (gcn), retrained on each attacked graph, spent" in outcome.out
+    (row,) = outcome.table
+    assert set(row) == {"model", "seeds", "clean", "random_flip", "metattack"}
+    evasion = cli(*given, "attack=metattack", "logger=none", "threat.fit.max_epochs=3")
+    assert "; black_box (gcn), evasion, not retrained, spent" in evasion.out
