@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from robust_diffusion.attacks import SPEIT, Budget, PerturbedGraph, RandomFlip
+from robust_diffusion.attacks import SPEIT, Budget, RandomFlip
 from robust_diffusion.attacks.modification.base import ModificationAttack
 from robust_diffusion.cells.cell import CellResult, evaluate_cell
 from robust_diffusion.errors import ConfigError
@@ -113,7 +112,9 @@ class Changing(ModificationAttack):
 
 def test_a_broken_budget_is_told_and_an_injection_refused(run: Callable[..., CellResult]) -> None:
     assert "budget_overspent" in run(attacks={"changing": Changing()}).flags["changing"]
-    with pytest.raises(ConfigError, match=r"^attack=speit: injects nodes; threat=poisoning [^\n]*$"):
+    with pytest.raises(
+        ConfigError, match=r"^attack=speit: injects nodes; threat=poisoning [^\n]*$"
+    ):
         run(attacks={"speit": SPEIT()})
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion import models
-from robust_diffusion.data.datamodule import induced_view
+from robust_diffusion.data.views import induced_view
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami, Grand, count_evaluations
 from robust_diffusion.integrators.solver import Solver

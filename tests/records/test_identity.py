@@ -59,8 +59,9 @@ threat.surrogates.appnp.variant=original
 
 READ = """
 seed=1 threads=2 model.flow.t_end=0.5 model.variant=grb training.adversary={num_steps:1}
-training.max_epochs=6 training.trainer.devices=2 data.name=pubmed data.edge_values=ids data.transductive=true
+training.max_epochs=6 training.trainer.devices=2 data.name=pubmed data.edge_values=ids
 data.source.folder.path=other attacks.speit.steps=4 budget.max_injected_nodes=4
+data.transductive=true
 threat.labels=true threat.surrogates.appnp.variant=grb callbacks={swa:{}} timing={'on':{cpu:here}}
 model.flow.key=1 model.root=1 data.source.root=/mine threat.surrogates.appnp.progress_bar=1
 """

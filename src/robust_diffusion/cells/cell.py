@@ -82,9 +82,10 @@ def evaluate_cell(
     """Train a victim, attack as the threat model says, and test on all graphs.
 
     Evasion: the victim is trained on the clean graph and never sees an attacked one before the
-    test. Poisoning: it is trained anew on each attacked graph as well. The random state is set anew from `seed` for each model, each attack and the test, so that
-    all victims of one seed face the same attacked graphs, computed once and shared through the
-    store, and a cell that finds them there has the same result.
+    test. Poisoning: it is also trained anew on each attacked graph, which it is tested on. The
+    random state is set anew from `seed` for each model, each attack and the test, so that all
+    victims of one seed face the same attacked graphs, computed once and shared through the store,
+    and a cell that finds them there has the same result.
 
     Args:
         datamodule: The graph; the attacked test graphs are added to it.

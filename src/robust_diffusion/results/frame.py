@@ -21,7 +21,10 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "settings": ("object", "options of model, training and data, by the path of each override"),
     "draw": ("object", "seed, or hash of the weights of a model from elsewhere"),
     "split": ("object", "hash of the split"),
-    "threat": ("object", "threat model: `black_box`, `white_box`, `adaptive`, `poisoning`, or a user's"),
+    "threat": (
+        "object",
+        "threat model: `black_box`, `white_box`, `adaptive`, `poisoning`, or a user's",
+    ),
     "budget": ("object", "declared limits, a `Budget`"),
     "nodes": ("Int64", "most injected nodes"),
     "edges": ("Int64", "most edges of each injected node"),

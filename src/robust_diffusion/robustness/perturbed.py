@@ -175,8 +175,9 @@ class Attacker:
             AttackError: The model cannot be attacked so, or no model can be run on the result.
         """
         told = self._told(run.attack, run.attacked.model)
+        x, edge_index, *known = told.values()
         key = {
-            "graph": tensor_hash(told["x"], told["edge_index"], self.task.reach, *_known(told)),
+            "graph": tensor_hash(x, edge_index, self.task.reach, *known),
             "attacked": run.attacked.state,
             "budget": asdict(self.budget),
             "seed": self.seed,
@@ -225,17 +226,8 @@ class Attacker:
         return AttackOutcome(graph, spent, before, after, flags, effort, path, reused)
 
     def _told(self, attack: Attack, model: nn.Module) -> dict[str, Tensor]:
-        """The graph as the attacker is told of it; who poisons it knows what train nodes are."""
-        graph, knows = self.task.graph, self.knows_labels or attack.is_worst_case
-        told = {key: graph[key] for key in ("x", "edge_index", *(["y"] if knows else []))}
-        if self.task.poisons:
-            train = told["index_train"] = graph["index_train"]
-            if not knows:
-                everywhere = replace(self.task, targets=self.task.reach)
-                placed = model.to(self.task.device)
-                predicted = everywhere.logits_of(placed, graph, self.seed).argmax(1)
-                told["y"] = predicted.index_copy(0, train, graph["y"][train])
-        return told
+        knows_labels, placed = self.knows_labels or attack.is_worst_case, model.to(self.task.device)
+        return self.task.told(placed, self.seed, knows_labels=knows_labels)
 
     def _accuracy_under(self, attack: Attack, model: nn.Module) -> float:
         graph = self._run(attack, model, self._told(attack, model))
@@ -321,8 +313,3 @@ class Attacker:
         x = torch.cat([original, tensors["injected_x"]])
         parts = {key: artifact.metadata[key] for key in OF_PARTS}
         return PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
-
-
-def _known(told: Mapping[str, Tensor]) -> list[Tensor]:
-    """What an attacker knows besides features and edges."""
-    return [told[key] for key in ("y", "index_train") if key in told]

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -61,6 +61,22 @@ class Task:
         assert graph.x is not None
         assert graph.edge_index is not None
         return graph.x.to(self.device), graph.edge_index.to(self.device)
+
+    def told(self, model: nn.Module, seed: int, *, knows_labels: bool) -> dict[str, Tensor]:
+        """Features and edges, and what else an attacker of a model is told of the graph.
+
+        These are its classes, if it knows them. Who poisons a graph knows them at the train nodes,
+        and takes the model's predictions for them elsewhere.
+        """
+        keys = ["x", "edge_index", *(["y"] if knows_labels else [])]
+        told = {key: self.graph[key] for key in keys}
+        if self.poisons:
+            train, everywhere = self.graph["index_train"], replace(self, targets=self.reach)
+            if not knows_labels:
+                told["y"] = everywhere.logits_of(model, self.graph, seed).argmax(1)
+                told["y"][train] = self.graph["y"][train]
+            told["index_train"] = train
+        return told
 
     def accuracy(self, logits: Float[Tensor, "t c"]) -> float:
         """Share of the targets that are classified right, in 0..1."""

@@ -74,8 +74,8 @@ def read_perturbed(path: Path, clean: GraphLike, *, merge_duplicates: bool = Fal
     2, in GRB's models too.
 
     Args:
-        path: `*adj*.npz`, `*adj*.pkl`, or an entry of the store with edge_index and either x, or what
-            differs: injected_x, changed_nodes and changed_x.
+        path: `*adj*.npz`, `*adj*.pkl`, or an entry of the store with edge_index and either x, or
+            what differs: injected_x, changed_nodes and changed_x.
         clean: The graph before the attack.
         merge_duplicates: Read an edge that is listed several times as one edge; otherwise it is a
             violation.

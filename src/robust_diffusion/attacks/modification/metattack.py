@@ -184,5 +184,5 @@ class Metattack(ModificationAttack):
 def _initial(width: int, classes: int, generator: torch.Generator) -> Float[Tensor, "f c"]:
     """Glorot's uniform weights."""
     bound = (6 / (width + classes)) ** 0.5
-    drawn = torch.rand(width, classes, generator=generator, dtype=torch.float32)
-    return (2 * drawn - 1) * bound
+    weight = torch.empty(width, classes, dtype=torch.float32)
+    return weight.uniform_(-bound, bound, generator=generator)
