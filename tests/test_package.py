@@ -40,7 +40,7 @@ def commands(text: str) -> list[str]:
 
 BLOCKS = [
     pytest.param(block, id=f"{page} {number}")
-    for page in ("README.md", "docs/python.md")
+    for page in ("README.md", "docs/python.md", "docs/poisoning.md")
     for number, block in enumerate(
         re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     )
@@ -126,6 +126,15 @@ def test_the_call_of_the_readme_runs() -> None:
     exec(code, names)
     assert names["report"].robust_accuracy <= names["report"].clean_accuracy
     assert names["attacked"].num_nodes == names["data"].num_nodes + 50
+
+
+def test_the_lines_of_the_page_on_poisoning_run() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/poisoning.md").read_text(), re.DOTALL)
+    data = drawn_data()
+    exec(code.replace("weight_decay", "max_epochs=2, weight_decay"), names := {"data": data})
+    assert names["logits"].shape == (data.num_nodes, CLASSES)
+    flips = (names["graph"].edge_index.size(1) - data.edge_index.size(1)) // 2
+    assert 0 < abs(flips) <= 0.05 * data.edge_index.size(1) / 2
 
 
 def test_links_targets_and_pages_that_are_named_exist() -> None:

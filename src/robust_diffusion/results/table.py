@@ -165,12 +165,11 @@ def _title(records: Sequence[Record]) -> str:
     if attacked:
         surrogates = ", ".join(dict.fromkeys(s for r in records for s in r.get("surrogates", [])))
         threat = f"{common('threat')} ({surrogates})" if surrogates else common("threat")
-        parts.append(f"{threat}, {_retraining(attacked)}, {describe_budget(attacked)}")
+        poisoned = {record.get("threat") == "poisoning" for record in attacked}
+        said = {False: "evasion, not retrained", True: "retrained on each attacked graph"}
+        budget = describe_budget(attacked)
+        if poisoned == {True}:
+            budget = budget.replace("the target nodes", "all nodes")
+        parts.append(f"{threat}, {' or '.join(said[of] for of in sorted(poisoned))}, {budget}")
     parts.append(f"fidelity={common('fidelity')}")
     return "; ".join(parts)
-
-
-def _retraining(records: Sequence[Record]) -> str:
-    poisoned = {record.get("threat") == "poisoning" for record in records}
-    said = {False: "evasion, not retrained", True: "retrained on each attacked graph"}
-    return " or ".join(said[kind] for kind in sorted(poisoned))
