@@ -2,6 +2,7 @@
 
 from robust_diffusion.data.sources.custom import load_custom
 from robust_diffusion.data.sources.grb import load_grb, write_grb
+from robust_diffusion.data.sources.heterophilous import load_heterophilous
 from robust_diffusion.data.sources.planetoid import load_planetoid
 from robust_diffusion.data.sources.prognn import load_prognn
 from robust_diffusion.data.sources.shchur import load_shchur
@@ -11,6 +12,7 @@ __all__ = [
     "citation_like_graph",
     "load_custom",
     "load_grb",
+    "load_heterophilous",
     "load_planetoid",
     "load_prognn",
     "load_shchur",
