@@ -17,11 +17,11 @@ from robust_diffusion.data.batching import Batching, FullBatch
 from robust_diffusion.data.normalize import FeatureScale, feature_scale, log_columns
 from robust_diffusion.data.sources.pyg import checked_graph, node_index, split_of
 from robust_diffusion.data.split import split_by_degree, split_hash
+from robust_diffusion.data.targets import check_difficulty, target_nodes
 from robust_diffusion.data.views import induced_view
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.system.hashes import tensor_hash
 
-Difficulty = Literal["easy", "medium", "hard", "full"]
 EdgeValues = Literal["ones", "ids"]
 Normalization = Literal["arctan"]
 Stage = Literal["train", "val", "test"]
@@ -37,7 +37,8 @@ class GraphDataModule(pl.LightningDataModule):
     Args:
         source: Returns the checked graph with raw features and its split.
         name: The dataset's name in records and tables.
-        difficulty: GRB's test set that is scored and attacked: easy, medium, hard or full.
+        difficulty: Test nodes that are scored and attacked: GRB's easy, medium, hard or full; or of
+            those degree:A-B, with A to B neighbours, or random:N:SEED, N drawn.
         degree_leak: Serve the degrees of the whole graph to models that normalise by degree, as
             GRB does; otherwise the graph is cut first.
         edge_values: Values of the adjacency matrix: `ones`; or `ids`, numbers of edges, as in the
@@ -65,7 +66,7 @@ class GraphDataModule(pl.LightningDataModule):
         source: Callable[[], Data],
         *,
         name: str,
-        difficulty: Difficulty = "easy",
+        difficulty: str = "easy",
         degree_leak: bool = False,
         edge_values: EdgeValues = "ones",
         normalize: Normalization | None = "arctan",
@@ -74,7 +75,7 @@ class GraphDataModule(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         self.name = check_name("dataset.name", name)
-        self.difficulty = difficulty
+        self.difficulty = check_difficulty(difficulty)
         self.degree_leak = degree_leak
         self.edge_values = edge_values
         self.normalize = normalize
@@ -102,7 +103,7 @@ class GraphDataModule(pl.LightningDataModule):
         data: Data,
         *,
         name: str = "data",
-        difficulty: Difficulty | None = None,
+        difficulty: str | None = None,
         normalize: Normalization | None = None,
         split_seed: int = 0,
         batching: Batching | None = None,
@@ -171,22 +172,14 @@ class GraphDataModule(pl.LightningDataModule):
         train = every_node if self.transductive else graph.index_train
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
         seen = every_node if self.transductive else seen
-        targets, leak = self._targets(graph), self.degree_leak
+        targets = target_nodes(graph, self.difficulty, str(self.name))
+        leak = self.degree_leak
         self._views = {
             "train": induced_view(graph, train, graph.index_train, degree_leak=leak),
             "val": induced_view(graph, seen, graph.index_val, degree_leak=leak),
             "test": induced_view(graph, every_node, targets, degree_leak=False),
         }
         self._graph = graph
-
-    def _targets(self, graph: Data) -> Tensor:
-        key = "index_test" if self.difficulty == "full" else f"index_test_{self.difficulty}"
-        if key not in graph:
-            raise ConfigError(
-                f"difficulty={self.difficulty}: the split of dataset={self.name} has no such test "
-                "set; use difficulty=full"
-            )
-        return graph[key]  # type: ignore[no-any-return]
 
     @property
     def graph(self) -> Data:
@@ -204,7 +197,7 @@ class GraphDataModule(pl.LightningDataModule):
     @property
     def target_nodes(self) -> Int[Tensor, " t"]:
         """Test nodes that are scored, and attacked."""
-        return self._targets(self.graph)
+        return target_nodes(self.graph, self.difficulty, str(self.name))
 
     @property
     def num_features(self) -> int:
