@@ -61,7 +61,8 @@ def record_header(cfg: DictConfig) -> Record:
 
 def overrides_of(hydra: Any) -> dict[str, str]:
     """The overrides of a command line, by key, but for those that change no result."""
-    given = (override.lstrip("+").partition("=") for override in hydra.overrides.task)
+    # A sweeper escapes the colons of a value.
+    given = (of.replace("\\:", ":").lstrip("+").partition("=") for of in hydra.overrides.task)
     return {
         key: value
         for key, equals, value in given
