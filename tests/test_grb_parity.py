@@ -1,6 +1,5 @@
 """The comparison with GRB, without GRB: its table, and weights of its models in ours."""
 
-import copy
 import json
 from collections.abc import Callable
 
@@ -174,8 +173,3 @@ def test_the_page_is_what_the_record_says() -> None:
     table = script("grb_parity/grb_table")
     page = table.as_markdown(record)
     assert (FOLDER / "parity.md").read_text(encoding="utf-8") == page
-    other = copy.deepcopy(record)
-    for run in other["attacks"]:
-        if (run["model"], run["attack"], run["choice"]) == ("gcn", "pgd", "own_logit"):
-            run["accuracy"] = 0.123 if run["program"] == "grb" else 0.456
-    assert "| 12.3 / 45.6 |" in table.as_markdown(other).replace("  ", " ").replace("  ", " ")

@@ -18,7 +18,6 @@ from hydra.utils import get_class
 from torch_geometric.nn.models import GCN
 
 import robust_diffusion
-from robust_diffusion import config
 from robust_diffusion.commands.usage import HEAD, usage
 from robust_diffusion.run import COMMANDS
 from tests.drawn import CLASSES, FEATURES, drawn_data
@@ -70,21 +69,6 @@ def test_every_argument_of_evaluate_is_documented() -> None:
 
 
 TEXTS = [*((ROOT / page).read_text() for page in PAGES), usage(COMMANDS).removeprefix(HEAD)]
-
-
-def test_configuration_is_found_beside_the_sources_and_inside_an_installed_package(
-    tmp_path: Path,
-) -> None:
-    assert ROOT / "conf" == config.CONFIG_DIR
-    for folder, expected in (("site-packages", "site-packages/mine/conf"), ("src", "conf")):
-        path = tmp_path / folder / "mine"
-        path.mkdir(parents=True)
-        if folder == "site-packages":
-            (path / "conf").mkdir()
-        source = Path(config.__file__).read_text()
-        names: dict[str, Any] = {"__file__": str(path / "config.py"), "__name__": "copied"}
-        exec(compile(source, str(path / "config.py"), "exec"), names)
-        assert tmp_path / expected == names["CONFIG_DIR"]
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.cells.callback import PrintResults, callback_of
-from robust_diffusion.errors import ConfigError
 from robust_diffusion.records import append_record
 from tests.paper.records import finished
 
@@ -42,20 +41,6 @@ def add(directory: str, *, flow: str = "heat", job: int = 0, **changes: Any) -> 
     append_record(RECORDS, record | (changes or {"accuracy": {"clean": 0.5, "speit": 0.25}}))
 
 
-def test_a_run_shows_its_own_cell_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    add("run/1", flow="heat")
-    add("run/2", flow="grand")
-    PrintResults().on_run_end(config())
-    printed = capsys.readouterr()
-    assert ("heat" in printed.out, "grand" in printed.out, printed.err) == (True, False, "")
-
-
-def test_a_failed_run_prints_no_table(capsys: pytest.CaptureFixture[str]) -> None:
-    add("run/1", error="seed=-1: must be at least 0")
-    PrintResults().on_run_end(config())
-    assert capsys.readouterr().out == ""
-
-
 def test_a_failed_cell_of_a_sweep_ends_in_status_1_after_the_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -76,25 +61,6 @@ def test_records_that_no_table_can_be_made_of_end_in_status_1_and_one_line(
             show(config())
         (line,) = caplog.messages
         assert line.startswith("no table: outputs/records.jsonl: the record of cell c0ffee: ")
-
-
-def test_a_defect_of_a_table_ends_in_status_1_and_is_told_whole(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(records: Records) -> None:
-        raise KeyError("missing")
-
-    add("multirun/1/0")
-    shown = PrintResults()
-    monkeypatch.setattr(shown, "_summarize", broken)
-    with pytest.raises(SystemExit, match="1"):
-        shown.on_multirun_end(config())
-    assert "Traceback" in caplog.text
-
-
-def test_what_is_shown_has_to_be_known() -> None:
-    with pytest.raises(ConfigError, match=r"results.shows=loss: unknown; use one of budget, t"):
-        PrintResults(shows="loss")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 import builtins
-import csv
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,32 +109,3 @@ def test_an_unreachable_server_falls_back_to_offline(
     assert "logging offline" in caplog.text
     assert len([r for r in caplog.records if "logger=wandb" in r.getMessage()]) == 1
     assert len(run_files(tmp_path / "cell", "offline-run")) == 1
-
-
-def test_tensorboard_writes_an_event_file(cli: Cli, tiny_clean: list[str], tmp_path: Path) -> None:
-    assert cli("flow=heat", "logger=tensorboard", *tiny_clean).status == 0
-    assert len(list(tmp_path.glob("outputs/run/*/curves/events.out.tfevents.*"))) > 0
-
-
-def test_without_tensorboard_the_remedy_is_one_line(
-    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("_TENSORBOARD_AVAILABLE", "_TENSORBOARDX_AVAILABLE"):
-        monkeypatch.setattr(f"lightning_fabric.loggers.tensorboard.{name}", False)
-    outcome = cli("flow=heat", "logger=tensorboard", *tiny_clean)
-    assert outcome.status == 1
-    assert "tensorboard" in outcome.error
-
-
-@pytest.mark.slow
-def test_wandb_is_imported_when_a_run_is_opened() -> None:
-    code = "import sys, robust_diffusion.cells.experiment; sys.exit('wandb' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_csv_writes_the_curves(cli: Cli, tiny_clean: list[str], tmp_path: Path) -> None:
-    assert cli("flow=heat", *tiny_clean).status == 0
-    (path,) = tmp_path.glob("outputs/run/*/curves/metrics.csv")
-    with path.open() as file:
-        columns = csv.DictReader(file).fieldnames
-    assert {"train_loss", "val_accuracy", "test/clean"} <= set(columns or ())

@@ -100,14 +100,6 @@ def test_a_sweep_is_searched_where_it_says(sweep: str, values: set[str] | None) 
     assert found == values or tenths == {0.1, 0.2, 0.3, 0.4}
 
 
-@pytest.mark.parametrize(("sweep", "middle"), [("0.01,1.0", 0.1), ("1.0,100.0", 10)])
-def test_a_logarithmic_scale_has_as_many_values_in_each_decade(sweep: str, middle: float) -> None:
-    for tagged, share in ((f"tag(log,interval({sweep}))", 0.5), (f"interval({sweep})", 0.1)):
-        trials = Search([f"k={tagged}"], n_startup_trials=200).propose(200)
-        low = sum(float(trial[0].removeprefix("k=")) < middle for trial in trials) / 200
-        assert low == pytest.approx(share, abs=0.1)
-
-
 TUNE = ["experiment=tune", "scale=smoke", "training.max_epochs=3", "logger=none"]
 
 

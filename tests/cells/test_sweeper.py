@@ -148,19 +148,3 @@ def test_a_key_is_left_out_where_an_option_lacks_it(
     assert [cell.get(name) for cell in cells] == values
     assert {cell["seed"] for cell in cells} == {"3"}
     assert f"{name}: left out" in outcome.err
-
-
-@pytest.mark.parametrize(
-    ("swept", "wrong"),
-    [
-        ("threat=white_box,black_box", "threat.ift.patience=3"),
-        ("seed=0,1", "flow.haeds=2"),
-        ("model=gcn,gat", "model.haeds=2"),
-    ],
-)
-def test_a_key_that_no_option_has_is_one_error(
-    cli: Callable[..., Any], swept: str, wrong: str
-) -> None:
-    outcome = cli("-m", swept, wrong)
-    assert outcome.error.startswith(f"error: {wrong}: unknown key")
-    assert outcome.records == []

@@ -34,19 +34,6 @@ def rows(outcome: Any) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("folder", [None, "", "elsewhere"])
-def test_list_says_what_is_there(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, folder: str | None
-) -> None:
-    if folder is not None:
-        monkeypatch.setenv("ROBUST_DIFFUSION_DATA", folder)
-    write_grb(Path(folder or "data"), name="citeseer")
-    found = rows(cli("data", "list"))
-    expected = {"citeseer": "present", "synthetic": "built in", "cora": "missing"}
-    assert all(state in found[name] for name, state in expected.items())
-    assert "missing" in rows(cli("data", "list", "--data-dir", "nowhere"))["citeseer"]
-
-
 def mislabelled(path: Path) -> None:
     shutil.rmtree(path.parent)
     write_grb(path.parents[1], name="citeseer", labels=raw_graph()["labels"] + 1)
@@ -71,18 +58,6 @@ def test_verify_fails_where_something_is_damaged(
     assert outcome.status == status
     assert said in " ".join(rows(outcome)["citeseer"])
     assert damage is not None or sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_broken_list_of_hashes_is_one_line(cli: Cli, tmp_path: Path) -> None:
-    (write_grb(tmp_path / "data", name="citeseer") / "sha256.json").write_text("{")
-    assert "sha256.json" in cli("data", "list").error
-
-
-@pytest.mark.parametrize("arguments", [[], ["nope"], ["list", "--nope"], ["export"], ["list", "a"]])
-def test_a_wrong_call_says_which_there_are(cli: Cli, arguments: list[str]) -> None:
-    outcome = cli("data", *arguments)
-    assert outcome.status == 2
-    assert "usage: robust-diffusion data" in outcome.err
 
 
 def test_a_dataset_is_exported_in_the_layout_of_grb(cli: Cli, tmp_path: Path) -> None:

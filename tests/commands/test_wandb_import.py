@@ -41,19 +41,6 @@ def files(run: str) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_a_cell_that_is_asked_for_again_gets_a_tag(cli: Cli, tiny_clean: list[str]) -> None:
-    (record,) = cli("flow=heat", "logger=none", *tiny_clean).records
-    outcome = cli("experiment=demo", "flow=heat", "logger=wandb", *tiny_clean)
-    assert [line.get("reference", False) for line in outcome.records] == [False, True]
-    (path,) = files(record["cell"])
-    assert path.parents[2].name == "from-records"
-    found = Logged(path)
-    assert found.about["tags"][-1] == "demo"
-    assert found.run["config"]["record"]["time"] == record["time"]
-    assert found.run["summary"]["accuracy/clean"] == pytest.approx(record["accuracy"]["clean"])
-
-
-@pytest.mark.slow
 def test_records_are_read_back(imports: Callable[..., str]) -> None:
     record = finished(0.71, 0.33, cell="5bd1", flags={"speit": ["no_effect"]})
     record |= {"seconds": {"train": 2.5, "speit": 0.25}, "epochs": 321}

@@ -100,20 +100,6 @@ def test_outputs_and_the_model_stay_the_same(overrides: list[str]) -> None:
     assert {key: value.tolist() for key, value in model.state_dict().items()} == weights
 
 
-def test_pruned_edges_have_a_gradient_in_the_adaptive_form() -> None:
-    """SPEIT's start: a new node of zeros, whose edges are pruned, so that nothing moves it."""
-    model = build(["model=gnn_guard"])
-    edges = torch.cat([GRAPH.edge_index, torch.tensor([[200, 0], [0, 200]])], 1)
-
-    def slope(form: nn.Module) -> float:
-        x = torch.cat([GRAPH.x, -GRAPH.x[:1]]).requires_grad_()
-        (gradient,) = torch.autograd.grad(form(x, edges)[0].sum(), x)
-        return gradient[200].abs().max().item()
-
-    assert slope(model) == 0
-    assert slope(adaptive_form(model)) > 0
-
-
 DATA = drawn_data()
 
 

@@ -95,38 +95,6 @@ def with_leaf(graph: Graph) -> tuple[Graph, Tensor]:
     return Graph(graph.src, graph.dst, weight, graph.num_nodes), weight
 
 
-def matrix_of(graph: Graph) -> Tensor:
-    return oracles.adjacency(graph.edge_index, graph.weight, graph.num_nodes)
-
-
-@pytest.mark.parametrize(
-    ("seed", "threshold", "gradient"),
-    [(0, 0.0, "exact"), (1, 0.1, "straight_through"), (2, 0.6, "detached")],
-)
-def test_equals_the_dense_one_layer_after_layer(seed: int, threshold: float, gradient: str) -> None:
-    guard, graph = Guard(threshold=threshold, gradient=gradient), plain_graph(seed)
-    dense = matrix_of(graph)
-    for layer in range(3):
-        x = random_signal(10 * seed + layer)
-        dense, expected = oracles.guard(x, dense, threshold)
-        graph, weighted = guard(x, graph)
-        torch.testing.assert_close(matrix_of(graph), dense, rtol=0, atol=0)
-        torch.testing.assert_close(matrix_of(weighted), expected)
-
-
-@pytest.mark.parametrize("reweight", [True, False])
-def test_exact_gradients_are_those_of_the_weights(reweight: bool) -> None:
-    graph = random_graph()
-    guard = Guard(threshold=0.1, reweight=reweight)
-
-    def judged(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        kept, weighted = guard(x, Graph(graph.src, graph.dst, weight, NODES))
-        return kept.weight, weighted.weight
-
-    inputs = (random_signal().requires_grad_(), graph.weight.clone().requires_grad_())
-    assert torch.autograd.gradcheck(judged, inputs)
-
-
 def gradients(gradient: str, x: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """By features and by weights of the graph, self-loops included, of a readout of the weights."""
     graph, weight = with_leaf(plain_graph())

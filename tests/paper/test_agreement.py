@@ -55,31 +55,6 @@ def test_markdown_is_the_golden_file() -> None:
 ROOT = Path(__file__).parents[2]
 
 
-def test_pages_say_how_many_means_lie_in_the_band_and_not_that_they_are_reproduced() -> None:
-    pages = [
-        ROOT / "README.md",
-        *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / "experiments").glob("*.md"),
-    ]
-    texts = {path.name: " ".join(path.read_text(encoding="utf-8").split()) for path in pages}
-    assert not [name for name, text in texts.items() if re.search(r"reproduce\w* \d+ of", text)]
-    view = (ROOT / "experiments/results/agreement.md").read_text(encoding="utf-8")
-    found = {
-        row[1].strip(): row
-        for row in (line.split("|") for line in view.splitlines()[2:6])
-        if row[1:]
-    }
-    within, once, placebo, one, two = (cell.strip() for cell in found["released"][-6:-1])
-    for text in (texts["README.md"], texts["deviations.md"]):
-        assert within.split()[0] in text
-    main = (ROOT / "experiments/README.md").read_text(encoding="utf-8")
-    for number in (within, once, placebo, f"{one} and {two} of `released`"):
-        assert number in main
-    rows = (ROOT / "experiments/deviations.md").read_text(encoding="utf-8")
-    assert f"{rows.count('| open |'):d}" == "11"
-    assert "eleven rows below are open" in rows
-
-
 def test_p_values_of_the_variants_page_are_those_of_readings() -> None:
     page = (ROOT / "docs/variants.md").read_text(encoding="utf-8")
     section = page.split("## What each difference changes")[1].split("##")[0]

@@ -64,18 +64,6 @@ def test_flows_are_followed_far_beyond_their_period(capsys: pytest.CaptureFixtur
     assert all(row["shift"] > 0 for row in found["rows"][1:])
 
 
-@pytest.mark.slow
-def test_options_and_overrides_may_come_in_any_order(capsys: pytest.CaptureFixture[str]) -> None:
-    run_figure_command(
-        ["lipschitz", "seed=1", "--directory", "here", *SMOKE, "--weights", "carried", "flow=grand"]
-    )
-    assert "seed 1" in capsys.readouterr().out
-    (path,) = Path("here").glob("lipschitz-cora-paper-seed1-smoke-*.json")
-    about = json.loads(path.read_text())
-    assert about["weights"] == "carried"
-    assert {panel["choices"]["flow"] for panel in about["panels"]} == {"grand"}
-
-
 def test_the_layer_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     run_figure_command(["layer", "--directory", "docs"])
     assert capsys.readouterr().out == "docs/gode_layer.svg\n"

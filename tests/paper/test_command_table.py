@@ -25,14 +25,6 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.usefixtures("records")
-def test_a_table_is_what_the_records_say(capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, "3")
-    assert out.startswith("**Table 3 · flows under attack (flows), arXiv:2209.07754.**")
-    assert "60.50 ± 0.71" in out
-    assert "Entries: 33 not run, 3 measured." in out
-
-
-@pytest.mark.usefixtures("records")
 @pytest.mark.parametrize("name", list(FORMATS))
 def test_every_format_is_printed_and_written(
     capsys: pytest.CaptureFixture[str], name: str, tmp_path: Path

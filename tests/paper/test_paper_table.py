@@ -61,17 +61,6 @@ def test_several_seeds_are_tested_against_the_printed_number() -> None:
     assert found.p == pytest.approx(expected)
 
 
-def test_p_values_are_corrected_over_the_whole_table() -> None:
-    records = [r for f in FLOWS for r in seeds([0.5, 0.51, 0.6], flow=f)]
-    table = flows(records)
-    tested = sorted((e.p, e.p_holm) for _, _, e in table if e.p is not None)
-    assert len(tested) == 12
-    assert "12 comparisons" in " ".join(table.lines)
-    smallest, corrected = tested[0]
-    assert corrected == pytest.approx(min(1.0, 12 * smallest))
-    assert all(corrected >= p for p, corrected in tested)
-
-
 @pytest.mark.parametrize(
     ("values", "deviations"),
     [
@@ -97,40 +86,6 @@ def test_a_failure_says_more_than_missing_data() -> None:
     found = speit(records)
     assert (found.state, found.reason) == ("failed", "failed: broken")
     assert kinds(found) == ["failed", "no data"]
-
-
-def test_warnings_that_differ_in_numbers_share_a_mark() -> None:
-    records = seeds([0.6, 0.61, 0.62, 0.63])
-    for seed, share in enumerate((16.79, 21.6, 16.79, 22)):
-        records[seed]["warnings"] = {"speit": [f"weaker than chance: 35.8 % against {share} %"]}
-    records[3]["warnings"]["speit"].append("adds 1 edge")
-    marks = entry(flows(records), dataset="cora", attack="speit", model="beltrami").marks
-    assert [mark.text for mark in marks] == [
-        "speit: weaker than chance: 35.8 % against 16.79 % "
-        "(seeds 0, 2; with other numbers seeds 1, 3); not a bound",
-        "speit: adds 1 edge (seed 3); not a bound",
-    ]
-
-
-def test_seeds_of_several_versions_of_the_code_are_marked() -> None:
-    records = [finished(seed=0), finished(seed=1, code="other")]
-    found = speit(records)
-    assert kinds(found) == ["code"]
-    assert "c0de, other" in found.marks[0].text
-    assert "Cells of 2 versions of the code: c0de, other." in flows(records).lines
-
-
-def test_cells_of_other_settings_are_marked() -> None:
-    short = finished(settings={"training": {"max_epochs": 10}})
-    found = speit([short, finished()])
-    assert [mark.text for mark in found.marks] == ["1 cell of other settings left out"]
-
-
-def test_another_budget_than_the_papers_is_marked_where_it_was_spent() -> None:
-    table = flows([finished(budget=(10, 20))])
-    found = entry(table, dataset="cora", attack="speit", model="beltrami")
-    assert [mark.text for mark in found.marks] == ["budget 10 x 20, reported 50 x 50"]
-    assert entry(table, dataset="cora", attack="clean", model="beltrami").marks == []
 
 
 def test_an_entry_that_another_experiment_shows_to_be_no_bound_has_no_rank() -> None:
@@ -228,12 +183,3 @@ def test_a_time_is_a_median_compared_by_a_factor_alone() -> None:
     assert (found.difference, found.deviations, found.p, found.rank) == (None,) * 4
     smoke = times([timed(0.002, scale="smoke", settings=ONE_STEP)], scale="smoke")
     assert (smoke.mean, smoke.factor) == (pytest.approx(2), None)
-
-
-def test_another_dataset_is_timed_beside_the_printed_times() -> None:
-    lacking = timed(settings=ONE_STEP)
-    del lacking["seconds"], lacking["timing"]
-    lacking |= {"error": "grb-citeseer/adj.npz: not found", "error_kind": "DataError"}
-    found = times([lacking, timed(0.0049, dataset="cora", settings=ONE_STEP)])
-    assert (found.state, found.keys["dataset"]) == ("measured", "cora")
-    assert (found.reported.mean, found.factor) == (9.8, pytest.approx(0.5))

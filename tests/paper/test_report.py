@@ -1,5 +1,4 @@
 import re
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -112,15 +111,6 @@ def test_without_records_or_of_a_smoke_run_nothing_is_said_of_the_paper() -> Non
     assert "Claims" not in smoke.headings
     assert "Smoke run" in smoke.text
     assert "Tables of arXiv:2209.07754" in smoke.headings
-
-
-def test_without_matplotlib_there_is_a_page_without_charts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "robust_diffusion.paper.charts", None)
-    page = render_report(seeds([0.5], fidelity="released"), fidelity="released")
-    assert "50.00" in page
-    assert "<img" not in page
 
 
 @pytest.mark.parametrize("name", sorted(SHOWN.keys() | COMPARED))

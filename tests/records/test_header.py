@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig
@@ -8,19 +7,6 @@ from robust_diffusion.records import provenance
 from robust_diffusion.records.header import record_header
 
 Compose = Callable[..., DictConfig]
-
-
-def test_the_users_files_are_recorded(compose: Compose, tmp_path: Path) -> None:
-    graph = tmp_path / "graph.npz"
-    graph.write_bytes(b"one")
-    cfg = compose("dataset=custom", f"dataset.source.path={graph}")
-    before = record_header(cfg)
-    graph.write_bytes(b"two")
-    after = record_header(cfg)
-    assert before["cell"] != after["cell"]
-    assert list(before["user_files"]) == ["data.source.path"]
-    assert before["user_files"] != after["user_files"]
-    assert not {"user_code", "user_files"} & set(record_header(compose("flow=heat")))
 
 
 @pytest.mark.parametrize(

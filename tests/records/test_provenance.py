@@ -1,7 +1,5 @@
-import platform
 import shutil
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -32,15 +30,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git("commit", "--quiet", "--message", "first", folder=folder)
     monkeypatch.setattr(provenance, "__file__", str(own))
     return folder
-
-
-def test_versions_name_python_and_every_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = provenance.versions()
-    assert set(versions) == {"python", *provenance.PACKAGES}
-    assert versions["python"] == platform.python_version()
-    assert versions["torch"] == version("torch")
-    monkeypatch.setattr(provenance, "PACKAGES", ("no-such-package-anywhere",))
-    assert provenance.versions()["no-such-package-anywhere"] == "not installed"
 
 
 def test_what_computes_is_named_with_its_vector_instructions(

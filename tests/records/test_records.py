@@ -21,7 +21,6 @@ from robust_diffusion.records.records import (
     DEEPEST,
     check_records,
     check_writable,
-    experiments_asking,
     record_lines,
 )
 from robust_diffusion.results.comparison import compare
@@ -71,15 +70,6 @@ def test_processes_that_append_at_once_leave_whole_lines(tmp_path: Path) -> None
     for writer_number in range(4):
         own = [r["number"] for r in records if r["writer"] == writer_number]
         assert own == list(range(25))
-
-
-def test_who_asked_for_a_cell_is_in_its_lines() -> None:
-    asked = [("a", "none"), ("a", "table-3"), ("b", "table-3"), ("a", "mlp"), ("a", "table-3")]
-    lines = [{"cell": cell, "experiment": experiment} for cell, experiment in asked]
-    assert experiments_asking([*lines, {"cell": "c"}, {"experiment": "mlp"}]) == {
-        "a": ["table-3", "mlp"],
-        "b": ["table-3"],
-    }
 
 
 ABSENT = object()

@@ -187,25 +187,6 @@ def test_an_entry_without_tensors_is_an_entry(tmp_path: Path, key: Any, metadata
 
 
 @pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        ({"v": 1}, {"v": 1.0}),
-        ({"v": 1}, {"v": True}),
-        ({"v": 1}, {"v": "1"}),
-        ({"v": None}, {}),
-        ({"v": [1, [2]]}, {"v": [[1], 2]}),
-        ({"v": {"w": 1}}, {"v.w": 1}),
-        ({"v": 0.1}, {"v": 0.10000000000000002}),
-    ],
-)
-def test_different_keys_are_different_entries(tmp_path: Path, a: Any, b: Any) -> None:
-    store = ArtifactStore(tmp_path)
-    assert store.path("graph", a) != store.path("graph", b)
-    assert store.path("graph", a).stem.split("-")[1] != store.path("other", a).stem.split("-")[1]
-    assert store.path("graph", KEY | a) == store.path("graph", dict(reversed((KEY | a).items())))
-
-
-@pytest.mark.parametrize(
     ("kind", "key", "named"),
     [
         ("graph", {"a": {"eps": float("nan")}}, "store.key.a.eps=nan"),

@@ -50,12 +50,6 @@ def test_stars_are_corrected_over_the_row_and_p_is_not() -> None:
     assert not other["change in speit"].endswith("*)")
 
 
-def test_a_seed_that_only_one_side_has_does_not_count() -> None:
-    _, switched = compare(BASE + SWITCHED[:1], EXPERIMENT).to_dict("records")
-    assert switched["change in clean"] == "+1.00"
-    assert switched["clean"] == "71.00"
-
-
 def test_the_nearest_setting_is_departed_from() -> None:
     both = {"fidelity.num_steps": "1", "flow.heads": "2"}
     records = BASE + SWITCHED + cells([(0.5, 0.4)], fidelity="paper", **both)
@@ -84,13 +78,3 @@ def test_failures_other_scales_and_other_experiments_are_left_out() -> None:
         finished(experiment="table-3"),
     ]
     assert compare(records, EXPERIMENT).empty
-
-
-def test_a_flow_that_no_cell_reads_makes_no_setting() -> None:
-    of_gcn = [
-        record | {"model": "gcn", "flow": None, "solver": None}
-        for flow in ("heat", "beltrami")
-        for record in cells([(0.7, 0.6), (0.8, 0.5)], model="gcn", flow=flow)
-    ]
-    (row,) = compare(of_gcn, EXPERIMENT).to_dict("records")
-    assert row["seeds"] == "2"

@@ -45,12 +45,6 @@ def rows(records: list[Record]) -> list[dict[str, Any]]:
     return summarize(records).cells.to_dict("records")  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("show", [summarize, rank])
-def test_no_records_are_refused(show: Callable[[list[Record]], ResultTable]) -> None:
-    with pytest.raises(ValueError, match="no records"):
-        show([])
-
-
 def test_a_failed_seed_is_counted_beside_the_mean() -> None:
     (row,) = rows([record(seed=0), failed(seed=1)])
     assert (row["clean"], row["seeds"]) == ("50.00 (1 failed)", 1)
@@ -71,28 +65,6 @@ def test_a_seed_counts_once_per_row(show: Callable[[list[Record]], ResultTable])
     assert gcn["seeds"] == 1
     assert not any("±" in str(value) for value in gcn.values())
     assert len(cells) == 3
-
-
-def test_a_cell_that_two_settings_ask_for_is_in_both_rows() -> None:
-    lines = [record(overrides={"fidelity": name}) | {"cell": "a"} for name in ("paper", "released")]
-    assert [(row["fidelity"], row["clean"]) for row in rows(lines)] == [
-        ("paper", "50.00"),
-        ("released", "50.00"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"scale": "smoke"}, "SMOKE RUN"),
-        ({"config": {"training": {"max_epochs": 80}}}, "training cut at 80 epochs"),
-        ({"config": {"training": {"trainer": {"max_steps": 15}}}}, "training cut at 15 steps"),
-    ],
-)
-def test_title_tells_runs_that_were_cut(changes: dict[str, Any], told: str) -> None:
-    assert f"; {told};" in summarize([record(**changes)]).title
-    whole = {"config": {"training": {"max_epochs": 5000, "trainer": {"max_steps": -1}}}}
-    assert summarize([record(**whole)]).title == summarize([record()]).title
 
 
 def test_times_have_a_column_of_their_own() -> None:

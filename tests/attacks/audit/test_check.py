@@ -1,5 +1,4 @@
 import inspect
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -74,7 +73,6 @@ NEXT = torch.nextafter(CLEAN.x[3, 1], torch.tensor(1.0)).item()
 LARGE = set_feature(
     set_feature(BAD, 0, CLEAN.x[0, 1].item() + 0.11), 4, CLEAN.x[4, 1].item() - 0.25
 )
-MANY = changed(GOOD, x=torch.cat([torch.zeros(30, WIDTH), GOOD.x[30:]]))
 LOOSE = {"max_edges_per_injected_node": None, "max_injected_edges": None}
 
 # Each limit broken alone: the graph, other limits, and the codes of what is found.
@@ -122,19 +120,6 @@ def test_a_broken_limit_is_found(
     assert codes(violations) == expected
     warned = {violation.code for violation in violations if violation.level == "warning"}
     assert warned == expected & {"not_a_target"}
-
-
-@pytest.mark.parametrize(
-    ("check", "graph", "message"),
-    [
-        (inject_audit, MANY, r"^30 .*node 0, node 1, node 2, \.\.\.;"),
-        (modify_audit, LARGE, r"^2 .*node 0 \(0.11\), node 4 \(0.25\); at most 0.1"),
-        (modify_audit, FLIPPED, rf"^{FLIPS + 1} .*\({FLIPS - 1} added, 2 removed\).* {FLIPS} "),
-    ],
-)
-def test_a_violation_counts_and_names_the_first(check: Check, graph: G, message: str) -> None:
-    (violation,) = check(graph)
-    assert re.search(message, violation.message)
 
 
 def test_what_is_within_the_limits_passes() -> None:

@@ -150,16 +150,6 @@ def test_the_pickles_of_grb_are_read(tmp_path: Path, form: str, suffix: str) -> 
         read_perturbed(path, CLEAN)
 
 
-def test_edges_that_are_listed_twice_are_told_and_merged(tmp_path: Path) -> None:
-    edge_index = torch.cat([injected().edge_index, injected().edge_index[:, -4:]], 1)
-    store = ArtifactStore(tmp_path)
-    entry = Artifact({"x": injected().x, "edge_index": edge_index})
-    store.get_or_compute("graph", {}, lambda: entry)
-    for merge, expected in ((False, {"duplicate_edge"}), (True, set())):
-        read = read_perturbed(store.path("graph", {}), CLEAN, merge_duplicates=merge)
-        assert codes(inject_audit(G(read.x, read.edge_index))) == expected
-
-
 @pytest.mark.parametrize("make", [injected, modified])
 def test_what_is_written_for_grb_is_read_back(tmp_path: Path, make: Callable[[], G]) -> None:
     graph = make()

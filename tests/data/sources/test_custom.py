@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -236,26 +235,6 @@ def test_an_unreadable_torch_file_is_refused(tmp_path: Path, stored: Any, key: s
     assert not Path("mark").exists()
 
 
-@pytest.mark.slow
-def test_several_graphs_are_one_sweep(
-    cli: Callable[..., Any], tmp_path: Path, tiny: list[str]
-) -> None:
-    paths = [tmp_path / "first.npz", tmp_path / "second graph(1).pt"]
-    for seed, path in enumerate(paths):
-        arrays = plain(features=plain()["features"] + seed)
-        write(tmp_path, arrays, path.suffix).rename(path)
-    given = ",".join(f"'{path}'" for path in paths)
-    kept = [option for option in tiny if not option.startswith("dataset.")]
-    outcome = cli("-m", "dataset=custom", f"dataset.source.path={given}", "flow=heat", *kept)
-    assert outcome.status == 0, outcome.err
-    assert [row["dataset"] for row in outcome.table] == ["first", "second graph_1_"]
-    assert len({record["cell"] for record in outcome.records}) == 2
-    for record in outcome.records:
-        assert (record["difficulty"], record["epochs"]) == ("full", 3)
-        assert set(record["budget"]["spent"]) == {"speit", "tdgia"}
-        assert record["split_drawn"] is True
-
-
 def equal(a: Data, b: Data) -> bool:
     keys = ("x", "y", "edge_index", *(f"index_{name}" for name in SPLITS))
     return all(torch.equal(a[key], b[key]) for key in keys)
@@ -416,15 +395,6 @@ def test_word_counts_are_kept_and_edges_get_their_reverse(
     degrees = degree(graph.edge_index[0], NUM_NODES).long().numpy()
     for name, index in degree_split(degrees, 5).items():
         assert graph[f"index_{name}"].tolist() == index.tolist()
-
-
-@pytest.mark.parametrize("weight", [1.0, -1.0, 1e-30, 200.0])
-def test_weights_and_self_loops_add_no_edges(tmp_path: Path, weight: float) -> None:
-    row, col = np.array([*DIRECTED, (3, 3), (0, 0)]).T
-    matrix = sp.csr_matrix((np.full(row.size, weight), (row, col)), (NUM_NODES, NUM_NODES))
-    matrix[EDGES[0]] = -weight
-    np.savez(tmp_path / NAME, **shchur_arrays(**csr_parts(matrix, "adj")))
-    assert [tuple(edge) for edge in read_shchur(tmp_path).edge_index.T.tolist()] == DIRECTED
 
 
 SPOILT: dict[str, tuple[dict[str, Any], str]] = {

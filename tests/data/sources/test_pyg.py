@@ -59,22 +59,6 @@ def test_one_graph_in_many_forms(changes: dict[str, Any]) -> None:
     assert is_undirected(found.edge_index)
 
 
-def test_nodes_without_a_label_stay_without() -> None:
-    assert checked(y=at(Y, Y == 3, 0)).num_classes == 7
-    first = int(DATA.val_mask.nonzero()[0])
-    found = checked(y=at(Y, first, -1), val_mask=at(DATA.val_mask, first, value=False))
-    assert found.y[first] == -1
-    assert int((found.y < 0).sum()) == 1
-
-
-def test_the_given_graph_is_left_alone() -> None:
-    data = drawn_data()
-    before = data.clone()
-    checked_graph(data, split_of(data.to_dict(), NODES))
-    assert data.keys() == before.keys()
-    assert all(torch.equal(data[key], before[key]) for key in data.keys())  # noqa: SIM118
-
-
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no x": ({"x": None}, "data.x: "),
     "x a list": ({"x": X.tolist()}, "data.x: "),

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from hydra.errors import HydraException
-from matplotlib.figure import Figure
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.figures import build, spec
@@ -68,23 +67,6 @@ def test_the_same_seed_gives_the_stored_picture(
     assert render(again.figure, "png") == render(built.figure, "png")
     assert re.fullmatch("lipschitz-cora-paper-seed0-smoke-[0-9a-f]{8}", again.stem)
     assert again.stem == built.stem
-
-
-@pytest.mark.slow
-def test_other_panels_or_options_have_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = (None, {"statistics": {}})
-    monkeypatch.setattr(build, "_panel", lambda *_: nothing)
-    monkeypatch.setattr(build, "draw_panels", lambda *_, **__: Figure())
-    plain = ["scale=smoke", "trainer=cpu", "fidelity=released", "seed=1"]
-
-    def stem(*more: str, **options: Any) -> str:
-        return build_figure(SPECS["flows"], [*plain, *more], Options(**options)).stem
-
-    usual = "flows-cora-released-seed1-smoke"
-    assert stem() == stem("flow=heat,mean_curvature,beltrami") == usual
-    others = [stem("flow=heat"), stem("training.max_epochs=3"), stem(weights="carried")]
-    assert len({usual, *others}) == 4
-    assert all(other.startswith(f"{usual}-") for other in others)
 
 
 def test_a_run_shares_cell_and_model(cli: Callable[..., Any], tiny: list[str]) -> None:

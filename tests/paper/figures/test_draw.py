@@ -1,5 +1,4 @@
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +6,6 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.figures.draw import Panel, draw_panels, render, write_figure
 
 
@@ -47,20 +45,6 @@ def test_one_scale_serves_all_panels() -> None:
     assert greys(first)[-1] == pytest.approx(greys(second)[0])
 
 
-def test_titles_notes_and_a_warning_are_text() -> None:
-    figure = draw_panels([panel(np.ones(2), title="Beltrami")], "attention", smoke=True)
-    svg = render(figure, "svg").decode()
-    for text in (
-        "Beltrami",
-        "a note",
-        "attention",
-        "class",
-        "smoke run: says nothing about the paper",
-    ):
-        assert re.search(f">{text}</text>", svg)
-    assert "smoke" not in render(draw_panels([panel(np.ones(2))], "attention"), "svg").decode()
-
-
 @pytest.mark.parametrize("form", ["pdf", "png", "svg"])
 def test_the_same_figure_is_the_same_file(form: str) -> None:
     first, second = (render(draw_panels([panel(np.arange(6.0))], "w"), form) for _ in range(2))
@@ -79,9 +63,3 @@ def test_every_format_is_written_beside_what_shaped_it(tmp_path: Path) -> None:
     assert about["seed"] == 3
     assert about["files"] == {form: f"flows.{form}" for form in ("pdf", "png", "svg")}
     assert sorted((tmp_path / "new").iterdir()) == sorted(written)
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="--directory"):
-        write_figure(Figure(), tmp_path / "file", "flows", {})

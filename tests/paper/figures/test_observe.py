@@ -71,25 +71,10 @@ def test_edges_pruned_by_a_guard_are_observed(compose: Compose) -> None:
     assert (free.carried > 0).all()
 
 
-def test_layers_are_counted_as_python_does(compose: Compose) -> None:
-    model = build(compose)
-    for layer, number in {-2: 1, -1: 2, 0: 0, 2: 2, -3: 0}.items():
-        assert observe(model, features(), EDGES, layer=layer).layer == number
-    for layer in (3, -4):
-        with pytest.raises(ConfigError, match="--layer"):
-            observe(model, features(), EDGES, layer=layer)
-    assert observe(build(compose, "model.num_layers=1"), features(), EDGES).layer == 0
-
-
 @pytest.mark.parametrize("model", ["gcn", "mlp", "gat"])
 def test_a_model_without_a_flow_is_refused(compose: Compose, model: str) -> None:
     with pytest.raises(ConfigError, match="model="):
         observe(build(compose, f"model={model}"), features(), EDGES)
-
-
-def test_without_diffusion_there_are_no_weights(compose: Compose) -> None:
-    with pytest.raises(ConfigError, match=r"flow\.t_end=0"):
-        observe(build(compose, "flow.t_end=0"), features(), EDGES)
 
 
 SRC = np.array([1, 2, 3, 0, 0, 0, 2])
@@ -140,22 +125,12 @@ def clusters(num_nodes: int = 90) -> tuple[np.ndarray, np.ndarray]:
     return centre[label] + generator.normal(size=(num_nodes, 8)), label
 
 
-def test_layouts_are_deterministic() -> None:
-    z, _ = clusters()
-    assert np.array_equal(tsne(z, seed=3), tsne(z, seed=3))
-
-
 @pytest.mark.parametrize("num_nodes", [1, 3, 5, 40])
 def test_positions_fill_the_frame(num_nodes: int) -> None:
     position = tsne(clusters(num_nodes)[0], seed=0)
     assert position.shape == (num_nodes, 2)
     assert np.isfinite(position).all()
     assert np.abs(position).max() <= 1 + 1e-9
-
-
-def test_equal_nodes_and_one_channel_are_laid_out() -> None:
-    for z in (np.ones((12, 4)), np.linspace(0, 1, 12)[:, None]):
-        assert len(np.unique(tsne(z, seed=0).round(6), axis=0)) == 12
 
 
 def test_a_perplexity_of_nothing_is_refused() -> None:

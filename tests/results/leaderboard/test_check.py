@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from torch import nn
 
-from robust_diffusion import AutoInjection, Budget, open_dataset
+from robust_diffusion import AutoInjection, open_dataset
 from robust_diffusion.errors import DataError
 from robust_diffusion.results.leaderboard.board import boards
 from robust_diffusion.results.leaderboard.check import ReportCheck
 from robust_diffusion.robustness.zoo import Zoo, load_model
 from tests.results.leaderboard.reports import records_of, report
-from tests.zoo import BUDGET, small_zoo, trained
+from tests.zoo import small_zoo, trained
 
 
 @pytest.fixture(scope="module")
@@ -140,12 +140,3 @@ def test_other_weights_are_not_those_of_the_report(
     other = trained(open_dataset("synthetic"), epochs=1)
     found = check(zoo, other, **how)(report(tmp_path / "theirs", own))
     assert (len(found.records), "other weights" in found.reason) == (0, True)
-
-
-def test_an_own_model_under_less_has_a_board_of_its_own(
-    zoo: Zoo, own: nn.Module, tmp_path: Path
-) -> None:
-    less = Budget(2, 3, BUDGET.feature_limits)
-    checking = check(zoo, own, attack=None)
-    found = boards(checking.records, [checking(report(tmp_path / "less", own, less))])
-    assert [len(board.rows) for board in found] == [2, 1]
