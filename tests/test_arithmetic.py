@@ -92,31 +92,3 @@ assert (y.detach().numpy() == x.detach().numpy() @ weight.T + layer.bias.detach(
 assert (x.grad.numpy() == d_y @ weight).all()
 assert (layer.weight.grad.numpy() == d_y.T @ x.detach().numpy()).all()
 """)
-
-
-@pytest.mark.slow
-def test_roots_are_those_that_the_standard_demands() -> None:
-    in_portable_arithmetic("""
-import numpy as np, torch
-from robust_diffusion.system.arithmetic import set_up_arithmetic
-set_up_arithmetic()
-for dtype in (torch.float32, torch.float64):
-    x = torch.rand(300, 70, dtype=dtype)
-    for y in (x, x.T, x[::2, 1:], x[0, 0], x[:0]):
-        root = torch.from_numpy(np.asarray(np.sqrt(y.numpy())))
-        assert torch.equal(y.sqrt(), root), y.shape
-        assert torch.equal(y**0.5, root)
-        assert torch.equal(y.clone().sqrt_(), root)
-        assert torch.equal(y.clone().pow_(0.5), root)
-        torch.testing.assert_close(y.atan(), torch.from_numpy(np.asarray(np.arctan(y.numpy()))))
-        assert torch.equal(y.clone().arctan_(), y.atan())
-    leaf = x.clone().requires_grad_()
-    leaf.sqrt().sum().backward()
-    assert torch.equal(leaf.grad, 1 / (2 * torch.from_numpy(np.sqrt(x.numpy()))))
-    adam = torch.optim.Adam([leaf], lr=1, betas=(0.0, 0.5), eps=0)
-    leaf.grad, before = x.clone(), leaf.detach().clone()
-    adam.step()
-    root = torch.from_numpy(np.sqrt((x.square() * 0.5).numpy())) / 0.5**0.5
-    assert torch.equal(leaf.detach(), before.addcdiv_(x, root, value=-1))
-assert torch.tensor(-1.0).sqrt().isnan()
-""")

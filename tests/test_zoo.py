@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from robust_diffusion import load_model
-from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.records import Record
 from robust_diffusion.robustness.zoo import Zoo
 from tests.test_experiments import script
@@ -67,18 +66,3 @@ def test_a_zoo_is_made_and_checked(
     held, told = found([records[0] | {"accuracy": {"clean": entry.clean_accuracy, "auto": 0.25}}])
     assert not held
     assert "25.00" in told
-
-
-def test_a_zoo_that_is_too_large_or_without_its_recorded_accuracy_is_not_written(
-    records: list[Record], zoo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = script("make_zoo")
-    made = list(module.zoo_of(records, zoo_folder))
-    monkeypatch.setattr(module, "LARGEST", 1000)
-    for entries in (made, []):
-        with pytest.raises(ConfigError):
-            module.write_zoo(entries, tmp_path / "zoo")
-    assert not (tmp_path / "zoo").exists()
-    other = records[0] | {"accuracy": records[0]["accuracy"] | {"clean": 0.999}}
-    with pytest.raises(DataError, match=r"0\.999"):
-        list(module.zoo_of([other], zoo_folder))

@@ -6,7 +6,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.cells.callback import PrintResults, callback_of
 from robust_diffusion.records import append_record
-from tests.paper.records import finished
+from tests.paper.records import failed, finished
 
 Records = list[dict[str, Any]]
 RECORDS = Path("outputs/records.jsonl")
@@ -21,31 +21,11 @@ def config() -> DictConfig:
     )
 
 
-def add(directory: str, *, flow: str = "heat", job: int = 0, **changes: Any) -> None:
-    record = {
-        "cell": repr((directory, flow, changes)),
-        "experiment": "none",
-        "val_accuracy": 0.5,
-        "dataset": "toy",
-        "difficulty": "easy",
-        "model": "graph_pde",
-        "flow": flow,
-        "fidelity": "paper",
-        "threat": "black_box",
-        "seed": 0,
-        "budget": {"declared": {"max_injected_nodes": 3, "max_edges_per_injected_node": 2}},
-        "overrides": {"flow": flow},
-        "directory": directory,
-        "job": job,
-    }
-    append_record(RECORDS, record | (changes or {"accuracy": {"clean": 0.5, "speit": 0.25}}))
-
-
 def test_a_failed_cell_of_a_sweep_ends_in_status_1_after_the_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    add("multirun/1/0", flow="heat", job=0)
-    add("multirun/1/1", flow="grand", job=1, error="seed=-1: must be at least 0")
+    append_record(RECORDS, finished(directory="multirun/1/0", job=0))
+    append_record(RECORDS, failed(flow="grand", directory="multirun/1/1", job=1))
     with pytest.raises(SystemExit, match="1"):
         PrintResults().on_multirun_end(config())
     assert "failed" in capsys.readouterr().out
@@ -54,7 +34,8 @@ def test_a_failed_cell_of_a_sweep_ends_in_status_1_after_the_table(
 def test_records_that_no_table_can_be_made_of_end_in_status_1_and_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    add("multirun/1/0", cell="c0ffee", accuracy={"clean": None})
+    record = finished(cell="c0ffee", directory="multirun/1/0", accuracy={"clean": None})
+    append_record(RECORDS, record)
     for show in (PrintResults().on_run_end, PrintResults().on_multirun_end):
         caplog.clear()
         with pytest.raises(SystemExit, match="1"):

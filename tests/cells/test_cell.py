@@ -17,7 +17,7 @@ from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GraphPDE, RobustGCN
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.robustness import BlackBox, WhiteBox, perturbed
+from robust_diffusion.robustness import BlackBox, WhiteBox
 
 Make = Callable[..., Any]
 Run = Callable[..., CellResult]
@@ -261,56 +261,6 @@ def test_a_white_box_needs_no_surrogate_and_parts_are_recorded_and_stored(run: R
     attack.is_worst_case = False
     run(threat=WhiteBox(), attacks={"plain": attack})
     assert attack.labels is None
-
-
-class Sign(nn.Module):
-    """One class where a node's neighbours sum up to more than 0, another elsewhere."""
-
-    def __init__(self, out_channels: int, above: int, below: int) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(out_channels))
-        self.classes = torch.tensor([below, above])
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        near = torch.zeros(x.size(0)).index_add(0, edge_index[1], x.sum(1)[edge_index[0]])
-        logits = torch.nn.functional.one_hot(self.classes[(near > 0).long()], self.scale.numel())
-        return 100 * logits + self.scale
-
-
-class Pushing(Idle):
-    """Injects one node next to each target, of features that all have one value."""
-
-    def __init__(self, value: float) -> None:
-        self.value = value
-
-    def __call__(self, model, data, target_nodes, budget, generator):  # type: ignore[no-untyped-def]
-        n, t = data.x.size(0), target_nodes.numel()
-        x = torch.cat([data.x, data.x.new_full((t, data.x.size(1)), self.value)])
-        edges = torch.stack([torch.arange(n, n + t), target_nodes])
-        return PerturbedGraph(x, torch.cat([data.edge_index, edges, edges.flip(0)], 1), n)
-
-
-def test_an_attack_weaker_than_chance_or_beyond_its_budget_is_told_and_no_other(
-    run: Run, make_datamodule: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Baseline(Pushing):
-        """What is no baseline itself is compared with one."""
-
-    datamodule = make_datamodule()
-    counts = datamodule.graph.y[datamodule.target_nodes].bincount()
-    common, rare = int(counts.argmax()), int(counts.argmin())
-
-    def sign(in_channels: int, out_channels: int) -> nn.Module:
-        return Sign(out_channels, above=common, below=rare)
-
-    parts = {"model": sign, "threat": WhiteBox(), "budget": Budget(20, 1, (-100.0, 100.0))}
-    for value, raised in ((99.0, True), (-99.0, False)):
-        monkeypatch.setitem(perturbed.BASELINES, "injection", Baseline(-value))
-        found = run(attacks={str(raised): Pushing(value)}, **parts)
-        assert ("weaker_than_chance" in found.flags.get(str(raised), [])) is raised
-        assert "budget_overspent" not in str(found.flags)
-    overspent = run(attacks={"greedy": Pushing(0.0)}, threat=WhiteBox())
-    assert "budget_overspent" in overspent.flags["greedy"]
 
 
 class Overreaching(PGDModification):

@@ -16,7 +16,7 @@ from robust_diffusion.records.provenance import machine
 
 Make = Callable[..., Any]
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+CPU = torch.device("cpu")
 
 
 def heat(in_channels: int, out_channels: int) -> nn.Module:

@@ -1,12 +1,9 @@
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from robust_diffusion.certificates import BiSmoothing, SparseSmoothing
-from robust_diffusion.certificates.certify_model import SCHEMES
 from robust_diffusion.certificates.report import certificate_tables, read_certificates
 from robust_diffusion.errors import DataError
 
@@ -50,30 +47,6 @@ def test_reports_are_rows_by_scheme(tmp_path: Path) -> None:
     (empty,) = certificate_tables({"a": record(curve=equal, local=True)}).values()
     assert empty["attacks"].tolist() == ["one target at a time, no effect"]
     assert nodes["1"].tolist() == ["80.00 / 70.00!"]
-
-
-def test_the_page_has_the_numbers_of_its_records() -> None:
-    page = (ROOT / "docs" / "certificates.md").read_text(encoding="utf-8")
-    found = read_certificates([ROOT / "experiments" / "certificates" / "tradeoff"])
-    for name, scheme in (("bi_smoothing-0.9-0.8", "bi_smoothing"), ("sparse-0.8-0.001", "sparse")):
-        of = found[f"gcn-{name}"]
-        assert of["edge_survival"] == SCHEMES[scheme]().survival(1)
-        left, edges = 100 * of["edge_survival"], of["num_edges"]
-        assert f"{left:.3g} % ({left * edges / 100:,.0f})" in page
-        assert f"{edges:,}" in page
-        assert f"{100 * of['sees_no_edge']:.1f} %" in page
-    for samples in (1000, 10_000):
-        nodes = [BiSmoothing(edges=[m], samples=samples).largest(7) for m in (1, 4, 50)]
-        flips = SparseSmoothing(samples=samples).largest(7)
-        assert re.search(rf"\| {', '.join(map(str, nodes))}\b.* \| {flips}\b", page)
-    local = ROOT / "experiments" / "certificates" / "local" / "gcn-sparse"
-    (of,) = read_certificates([local]).values()
-    clean, attacked = of["curve"]
-    assert of["local"]
-    assert attacked["broken"] == 0
-    shares = (clean["attacked"], attacked["attacked"], attacked["certified"])
-    for share in shares:
-        assert f"{100 * share:.1f} %" in page
 
 
 @pytest.mark.parametrize("text", [None, "{", "[1]"])

@@ -9,17 +9,11 @@ from typing import Any
 import pytest
 
 from robust_diffusion.cells import loggers
-from robust_diffusion.records.records import reference_to
-from tests.paper.records import failed, finished, timed
+from tests.paper.records import failed, finished
 from tests.results.wandb_files import Logged
 
 Record = dict[str, Any]
 Cli = Callable[..., Any]
-CHOICES = ["cora", "graph_pde", "beltrami", "black_box", "paper"]
-
-
-def asked_by(experiment: str, record: Record) -> Record:
-    return reference_to(record) | {"experiment": experiment}
 
 
 @pytest.fixture
@@ -38,30 +32,6 @@ def imports(cli: Cli) -> Callable[..., str]:
 
 def files(run: str) -> list[Path]:
     return sorted(Path("outputs").glob(f"**/wandb/offline-run-*/run-{run}.wandb"))
-
-
-@pytest.mark.slow
-def test_records_are_read_back(imports: Callable[..., str]) -> None:
-    record = finished(0.71, 0.33, cell="5bd1", flags={"speit": ["no_effect"]})
-    record |= {"seconds": {"train": 2.5, "speit": 0.25}, "epochs": 321}
-    step = timed(0.004) | {"cell": "c311"}
-    imports([record, asked_by("worst-case", record), asked_by("table-1", record), step])
-
-    run = Logged(*files("5bd1"))
-    assert run.about["tags"] == [*CHOICES, "table-3", "worst-case", "table-1"]
-    assert (run.about["run_group"], run.about["job_type"]) == ("table-3", "cell")
-    config = run.run["config"]
-    # The file does not hold what is empty.
-    assert config.pop("record") == {k: v for k, v in record.items() if k != "config" and v != {}}
-    assert {key: config[key] for key in record["config"]} == record["config"]
-    summary = run.run["summary"]
-    for graph, accuracy in record["accuracy"].items():
-        assert summary[f"accuracy/{graph}"] == pytest.approx(accuracy)
-    assert summary["flags/speit"] == ["no_effect"]
-    assert (summary["seconds/train"], summary["epochs"]) == (2.5, 321)
-    assert summary["spent/tdgia/injected_edges"] == 2500
-    assert Logged(*files("c311")).run["summary"]["seconds/diffusion"] == 0.004
-    assert list(Path("outputs").rglob("*table-3-paper-full*/**/*.table.json"))
 
 
 @pytest.mark.slow

@@ -24,23 +24,7 @@ def finished(
     overrides: dict[str, str] | None = None,
     **changes: Any,
 ) -> Record:
-    """A cell's record.
-
-    Args:
-        clean: Accuracy on the clean graph, in 0..1.
-        attacked: The same under attack, of all attacks or of each.
-        experiment: Such as table-3.
-        dataset: Its name.
-        model: Option of `model`.
-        flow: Option of `flow`; models without one have none, whatever it says.
-        solver: Option of `solver`.
-        seed: The seed.
-        attacks: Names of the attacks.
-        budget: Injected nodes, and edges of each.
-        settings: Changes of the configuration, per part: flow, solver, model, training, budget.
-        overrides: Of the command line, beyond those of the experiment.
-        changes: Of the record itself.
-    """
+    """A cell's record; `attacked` is the accuracy under all attacks or under each."""
     given = settings or {}
     flow = None if model in WITHOUT_FLOW else flow
     limits = {
@@ -117,17 +101,7 @@ def timed(
     settings: dict[str, dict[str, Any]] | None = None,
     **options: Any,
 ) -> Record:
-    """The record of a cell that timed a step; `options` as in `finished`.
-
-    Args:
-        seconds: The median; the quartiles lie 10 % below and above.
-        experiment: Such as table-7.
-        dataset: Its name.
-        model: Option of `model`.
-        machine: Name of the device.
-        settings: Changes of the configuration, per part.
-        options: Of the record itself, too.
-    """
+    """The record of a cell that timed a step: median, and quartiles 10 % below and above."""
     steps = "aggregation" if model in WITHOUT_FLOW else "diffusion"
     record = finished(
         experiment=experiment,

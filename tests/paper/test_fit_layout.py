@@ -76,26 +76,6 @@ def test_an_attack_that_the_table_lacks_is_a_row_of_each_graph_that_it_was_run_o
     assert ("PubMed", "pgd") not in shown
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"dataset": "coauthor"}, "dataset=coauthor, model=beltrami"),
-        ({"dataset": "citeseer", "flow": "my_flow"}, "dataset=citeseer, model=my_flow"),
-        ({"dataset": "my_graph", "flow": "my_flow"}, "dataset=my_graph, model=my_flow"),
-    ],
-)
-def test_a_table_of_one_graph_and_one_model_becomes_that_of_what_was_run(
-    options: dict[str, str], said: str
-) -> None:
-    record = finished(0.7, 0.5, **options)  # type: ignore[arg-type]
-    shown = table(5, record)
-    assert shown.title.endswith(f"; of {said}")
-    assert numbers(shown, solver="implicit_adams", tau="2") == pytest.approx([70, 50, 50])
-    assert all(entry.reported.mean is None for _, _, entry in shown)
-    with_the_papers = table(5, finished(dataset="citeseer"), record)
-    assert "; of" not in with_the_papers.title
-
-
 def test_what_a_table_lacks_changes_neither_its_entries_nor_their_agreement() -> None:
     records = [*seeds([0.7, 0.72, 0.74]), *seeds([0.5, 0.52], flow="heat")]
     own = [*seeds([0.1, 0.2], flow="my_flow"), *seeds([0.1, 0.2], dataset="my_graph")]

@@ -23,7 +23,7 @@ from robust_diffusion.data import Clusters, GraphDataModule
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError, TrainingError
 from robust_diffusion.models import GCN
-from robust_diffusion.operators import Graph, current_backend, edge_cosine, set_backend, spmm
+from robust_diffusion.operators import current_backend, set_backend
 from robust_diffusion.training import Adversary, Fit, NodeClassification
 from robust_diffusion.training.devices import Outcome
 from robust_diffusion.training.fit_model import fit
@@ -465,28 +465,6 @@ def test_any_other_operation_sees_the_plain_features(operation: Callable[[Tensor
     assert_same(lambda x: operation(norm(x)), norm)
     x = bag_of_words()
     torch.testing.assert_close(operation(sparse_input(x))[:], operation(x))
-
-
-def test_a_custom_derivative_is_the_dense_one() -> None:
-    norm, linear = layers()
-    graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 2]]), num_nodes=NODES)
-    weight = graph.weight.double()
-    assert_same(lambda x: linear(spmm(weight, norm(x), graph) + norm(x)), norm, linear)
-    assert_same(lambda x: spmm(weight, F.normalize(norm(x), dim=1), graph), norm)
-
-
-@pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("unit", [True, False])
-def test_cosines_along_edges_are_the_dense_ones(*, affine: bool, unit: bool) -> None:
-    norm, linear = layers(affine=affine)
-    edge_index = torch.randint(NODES, (2, 90), generator=torch.Generator().manual_seed(4))
-    graph = Graph.from_edge_index(edge_index, num_nodes=NODES)
-
-    def forward(x: Tensor) -> Tensor:
-        x = F.normalize(norm(x), dim=1) if unit else norm(x)
-        return edge_cosine(x, graph)[:, None] * linear(x).sum()
-
-    assert_same(forward, norm, linear)
 
 
 def test_a_new_process_computes_as_this_one(tmp_path: Path) -> None:

@@ -101,20 +101,3 @@ def test_every_group_is_an_entry_of_its_table() -> None:
         if found.measure == ACCURACY:
             number = int(found.experiment.removeprefix("table-"))
             assert printed_number({"table": load_layout(number).label, **found.line.printed})
-
-
-def test_only_claims_about_models_under_attack_are_recast() -> None:
-    def labels(name: str, by: str) -> list[str]:
-        found = getattr(EVERY.claims[name], by)()
-        return [one.label for one in found.comparisons()] if found else []
-
-    assert labels("white-box-beats-baselines", "against_mlp")[:2] == ["cora speit", "cora tdgia"]
-    worst = ["cora worst", "citeseer worst", "pubmed worst"]
-    assert labels("guard-in-vain", "under_worst_case") == worst
-    # An attack against none; a model against itself with an option; a cost; a spread.
-    other = "lipschitz-helps", "dopri5-costs-more"
-    for name in ("guard-in-vain", "edge-preserving-varies-less", *other):
-        assert not labels(name, "against_mlp")
-    # Layers and budgets that the worst cases do not have; a cost; a clean accuracy.
-    for name in ("insensitive-to-budget", "needs-more-layers", *other):
-        assert not labels(name, "under_worst_case")
