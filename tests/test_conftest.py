@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tests import conftest
-from tests.conftest import CASES, sampled
 
 
 @dataclass(frozen=True)
@@ -17,22 +16,6 @@ class Item:
 
     def get_closest_marker(self, name: str) -> bool:
         return self.slow and name == "slow"
-
-
-def kept(*items: Item, **options: Any) -> list[str]:
-    found: list[Any] = list(items)
-    return [item.nodeid for item in sampled(found, **options)]
-
-
-def test_every_test_but_slow_ones_stays_and_of_long_lists_a_sample_that_tries_all_cases() -> None:
-    few = [Item("a"), Item("b", slow=True), Item("c[0]"), Item("c[1]")]
-    assert kept(*few) == ["a", "c[0]", "c[1]"]
-    assert kept(*few, count=20, left_out=()) == ["a", "b", "c[0]", "c[1]"]
-    items = [Item(f"test_{test}[{case}]") for test in range(40) for case in range(12)]
-    found = kept(*items)
-    assert found == kept(*items)
-    assert len(found) == 40 * CASES
-    assert {name.partition("[")[2] for name in found} == {f"{i}]" for i in range(12)}
 
 
 @pytest.mark.parametrize(

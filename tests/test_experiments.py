@@ -14,13 +14,11 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.records import read_records
 from robust_diffusion.records.identity import cell_id
 from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.system.arithmetic import PORTABLE, named_in
 from tests.paper.records import failed, finished, reference
-from tests.paper.tables import build_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -167,21 +165,6 @@ def test_what_is_published_is_each_finished_cell_once_before_every_reference() -
         ("table-3", True, None),
         ("readings", True, None),
     ]
-
-
-def test_publishing_keeps_the_variant_that_was_asked_for_last_and_no_place() -> None:
-    whole = finished(0.8, cell="whole")
-    short = finished(0.3, cell="short", settings={"training": {"max_epochs": 5}})
-    records = [whole, short, reference(whole, "table-3")]
-
-    def shown(of: list[Record]) -> list[float | None]:
-        return [entry.mean for _, _, entry in build_table(load_layout(3), of)]
-
-    published = list(script("publish").publishable(records))
-    assert 80.0 in shown(records)
-    assert shown(published) == shown(records)
-    assert list(script("publish").publishable(published)) == published
-    assert published[0]["config"]["data"]["source"]["folder"] == {"path": "cora"}
 
 
 def test_unreadable_records_change_nothing_and_outdated_views_are_named(

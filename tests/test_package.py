@@ -17,7 +17,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_class
 from torch_geometric.nn.models import GCN
 
-import robust_diffusion
 from robust_diffusion.commands.usage import HEAD, usage
 from robust_diffusion.run import COMMANDS
 from tests.drawn import CLASSES, FEATURES, drawn_data
@@ -59,13 +58,6 @@ def test_calls_in_the_pages_fit_the_functions(block: str) -> None:
         if isinstance(call.func, ast.Name) and call.func.id in names:
             keywords = {str(keyword.arg): None for keyword in call.keywords}
             inspect.signature(names[call.func.id]).bind(*call.args, **keywords)
-
-
-def test_every_argument_of_evaluate_is_documented() -> None:
-    table = (ROOT / "docs" / "python.md").read_text().partition("## `evaluate`")[2]
-    documented = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
-    arguments = inspect.signature(robust_diffusion.evaluate).parameters
-    assert documented == {*arguments} - {"progress"}
 
 
 TEXTS = [*((ROOT / page).read_text() for page in PAGES), usage(COMMANDS).removeprefix(HEAD)]

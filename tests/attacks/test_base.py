@@ -154,9 +154,3 @@ def test_an_attack_has_the_options_of_the_command_line(
     assert vars(attack) == vars(expected)
     # By hand, without any option, it is the same.
     assert vars(type(attack)()) == vars(expected)
-
-
-def test_unknown_name() -> None:
-    with pytest.raises(ConfigError, match=r"attacks=pdg: unknown; use one of agia, auto, .*tdgia"):
-        build_attack("pdg")
-    assert "none" not in attack_names()

@@ -10,18 +10,12 @@ import wandb
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.cells import loggers
-from robust_diffusion.errors import ConfigError
 from tests.paper.records import finished
 
 Cli = Callable[..., Any]
 
 FAKE_KEY = "0123456789" * 4
 NOBODY_LISTENS = "http://127.0.0.1:9"
-OWN_SERVER = {"WANDB_BASE_URL": "https://wandb.example.org/sub"}
-
-
-def login(host: str) -> str:
-    return f"machine {host} login user password {FAKE_KEY}\n"
 
 
 @pytest.fixture(autouse=True)
@@ -64,35 +58,6 @@ def test_without_a_key_the_run_is_offline_and_fast(
     assert time.perf_counter() - start < 20
     assert "logger=wandb" not in caplog.text  # offline by choice, not after a failure
     assert len(run_files(tmp_path / "cell", "offline-run")) == 1
-
-
-def test_an_unknown_mode_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_MODE", "nope")
-    with pytest.raises(ConfigError, match=r"WANDB_MODE=nope: unknown; use one of disabled"):
-        open_run(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("environment", "netrc", "has_key"),
-    [
-        ({}, "", False),
-        ({"WANDB_API_KEY": FAKE_KEY}, "", True),
-        ({}, login("api.wandb.ai"), True),
-        ({}, "this is no netrc\n", False),
-        (OWN_SERVER, login("api.wandb.ai"), False),
-        (OWN_SERVER, login("wandb.example.org"), True),
-    ],
-)
-def test_where_a_key_is_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Any, netrc: str, has_key: bool
-) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    (tmp_path / "home").mkdir()
-    if netrc:
-        (tmp_path / "home" / ".netrc").write_text(netrc)
-        (tmp_path / "home" / ".netrc").chmod(0o600)
-    assert loggers.has_key() is has_key
 
 
 @pytest.mark.slow

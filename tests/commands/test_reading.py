@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.commands.reading import DEFAULT_RECORDS, read_chosen
+from robust_diffusion.commands.reading import read_chosen
 from robust_diffusion.errors import DataError
 from tests.paper.records import Record, failed, finished, reference
 
@@ -14,18 +14,6 @@ def write(path: str, *lines: Record) -> str:
     Path(path).parent.mkdir(exist_ok=True)
     Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
-
-
-def test_named_files_are_read_in_their_order_and_else_the_default_one() -> None:
-    assert read_chosen(None) == []
-    with pytest.raises(DataError, match=f"--records {DEFAULT_RECORDS}"):
-        read_chosen(None, required=True)
-    files = [write("b.jsonl", finished(seed=1), finished(seed=2)), write("a.jsonl", finished())]
-    assert [record["seed"] for record in read_chosen(files)] == [1, 2, 0]
-    write(DEFAULT_RECORDS, finished(seed=7))
-    assert [record["seed"] for record in read_chosen(None, required=True)] == [7]
-    with pytest.raises(DataError, match="--records no"):
-        read_chosen(["no.jsonl"])
 
 
 ABSENT = object()

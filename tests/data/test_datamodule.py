@@ -294,12 +294,6 @@ def test_every_node_is_in_one_part_and_degrees_grow_with_the_difficulty(n: int) 
     assert easy.max() < hard.min()
 
 
-@pytest.mark.parametrize("n", [0, 19])
-def test_too_few_nodes_are_refused(n: int) -> None:
-    with pytest.raises(DataError, match=r"^a\.npz: "):
-        degree_split(np.ones(n, dtype=np.int64), where="a.npz")
-
-
 FIXED = np.array([5, 1, 1, 2, 8, 3, 3, 3, 1, 0, 2, 2, 9, 4, 4, 1, 1, 6, 2, 7, 2, 2, 3, 1, 5])
 
 

@@ -18,7 +18,6 @@ from robust_diffusion.data.inventory import (
     dataset_statistics,
     list_datasets,
     statistics,
-    verify_files,
 )
 from robust_diffusion.data.validate import SPLITS, build_graph
 from robust_diffusion.errors import DataError
@@ -55,24 +54,6 @@ def test_present_partial_and_damaged_are_told_apart_in_any_folder(
     assert found.pop("flickr") == "1 of 4 files missing"
     assert found.pop("cora") == "4 of 4 files damaged"
     assert set(found.values()) == {"missing"}
-
-
-def test_each_file_has_its_state_and_hash_or_its_addresses(tmp_path: Path) -> None:
-    folder = write_grb(tmp_path, name="citeseer")
-    (folder / "labels.npz").write_bytes(b"<html></html>")
-    (folder / "index.npz").unlink()
-    before = sorted(tmp_path.rglob("*"))
-    frame = verify_files(tmp_path).query("dataset == 'citeseer'").set_index("file")
-    assert frame["state"].to_dict() == {
-        "adj.npz": "present",
-        "features.npz": "present",
-        "labels.npz": "damaged",
-        "index.npz": "missing",
-    }
-    assert len(frame.loc["adj.npz", "sha256"]) == 64
-    assert frame.loc["index.npz", "detail"].startswith("https://")
-    assert "web page" in frame.loc["labels.npz", "detail"]
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_dataset_that_is_there_has_statistics_or_its_problem(tmp_path: Path) -> None:

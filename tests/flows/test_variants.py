@@ -18,14 +18,10 @@ from robust_diffusion.flows import (
     Blend,
     Flow,
     Frond,
-    Grand,
-    GraphCON,
     Hang,
     HangQuad,
     Heat,
     HeatPlus,
-    Learned,
-    PLaplacian,
 )
 from robust_diffusion.flows.hamiltonian import HamiltonianFlow
 from robust_diffusion.integrators.solver import Solver
@@ -47,24 +43,6 @@ TIME = torch.tensor(0.0)
 
 
 @pytest.mark.parametrize(
-    ("cls", "options", "start", "factor"),
-    [
-        (PLaplacian, {"p": 2.0, "modulation": "power"}, {}, 2.0),
-        (Learned, {"rate": 0.5}, {"rate": 0.5}, 1.0),
-        (Learned, {"rate": 40.0}, {"rate": 40.0}, 1.0),
-    ],
-)
-def test_it_begins_as_grand(
-    cls: type[Flow], options: dict[str, object], start: dict[str, object], factor: float
-) -> None:
-    z, graph = random_signal(), random_graph()
-    flow, grand = build_flow(cls, **options), build_flow(Grand, **start)
-    flow.attention.load_state_dict(grand.attention.state_dict())
-    expected = factor * grand(TIME, z, graph)
-    torch.testing.assert_close(flow(TIME, z, graph), expected, rtol=1e-5, atol=1e-9)
-
-
-@pytest.mark.parametrize(
     "solver",
     [Solver("dopri5", rtol=1e-3, atol=1e-3), Solver("rk4", num_steps=2, adjoint=True)],
     ids=["adaptive", "adjoint"],
@@ -81,15 +59,6 @@ def test_frond_tells_once_of_the_method_that_gives_way(caplog: pytest.LogCapture
         solver.solve(build_flow(Frond), z, random_graph())
     assert len(caplog.records) == 1
     assert solver.solve(build_flow(Frond, t_end=0.0), z, random_graph()) is z
-
-
-def test_graphcon_without_coupling_is_the_damped_oscillator() -> None:
-    flow, graph, z = build_flow(GraphCON, t_end=2.0, damping=0.4), random_graph(), random_signal()
-    flow.linear.weight.data.zero_()
-    found = Solver("rk4", num_steps=100).solve(flow, z, graph)
-    rate, frequency = 0.2, math.sqrt(1 - 0.2**2)
-    swing = math.cos(2 * frequency) + (1 + rate) / frequency * math.sin(2 * frequency)
-    torch.testing.assert_close(found, math.exp(-2 * rate) * swing * z, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -134,22 +103,6 @@ def test_gradcheck_in_features_and_edge_weights() -> None:
 
 FLOWS = [Hang, HangQuad]
 CASES = [(Hang, "graph"), (HangQuad, "node")]
-
-
-class Spring(HamiltonianFlow):
-    """H = (|p|^2 + |q|^2) / 2, whose path is a circle."""
-
-    def edge_weights(self, z: Tensor, graph: Graph) -> Tensor:
-        return graph.weight
-
-    def energy(self, q: Tensor, p: Tensor, graph: Graph) -> Tensor:
-        return (q.square().sum() + p.square().sum()) / 2
-
-
-def test_a_spring_swings() -> None:
-    z, turn = random_signal(), torch.tensor(2.0, dtype=torch.float64)
-    found = Solver("rk4", num_steps=50).solve(build_flow(Spring, t_end=2.0), z, random_graph())
-    torch.testing.assert_close(found, (turn.cos() + turn.sin()) * z, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(("cls", "scale"), CASES)

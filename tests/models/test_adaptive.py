@@ -137,16 +137,6 @@ def neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
     return x.index_add(0, edge_index[1], x[edge_index[0]])
 
 
-def test_a_model_is_tried_in_eval_mode_and_left_as_it_was() -> None:
-    model = GCN(FEATURES, 8, 2, 7, dropout=0.5)
-    before = torch.get_rng_state()
-    first, second = (check_model(model, DATA.x, DATA.edge_index, 7).logits for _ in range(2))
-    assert torch.equal(first, second)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert model.training
-    assert all(parameter.requires_grad for parameter in model.parameters())
-
-
 @pytest.mark.parametrize(
     "model",
     [

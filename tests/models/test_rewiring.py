@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,12 +14,11 @@ from torch import Tensor
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import FLOWS, Beltrami, Grand
-from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.flows import FLOWS, Beltrami
 from robust_diffusion.models import BeltramiGuard, GraphPDE, Guard, Rewiring
 from robust_diffusion.operators import Graph
 from tests import oracles
-from tests.graphs import CHANNELS, NODES, random_edges, random_graph, random_signal
+from tests.graphs import NODES, random_graph, random_signal
 
 
 def scores_of(graph: Graph) -> Tensor:
@@ -113,18 +111,6 @@ def test_straight_through_reaches_pruned_edges() -> None:
     assert (exact[pruned] == 0).all()
     assert (straight[pruned] != 0).all()
     assert (exact[~pruned] != 0).all()
-
-
-def test_released_attention_is_drawn_anew_in_training_only() -> None:
-    edge_index = random_edges(symmetric=True)[0]
-    flow = partial(Grand, heads=2, attention_channels=6, attention="resampled")
-    solver = Solver("rk4", num_steps=1)
-    model = GraphPDE(CHANNELS, 6, 3, flow=flow, solver=solver, dropout=0.0).double()
-    before = [layer.flow.attention.bias for layer in model.layers]
-    for training in (False, True):
-        model.train(training)(random_signal(), edge_index)
-        after = [layer.flow.attention.bias for layer in model.layers]
-        assert list(map(torch.equal, before, after)) == [not training] * 3
 
 
 def options(module: Any) -> dict[str, Any]:

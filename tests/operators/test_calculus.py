@@ -34,7 +34,6 @@ from robust_diffusion.operators import (
     symmetric_weights,
     truncated_svd,
 )
-from robust_diffusion.operators.segments import segment_max
 from tests import oracles
 from tests.backends import BACKENDS, backend
 from tests.graphs import NODES, random_edges, random_graph, random_signal, with_weight
@@ -48,13 +47,6 @@ def test_equals_the_dense_product(edge_index: torch.Tensor, channels: int) -> No
     weight, z = torch.randn(graph.num_edges, dtype=torch.float64), random_signal(1, channels)
     dense = oracles.adjacency(graph.edge_index, weight, NODES)
     torch.testing.assert_close(spmm(weight, z, graph), dense @ z)
-
-
-def test_gradcheck_in_weight_and_features() -> None:
-    graph = random_graph()
-    weight = torch.randn(graph.num_edges, dtype=torch.float64, requires_grad=True)
-    z = random_signal().requires_grad_()
-    assert torch.autograd.gradcheck(lambda w, x: spmm(w, x, graph), (weight, z))
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -74,15 +66,6 @@ def test_sums_and_gathers_are_products_with_the_incidence_matrix() -> None:
     torch.testing.assert_close(total.flatten(1), arrives @ values.flatten(1))
     assert torch.equal(gather_dst(z, graph), arrives.T @ z)
     assert torch.equal(gather_src(z, graph), z[graph.src])
-
-
-def test_segment_max_is_the_largest_that_arrives_and_has_no_gradient() -> None:
-    graph = random_graph()
-    values = torch.randn(graph.num_edges, 2, dtype=torch.float64, requires_grad=True)
-    largest = segment_max(values, graph)
-    assert not largest.requires_grad
-    for node, value in enumerate(largest):
-        assert torch.equal(value, values.detach()[graph.dst == node].max(0).values)
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
@@ -134,16 +117,6 @@ def test_norm_equals_the_dense_one(kind: str, ceiling: float | None) -> None:
     assert torch.equal(actual, unbounded) == (ceiling is None)
 
 
-@pytest.mark.parametrize("ceiling", [None, 12.0])
-@pytest.mark.parametrize("kind", KINDS)
-def test_norm_gradcheck(kind: str, ceiling: float | None) -> None:
-    graph = random_graph()
-    z, weight = random_signal().requires_grad_(), graph.weight.clone().requires_grad_()
-    assert gradcheck(
-        lambda x, w: gradient_norm(x, w, graph, kind=kind, floor=0.1, ceiling=ceiling), (z, weight)
-    )
-
-
 def values_as_matrix(values: torch.Tensor, graph: Graph) -> torch.Tensor:
     return oracles.adjacency(graph.edge_index, values, graph.num_nodes)
 
@@ -176,20 +149,6 @@ def test_softmax_gradcheck_in_scores_and_graph_weights() -> None:
         (edge_softmax(scores, with_weight(graph, weight)) * scores).sum(), weight
     )
     assert gradient[4] != 0
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e6])
-def test_softmax_weight_zero_is_the_same_as_no_edge(scale: float) -> None:
-    graph = random_graph()
-    # The largest scores are on the removed edges.
-    gone = torch.arange(graph.num_edges) % 3 == 0
-    gone &= graph.src != graph.dst
-    scores = random_scores(graph) + scale * gone[:, None]
-    zeroed = edge_softmax(scores, with_weight(graph, graph.weight * ~gone))
-    removed = Graph(graph.src[~gone], graph.dst[~gone], graph.weight[~gone], NODES)
-    assert gone.any()
-    assert (zeroed[gone] == 0).all()
-    torch.testing.assert_close(zeroed[~gone], edge_softmax(scores[~gone], removed))
 
 
 def test_dot_equals_the_dense_one_per_head() -> None:

@@ -41,12 +41,6 @@ def judged(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
     return found
 
 
-def verdicts(found: dict[str, Any]) -> dict[str, str]:
-    """Of the one claim that was judged, in each column that it has."""
-    (claim,) = found["claims"]
-    return {name: column["verdict"] for name, column in claim["columns"].items() if column}
-
-
 @pytest.mark.parametrize(("gain", "verdict"), [(4, "supported"), (-4, "contradicted")])
 def test_verdicts_come_from_records(
     capsys: pytest.CaptureFixture[str], gain: float, verdict: str
@@ -61,15 +55,3 @@ def test_verdicts_come_from_records(
     assert low <= estimate["effect"] <= high
     assert [one["state"] for one in paper["findings"]]
     assert claim["columns"]["published"]["verdict"] == "supported"
-
-
-def test_another_file_of_claims_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("mine.yaml").write_text(
-        "alpha: 0.01\nmin_seeds: 2\nelsewhere: {}\nclaims:\n  mine:\n    quote: w\n    place: p\n"
-        "    select: {experiment: table-6, attack: speit, layers: 2}\n"
-        "    left: {model: beltrami}\n    right: {model: beltrami_no_lipschitz}\n"
-    )
-    write(layers(9))
-    found = judged(capsys, "--claims", "mine.yaml")
-    assert (found["alpha"], found["min_seeds"]) == (0.01, 2)
-    assert verdicts(found)["paper"] == "supported"

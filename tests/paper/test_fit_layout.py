@@ -52,11 +52,6 @@ def test_a_model_that_the_table_lacks_is_its_last_column(
     assert all(e.reported.mean is None and e.p is None and e.difference is None for e in own)
 
 
-def test_a_known_flow_with_options_of_its_own_is_no_column() -> None:
-    changed = finished(0.7, flow="grand", settings={"flow": {"spectral_norm": False}})
-    assert columns(table(3, finished(), changed)) == columns(table(3))
-
-
 def test_a_graph_that_the_table_lacks_is_its_last_block_of_rows() -> None:
     shown = table(3, finished(0.7, {"speit": 0.5, "tdgia": 0.4}, dataset="my_graph"))
     own = [("my_graph", attack) for attack in ("clean", "SPEIT", "TDGIA")]

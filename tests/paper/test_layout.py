@@ -35,24 +35,6 @@ def test_a_layout_has_every_printed_number_of_its_table_once(number: int) -> Non
     assert len(shown) == sum(row["table"] == layout.label for row in printed_rows())
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-def test_rows_can_be_told_apart(number: int) -> None:
-    layout = load_layout(number)
-    for grid in layout.grids:
-        for lines in (grid.rows, grid.columns):
-            assert len({line.labels for line in lines}) == len(lines)
-    entries = {tuple(entry.keys.items()) for entry in layout.entries}
-    assert len(entries) == len(layout.entries)
-
-
-def test_a_second_grid_has_lines_of_its_own_and_the_rest_of_the_first() -> None:
-    below = {"headings": ["Attack"], "rows": [{"attack": ["tdgia"]}]}
-    first, second = parse_layout(SECTION | {"below": below}).grids
-    assert (len(first.rows), len(second.rows)) == (4, 1)
-    assert second.headings == ("Attack",)
-    assert second.columns == first.columns
-
-
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
@@ -70,8 +52,3 @@ def test_a_layout_that_does_not_fit_is_refused(changes: dict[str, Any], key: str
     with pytest.raises(ConfigError) as refused:
         parse_layout(SECTION | changes)
     assert str(refused.value).startswith(key)
-
-
-def test_an_unknown_number_is_refused() -> None:
-    with pytest.raises(ConfigError, match="table=99"):
-        load_layout(99)

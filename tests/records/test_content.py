@@ -53,17 +53,6 @@ def test_modules_of_a_package_are_followed(write: Write, target: str) -> None:
     assert list(found) == ["own", "own.base", "own.mine", "own.sub.rates"]
 
 
-def test_an_installed_package_counts_alone(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path / "site-packages")
-    texts = {"installed/__init__.py": "import beside", "beside.py": ""}
-    write({f"site-packages/{name}": text for name, text in texts.items()})
-    assert list(user_code({"a": {"_target_": "installed.MyFlow"}})) == ["installed"]
-    write({"mine.py": "import installed"})
-    assert list(user_code({"a": {"_target_": "mine.MyFlow"}})) == ["mine"]
-
-
 @pytest.mark.parametrize("changed", ["own/__init__.py", "own/mine.py", "own/base.py"])
 def test_a_changed_module_counts(write: Write, changed: str) -> None:
     config = {"_target_": "own.mine.MyFlow"}

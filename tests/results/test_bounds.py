@@ -72,24 +72,3 @@ def test_other_models_and_larger_budgets_say_nothing(unlike: dict[str, Any]) -> 
     assert marks(other())
     assert marks(other(budget=(5, 4)))
     assert not marks(other(**unlike))
-
-
-def test_features_out_of_range_say_nothing() -> None:
-    cell = other()
-    cell["budget"]["spent"]["auto"]["gcn"]["feature_range"] = [-0.95, 0.94]
-    assert not marks(cell)
-    cell["budget"]["spent"]["auto"]["gcn"]["feature_range"] = [-0.94, 0.9400000001]
-    assert marks(cell)
-
-
-def test_entries_of_an_attacker_without_the_model_are_left_alone() -> None:
-    table = [cell | {"threat": "black_box", "surrogates": ["gcn"]} for cell in TABLE]
-    assert not marks(other(), table=table)
-
-
-def test_attacks_of_the_same_cell_stand_beside_it() -> None:
-    table = [
-        finished(0.8, {"speit": 0.4, "tdgia": 0.1}, attacks=("speit", "tdgia"), **WHITE),
-    ]
-    assert not marks(table=table)
-    assert not marks(other(error="failed"), table=table)

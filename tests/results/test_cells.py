@@ -1,7 +1,4 @@
-import logging
 from typing import Any
-
-import pytest
 
 from robust_diffusion.results.cells import RecordSet, Selection, select
 from tests.paper.records import failed, finished, reference, timed
@@ -48,15 +45,6 @@ def test_a_cell_counts_once_by_its_latest_result_where_it_was_asked_for() -> Non
     assert members([first, reference(first) | {"scale": "smoke"}], scale="smoke") == [first]
 
 
-def test_a_reference_to_nothing_is_left_out_with_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    record = finished()
-    with caplog.at_level(logging.WARNING):
-        assert members([reference(record)]) == []
-    assert "only a reference is there" in caplog.text
-
-
 def test_an_entry_has_the_cells_that_fit_it_by_seed() -> None:
     others = ({"flow": "heat"}, {"dataset": "citeseer"}, {"model": "gat"}, {"attacks": ["tdgia"]})
     records = [
@@ -78,18 +66,6 @@ def test_the_settings_that_were_asked_for_last_count_alone() -> None:
     assert (values(found), found.left_out) == ({0: 0.1}, 2)
     found = selected([*records, *map(reference, old)])
     assert (values(found), found.left_out) == ({0: 0.9, 1: 0.9}, 1)
-
-
-def test_a_failed_seed_is_told_where_none_finished() -> None:
-    records = [finished(seed=0), failed(seed=1, attacks=["tdgia"]), failed(seed=0, budget=(9, 9))]
-    told = {graph: list(selected(records, graph).failed) for graph in ("clean", "tdgia", "speit")}
-    assert told == {"clean": [1], "tdgia": [1], "speit": []}
-
-
-def test_a_clean_accuracy_does_not_depend_on_the_budget() -> None:
-    records = [finished(0.5, budget=(n, n), seed=seed) for n in (10, 20) for seed in (0, 1)]
-    found = selected(records, graph="clean")
-    assert (values(found, "clean"), found.left_out) == ({0: 0.5, 1: 0.5}, 0)
 
 
 def test_times_and_accuracies_are_never_taken_for_each_other() -> None:

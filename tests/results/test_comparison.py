@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 from robust_diffusion.results.comparison import compare
-from tests.paper.records import failed, finished, reference
+from tests.paper.records import finished
 
 EXPERIMENT = "readings"
 
@@ -62,19 +62,3 @@ def test_the_nearest_setting_is_departed_from() -> None:
     *_, last = compare(records, EXPERIMENT).to_dict("records")
     assert last["setting"] == "flow=grand: rewiring={keep_ratio:0.5}"
     assert last["change in clean"] == "−20.00"  # equal ones have no spread to be tested by
-
-
-def test_a_cell_of_another_experiment_counts_where_it_was_asked_for() -> None:
-    elsewhere = finished(0.70, 0.6, experiment="table-3")
-    line = reference(elsewhere, EXPERIMENT) | {"overrides": {"fidelity": "paper", "seed": "0"}}
-    (row,) = compare([elsewhere, line], EXPERIMENT).to_dict("records")
-    assert (row["setting"], row["clean"]) == ("fidelity=paper", "70.00")
-
-
-def test_failures_other_scales_and_other_experiments_are_left_out() -> None:
-    records = [
-        failed(experiment=EXPERIMENT, cell="failed"),
-        finished(experiment=EXPERIMENT, scale="smoke", cell="smoke"),
-        finished(experiment="table-3"),
-    ]
-    assert compare(records, EXPERIMENT).empty

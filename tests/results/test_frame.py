@@ -59,12 +59,6 @@ def test_the_frame_has_a_row_per_cell_and_graph() -> None:
     assert frame([]).empty
 
 
-def test_settings_that_all_share_are_not_named() -> None:
-    seeds = [record("a"), record("b", seed=1), record("c", split=3)]
-    attacked = record("d") | {"threat": "black_box"}
-    assert names(*seeds, attacked) == ["grand"] * 4
-
-
 @pytest.mark.parametrize(
     ("changed", "default", "named"),
     [

@@ -37,11 +37,6 @@ def test_differences_are_paired_by_seed() -> None:
     assert (clean["difference"], clean["95 % interval"], clean["p"]) == ("0.00", "-", "-")
 
 
-def test_only_seeds_of_both_count() -> None:
-    assert rows(BOTH[:-1])["worst"]["by seed"] == "+10.00, +4.00"
-    assert compare_worst_cases(BOTH[:3], "beltrami", "uniform_modulation").cells.empty
-
-
 def test_a_worst_case_that_is_no_bound_is_marked() -> None:
     flagged = [BOTH[0] | {"flags": {"auto": ["stochastic"]}}, *BOTH[1:]]
     found = rows(flagged)
@@ -49,12 +44,3 @@ def test_a_worst_case_that_is_no_bound_is_marked() -> None:
     assert not found["clean"]["beltrami"].endswith("!")
     (note,) = compare_worst_cases(flagged, "beltrami", "uniform_modulation").notes
     assert note == "! beltrami, cora, paper: not a bound: stochastic"
-
-
-def test_stars_are_corrected_over_the_table_and_p_is_not() -> None:
-    own = [*cells("beltrami", (0.20, 0.24, 0.31)), *cells("uniform_modulation", (0.1, 0.12, 0.2))]
-    clean = zip(own, (0.8, 0.7, 0.75, 0.7, 0.71, 0.7), strict=True)
-    both = [r | {"accuracy": r["accuracy"] | {"clean": accuracy}} for r, accuracy in clean]
-    p = stats.ttest_rel((0.20, 0.24, 0.31), (0.1, 0.12, 0.2)).pvalue
-    assert rows(own)["worst"]["p"] == rows(both)["worst"]["p"] == f"{p:.2g}*"
-    assert not rows(both)["clean"]["p"].endswith("*")

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from robust_diffusion.flows import Beltrami, Heat, UniformModulation
+from robust_diffusion.flows import Beltrami, UniformModulation
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models import MLP, GraphPDE
+from robust_diffusion.models import GraphPDE
 from robust_diffusion.operators import Graph
 from robust_diffusion.robustness.curvature import curvature_of, with_uniform_modulation
 
@@ -27,13 +27,6 @@ def network(flow: type) -> GraphPDE:
     return GraphPDE(
         5, 8, 3, flow=partial(flow), solver=Solver("rk4", num_steps=1), num_layers=2
     ).eval()
-
-
-@pytest.mark.parametrize("model", [MLP(5, 8, 3).eval(), network(Heat), network(UniformModulation)])
-def test_a_model_without_curvature_has_nothing_to_measure(
-    model: torch.nn.Module, graph: Data
-) -> None:
-    assert curvature_of(model, graph) == {}
 
 
 def test_beltrami_is_measured_in_each_layer_from_its_initial_state(graph: Data) -> None:

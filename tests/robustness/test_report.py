@@ -69,12 +69,6 @@ def test_of_equals_an_unflagged_attack_is_the_worst_and_chance_is_no_bound(order
         assert str(report).count("no bound") == (not is_bound)
 
 
-def test_each_attack_has_a_file_of_its_own() -> None:
-    names = ["a/b", "a-b", "a b", "a  b", "A/b", "a/b/"]
-    assert len({graph_file(name) for name in names}) == len(names)
-    assert graph_file("auto") == "graph-auto.safetensors"
-
-
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     folder = REPORT.save(tmp_path / "report")
     names = sorted(path.name for path in folder.iterdir())

@@ -149,15 +149,6 @@ def gcn(out_channels: int = CLASSES, **options: Any) -> pyg.GCN:
     return pyg.GCN(FEATURES, 8, 2, out_channels, **options)
 
 
-def test_a_model_of_anybody_learns_a_graph_of_anybody() -> None:
-    model, data = gcn(), drawn_data()
-    result = fit(model, data, max_epochs=20, accelerator="cpu")
-    predicted = model(data.x, data.edge_index).argmax(1)
-    assert result.checkpoint is None
-    assert result.epochs == 20
-    assert (predicted == data.y)[data.test_mask].float().mean() > 0.5
-
-
 @pytest.mark.parametrize(
     ("options", "error", "key"),
     [

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_geometric.data import Data
 
 from robust_diffusion.attacks.audit import Violation, audit
 from robust_diffusion.errors import ConfigError
@@ -150,15 +149,6 @@ def test_a_limit_counts_as_the_features_type_rounds_it(limits: tuple[float, floa
         assert codes(inject_audit(graph, feature_limits=limits)) == {"feature_limits"}
 
 
-def test_without_limits_those_of_the_clean_graph_count() -> None:
-    low, high = CLEAN.x.min().item(), CLEAN.x.max().item()
-    x = torch.cat([CLEAN.x, torch.tensor([[low, high, 0.0, 0.0]]).repeat(3, 1)])
-    graph = changed(injected(), x=x)
-    assert inject_audit(graph, feature_limits=None) == []
-    graph = set_feature(graph, N, high + 1e-4)
-    assert codes(inject_audit(graph, feature_limits=None)) == {"feature_limits"}
-
-
 @given(
     st.floats(-0.75, 0.75, width=32),
     st.sampled_from([0.01, 0.1, 0.3, 1.0]),
@@ -200,26 +190,6 @@ def test_every_planted_violation_is_found_beside_the_others(plants: list[str], r
     found = inject_audit(graph, max_injected_edges=None, max_edges_per_injected_node=5)
     assert codes(found) == set(plants)
     assert all(map(torch.equal, before, (graph.x, graph.edge_index)))
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "allowed"),
-    [
-        (2.0, 1.9, True),
-        (2.0, 2.1, False),
-        (2.0, -0.95, False),
-        (0.5, 0.95, False),
-        (-2.0, 0.0, True),
-    ],
-)
-def test_a_modification_may_move_a_feature_from_out_of_range_no_further_out(
-    before: float, after: float, allowed: bool
-) -> None:
-    clean, perturbed = (Data(x=CLEAN.x.clone(), edge_index=CLEAN.edge_index) for _ in range(2))
-    clean.x[0, 0], perturbed.x[0, 0] = before, after
-    limits = {"feature_limits": (-0.9, 0.9), "target_nodes": torch.tensor([0])}
-    found = audit(clean, perturbed, kind="modification", **limits)
-    assert codes(found) == (set() if allowed else {"feature_limits"})
 
 
 def test_an_unknown_kind_is_refused() -> None:

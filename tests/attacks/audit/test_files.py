@@ -135,21 +135,6 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, through: str) -> None
     assert not mark.exists()
 
 
-@pytest.mark.parametrize(("form", "suffix"), [("csr", ".pkl"), ("coo", ".pickle")])
-def test_the_pickles_of_grb_are_read(tmp_path: Path, form: str, suffix: str) -> None:
-    write_grb_result(tmp_path, injected()).unlink()
-    rows = rows_of(injected()).asformat(form)
-    (tmp_path / f"adj{suffix}").write_bytes(pickle.dumps(rows))
-    (path,) = perturbed_files(tmp_path)
-    read = read_perturbed(path, CLEAN)
-    assert read.violations == []
-    assert torch.equal(read.x, injected().x)
-    assert torch.equal(coalesce(read.edge_index), coalesce(injected().edge_index))
-    path.write_bytes(pickle.dumps(np.eye(3)))
-    with pytest.raises(DataError, match=r"adj\.p"):
-        read_perturbed(path, CLEAN)
-
-
 @pytest.mark.parametrize("make", [injected, modified])
 def test_what_is_written_for_grb_is_read_back(tmp_path: Path, make: Callable[[], G]) -> None:
     graph = make()

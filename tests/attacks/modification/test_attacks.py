@@ -22,7 +22,6 @@ from robust_diffusion.attacks import (
     spent_budget,
 )
 from robust_diffusion.attacks.modification.base import edges_at, flipped
-from robust_diffusion.attacks.modification.pgd_modification import _removed_in_turn
 from robust_diffusion.errors import AttackError, ConfigError
 from tests.attacks import contract
 from tests.attacks.contract import clean, graph, trained
@@ -107,21 +106,6 @@ def test_deletes_inside_and_connects_outside(delete_ratio: float) -> None:
     assert there.sum() == int(flipped.size(1) * delete_ratio)
 
 
-def test_by_hand() -> None:
-    # 0 - 1 inside a class, 1 - 2 across; target 1.
-    data = Data(
-        x=torch.zeros(4, 3),
-        edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
-        y=torch.tensor([0, 0, 1, 1]),
-    )
-    budget = Budget(0, 0, (-1.0, 1.0), edge_ratio=1.0)
-    perturbed = DICE(delete_ratio=0.5)(
-        lambda x, e: x, data, torch.tensor([1]), budget, torch.Generator().manual_seed(0)
-    )
-    # The one edge inside goes, and the one pair across that is not there comes.
-    assert sorted(map(tuple, perturbed.edge_index.T.tolist())) == [(1, 2), (1, 3), (2, 1), (3, 1)]
-
-
 @pytest.mark.parametrize(("ratio", "add_ratio"), [(0.1, 0.5), (0.5, 0.25), (1.0, 0.0), (1.0, 1.0)])
 def test_the_whole_budget_is_spent_as_told(ratio: float, add_ratio: float) -> None:
     there = edges_at(graph().index_test, graph().edge_index, graph().num_nodes).size(1)
@@ -183,13 +167,6 @@ def test_edges_are_only_removed_and_no_node_is_isolated() -> None:
     left = torch.isin(src, graph().index_test)
     assert (torch.minimum(after[src], after[dst])[left] == 1).all()
     assert spent.removed_edges > 0
-
-
-def test_an_edge_that_is_listed_again_is_put_back() -> None:
-    degrees = torch.tensor([3, 3, 3])
-    listed = torch.tensor([[0, 1, 1, 0], [1, 2, 0, 1]])
-    gone = [_removed_in_turn(listed, degrees, most).T.tolist() for most in range(5)]
-    assert gone == [[], [[0, 1]], [[0, 1], [1, 2]], [[1, 2]], [[1, 2], [0, 1]]]
 
 
 def test_grbs_code_draws_nodes_with_replacement_and_counts_all_edges() -> None:

@@ -144,25 +144,6 @@ def test_it_is_about_like_cora(graph: Data) -> None:
     assert [graph[f"index_{name}"].numel() for name in SPLITS] == [1608, 268, 804, 268, 268, 268]
 
 
-@pytest.mark.parametrize(
-    ("change", "keys"),
-    [
-        ({"seed": 4}, ["x", "y", "edge_index", "index_train", "index_test_easy"]),
-        ({"num_nodes": 201}, ["x", "y", "edge_index"]),
-        ({"num_edges": 401}, ["edge_index"]),
-        ({"num_features": 9}, ["x"]),
-        ({"homophily": 0.5}, ["edge_index"]),
-        ({"degree_exponent": 3.5}, ["edge_index"]),
-        ({"feature_signal": 0.5}, ["x"]),
-    ],
-)
-def test_every_argument_changes_the_graph(change: dict[str, Any], keys: list[str]) -> None:
-    first, again, other = small(), small(), small(**change)
-    for key in keys:
-        assert torch.equal(first[key], again[key]), key
-        assert not torch.equal(first[key], other[key]), key
-
-
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_extreme_homophily_is_exact(share: float) -> None:
     graph = small(homophily=share)

@@ -33,20 +33,6 @@ def test_every_combination_of_axes_is_a_comparison() -> None:
     assert found[-1].terms == ((1.0, left), (-1.0, right))
 
 
-def test_an_axis_may_belong_to_one_side_and_a_list_is_a_mean() -> None:
-    right = {"model": ["gat", "gin", "appnp"]}
-    (found,) = replace(BETTER, right=right, each={"left.attack": ["tdgia"]}).comparisons()
-    assert [g.graph for g in found.groups] == ["tdgia", *["speit"] * 3]
-    assert [weight for weight, _ in found.terms] == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3])
-
-
-def test_terms_of_one_group_are_one_term() -> None:
-    weights = (1, "gat"), (1, "gat"), (-1, "gin"), (1, "appnp"), (-1, "appnp")
-    terms = [{"weight": weight, "model": model} for weight, model in weights]
-    (found,) = replace(BETTER, left={}, terms=terms).comparisons()
-    assert found.terms == ((2.0, named("gat")), (-1.0, named("gin")))
-
-
 def test_a_trend_is_the_change_along_a_straight_line() -> None:
     for number, weights in ((2, [-1, 1]), (3, [-1, 1]), (4, [-0.9, -0.3, 0.3, 0.9])):
         levels = [{"model": model} for model in ("gat", "gin", "appnp", "gcn_svd")[:number]]

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hydra.errors import HydraException
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.figures import build, spec
@@ -98,9 +97,3 @@ def test_an_edge_is_the_mean_of_its_directions() -> None:
     assert ends.tolist() == [[0, 1]]
     with pytest.raises(ConfigError, match="--max-nodes"):
         build._drawn_edges(seen, "carried", np.array([0, 1]))
-
-
-def test_a_late_mistake_costs_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "train_cell", never)
-    with pytest.raises(HydraException):
-        build_figure(SPECS["flows"], [*SMOKE, "flow=heat,nope"])

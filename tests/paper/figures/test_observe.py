@@ -49,20 +49,6 @@ def test_weights_are_those_of_the_state_after_diffusion(
     assert (arriving < 1).all()
 
 
-def test_the_state_precedes_relu_and_dropout(compose: Compose) -> None:
-    model: Any = build(compose, "flow=beltrami", "model.num_layers=2")
-    seen = observe(model, features(), EDGES)
-    last = observe(model, features(), EDGES, layer=-1)
-    from robust_diffusion.operators import Graph
-
-    graph = Graph.from_edge_index(EDGES, num_nodes=5)
-    with torch.no_grad():
-        logits = model(features(), EDGES)
-        again, _ = model.layers[1](torch.relu(seen.z), graph)
-    assert torch.equal(last.z, logits)
-    assert torch.equal(again, logits)
-
-
 def test_edges_pruned_by_a_guard_are_observed(compose: Compose) -> None:
     model = build(compose, "model=beltrami_guard", "model.threshold=0.9")
     seen = observe(model, features(), EDGES)
@@ -94,13 +80,6 @@ def test_means_and_shares() -> None:
     assert found["inter_preference"] == pytest.approx(np.mean([0.5, 0.5, 1, 1, 1]))
 
 
-def test_equal_weights_prefer_nothing() -> None:
-    found = edge_statistics(np.full(7, 0.2), SRC, DST, LABEL)
-    assert found["inter_preference"] == pytest.approx(1)
-    assert found["inter_above_intra"] == pytest.approx(0.5)
-    assert found["evenness"] == pytest.approx(1)
-
-
 @given(st.lists(st.floats(0, 1), min_size=7, max_size=7))
 def test_the_probability_is_mann_and_whitneys(values: list[float]) -> None:
     weight = np.array(values)
@@ -110,12 +89,6 @@ def test_the_probability_is_mann_and_whitneys(values: list[float]) -> None:
     assert found["inter_above_intra"] == pytest.approx(expected)
     assert found["inter_preference"] is not None
     assert 0 <= (found["evenness"] if found["evenness"] is not None else 0) <= 1 + 1e-9
-
-
-def test_what_no_edge_tells_is_none() -> None:
-    found = edge_statistics(np.array([1.0]), np.array([0]), np.array([1]), np.array([0, 0]))
-    assert found["inter_mean"] is found["inter_above_intra"] is found["evenness"] is None
-    assert found["intra_mean"] == 1.0
 
 
 def clusters(num_nodes: int = 90) -> tuple[np.ndarray, np.ndarray]:
@@ -131,8 +104,3 @@ def test_positions_fill_the_frame(num_nodes: int) -> None:
     assert position.shape == (num_nodes, 2)
     assert np.isfinite(position).all()
     assert np.abs(position).max() <= 1 + 1e-9
-
-
-def test_a_perplexity_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--perplexity=0"):
-        tsne(clusters()[0], seed=0, perplexity=0)

@@ -34,13 +34,6 @@ def test_the_papers_panels_on_the_papers_graph() -> None:
     assert [own[1:] for own in options("lipschitz", *given).values()] == [given, given]
 
 
-@pytest.mark.usefixtures("overrides")
-def test_a_list_of_flows_makes_the_panels() -> None:
-    found = options("flows", "seed=1", "flow=grand,p_laplacian,my_flow")
-    assert list(found) == ["GRAND/BLEND", "P laplacian", "My flow"]
-    assert found["GRAND/BLEND"] == ("dataset=cora", "flow=grand", "seed=1")
-
-
 @pytest.mark.parametrize("given", ["flow.spectral_norm=true", "seed"])
 def test_compared_and_empty_overrides_are_refused(given: str) -> None:
     with pytest.raises(ConfigError, match=f"^{given.partition('=')[0]}:"):

@@ -34,23 +34,6 @@ def test_models_stand_above_and_below_the_mlp() -> None:
     assert [rank for _, rank, _ in told([*same, last])] == [1, 1, 3]
 
 
-def test_what_has_faced_less_is_left_out() -> None:
-    transferred = record("gcn", "black_box", accuracy={"clean": 0.8, "auto": 0.79})
-    smoke = record("gat", cell="a", scale="smoke", accuracy={"clean": 0.8, "auto": 0.79})
-    other = record("gat", cell="b", experiment="t-end", accuracy={"clean": 0.8, "auto": 0.79})
-    failed = record("gat") | {"error": "no data"}
-    assert told([GUARD, SINGLE, transferred, smoke, other, failed]) == [("gnn_guard", 1, "ranked")]
-
-
-def test_single_attacks_count_where_auto_was_run() -> None:
-    single = GUARD | {"cell": "single", "experiment": "single-attacks"}
-    single["accuracy"] = {"clean": 0.8, "metagia": 0.5}
-    (board,) = boards(published([GUARD, single]), [])
-    (row,) = board.rows
-    assert (row.worst, row.by) == (50.0, "metagia (white box)")
-    assert row.attacks == ["white box: auto, metagia"]
-
-
 def test_a_report_that_does_more_lowers_a_model_and_is_named() -> None:
     better = GUARD | {"cell": "report", "accuracy": {"clean": 0.8, "new": 0.25}}
     (board,) = boards(published(RECORDS), [entry([better])])
@@ -78,15 +61,6 @@ def test_a_model_of_the_users_is_ranked_if_it_was_trained_and_attacked_here() ->
     assert ("Mine", None, "training not checked") in told(RECORDS, entry([own]))
     named_so = own | {"accuracy": {"clean": 0.8, "auto, reported": 0.7}}
     assert ("Mine", None, "claimed") in told(RECORDS, entry([named_so], training="seed=3"))
-
-
-def test_what_was_not_checked_takes_no_rank() -> None:
-    assert told(RECORDS, entry())[-1][1:] == (None, "not checked")
-    elsewhere = entry(dataset="")
-    assert [board.dataset for board in boards(published(RECORDS), [elsewhere])] == [
-        "synthetic",
-        "unknown graph",
-    ]
 
 
 def test_the_page_loads_nothing_and_runs_nothing() -> None:
