@@ -53,9 +53,7 @@ def test_the_pages_of_benchmarks_are_what_their_records_say() -> None:
     "command",
     ["claims", "compare worst-case", "leaderboard", "table 3", "report", "records repair"],
 )
-def test_every_command_works_on_the_published_records(
-    cli: Callable[..., Any], command: str
-) -> None:
+def test_every_command_works_on_published_records(cli: Callable[..., Any], command: str) -> None:
     content = gzip.decompress((RESULTS / "records.jsonl.gz").read_bytes())
     Path("published.jsonl").write_bytes(content)
     outcome = cli(*command.split(), "--records", "published.jsonl")
@@ -63,6 +61,7 @@ def test_every_command_works_on_the_published_records(
     assert Path("published.jsonl").read_bytes() == content
 
 
+@pytest.mark.slow
 def test_published_configurations_have_the_ids_of_their_cells(records: list[Record]) -> None:
     # Else who runs the same again would not find it done.
     cells = [record for record in records if "config" in record]

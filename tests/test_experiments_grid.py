@@ -19,6 +19,7 @@ from robust_diffusion.records.identity import cell_id
 from robust_diffusion.results.cells import value_at
 
 RUN = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
+LARGE = (1, 2, 9)  # of many cells
 DATASETS = ["cora", "citeseer", "pubmed", "coauthor", "flickr", "amazon_computer"]
 
 
@@ -81,7 +82,9 @@ def lines(number: int) -> list[Line]:
     return load_layout(number).entries
 
 
-@pytest.mark.parametrize("number", RUN)
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in RUN]
+)
 def test_a_grid_fills_its_layout_and_runs_nothing_else(number: int) -> None:
     without_seeds = [cell for cell in cells(number) if "seed=0" in cell]
     records = [record(number, cell) for cell in without_seeds]
@@ -129,13 +132,6 @@ def test_a_grid_runs_its_seeds_or_as_many_as_are_typed_and_all_options_in_a_smok
 
     assert len(smoke) <= 40
     assert overrides(smoke) == overrides(whole)
-
-
-def test_grids_of_no_table_and_of_a_table_without_cells() -> None:
-    typed = composed("experiment=demo").copy()
-    typed.hydra.overrides.task.append("flow=heat,grand")
-    assert planned_cells(typed) == [["experiment=demo", f"flow={f}"] for f in ("heat", "grand")]
-    assert cells(15) == cells(15, "smoke") == []
 
 
 @pytest.mark.slow

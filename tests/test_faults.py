@@ -117,6 +117,7 @@ def assert_each_done_once(records: list[Record], seeds: list[int]) -> None:
     assert done == dict.fromkeys(seeds, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_faulty")
 def test_a_cell_out_of_memory_is_one_failure_and_is_tried_again(cli: Cli) -> None:
     first = cli(*SWEEP, "seed=2,0")

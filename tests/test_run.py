@@ -73,9 +73,7 @@ def test_a_sweep_leaves_a_table_records_and_nothing_elsewhere(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_attacks_is_an_alias_of_attack_and_force_gives_the_same_result(
-    cli: Cli, tiny: list[str]
-) -> None:
+def test_attacks_is_alias_of_attack_and_force_gives_same_result(cli: Cli, tiny: list[str]) -> None:
     given = ["flow=heat", *without(tiny, "attacks.tdgia")]
     outcome = cli("attack=[speit]", *given)
     assert outcome.table[0].keys() >= {"flow", "clean", "speit"}

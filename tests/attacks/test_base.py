@@ -145,9 +145,7 @@ def test_seeded_draws_are_the_seeds_and_the_state_is_restored() -> None:
 
 
 @pytest.mark.parametrize("name", attack_names())
-def test_an_attack_has_the_options_of_the_command_line(
-    compose: Callable[..., Any], name: str
-) -> None:
+def test_an_attack_has_the_options_of_command_line(compose: Callable[..., Any], name: str) -> None:
     attack = build_attack(name)
     expected = instantiate(compose(f"attack={name}").attacks[name])
     assert type(attack) is type(expected)

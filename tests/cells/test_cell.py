@@ -157,15 +157,6 @@ def test_a_cell_counts_times_and_spends(done: Any) -> None:
         assert logged == pytest.approx(accuracy, abs=1e-6)
 
 
-def test_the_victim_is_trained_without_attacks_and_without_them_no_surrogate(
-    run: Run, make_fit: Make, done: Any
-) -> None:
-    result = run(attacks={}, threat=BlackBox({"gcn": never}, make_fit()))
-    assert result.accuracy == {"clean": done.result.accuracy["clean"]}
-    assert result.attacked == result.spent == {}
-    assert result.val_accuracy == done.result.val_accuracy
-
-
 def test_every_victim_of_one_seed_faces_the_same_graphs(
     run: Run, make_datamodule: Make, done: Any
 ) -> None:

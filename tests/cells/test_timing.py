@@ -1,12 +1,10 @@
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from robust_diffusion.cells import timing
 from robust_diffusion.cells.timing import StepTiming, TimingResult, measure
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Heat
@@ -49,20 +47,6 @@ def test_a_result_says_what_was_timed_on_what_and_how_often(timed: Make) -> None
     assert "not trained" in found["weights"]
     median = result.seconds["diffusion"]
     assert 0 < found["fastest"] <= found["q1"] <= median <= found["q3"] < 1
-
-
-def test_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter([0.0, 0.5, 10.0, 10.25, 20.0, 21.0])
-    clock = SimpleNamespace(perf_counter=lambda: next(ticks))
-    monkeypatch.setattr(timing, "time", clock)
-    calls: list[int] = []
-
-    def run() -> torch.Tensor:
-        calls.append(0)
-        return torch.zeros(())
-
-    assert measure(run, CPU, repeats=3, warm_up=4) == [0.5, 0.25, 1.0]
-    assert len(calls) == 7
 
 
 def test_what_cannot_be_timed_is_refused(timed: Make) -> None:

@@ -124,9 +124,7 @@ def test_a_model_without_edges_has_the_largest_radius_and_its_attacks_check_noth
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "attack"), ATTACKS, ids=["sparse", "bi_smoothing"])
-def test_attacked_accuracy_is_above_the_certified_one(
-    scheme: Any, attack: Any, tmp_path: Path
-) -> None:
+def test_attacked_accuracy_is_above_certified_one(scheme: Any, attack: Any, tmp_path: Path) -> None:
     scheme = replace(scheme, samples=100)
     report = call(scheme, attacks=attack, attack_draws=2, store=tmp_path)
     curve = report.curve()

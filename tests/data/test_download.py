@@ -109,9 +109,7 @@ def test_the_first_hash_is_kept_and_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_download_of_another_hash_is_not_kept(
-    tmp_path: Path, server: Server, known: bool
-) -> None:
+def test_download_of_another_hash_is_not_kept(tmp_path: Path, server: Server, known: bool) -> None:
     options = {"sha256": sha256(GOOD)} if known else {}
     data = folder(tmp_path, server.url(NAME, Answer(GOOD)), **options)
     data.file(NAME).unlink()
@@ -237,9 +235,7 @@ def test_two_processes_at_once_download_once(tmp_path: Path, server: Server) -> 
 
 
 @pytest.mark.parametrize("left", [WEB_PAGE, OTHER])
-def test_what_a_killed_process_left_is_not_used(
-    tmp_path: Path, server: Server, left: bytes
-) -> None:
+def test_what_killed_process_left_is_not_used(tmp_path: Path, server: Server, left: bytes) -> None:
     part = put(tmp_path, left, f".{NAME}.part")
     assert folder(tmp_path, server.url(NAME, Answer(GOOD))).file(NAME).read_bytes() == GOOD
     assert not part.exists()

@@ -18,6 +18,7 @@ from robust_diffusion.data.inventory import (
     dataset_statistics,
     list_datasets,
     statistics,
+    verify_files,
 )
 from robust_diffusion.data.validate import SPLITS, build_graph
 from robust_diffusion.errors import DataError
@@ -54,6 +55,9 @@ def test_present_partial_and_damaged_are_told_apart_in_any_folder(
     assert found.pop("flickr") == "1 of 4 files missing"
     assert found.pop("cora") == "4 of 4 files damaged"
     assert set(found.values()) == {"missing"}
+    files = verify_files(tmp_path / name).query("dataset == 'citeseer'")
+    assert set(files["state"]) == {"present"}
+    assert {len(of) for of in files["sha256"]} == {64}
 
 
 def test_a_dataset_that_is_there_has_statistics_or_its_problem(tmp_path: Path) -> None:
@@ -133,9 +137,7 @@ def test_hashes_of_files_are_kept_once_they_make_a_graph(compose: Compose, tmp_p
 
 
 @pytest.mark.parametrize("dataset", FOLDERS)
-def test_an_absent_dataset_says_what_to_fetch(
-    compose: Compose, tmp_path: Path, dataset: str
-) -> None:
+def test_absent_dataset_says_what_to_fetch(compose: Compose, tmp_path: Path, dataset: str) -> None:
     data_dir = tmp_path / "nothing"
     cfg = compose(f"dataset={dataset}", f"paths.data_dir={data_dir}", "download=false")
     first = ""
@@ -155,9 +157,7 @@ REAL = [pytest.param(of, marks=() if of == "cora" else pytest.mark.slow) for of 
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("dataset", REAL)
-def test_real_data_are_the_published_ones_and_train(
-    compose: Compose, cli: Cli, dataset: str
-) -> None:
+def test_real_data_are_published_ones_and_train(compose: Compose, cli: Cli, dataset: str) -> None:
     if not (Path(os.environ["ROBUST_DIFFUSION_DATA"]) / FOLDERS[dataset]).is_dir():
         pytest.skip(f"no {FOLDERS[dataset]} in ROBUST_DIFFUSION_DATA")
     cfg = compose(f"dataset={dataset}", "download=false")

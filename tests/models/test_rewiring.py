@@ -122,9 +122,7 @@ def options(module: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-def test_a_flow_by_its_name_is_that_of_the_command_line(
-    compose: Callable[..., Any], flow: str
-) -> None:
+def test_a_flow_by_its_name_is_that_of_command_line(compose: Callable[..., Any], flow: str) -> None:
     configured = instantiate(compose(f"flow={flow}").model)(in_channels=5, out_channels=3)
     model = GraphPDE(5, 64, 3, flow=flow)
     assert type(model.layers[0].flow) is type(configured.layers[0].flow)

@@ -1,6 +1,4 @@
-import re
 from itertools import permutations
-from pathlib import Path
 
 import pytest
 
@@ -50,15 +48,3 @@ def test_markdown_is_the_golden_file() -> None:
     tables = [build_table(load_layout(number), RECORDS) for number in (1, 3)]
     text = render_agreement({"paper": tables, "released": [build_table(load_layout(3), [])]})
     assert text == golden("agreement.md", text)
-
-
-ROOT = Path(__file__).parents[2]
-
-
-def test_p_values_of_the_variants_page_are_those_of_readings() -> None:
-    page = (ROOT / "docs/variants.md").read_text(encoding="utf-8")
-    section = page.split("## What each difference changes")[1].split("##")[0]
-    shown = re.findall(r"\(p ([^)]*)\)", section)
-    readings = (ROOT / "experiments/results/readings.md").read_text(encoding="utf-8")
-    for p in (p for several in shown for p in re.findall(r"(?:< )?0\.\d+", several)):
-        assert re.search(rf"\(p {p}\*?\)", readings), p

@@ -42,6 +42,6 @@ def test_table_4_is_of_the_datasets(capsys: pytest.CaptureFixture[str], tmp_path
     assert rows[0] == "dataset,statistic,published,measured,equal"
     assert rows[1] == "cora,nodes,2680,no data,-"
     assert len(rows) == 31
-    assert shown(capsys, "4").startswith("**Table 4 · datasets (data)")
+    assert shown(capsys, "4", f"--data-dir={tmp_path}").startswith("**Table 4 · datasets (data)")
     with pytest.raises(ConfigError, match="--format html"):
         run_table_command(["4", "--format", "html"])

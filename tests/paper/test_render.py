@@ -1,13 +1,12 @@
 """Formats by their golden files; Markdown of all published tables by `publish.py --check`."""
 
 import io
-import re
 from collections.abc import Callable
 
 import pandas as pd
 import pytest
 
-from robust_diffusion.paper.layout import load_layout, table_numbers
+from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render import (
     render_csv,
@@ -33,21 +32,6 @@ def test_csv_is_the_golden_file() -> None:
     text = render_csv(everything())
     found, expected = (pd.read_csv(io.StringIO(of)) for of in (text, golden("table.csv", text)))
     pd.testing.assert_frame_equal(found, expected)
-
-
-@pytest.mark.parametrize("number", table_numbers())
-def test_latex_of_every_table_is_balanced_and_has_every_cell(number: int) -> None:
-    table = build_table(load_layout(number), [])
-    latex = render_latex(table)
-    assert latex.isascii()
-    plain = re.sub(r"\\[{}\\]", "", latex)
-    assert plain.count("{") == plain.count("}")
-    for (grid, _), of_grid in zip(table.grids, latex.split(r"\begin{tabular}")[1:], strict=True):
-        body = of_grid.split("\\midrule\n", 1)[1].split("\n\\bottomrule")[0].splitlines()
-        rows = [line for line in body if line != r"\midrule"]
-        assert len(rows) == len(grid.rows)
-        width = len(grid.headings) + len(grid.columns)
-        assert {len(re.split(r"(?<!\\)&", row)) for row in rows} == {width}
 
 
 def test_a_time_has_quartiles_and_a_factor_in_every_format() -> None:

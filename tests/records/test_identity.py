@@ -104,6 +104,7 @@ def test_a_class_that_moved_makes_no_other_cell(now: str, before: str) -> None:
     assert present_places(old) == config
 
 
+@pytest.mark.slow
 def test_every_class_of_a_published_cell_is_found() -> None:
     found = {
         target

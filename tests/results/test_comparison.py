@@ -35,21 +35,6 @@ def test_changes_are_paired_by_seed() -> None:
     assert switched["change in clean"] == f"+2.00 (p {p:.2g})"
 
 
-def test_stars_are_corrected_over_the_row_and_p_is_not() -> None:
-    _, switched, other = compare(
-        BASE
-        + SWITCHED
-        + [
-            r | {"cell": r["cell"] + "b", "overrides": r["overrides"] | {"a": "1"}}
-            for r in SWITCHED
-        ],
-        EXPERIMENT,
-    ).to_dict("records")
-    p = stats.ttest_rel([0.50, 0.52, 0.51], [0.60, 0.61, 0.63]).pvalue
-    assert switched["change in speit"] == f"−10.33 (p {p:.2g}*)"
-    assert not other["change in speit"].endswith("*)")
-
-
 def test_the_nearest_setting_is_departed_from() -> None:
     both = {"fidelity.num_steps": "1", "flow.heads": "2"}
     records = BASE + SWITCHED + cells([(0.5, 0.4)], fidelity="paper", **both)

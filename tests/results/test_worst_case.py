@@ -82,14 +82,14 @@ def test_accuracy_above_the_mlp_is_paired() -> None:
 FLAGS = ("stochastic", "zero_gradient", "no_effect", "solvers_disagree")
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4)
 @given(st.data())
 def test_the_order_of_records_decides_nothing(data: st.DataObject) -> None:
     """Ties of records that are flagged and that are not, for several models and seeds."""
     cells = [
         record(model, threat, seed, clean=0.8, **{attack: data.draw(st.sampled_from([0.1, 0.5]))})
         | {"flags": {of: [data.draw(st.sampled_from(FLAGS))] for of in data.draw(flagged)}}
-        for model in ("gcn", "gat", "mlp")
+        for model in ("gcn", "mlp")
         for seed in (0, 1)
         for threat, attack in (("white_box", "auto"), ("white_box", "pgd"), ("black_box", "auto"))
     ]

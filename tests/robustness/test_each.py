@@ -30,9 +30,7 @@ def voters() -> tuple[Votes, Data]:
 
 
 @pytest.mark.parametrize(("kind", "needed"), [("modification", [4, 2]), ("injection", [4, 2])])
-def test_the_fewest_edges_are_found_where_they_can_be_counted(
-    kind: Kind, needed: list[int]
-) -> None:
+def test_fewest_edges_are_found_where_they_can_be_counted(kind: Kind, needed: list[int]) -> None:
     model, data = voters()
     found = attack_each(model, data, 5, kind=kind, nodes=[0, 4], progress=False)
     assert found["edges"].tolist() == needed

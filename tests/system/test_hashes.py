@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -19,6 +19,7 @@ json_values = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(json_values)
 def test_canonical_json_loses_nothing(value: Any) -> None:
     text = canonical_json(value, "key")

@@ -419,26 +419,6 @@ def assert_same(forward: Callable[[Tensor], Tensor], *modules: nn.Module) -> Non
         torch.testing.assert_close(found, expected)
 
 
-FIRST_LAYERS: dict[str, Callable[[Tensor, nn.Module, nn.Module], Tensor]] = {
-    "linear": lambda x, _, linear: linear(x),
-    "norm": lambda x, norm, linear: linear(norm(x)),
-    "unit rows": lambda x, _, linear: linear(F.normalize(x, dim=1)),
-    "norm and unit rows": lambda x, norm, linear: linear(F.normalize(norm(x), dim=1, eps=1e-6)),
-}
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("forward", FIRST_LAYERS.values(), ids=FIRST_LAYERS)
-def test_first_layers_are_the_dense_ones(
-    forward: Callable[..., Tensor], *, affine: bool, bias: bool
-) -> None:
-    norm, linear = layers(affine=affine, bias=bias)
-    assert_same(lambda x: forward(x, norm, linear), norm, linear)
-    fresh = nn.LayerNorm(WORDS).double()  # leaves a node without words at 0
-    assert_same(lambda x: forward(x, fresh, linear), fresh, linear)
-
-
 @pytest.mark.parametrize(
     "operation",
     [

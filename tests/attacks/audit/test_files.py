@@ -120,6 +120,8 @@ def test_entries_of_the_store_are_read(tmp_path: Path) -> None:
         assert torch.equal(read.x, graph.x)
         assert torch.equal(read.edge_index, graph.edge_index)
         assert read.kind == "modification"
+        merged = read_perturbed(store.path("graph", {"seed": seed}), CLEAN, merge_duplicates=True)
+        assert torch.equal(merged.edge_index, coalesce(graph.edge_index))
     store.get_or_compute("model", {}, lambda: Artifact({"w": torch.ones(2)}))
     assert len(perturbed_files(tmp_path)) == 2
 
@@ -148,6 +150,9 @@ def test_what_is_written_for_grb_is_read_back(tmp_path: Path, make: Callable[[],
     m = graph.x.size(0)
     assert isinstance(rows, sp.csr_matrix)
     assert (rows.shape, len(new)) == (((m - N, m), m - N) if m > N else ((N, N), N))
+    path.write_bytes(pickle.dumps(np.eye(3)))
+    with pytest.raises(DataError, match=r"adj\.p"):
+        read_perturbed(path, CLEAN)
 
 
 def test_what_grbs_files_cannot_hold_is_refused(tmp_path: Path) -> None:

@@ -63,9 +63,7 @@ def check_within(perturbed: PerturbedGraph, budget: Budget, targets: Tensor) -> 
     ("nodes", "edges", "num_targets"),
     [(0.0, 0.3, 20), (0.3, 0.0, 60), (0.05, 0.05, 20), (0.8, 0.8, 1), (1.0, 1.0, 60)],
 )
-def test_stays_within_the_budget(
-    attack: Attack, nodes: float, edges: float, num_targets: int
-) -> None:
+def test_stays_within_budget(attack: Attack, nodes: float, edges: float, num_targets: int) -> None:
     targets = graph().index_test[:num_targets]
     allowed = budget(nodes=nodes, edges=edges)
     check_within(run(attack, budget=allowed, targets=targets), allowed, targets)

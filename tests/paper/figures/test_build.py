@@ -77,6 +77,7 @@ def test_a_run_shares_cell_and_model(cli: Callable[..., Any], tiny: list[str]) -
     assert trained.path.name == record["files"]["victim"]
 
 
+@pytest.mark.slow
 def test_large_graphs_are_sampled_but_counted_whole(smoke: list[str], built: BuiltFigure) -> None:
     whole = built.description["panels"][0]
     part = build_figure(LIPSCHITZ, smoke, Options(max_nodes=60)).description["panels"][0]

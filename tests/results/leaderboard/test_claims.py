@@ -30,14 +30,6 @@ REPORT = {
 }
 
 
-def test_a_report_is_read(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text(json.dumps(REPORT | {"folder": "/etc", "more": 1}))
-    claims = read_claims(tmp_path)
-    assert (claims.folder, claims.attacks[0].accuracy) == (tmp_path, 0.5)
-    assert (claims.budget.max_injected_nodes, claims.budget.limits) == (2, (-1.0, 1.0))
-    assert (claims.dataset, claims.weights) == ("", "")
-
-
 @pytest.mark.parametrize(
     ("key", "values"),
     [
