@@ -129,8 +129,11 @@ test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, w
 # Checked in every call, for which the package is compiled anew in each process.
 SHAPES := --jaxtyping-packages='robust_diffusion,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))'
 
+# Seconds of processor time, to which a busy machine adds little, and the type checker's as much again.
+LIMIT := --limit-seconds=20
+
 test-all: $(STAMP) ## Run every test that this machine can run, and every tensor's shape (ARGS=--cases=2: at most 2 cases of each)
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(SHAPES) $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(SHAPES) $(LIMIT) $(ARGS)
 
 check: $(STAMP) ## Format, lint, types, import order and insecure code
 	$(BIN)/ruff format --check .

@@ -5,14 +5,13 @@ import re
 from pkgutil import resolve_name
 from typing import Annotated, Any, get_args, get_origin
 
-import numpy as np
 import pytest
 from annotated_types import Ge, Gt, Le
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from robust_diffusion import FGSM, GCN, Budget, Fit, GraphPDE, Heat, Solver
+from robust_diffusion import FGSM, GCN, Budget, Fit, GraphPDE, Solver
 from robust_diffusion.attacks import Attack
 from robust_diffusion.cells.overrides import check_keys
 from robust_diffusion.checks import check_argument, parameters_of
@@ -104,10 +103,3 @@ def test_numbers_of_a_range_are_taken_and_all_others_refused(data: st.DataObject
 def test_a_script_gets_the_same_error(made: Any, key: str) -> None:
     with pytest.raises(ConfigError, match=f"^{key}: "):
         made()
-
-
-def test_numbers_of_numpy_become_pythons() -> None:
-    t_end = Heat(4, t_end=np.float32(0.5)).t_end
-    assert (type(t_end), t_end) == (float, 0.5)
-    assert len(TARGETS) > 40
-    assert len(KEYS) > 200

@@ -1,7 +1,6 @@
 """Searches: on functions whose best point is known, and as `hydra/sweeper=tune`."""
 
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,16 +149,3 @@ def test_trials_that_fail_are_recorded_and_the_others_go_on(
     failed = ["error" in record for record in outcome.records]
     assert all(failed) if error else any(failed) and not all(failed)
     assert not error or outcome.error.startswith(error)
-
-
-@pytest.mark.parametrize("wrong", ["n_trials=0", "n_jobs=0", "max_failure_rate=2", "optuna"])
-def test_a_bad_option_and_a_missing_extra_are_named(
-    cli: Callable[..., Any], tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch, wrong: str
-) -> None:
-    given = [f"hydra.sweeper.{wrong}"] if "=" in wrong else []
-    if not given:
-        monkeypatch.delitem(sys.modules, "robust_diffusion.cells.search", raising=False)
-        monkeypatch.setitem(sys.modules, "optuna", None)
-    outcome = cli(*SEARCH, *given, "seed=range(3)", *tiny_clean)
-    assert outcome.status == 1
-    assert (given or ["robust-diffusion[sweepers]"])[0] in outcome.error

@@ -362,13 +362,3 @@ def test_joined_parts_are_the_induced_subgraph(view: Data) -> None:
     assert sorted(edges.T.tolist()) == sorted(batch.edge_index.T.tolist())
     for key in ("x", "y", "mask", "degree"):
         assert torch.equal(batch[key], view[key][nodes])
-
-
-def test_only_the_training_is_cut(make_datamodule: Make) -> None:
-    datamodule = make_datamodule(batching=Clusters(4, 1))
-    assert len(list(datamodule.train_dataloader())) == 4
-    assert datamodule.train_dataloader() is datamodule.train_dataloader()  # cut once
-    (val,) = datamodule.val_dataloader()
-    assert val is datamodule.view("val")
-    (clean,) = datamodule.test_dataloader()
-    assert next(iter(clean)).num_nodes == datamodule.graph.num_nodes

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from robust_diffusion import models
 from robust_diffusion.data.views import induced_view
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import Beltrami, count_evaluations
+from robust_diffusion.flows import Beltrami
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import (
     GCN,
@@ -75,7 +75,6 @@ def test_gradient_of_robust_gcn_is_finite_where_the_variance_is_zero(given: Any)
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-PDE: dict[str, Any] = {"flow": Beltrami, "solver": Solver("rk4", num_steps=2)}
 STACKS: dict[str, dict[str, Any]] = {
     "GCN": {},
     "GAT": {"heads": 2},
@@ -105,19 +104,6 @@ def test_a_stacks_step_is_its_second_layer(name: str) -> None:
     torch.testing.assert_close(model.activation(step.run()), expected)
     assert torch.equal(step.run(), step.run())
     assert (step.kind, step.width) == ("aggregation", HIDDEN * (2 if name == "GAT" else 1))
-
-
-def test_a_pdes_step_is_its_second_diffusion() -> None:
-    model, (edge_index, _) = build_model(models.BeltramiGuard, **PDE), edges()
-    seen: list[Tensor] = []
-    handle = model.layers[1].register_forward_hook(lambda _, __, output: seen.append(output[0]))
-    model(random_signal(), edge_index)
-    handle.remove()
-    step = model.hidden_step(random_signal(), edge_index)
-    with count_evaluations(model) as evaluations:
-        torch.testing.assert_close(step.run(), seen[0])
-    assert evaluations.total == 2 * 4
-    assert (step.kind, step.width) == ("diffusion", HIDDEN)
 
 
 CHANGES += [*OWN, *(of for model in MODELS for of in norms(model))]

@@ -21,11 +21,6 @@ def rows(shown: PaperTable) -> list[tuple[str, ...]]:
     return [row.labels for row in shown.layout.grids[0].rows]
 
 
-def numbers(shown: PaperTable, **keys: str) -> list[float | None]:
-    entries = [entry for _, _, entry in shown]
-    return [e.mean for e in entries if keys.items() <= e.keys.items()]
-
-
 @pytest.mark.parametrize(
     ("number", "options", "label"),
     [
@@ -50,17 +45,6 @@ def test_a_model_that_the_table_lacks_is_its_last_column(
     assert [e.mean for e in own if e.mean is not None] == pytest.approx([70, 50, 40])
     assert {e.keys["dataset"] for e in own if e.mean is not None} == {dataset}
     assert all(e.reported.mean is None and e.p is None and e.difference is None for e in own)
-
-
-def test_a_graph_that_the_table_lacks_is_its_last_block_of_rows() -> None:
-    shown = table(3, finished(0.7, {"speit": 0.5, "tdgia": 0.4}, dataset="my_graph"))
-    own = [("my_graph", attack) for attack in ("clean", "SPEIT", "TDGIA")]
-    assert rows(shown) == [*rows(table(3)), *own]
-    assert shown.layout.grids[0].blocks[-1] == [9, 10, 11]
-    measured = numbers(shown, dataset="my_graph", model="beltrami")
-    assert measured == pytest.approx([70, 50, 40])
-    other = table(3, finished(dataset="coauthor"))
-    assert rows(other)[-1] == ("Coauthor", "TDGIA")
 
 
 def test_an_attack_that_the_table_lacks_is_a_row_of_each_graph_that_it_was_run_on() -> None:

@@ -80,6 +80,7 @@ def study() -> list[Record]:
     ]
 
 
+@pytest.mark.slow
 def test_the_page_has_what_the_records_fill_and_loads_nothing(tmp_path: Path) -> None:
     (tmp_path / "flows.svg").write_text(SVG)
     (tmp_path / "flows.json").write_text('{"caption": "A <b> & t-SNE.", "scale": "smoke"}')

@@ -3,10 +3,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 
 from robust_diffusion.records import provenance
-from robust_diffusion.system.arithmetic import PORTABLE
 
 GIT = ["git", "-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
 
@@ -30,20 +28,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git("commit", "--quiet", "--message", "first", folder=folder)
     monkeypatch.setattr(provenance, "__file__", str(own))
     return folder
-
-
-def test_what_computes_is_named_with_its_vector_instructions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX9")
-    for variable in PORTABLE:
-        monkeypatch.delenv(variable, raising=False)
-    assert provenance.processor(torch.device("cpu")) == f"{provenance.cpu_name()}, AVX9"
-    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
-    assert provenance.processor(torch.device("cpu")).endswith(", AVX9, MKL_CBWR=COMPATIBLE")
-    assert provenance.processor(torch.device("cuda", 1)) == "GPU 1"
-    assert provenance.processor(torch.device("mps")) == provenance.cpu_name()
 
 
 def test_the_revision_is_that_of_the_packages_own_checkout(

@@ -35,12 +35,3 @@ def test_differences_are_paired_by_seed() -> None:
     assert worst["95 % interval"] == "−0.45 to +14.45"
     clean = rows(BOTH)["clean"]
     assert (clean["difference"], clean["95 % interval"], clean["p"]) == ("0.00", "-", "-")
-
-
-def test_a_worst_case_that_is_no_bound_is_marked() -> None:
-    flagged = [BOTH[0] | {"flags": {"auto": ["stochastic"]}}, *BOTH[1:]]
-    found = rows(flagged)
-    assert found["worst"]["beltrami"].endswith(" !")
-    assert not found["clean"]["beltrami"].endswith("!")
-    (note,) = compare_worst_cases(flagged, "beltrami", "uniform_modulation").notes
-    assert note == "! beltrami, cora, paper: not a bound: stochastic"

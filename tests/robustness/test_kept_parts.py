@@ -99,25 +99,3 @@ def test_a_killed_attack_is_taken_up_where_it_was(
     reached = [[step[2] for step in of.effort["trace"]] for of in (resumed, whole)]
     assert reached[0] == reached[1]
     assert entries(tmp_path / "store") == ["graph"]
-
-
-def test_the_time_of_parts_done_before_counts_and_force_repeats_them(
-    attack: Callable[..., AttackOutcome],
-    ascents: Callable[..., list[int]],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    ascents(ASCENTS)
-    for folder in ("store", "forced"):
-        with monkeypatch.context() as context:
-            clock = iter(range(0, 100_000, 100))
-            context.setattr("time.perf_counter", lambda clock=clock: float(next(clock)))
-            with pytest.raises(OSError, match="disk on fire"):
-                attack(folder)
-        calls = ascents(ASCENTS if folder == "store" else 0)
-    assert entries(tmp_path / "forced").count("part") > 0
-    attack("forced", refresh=True)
-    assert len(calls) == ASCENTS
-    assert entries(tmp_path / "forced") == ["graph"]
-    # By the clock above, that each part read twice at least.
-    assert attack().effort["seconds"] > 100 * (SEARCHES + ASCENTS - 1)

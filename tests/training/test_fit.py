@@ -349,15 +349,6 @@ def test_without_an_adversary_nothing_changes(
     assert all(torch.equal(states[0], other) for other in states[1:])
 
 
-def test_the_seed_tells_the_weights() -> None:
-    data = GraphDataModule(GRAPH, name="toy")
-    adversary = InjectionAdversary(num_steps=2, epochs_per_draw=2)
-    first, again, other = (weights(data, seed, adversary=adversary) for seed in (0, 0, 1))
-    assert same(first, again)
-    assert not same(first, other)
-    assert not same(first, weights(data))
-
-
 def test_no_test_node_is_seen() -> None:
     def poisoned() -> Data:
         graph = GRAPH()

@@ -45,12 +45,8 @@ def test_a_trend_is_the_change_along_a_straight_line() -> None:
     [
         ("nope: 1", "nope"),
         ("test: bigger", "test=bigger"),
-        ("over: most", "over=most"),
-        ("margin: wide", "margin"),
         ("test: trend", "test=trend"),
         ("left: {model: gta}", "model=gta"),
-        ("left: {flow: heat}", "axis=flow"),
-        ("select: {experiment: table-1}", "attack"),
         ("select: {attack: speit}", "experiment"),
         ("right: {model: beltrami}", "test=greater"),
     ],

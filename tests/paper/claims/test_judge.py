@@ -102,15 +102,6 @@ def test_a_margin_has_to_be_exceeded(margin: float, mean: float, verdict: str) -
     assert decide(replace(ONE, margin=margin), own, other).verdict == verdict
 
 
-def test_a_dataset_without_records_is_not_judged() -> None:
-    claim = replace(ONE, each={"dataset": ["cora", "pubmed"]})
-    own = given("beltrami", [60.0, 61, 62]), given("gat", [40.0, 42, 41])
-    judged = decide(claim, *own)
-    assert (judged.verdict, judged.datasets) == ("supported", ("cora",))
-    partly = decide(claim, *own, cells("gat", 40, dataset="pubmed"))
-    assert (partly.verdict, partly.datasets) == ("undecided", ("cora", "pubmed"))
-
-
 @pytest.mark.parametrize(
     ("loss", "state"), [(0.3, "holds"), (1.8, "undecided"), (6, "contradicted")]
 )

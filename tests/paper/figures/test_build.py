@@ -40,6 +40,7 @@ def built(smoke: list[str]) -> BuiltFigure:
     return build_figure(LIPSCHITZ, smoke)
 
 
+@pytest.mark.slow
 def test_a_figure_says_what_shaped_it(built: BuiltFigure) -> None:
     about = built.description
     assert (about["dataset"], about["seed"], about["fidelity"]) == ("cora", 0, "paper")
@@ -68,6 +69,7 @@ def test_the_same_seed_gives_the_stored_picture(
     assert again.stem == built.stem
 
 
+@pytest.mark.slow
 def test_a_run_shares_cell_and_model(cli: Callable[..., Any], tiny: list[str]) -> None:
     (record,) = cli("flow=grand", *tiny).records
     cell = spec.compose_cell(["flow=grand", *tiny])
@@ -98,3 +100,9 @@ def test_an_edge_is_the_mean_of_its_directions() -> None:
     assert ends.tolist() == [[0, 1]]
     with pytest.raises(ConfigError, match="--max-nodes"):
         build._drawn_edges(seen, "carried", np.array([0, 1]))
+
+
+@pytest.mark.parametrize("given", ["flow.spectral_norm=true", "seed"])
+def test_compared_and_empty_overrides_are_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{given.partition('=')[0]}:"):
+        spec.panel_cells(LIPSCHITZ, [given])
