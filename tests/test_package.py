@@ -105,7 +105,9 @@ def test_the_call_of_the_readme_runs() -> None:
 
 
 def test_the_lines_of_the_page_on_poisoning_run() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/poisoning.md").read_text(), re.DOTALL)
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/poisoning.md").read_text(), re.DOTALL
+    )
     data = drawn_data()
     exec(code.replace("weight_decay", "max_epochs=2, weight_decay"), names := {"data": data})
     assert names["logits"].shape == (data.num_nodes, CLASSES)
