@@ -99,7 +99,7 @@ def _elsewhere(record: Record, found: Record) -> str:
 def _run(record: Record, outputs: Path) -> Record | None:
     command, env = _command(record, outputs), _environment(record)
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=env)  # noqa: S603
-    return next(iter(read_records(outputs / "records.jsonl")), None)
+    return next(iter(read_records(outputs / "records.jsonl", missing_ok=True)), None)
 
 
 def _environment(record: Record) -> dict[str, str]:

@@ -18,3 +18,13 @@ def test_a_clock_that_is_put_back_promises_nothing(
     assert "1 of 2 cells done\n" in outcome.err
     assert "2 of 2 cells done\n" in outcome.err
     assert ["accuracy" in record for record in outcome.records] == [True, True]
+
+
+def test_cells_that_were_done_before_tell_nothing_of_the_time_left(
+    cli: Callable[..., Any], tiny_clean: list[str]
+) -> None:
+    cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
+    logging.getLogger("robust_diffusion").setLevel(logging.INFO)
+    outcome = cli("-m", "flow=heat", "seed=0,1,2,3", *tiny_clean)
+    told = [line for line in outcome.err.splitlines() if "cells done" in line]
+    assert [" left" in line for line in told] == [False, False, True, False]

@@ -30,7 +30,9 @@ def table(out: str) -> list[dict[str, str]]:
 def test_flows_are_drawn_and_their_numbers_printed(capsys: pytest.CaptureFixture[str]) -> None:
     run_figure_command(["flows", *SMOKE])
     out = capsys.readouterr().out
-    assert out.startswith("Figure (tsne_flows), arXiv:2209.07754; cora, fidelity=paper, seed 0; ")
+    assert out.startswith(
+        "Figure (tsne_flows), arXiv:2209.07754; a drawn graph in place of cora, fid"
+    )
     assert "SMOKE RUN, says nothing about the paper" in out
     rows = table(out)
     assert [row["panel"] for row in rows[::2]] == ["Heat", "Mean Curvature", "Beltrami"]

@@ -151,7 +151,9 @@ def test_only_whole_records_are_read_and_others_are_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str
 ) -> None:
     path = tmp_path / f"records.jsonl{suffix}"
-    assert read_records(path) == []
+    assert read_records(path, missing_ok=True) == []
+    with pytest.raises(DataError, match=r"not found.*outputs/records\.jsonl"):
+        read_records(path)
     content = b'[1]\n\n"text"\n{"seed": 0}\n{"se'
     path.write_bytes(gzip.compress(content) if suffix else content)
     with caplog.at_level(logging.WARNING):

@@ -106,7 +106,7 @@ def _exits_on_error() -> Iterator[None]:
 
 def _records_below(config: DictConfig, directory: Path) -> list[Record]:
     path = Path(config.paths.records)
-    records = check_records({path: read_records(path)})
+    records = check_records({path: read_records(path, missing_ok=True)})
     start = Path(os.path.relpath(directory, path.parent))
     mine = [r for r in records if Path(r.get("directory", "")).is_relative_to(start)]
     # A cell that was done before left a reference; its result is where it was first recorded.

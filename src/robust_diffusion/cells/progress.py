@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from robust_diffusion.cells.sweeper import planned_cells
+from robust_diffusion.records.records import read_records
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +25,8 @@ class SweepProgress(Callback):
     """Logs after each cell of a sweep how many are done, of how many, and the time left.
 
     The count lies in the sweep's folder, one byte per cell, since cells may run side by side in
-    processes of their own.
+    processes of their own: `.`, or `r` of a cell that was done before, which tells nothing of how
+    long one takes.
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -43,12 +46,21 @@ class SweepProgress(Callback):
             return
         plan = json.loads((directory / PLAN).read_text(encoding="utf-8"))
         with (directory / DONE).open("ab") as file:
-            file.write(b".")
-        done = (directory / DONE).stat().st_size
-        seconds = (time.time() - plan["start"]) / done * (plan["cells"] - done)
-        # None are left, or the clock was put back.
-        left = f", about {duration(seconds)} left" if seconds > 0 else ""
+            file.write(b"r" if _was_done_before(config) else b".")
+        cells = (directory / DONE).read_bytes()
+        done, computed = len(cells), cells.count(b".")
+        seconds = (time.time() - plan["start"]) / max(computed, 1) * (plan["cells"] - done)
+        # None are left or none was computed yet, or the clock was put back.
+        left = f", about {duration(seconds)} left" if computed and seconds > 0 else ""
         log.info("%d of %d cells done%s", done, plan["cells"], left)
+
+
+def _was_done_before(config: DictConfig) -> bool:
+    """True of a cell that left a reference to an older record, and no record of its own."""
+    path = Path(config.paths.records)
+    own = os.path.relpath(config.hydra.runtime.output_dir, path.parent)
+    lines = read_records(path, containing='"reference": true', missing_ok=True)
+    return any(line.get("directory") == own for line in lines)
 
 
 def duration(seconds: float) -> str:

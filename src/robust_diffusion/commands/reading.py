@@ -39,4 +39,4 @@ def read_chosen(
     for path in paths:
         if (named or required) and not path.is_file():
             raise DataError(f"{option}{path}: not found; name a file that a run has written")
-    return check_records({path: read_records(path) for path in paths})
+    return check_records({path: read_records(path, missing_ok=True) for path in paths})

@@ -287,12 +287,13 @@ def _draw(chosen: argparse.Namespace) -> None:
         built = build_figure(spec, chosen.overrides, options)
     written = write_figure(built.figure, chosen.directory, built.stem, built.description)
     about = built.description
+    smoke = about["scale"] == "smoke"
+    graph = f"a drawn graph in place of {about['dataset']}" if smoke else about["dataset"]
     title = (
-        f"Figure ({about['label']}), arXiv:2209.07754; {about['dataset']}, "
+        f"Figure ({about['label']}), arXiv:2209.07754; {graph}, "
         f"fidelity={about['fidelity']}, seed {about['seed']}"
     )
-    if about["scale"] == "smoke":
-        title += "; SMOKE RUN, says nothing about the paper"
+    title += "; SMOKE RUN, says nothing about the paper" * smoke
     if chosen.name == "stability":
         print_table(title, _ends(about), ["flow"])
     else:

@@ -106,7 +106,7 @@ def latest_by_cell(records: Iterable[Record]) -> dict[str, Record]:
 def records_of(path: str | Path, cell: str) -> list[Record]:
     """Every line of a cell, by its id: records, failures and references."""
     # A file of records grows long; only the lines of this cell are parsed.
-    lines = read_records(path, containing=f'"cell": "{cell}"')
+    lines = read_records(path, containing=f'"cell": "{cell}"', missing_ok=True)
     return [line for line in lines if line.get("cell") == cell]
 
 
@@ -139,15 +139,17 @@ def is_timing(record: Record) -> bool:
     return bool(record.get("config", {}).get("timing"))
 
 
-def read_records(path: str | Path, containing: str = "") -> list[Record]:
-    """Read every record of a JSON-lines file, gzipped (`.gz`) or not; none if there is no file.
+def read_records(
+    path: str | Path, containing: str = "", *, missing_ok: bool = False
+) -> list[Record]:
+    """Read every record of a JSON-lines file, gzipped (`.gz`) or not.
 
     A line that cannot be read, which a killed process, a full disk or an editor can leave, is
     passed over; how many they are is told once. With `containing`, only lines with this text are
-    read.
+    read; with `missing_ok`, a file that is not there has none.
 
     Raises:
-        DataError: The file cannot be read.
+        DataError: The file is not there, or cannot be read.
 
     Examples:
         >>> from pathlib import Path
@@ -161,7 +163,12 @@ def read_records(path: str | Path, containing: str = "") -> list[Record]:
     """
     path = Path(path)
     if not path.is_file():
-        return []
+        if missing_ok:
+            return []
+        raise DataError(
+            f"{path}: not found; a run writes outputs/records.jsonl, and a checkout has "
+            "experiments/results/records.jsonl.gz"
+        )
     lines = list(record_lines(path, containing))
     if unreadable := tuple(number for number, _, record in lines if record is None):
         _tell(path, unreadable)
