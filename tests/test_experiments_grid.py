@@ -143,7 +143,7 @@ def test_in_a_smoke_run_every_dataset_is_a_small_graph_and_another_cell() -> Non
         assert datamodule.name == cfg.dataset.name == dataset
         assert datamodule.graph.num_nodes == 200
         budget = instantiate(cfg.budget).resolve(datamodule.graph.x)
-        budget.check_targets(datamodule.target_nodes.numel())
+        assert budget.within(datamodule.target_nodes.numel()) == budget
         assert budget.max_injected_nodes == cfg.dataset.budget.max_injected_nodes
         for of in (cfg, composed(f"dataset={dataset}", "paths.data_dir=no")):
             found.add(cell_id({"data": OmegaConf.to_container(of.data, resolve=True)}))

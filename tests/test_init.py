@@ -41,8 +41,23 @@ sys.exit(bool(heavy & {name.split(".")[0] for name in sys.modules}))
 """
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
-    subprocess.run([sys.executable, "-c", LIGHT], check=True)
+EVALUATING = """
+import sys
+from robust_diffusion import evaluate
+sys.exit(bool({"pytorch_lightning", "torchdiffeq", "hydra"} & {*sys.modules}))
+"""
+
+LISTING = """
+import sys
+from robust_diffusion.run import main
+main(["data", "list"])
+sys.exit(bool({"pytorch_lightning", "torch_geometric"} & {*sys.modules}))
+"""
+
+
+@pytest.mark.parametrize("code", [LIGHT, EVALUATING, LISTING])
+def test_what_takes_seconds_is_imported_when_it_is_needed(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_type_checkers_see_the_names_that_are_imported_and_all_of_a_kind_are() -> None:

@@ -59,11 +59,9 @@ if TYPE_CHECKING:
         AttackReport as AttackReport,
         RobustnessReport as RobustnessReport,
     )
-    from robust_diffusion.robustness.threat import (
-        BlackBox as BlackBox,
-        Poisoning as Poisoning,
-        WhiteBox as WhiteBox,
-    )
+    from robust_diffusion.robustness.black_box import BlackBox as BlackBox
+    from robust_diffusion.robustness.black_box import Poisoning as Poisoning
+    from robust_diffusion.robustness.threat import WhiteBox as WhiteBox
     from robust_diffusion.robustness.unit_test import unit_test as unit_test
     from robust_diffusion.robustness.zoo import load_model as load_model
     from robust_diffusion.flows import (
@@ -130,7 +128,8 @@ _MODULES = {
     "robustness.evaluate_model": "attack evaluate",
     "records.records": "latest_by_cell read_records",
     "robustness.report": "AttackReport RobustnessReport",
-    "robustness.threat": "BlackBox Poisoning WhiteBox",
+    "robustness.black_box": "BlackBox Poisoning",
+    "robustness.threat": "WhiteBox",
     "robustness.unit_test": "unit_test",
     "robustness.zoo": "load_model",
     "flows": (

@@ -77,7 +77,7 @@ def clean(graph: Data) -> Data:
     return Data(x=graph.x, edge_index=graph.edge_index)
 
 
-BUDGET = Budget(6, 10, (-0.94, 0.94), edge_ratio=0.3)
+BUDGET = Budget(6, 10, (-0.94, 0.94), node_ratio=0.2, edge_ratio=0.3)
 
 
 def run(

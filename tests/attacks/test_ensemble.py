@@ -24,7 +24,7 @@ from tests.attacks.contract import clean, graph, make, names, problem, run, same
 from tests.attacks.graphs import nan_gradient, rounded, without_gradient
 
 STEPS = 3
-INJECTED = Budget(12, 12, (-0.94, 0.94))
+INJECTED = Budget(12, 12, (-0.94, 0.94), node_ratio=0.2, edge_ratio=0.2)
 MODIFIED = Budget(0, 0, (-0.94, 0.94), node_ratio=0.2, edge_ratio=0.2, epsilon=0.2)
 
 

@@ -114,7 +114,6 @@ def scipy(in_channels: int, out_channels: int) -> nn.Module:
         ({"seed": -1}, "seed=-1"),
         ({"seed": 2**32}, "seed=4294967296"),
         ({"attacks": {"../x": SPEIT()}}, r"attacks=\.\./x"),
-        ({"budget": Budget(1, 21, (-1.0, 1.0))}, "injected_node=21"),
         ({"model": scipy, "threat": WhiteBox(adjoint=False)}, r"threat\.adjoint=false"),
         ({"model": sure}, "model: "),
     ],
@@ -265,7 +264,7 @@ def test_a_limit_that_the_reading_waives_is_told_and_not_broken(
     run: Run, cls: type[PGDModification]
 ) -> None:
     attacks = {"pgd": cls(variant="step", num_steps=5)}
-    result = run(attacks=attacks, budget=Budget(0, 0, (-0.94, 0.94), epsilon=0.1))
+    result = run(attacks=attacks, budget=Budget(0, 0, (-0.94, 0.94), 0, 0.2, 0.2))
     assert result.declared["epsilon"] == 0.1
     assert result.spent["pgd"]["gcn"]["largest_feature_change"] > 0.2
     assert ("budget_overspent" in result.flags.get("pgd", [])) is (cls is Overreaching)

@@ -14,12 +14,8 @@ from omegaconf import DictConfig
 from torch_geometric.data import Data
 
 from robust_diffusion.data import GraphDataModule, download
-from robust_diffusion.data.inventory import (
-    dataset_statistics,
-    list_datasets,
-    statistics,
-    verify_files,
-)
+from robust_diffusion.data.folders import list_datasets, verify_files
+from robust_diffusion.data.inventory import dataset_statistics, statistics
 from robust_diffusion.data.validate import SPLITS, build_graph
 from robust_diffusion.errors import DataError
 from tests.data.files import (

@@ -12,7 +12,7 @@ from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GCNSVD, GNNGuard, GraphPDE
 from robust_diffusion.robustness import BlackBox, WhiteBox
-from robust_diffusion.robustness.trained import TrainedModel
+from robust_diffusion.robustness.threat import TrainedModel
 from tests.graphs import without_type_checks
 
 Make = Callable[..., Any]

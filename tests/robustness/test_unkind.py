@@ -31,7 +31,7 @@ from tests.graphs import without_type_checks
 from tests.robustness.test_evaluate_model import MODELS
 from tests.robustness.test_flags import RandomLogits
 
-BUDGET = Budget(max_injected_nodes=4, max_edges_per_injected_node=5)
+BUDGET = Budget(4, 5, node_ratio=0.2, edge_ratio=0.2)
 DATA = drawn_data()
 
 

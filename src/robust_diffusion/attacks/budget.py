@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
@@ -18,10 +17,13 @@ from robust_diffusion.errors import ConfigError
 class Budget:
     """Limits of an attack, in normalised feature units; each kind of attack reads its own.
 
+    Whatever is not given allows nothing: `Budget(5, 10)` injects, and flips no edge.
+
     Args:
         max_injected_nodes: Most nodes that may be injected, at least 0.
-        max_edges_per_injected_node: Most undirected edges of one injected node, at least 0. The
-            paper prints "50 edges" in all; its attacks, GRB's, count per injected node.
+        max_edges_per_injected_node: Most undirected edges of one injected node, at least 0; of
+            fewer targets, one to each. The paper prints "50 edges" in all; its attacks, GRB's,
+            count per injected node.
         feature_limits: Smallest and largest feature value that an attack may write; `None` for
             the range of the clean graph, which `resolve` takes.
         max_injected_edges: Most undirected edges of all injected nodes together, at least 0;
@@ -46,8 +48,8 @@ class Budget:
     max_edges_per_injected_node: Nodes = 0
     feature_limits: Sequence[float] | None = None
     max_injected_edges: Nodes | None = None
-    node_ratio: Share = 0.2
-    edge_ratio: Share = 0.2
+    node_ratio: Share = 0.0
+    edge_ratio: Share = 0.0
     epsilon: Positive = 0.1
 
     def __post_init__(self) -> None:
@@ -112,27 +114,20 @@ class Budget:
             return self
         return replace(self, feature_limits=(x.min().item(), x.max().item()))
 
-    def check_targets(
-        self, num_targets: int, kind: Literal["injection", "modification"] = "injection"
-    ) -> None:
-        """Refuse a budget that the target nodes cannot take.
+    def within(self, num_targets: int) -> "Budget":
+        """The same budget; an injected node has at most one edge to each target node.
 
         Args:
             num_targets: Number of nodes under attack.
-            kind: Of the attack; a modification attack injects nothing.
 
         Raises:
-            ConfigError: No target, or more edges per injected node than targets.
+            ConfigError: No target.
         """
         if num_targets == 0:
             raise ConfigError("target nodes: none; an attack needs at least one")
-        if kind == "modification":
-            return
-        if max(self.injected_degrees, default=self.max_edges_per_injected_node) > num_targets:
-            raise ConfigError(
-                f"budget.max_edges_per_injected_node={self.max_edges_per_injected_node}: an "
-                f"injected node can have at most one edge to each of the {num_targets} target nodes"
-            )
+        if max(self.injected_degrees, default=0) <= num_targets:
+            return self
+        return replace(self, max_edges_per_injected_node=num_targets)
 
 
 def _share(ratio: float, count: int) -> int:

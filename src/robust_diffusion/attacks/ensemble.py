@@ -64,7 +64,7 @@ class Ensemble(Attack):
         Parts are asked for in order, and each has its number in its name, so that none is asked
         for twice.
         """
-        budget.check_targets(target_nodes.numel(), self.kind)
+        budget = budget.within(target_nodes.numel())
         with frozen(model):
             problem = Problem(self.name, model, data, target_nodes)
             clean = PerturbedGraph(problem.x, problem.edge_index, problem.x.size(0))

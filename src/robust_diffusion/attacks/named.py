@@ -2,7 +2,6 @@
 
 from functools import cache
 
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from robust_diffusion.attacks.base import Attack
@@ -37,6 +36,8 @@ def build_attack(name: str) -> Attack:
         >>> type(build_attack("tdgia")).__name__
         'TDGIA'
     """
+    from hydra.utils import instantiate  # late, since all of Hydra comes along
+
     check_choice("attacks", name, attack_names())
     option = OmegaConf.load(CONFIG_DIR / "attack" / f"{name}.yaml")
     fidelity = OmegaConf.load(CONFIG_DIR / "fidelity" / "paper.yaml")

@@ -21,12 +21,13 @@ from robust_diffusion.models.checked import check_model, is_of_this_package
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records.provenance import processor
 from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.robustness.black_box import Poisoning
 from robust_diffusion.robustness.curvature import curvature_of
 from robust_diffusion.robustness.perturbed import Attacker, Run, attack_and_test
 from robust_diffusion.robustness.solves import solves_of, tell_of_steps
 from robust_diffusion.robustness.subject import Task, budget_of
-from robust_diffusion.robustness.threat import Poisoning, Seeding, ThreatModel
-from robust_diffusion.robustness.trained import ModelTraining, TrainedModel, victim_key
+from robust_diffusion.robustness.threat import Seeding, ThreatModel, TrainedModel
+from robust_diffusion.robustness.trained import ModelTraining, victim_key
 from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ def evaluate_cell(
         )
     cpu = torch.device("cpu")
     task = Task(datamodule.graph, datamodule.target_nodes, cpu, poisons=poisons)
-    budget = budget_of(budget, task, attacks)  # before hours of training, not after
+    budget = budget_of(budget, task)  # before hours of training, not after
     train = ModelTraining(datamodule, store, seed, directory)
     untrained = train.untrained(model).eval()
     threat.check(untrained)

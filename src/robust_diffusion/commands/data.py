@@ -6,13 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from robust_diffusion.data.inventory import (
-    dataset_statistics,
-    list_datasets,
-    load_dataset,
-    verify_files,
-)
-from robust_diffusion.data.sources import write_grb
+from robust_diffusion.data.folders import list_datasets, verify_files
 from robust_diffusion.results.markdown import print_table
 
 
@@ -49,19 +43,23 @@ def run_data_command(arguments: Sequence[str]) -> None:
     chosen = parser.parse_args(arguments)
     if len(chosen.exported) != (2 if chosen.command == "export" else 0):
         parser.error("export takes DATASET and FOLDER; list and verify take neither")
+    title = f"data directory {chosen.data_dir}"
+    if chosen.command == "list":
+        print_table(title, list_datasets(chosen.data_dir), ["dataset", "state", "folder"])
+        return
+    # Late, since graphs take seconds to import.
+    from robust_diffusion.data.inventory import dataset_statistics, load_dataset
+    from robust_diffusion.data.sources import write_grb
+
     if chosen.command == "export":
         dataset, folder = chosen.exported
         graph = load_dataset(dataset, chosen.data_dir)
         write_grb(graph, Path(folder), overwrite=chosen.overwrite)
         sys.stdout.write(f"{dataset} is in {folder}, features raw; in GRB: feat_norm='arctan'\n")
         return
-    title = f"data directory {chosen.data_dir}"
-    if chosen.command == "list":
-        print_table(title, list_datasets(chosen.data_dir), ["dataset", "state", "folder"])
-    else:
-        files = verify_files(chosen.data_dir)
-        print_table(title, files, list(files.columns))
-        graphs = dataset_statistics(chosen.data_dir)
-        print_table("Graphs", graphs, ["dataset", "problem"])
-        if (files["state"] == "damaged").any() or (graphs["problem"] != "-").any():
-            sys.exit(1)
+    files = verify_files(chosen.data_dir)
+    print_table(title, files, list(files.columns))
+    graphs = dataset_statistics(chosen.data_dir)
+    print_table("Graphs", graphs, ["dataset", "problem"])
+    if (files["state"] == "damaged").any() or (graphs["problem"] != "-").any():
+        sys.exit(1)

@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from robust_diffusion.checks import check_name, validated
 from robust_diffusion.data.batching import Batching, FullBatch
 from robust_diffusion.data.normalize import FeatureScale, feature_scale, log_columns
+from robust_diffusion.data.served import Served
 from robust_diffusion.data.sources.pyg import checked_graph, node_index, split_of
 from robust_diffusion.data.split import split_by_degree, split_hash
 from robust_diffusion.data.targets import check_difficulty, target_nodes
@@ -28,7 +29,7 @@ Stage = Literal["train", "val", "test"]
 
 
 @validated("data")
-class GraphDataModule(pl.LightningDataModule):
+class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a name, not None
     """Serves one graph inductively: train nodes, then train and val nodes, then the whole graph.
 
     Or transductively: the whole graph at every stage, of which only the scored nodes differ. Each

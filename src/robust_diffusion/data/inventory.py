@@ -1,7 +1,7 @@
-"""Inventory of the datasets: files that are there, their hashes, statistics of their graphs."""
+"""Graphs of the datasets that are there, and their statistics."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -18,7 +18,7 @@ from torch_geometric.utils import homophily
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data.datamodule import GraphDataModule
-from robust_diffusion.data.download import DatasetFolder, FileStatus
+from robust_diffusion.data.folders import dataset_names, folders
 from robust_diffusion.data.sources import load_custom
 from robust_diffusion.errors import ConfigError, DataError
 
@@ -54,45 +54,10 @@ def statistics(datamodule: GraphDataModule) -> Statistics:
     )
 
 
-def dataset_names() -> list[str]:
-    """Every `dataset=` option with files or a generator; `custom` has neither until it is named."""
-    return sorted({path.stem for path in (CONFIG_DIR / "dataset").glob("*.yaml")} - {"custom"})
-
-
-def list_datasets(data_dir: str | Path) -> pd.DataFrame:
-    """Per dataset, how many of its files are there; nothing is read beyond their hashes."""
-    rows = []
-    for name, folder, files in _folders(data_dir):
-        states = [file.state for file in files]
-        missing, damaged = states.count("missing"), states.count("damaged")
-        state = "missing" if missing else "present" if folder else "built in"
-        if damaged or 0 < missing < len(states):
-            kind, count = ("damaged", damaged) if damaged else ("missing", missing)
-            state = f"{count} of {len(states)} files {kind}"
-        place = str(folder.folder) if folder else "-"
-        rows.append({"dataset": name, "state": state, "folder": place})
-    return pd.DataFrame(rows)
-
-
-def verify_files(data_dir: str | Path) -> pd.DataFrame:
-    """Per file, its state, its hash, and what is wrong or where to get it."""
-    return pd.DataFrame(
-        {
-            "dataset": name,
-            "file": file.path.name,
-            "state": file.state,
-            "sha256": file.sha256 or "-",
-            "detail": file.detail,
-        }
-        for name, _, files in _folders(data_dir)
-        for file in files
-    )
-
-
 def dataset_statistics(data_dir: str | Path) -> pd.DataFrame:
     """Per dataset that is there, its size and shape, or in `problem` why it is no graph."""
     rows = []
-    for name, _, files in _folders(data_dir):
+    for name, _, files in folders(data_dir):
         if any(file.state == "missing" for file in files):
             continue
         measured = measure(name, data_dir)
@@ -161,16 +126,6 @@ def load_dataset(name: str, data_dir: str | Path) -> Data:
     if not Path(name).exists():
         raise ConfigError(f"{name}: no dataset; use a path, or one of {', '.join(dataset_names())}")
     return load_custom(name)
-
-
-def _folders(
-    data_dir: str | Path,
-) -> Iterator[tuple[str, DatasetFolder | None, list[FileStatus]]]:
-    """Name, folder and files of each dataset."""
-    for name in dataset_names():
-        source = compose_dataset(name, data_dir).dataset.source
-        folder: DatasetFolder | None = instantiate(source.folder) if "folder" in source else None
-        yield name, folder, folder.status() if folder else []
 
 
 def compose_dataset(name: str, data_dir: str | Path) -> DictConfig:

@@ -10,7 +10,6 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torchdiffeq import odeint, odeint_adjoint
 
 from robust_diffusion.checks import Count, Positive, SomeSteps, validated
 from robust_diffusion.errors import ConfigError, TrainingError
@@ -221,6 +220,8 @@ class Solver:
                 if not torch.isfinite(z).all():  # SciPy would never come back.
                     raise self._stuck()
         times = torch.tensor([0.0, t_end], dtype=z.dtype, device=z.device)
+        from torchdiffeq import odeint, odeint_adjoint  # late, since SciPy's solvers come along
+
         arguments = {"method": self.method, "options": options, **tolerances}
         try:
             with self._watch.over_corrector(z.dtype):

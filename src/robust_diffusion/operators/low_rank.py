@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.sparse import csr_matrix
-from scipy.sparse.linalg import svds
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -55,6 +54,8 @@ def truncated_svd(graph: Graph, rank: int) -> LowRank:
     # More threads sum in another order, and on vectors as short as these are no faster.
     with threadpool_limits(1, user_api="blas"):
         if rank < graph.num_nodes - 1:
+            from scipy.sparse.linalg import svds  # late, since few models need it
+
             # A fixed start makes the result the same from call to call.
             start = np.random.default_rng(0).standard_normal(graph.num_nodes)
             u, s, vt = svds(matrix, k=rank, v0=start)

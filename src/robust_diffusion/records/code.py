@@ -4,7 +4,11 @@ import hashlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from robust_diffusion.operators import current_backend
 from robust_diffusion.system.arithmetic import active_settings
 from robust_diffusion.system.hashes import source_hash
 
@@ -30,6 +34,17 @@ def code_hash() -> str:
     files = (file for part in HASHED_PATHS for file in _files(SOURCE / part))
     sources = sorted(source_hash(file) for file in files if file.suffix in LANGUAGES)
     return hashlib.sha256("\0".join([*settings, *sources]).encode()).hexdigest()[:16]
+
+
+def computed_by() -> dict[str, Any]:
+    """The part of a store's key that is the same for all entries of one process.
+
+    The backend counts, since backends agree up to rounding, which a training makes larger.
+    The threads of the CPU count unless there is one: a sum by several of them rounds otherwise.
+    """
+    threads = torch.get_num_threads()
+    key = {"code": code_hash(), "backend": current_backend()}
+    return key | ({} if threads == 1 else {"threads": threads})
 
 
 def _files(path: Path) -> Iterator[Path]:

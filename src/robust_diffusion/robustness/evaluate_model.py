@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
 from robust_diffusion.checks import Seed, check_value
-from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.served import Served
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.records.object_key import object_key
@@ -39,7 +39,7 @@ PROBABILITIES = "the model returns probabilities, attacked through their logarit
 @own_context()
 def evaluate(
     model: nn.Module,
-    data: Data | GraphDataModule,
+    data: Data | Served,
     *,
     budget: Budget,
     attacks: str | Attack | Sequence[str | Attack] | Mapping[str, str | Attack] = "auto",
@@ -145,7 +145,7 @@ def evaluate(
         labels=labels,
         seed=seed,
         flags=flags.get("victim", ()),
-        dataset=str(data.name) if isinstance(data, GraphDataModule) else "",
+        dataset=str(data.name) if isinstance(data, Served) else "",
         clean_graph=subject.fingerprint,
         weights=state_hash(subject.model.state_dict()),
         notes=() if subject.tried.sees_edges else ("the model sees no edge",),
@@ -155,7 +155,7 @@ def evaluate(
 @own_context()
 def attack(
     model: nn.Module,
-    data: Data | GraphDataModule,
+    data: Data | Served,
     budget: Budget,
     name: str | Attack = "auto",
     *,
@@ -203,7 +203,7 @@ def attack(
 @contextmanager
 def _prepared(
     model: nn.Module,
-    data: Data | GraphDataModule,
+    data: Data | Served,
     budget: Budget,
     attacks: Any,
     nodes: Any,
@@ -220,7 +220,7 @@ def _prepared(
     for key, value, kind in (("labels", labels, Labels), ("threat", threat, Threat)):
         check_value(key, value, kind)
     check_value("seed", seed, Seed)
-    budget = budget_of(budget, subject, chosen)
+    budget = budget_of(budget, subject)
     with subject.tried.ready(), TemporaryDirectory() as folder:
         kept = ArtifactStore(folder if store is None else store, option="store")
         yield Attacker(subject, budget, seed, kept, knows_labels=labels == "true"), subject, chosen

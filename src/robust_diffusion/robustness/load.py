@@ -18,7 +18,8 @@ from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.operators import current_backend, set_backend
 from robust_diffusion.records.identity import hashed_config
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.robustness.trained import ModelTraining, TrainedModel, victim_key
+from robust_diffusion.robustness.threat import TrainedModel
+from robust_diffusion.robustness.trained import ModelTraining, victim_key
 from robust_diffusion.system.arithmetic import set_up_arithmetic
 from robust_diffusion.system.threads import set_threads
 

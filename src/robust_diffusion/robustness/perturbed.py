@@ -25,6 +25,7 @@ from robust_diffusion.attacks import (
 )
 from robust_diffusion.attacks.ensemble import Ensemble
 from robust_diffusion.errors import AttackError
+from robust_diffusion.records.code import computed_by
 from robust_diffusion.records.content import by_content
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.effort import Effort
@@ -40,7 +41,6 @@ from robust_diffusion.robustness.flags import (
 from robust_diffusion.robustness.kept_parts import KeptParts
 from robust_diffusion.robustness.subject import Task
 from robust_diffusion.robustness.threat import AttackedModel
-from robust_diffusion.robustness.trained import computed_by
 from robust_diffusion.system.artifact import Artifact
 from robust_diffusion.system.hashes import state_hash, tensor_hash
 

@@ -12,12 +12,11 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
 from robust_diffusion.attacks.named import build_attack
-from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.served import Served
 from robust_diffusion.data.sources.pyg import checked_graph, node_index
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import TriedModel, check_model, device_of
 from robust_diffusion.system.hashes import state_hash, tensor_hash
-from robust_diffusion.training import NodeClassification
 
 
 def accuracy(predicted: Any, labels: Any) -> float:
@@ -115,7 +114,7 @@ class Subject(Task):
 
 def subject_of(
     model: nn.Module,
-    data: Data | GraphDataModule,
+    data: Data | Served,
     nodes: Any,
     device: str | torch.device | None,
     *,
@@ -134,15 +133,18 @@ def subject_of(
         ConfigError: The model does not suit the graph, or the device is not there.
         DataError: No graph, or no nodes.
     """
-    given = data.graph if isinstance(data, GraphDataModule) else data
+    given = data.graph if isinstance(data, Served) else data
     if not isinstance(given, Data):
         checked_graph(given, {})  # says what it is
-    if isinstance(data, GraphDataModule) and isinstance(nodes, str) and nodes == "test":
+    if isinstance(data, Served) and isinstance(nodes, str) and nodes == "test":
         nodes = data.target_nodes
     targets = node_index(given, nodes)
     graph = checked_graph(given, {"nodes": targets})
-    if isinstance(model, NodeClassification):
-        model = model.model
+    if hasattr(model, "training_step"):
+        # Late, since it brings Lightning along, which whoever has such a model has imported.
+        from robust_diffusion.training import NodeClassification
+
+        model = model.model if isinstance(model, NodeClassification) else model
     place = device_of(model) if device is None else _device(device)
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     dtypes = [p.dtype for p in parameters if p.dtype.is_floating_point]
@@ -182,11 +184,11 @@ def attacks_of(attacks: Any) -> dict[str, Attack]:
     return found
 
 
-def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
-    """The budget with its feature limits resolved, if the target nodes can take it.
+def budget_of(budget: Any, task: Task) -> Budget:
+    """The budget as far as the target nodes can take it, its feature limits resolved.
 
     Raises:
-        ConfigError: They cannot, or it is no budget.
+        ConfigError: There is no target, or it is no budget.
     """
     if not isinstance(budget, Budget):
         raise ConfigError(
@@ -194,9 +196,7 @@ def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
             "max_edges_per_injected_node=...)"
         )
     assert task.graph.x is not None
-    for attack in attacks.values():
-        budget.check_targets(task.targets.numel(), attack.kind)
-    return budget.resolve(task.graph.x)
+    return budget.within(task.targets.numel()).resolve(task.graph.x)
 
 
 def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:

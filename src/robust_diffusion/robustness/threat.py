@@ -1,24 +1,37 @@
 """Threat models: the model that the attacker gets to see, and what of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import nn
 
-from robust_diffusion.checks import check_name, validated
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.checks import validated
 from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.guard import Gradient
 from robust_diffusion.models.variants import with_adjoint, with_gradient
-from robust_diffusion.robustness.trained import TrainedModel
-from robust_diffusion.training import Fit
 
 Labels = Literal["predicted", "true"]
 
 Seeding = Literal["name", "cell"]
 
-TrainSurrogate = Callable[[str, Callable[..., nn.Module], Fit, Seeding], TrainedModel]
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model with its best weights, in eval mode, on the CPU."""
+
+    model: nn.Module
+    epochs: int
+    seconds: float  # wall time of the training, whenever that was
+    val_accuracy: float  # the best, in 0..1
+    state: str  # hash of weights and buffers
+    path: Path  # of the entry in the store
+    reused: bool
+
+
+TrainSurrogate = Callable[[str, Callable[..., nn.Module], Any, Seeding], TrainedModel]
+"""Trains a surrogate of a name, by what builds it, a `Fit`, and its seeding."""
 
 
 @dataclass(frozen=True)
@@ -50,92 +63,6 @@ class ThreatModel(Protocol):
 
 
 @validated("threat")
-class BlackBox:
-    """The attacker knows neither the victim nor its defence, and attacks surrogates of its own.
-
-    With several surrogates every attack runs on each; a cell then tells the worst and the mean.
-
-    Reference: section "Attack Setup", arXiv:2209.07754; GRB, arXiv:2111.04314.
-
-    Args:
-        surrogates: By name, each builds a surrogate from the numbers of features and classes.
-        fit: Trains them.
-        labels: The targets' classes as the attacker takes them: its surrogate's predictions, or
-            the true ones.
-        seeding: A surrogate's random state: `name`, derived from the cell's seed and the
-            surrogate's name; or `cell`, the victim's own, by which a surrogate of the victim's
-            architecture is the victim itself, weight for weight.
-
-    Raises:
-        ConfigError: No surrogate, or a name that is none.
-
-    Examples:
-        >>> from functools import partial
-        >>> import pytorch_lightning as pl
-        >>> from robust_diffusion import GCN, BlackBox, Fit
-        >>> fit = Fit(partial(pl.Trainer, accelerator="cpu"), max_epochs=100)
-        >>> BlackBox({"gcn": partial(GCN, hidden_channels=64)}, fit).name
-        'black_box'
-    """
-
-    name = "black_box"
-
-    def __init__(
-        self,
-        surrogates: Mapping[str, Callable[..., nn.Module]],
-        fit: Fit,
-        *,
-        labels: Labels | Literal[True] = "predicted",
-        seeding: Seeding = "name",
-    ) -> None:
-        if not surrogates:
-            raise ConfigError("surrogate=[]: threat=black_box needs one, such as gcn")
-        for surrogate in surrogates:
-            check_name("surrogates", surrogate)
-        self.labels = _named(labels)
-        self._surrogates = surrogates
-        self._fit = fit
-        self._seeding = seeding
-
-    def check(self, model: nn.Module) -> None:
-        """Any victim will do; the attacker does not see it."""
-
-    def attacked_models(
-        self, victim: TrainedModel, train: TrainSurrogate
-    ) -> dict[str, AttackedModel]:
-        """Train the surrogates; the victim is not looked at."""
-        trained = {
-            name: train(name, build, self._fit, self._seeding)
-            for name, build in self._surrogates.items()
-        }
-        return {name: AttackedModel(of.model, of.state) for name, of in trained.items()}
-
-
-class Poisoning(BlackBox):
-    """The attacker changes the graph before the victim is trained on it.
-
-    The victim is trained anew on each attacked graph, from the cell's seed, and tested on it.
-    Every node is attacked, so that any pair may be flipped, and `budget.edge_ratio` is a share of
-    all edges. The attacker knows the classes of the train nodes, its surrogates' predictions
-    elsewhere, and not the victim. Its surrogates are trained on the clean graph.
-
-    Reference: Zügner and Günnemann 2019, arXiv:1902.08412.
-
-    Arguments as `BlackBox`.
-
-    Examples:
-        >>> from functools import partial
-        >>> import pytorch_lightning as pl
-        >>> from robust_diffusion import GCN, Fit, Poisoning
-        >>> fit = Fit(partial(pl.Trainer, accelerator="cpu"), max_epochs=100)
-        >>> Poisoning({"gcn": partial(GCN, hidden_channels=64)}, fit).name
-        'poisoning'
-    """
-
-    name = "poisoning"
-
-
-@validated("threat")
 class WhiteBox:
     """The attacker knows the victim and differentiates through it, PDE solver included.
 
@@ -164,7 +91,7 @@ class WhiteBox:
         gradient: Gradient | Literal["adaptive"] | None = None,
     ) -> None:
         self.name = name
-        self.labels = _named(labels)
+        self.labels = named_labels(labels)
         self._adjoint = adjoint
         self._gradient = gradient
 
@@ -189,6 +116,7 @@ class WhiteBox:
         return model
 
 
-def _named(labels: Labels | Literal[True]) -> Labels:
+def named_labels(labels: Labels | Literal[True]) -> Labels:
+    """The word for a choice of labels."""
     # YAML, and so threat.labels=true on the command line, reads the word as a truth value.
     return "true" if labels is True else labels

@@ -8,34 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.models.edge_values import with_edge_values
-from robust_diffusion.operators import current_backend
-from robust_diffusion.records.code import code_hash
+from robust_diffusion.records.code import computed_by
 from robust_diffusion.records.content import by_content
 from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.robustness.threat import TrainedModel
 from robust_diffusion.system.artifact import Artifact
 from robust_diffusion.system.hashes import state_hash
 from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TrainedModel:
-    """A model with its best weights, in eval mode, on the CPU."""
-
-    model: nn.Module
-    epochs: int
-    seconds: float  # wall time of the training, whenever that was
-    val_accuracy: float  # the best, in 0..1
-    state: str  # hash of weights and buffers
-    path: Path  # of the entry in the store
-    reused: bool
 
 
 @dataclass(frozen=True)
@@ -112,17 +98,6 @@ class ModelTraining:
             path=self.store.path("model", key),
             reused=reused,
         )
-
-
-def computed_by() -> dict[str, Any]:
-    """The part of a store's key that is the same for all entries of one process.
-
-    The backend counts, since backends agree up to rounding, which a training makes larger.
-    The threads of the CPU count unless there is one: a sum by several of them rounds otherwise.
-    """
-    threads = torch.get_num_threads()
-    key = {"code": code_hash(), "backend": current_backend()}
-    return key | ({} if threads == 1 else {"threads": threads})
 
 
 def victim_key(config: Mapping[str, Any]) -> dict[str, Any]:

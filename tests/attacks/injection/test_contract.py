@@ -77,9 +77,12 @@ def test_the_original_graph_comes_first_and_unchanged(perturbed: PerturbedGraph)
     assert original.size(1) == graph().num_edges
 
 
-def test_targets_that_cannot_take_the_budget_are_refused(attack: Attack) -> None:
-    with pytest.raises(ConfigError, match="max_edges_per_injected_node=10"):
-        run(attack, targets=graph().index_test[:9])
+def test_fewer_targets_than_edges_get_one_edge_each_of_a_new_node(attack: Attack) -> None:
+    few = graph().index_test[:3]
+    spent = spent_budget(clean(graph()), run(attack, targets=few))
+    assert 0 < spent.max_edges_per_injected_node <= 3
+    with pytest.raises(ConfigError, match="target nodes: none"):
+        run(attack, targets=few[:0])
 
 
 def harm(perturbed: PerturbedGraph) -> tuple[float, float]:

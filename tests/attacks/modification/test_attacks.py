@@ -29,7 +29,7 @@ from tests.attacks.graphs import mean_of_neighbours
 from tests.attacks.modification.test_contract import flips
 
 Block = type[PRBCD] | type[GRBCD]
-BUDGET = Budget(0, 0, (-1.0, 1.0), edge_ratio=0.2)
+BUDGET = Budget(0, 0, (-1.0, 1.0), node_ratio=0.2, edge_ratio=0.2)
 run = partial(contract.run, budget=BUDGET)
 
 
@@ -69,7 +69,7 @@ def test_a_loss_that_breaks_on_the_way_is_an_error(attack: Block) -> None:
         run(attack(num_steps=3, block_size=2000), model=breaks)
 
 
-LOCAL = Budget(0, 0, (-1.0, 1.0), edge_ratio=0.5)
+LOCAL = Budget(0, 0, (-1.0, 1.0), node_ratio=0.2, edge_ratio=0.5)
 
 
 def flips_and_degrees(attack: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -77,7 +77,7 @@ def test_features_stay_within_epsilon(attack: Attack, epsilon: float) -> None:
 
 
 def test_limits_that_the_clean_graph_exceeds_push_nothing_further_out(attack: Attack) -> None:
-    narrow = Budget(0, 0, (-0.05, 0.05), node_ratio=1.0, epsilon=0.02)
+    narrow = Budget(0, 0, (-0.05, 0.05), node_ratio=1.0, edge_ratio=0.2, epsilon=0.02)
     perturbed, targets = run(attack, budget=narrow), graph().index_test
     check_within(perturbed, narrow, targets)
     limits = {"feature_limits": narrow.limits, "node_ratio": 1.0, "epsilon": 0.02}

@@ -31,7 +31,7 @@ class InjectionAttack(Attack):
         generator: torch.Generator,
     ) -> PerturbedGraph:
         """Run the attack; see `Attack`."""
-        budget.check_targets(target_nodes.numel())
+        budget = budget.within(target_nodes.numel())
         with frozen(model):
             problem = Problem(self.name, model, data, target_nodes)
             x, edge_index = problem.x, problem.edge_index

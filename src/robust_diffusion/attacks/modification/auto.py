@@ -87,7 +87,8 @@ class AutoModification(Ensemble):
         >>> from robust_diffusion import GCN, AutoModification, Budget, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(0, 0), AutoModification(num_steps=1))
+        >>> budget = Budget(edge_ratio=0.2)
+        >>> graph = attack(GCN(8, 8, 7), data, budget, AutoModification(num_steps=1))
         >>> bool(graph.to_data().injected_mask.any())
         False
     """

@@ -39,7 +39,7 @@ class ModificationAttack(Attack):
         generator: torch.Generator,
     ) -> PerturbedGraph:
         """Run the attack; see `Attack`."""
-        budget.check_targets(target_nodes.numel(), self.kind)
+        budget = budget.within(target_nodes.numel())
         with frozen(model):
             problem = Problem(self.name, model, data, target_nodes)
             x, edge_index = self.modify(problem, budget, generator)

@@ -134,7 +134,7 @@ class LRBCD(PRBCD):
         >>> from robust_diffusion import GCN, LRBCD, Budget, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(0, 0), LRBCD(num_steps=2))
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), LRBCD(num_steps=2))
         >>> bool(graph.to_data().injected_mask.any())
         False
     """
@@ -182,7 +182,7 @@ class LGRBCD(GRBCD):
         >>> from robust_diffusion import GCN, LGRBCD, Budget, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(0, 0), LGRBCD(num_steps=2))
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), LGRBCD(num_steps=2))
         >>> bool(graph.to_data().injected_mask.any())
         False
     """

@@ -146,7 +146,7 @@ class PRBCD(BlockCoordinateAttack):
         >>> from robust_diffusion import GCN, PRBCD, Budget, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(0, 0), PRBCD(num_steps=2))
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), PRBCD(num_steps=2))
         >>> bool(graph.to_data().injected_mask.any())
         False
     """
@@ -198,7 +198,7 @@ class GRBCD(BlockCoordinateAttack):
         >>> from robust_diffusion import GCN, GRBCD, Budget, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(0, 0), GRBCD(num_steps=2))
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), GRBCD(num_steps=2))
         >>> bool(graph.to_data().injected_mask.any())
         False
     """

@@ -37,7 +37,7 @@ class RandomFlip(ModificationAttack):
         >>> from robust_diffusion import GCN, Budget, RandomFlip, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(0, 0), RandomFlip())
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), RandomFlip())
         >>> bool(graph.to_data().injected_mask.any())
         False
     """

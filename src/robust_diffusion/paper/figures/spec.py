@@ -17,7 +17,7 @@ from robust_diffusion.records.identity import cell_id
 from robust_diffusion.records.provenance import revision, versions
 from robust_diffusion.results.cells import CLEAN, settings_of
 from robust_diffusion.robustness.load import set_up_process, train_composed
-from robust_diffusion.robustness.trained import TrainedModel
+from robust_diffusion.robustness.threat import TrainedModel
 
 Weights = Literal["carried", "attention"]
 """Weight of a drawn edge: attention A(Z), or the weight with which the flow carries features.

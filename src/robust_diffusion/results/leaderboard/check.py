@@ -12,7 +12,8 @@ from robust_diffusion.attacks import Attack, AutoInjection, Budget, PerturbedGra
 from robust_diffusion.attacks.audit import audit, read_perturbed
 from robust_diffusion.attacks.base import Kind
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.data.inventory import dataset_names, open_dataset
+from robust_diffusion.data.folders import dataset_names
+from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.records.schema import Schema, Share, first_problem

@@ -1,0 +1,27 @@
+"""A graph with its target nodes, as far as whoever evaluates on it knows what serves it."""
+
+from abc import ABC, abstractmethod
+
+from jaxtyping import Int
+from torch import Tensor
+from torch_geometric.data import Data
+
+
+class Served(ABC):
+    """What serves a graph: the `GraphDataModule`, without Lightning, which takes a second.
+
+    Attributes:
+        name: The dataset's name.
+    """
+
+    name: str
+
+    @property
+    @abstractmethod
+    def graph(self) -> Data:
+        """The whole graph, features normalised."""
+
+    @property
+    @abstractmethod
+    def target_nodes(self) -> Int[Tensor, " t"]:
+        """Test nodes that are scored, and attacked."""
