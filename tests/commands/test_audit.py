@@ -1,6 +1,7 @@
 import pickle
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import scipy.sparse as sp
 import torch
 from hydra.core.global_hydra import GlobalHydra
 
+from robust_diffusion import GCN, Budget, evaluate
 from robust_diffusion.commands.audit import run_audit_command
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
@@ -17,6 +19,7 @@ from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
 from tests.conftest import TINY_DATA
+from tests.drawn import CLASSES, FEATURES, drawn_data
 
 GRAPH = citation_like_graph(200, 400, 16)
 GRAPH.x = feature_scale(GRAPH.x).normalize(GRAPH.x)
@@ -110,6 +113,20 @@ def test_entries_of_the_store_are_audited_and_become_grbs_files_and_back(
     assert np.load(folder / "features.npy").tolist() == [[0.25] * 16]
     assert audit(folder) == (0, [])
     assert audit("--kind", "injection", paths[0]) == (0, [])
+
+
+def test_a_saved_report_has_its_own_clean_graph_targets_and_budget(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, own = drawn_data(), tmp_path / "own"
+    options: dict[str, Any] = {"attacks": "random", "nodes": [1, 2, 3], "progress": False}
+    report = evaluate(GCN(FEATURES, 8, CLASSES), data, budget=Budget(2, 3), **options)
+    replace(report, budget=replace(report.budget, max_injected_nodes=1)).save(tmp_path / "less")
+    run_audit_command([str(report.save(own))])
+    assert "injection on the clean graph of own, 3 target nodes; within" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run_audit_command([str(tmp_path / "less"), str(own)])
+    assert "injected_nodes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

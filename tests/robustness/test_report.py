@@ -8,9 +8,11 @@ from safetensors.torch import load_file
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget, PerturbedGraph, spent_budget
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.robustness.attack_report import graph_file
 from robust_diffusion.robustness.flags import Flag
-from robust_diffusion.robustness.report import AttackReport, RobustnessReport, graph_file
+from robust_diffusion.robustness.report import AttackReport, RobustnessReport
+from robust_diffusion.system.hashes import tensor_hash
 from tests.drawn import NODES, drawn_data
 
 DATA = drawn_data()
@@ -38,6 +40,7 @@ FLAG = Flag("budget_unspent", "spends 1 of 2 nodes")
 TRANSFERRED = replace(
     CONTROL, name="pgd/GCN 2", accuracy=0.25, is_control=False, made_on="GCN 2", flags=[FLAG]
 )
+CLEAN = {key: DATA[key] for key in ("x", "edge_index", "y")} | {"target_nodes": torch.arange(40)}
 REPORT = RobustnessReport(
     model="GCN",
     clean_accuracy=0.8,
@@ -50,6 +53,8 @@ REPORT = RobustnessReport(
     dataset="cora",
     weights="0a",
     notes=["seen"],
+    clean_graph=tensor_hash(*CLEAN.values()),
+    clean=Data(**CLEAN),
 )
 
 
@@ -72,7 +77,8 @@ def test_of_equals_an_unflagged_attack_is_the_worst_and_chance_is_no_bound(order
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     folder = REPORT.save(tmp_path / "report")
     names = sorted(path.name for path in folder.iterdir())
-    assert names == [graph_file("pgd/GCN 2"), "graph-random.safetensors", "report.json"]
+    graphs = [graph_file("pgd/GCN 2"), "graph-random.safetensors"]
+    assert names == ["clean.safetensors", *graphs, "report.json"]
     record = json.loads((folder / "report.json").read_text())
     assert record == json.loads(REPORT.to_json())
     assert record["robust_accuracy"] == 0.25
@@ -88,3 +94,34 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     assert all(torch.equal(found[key], expected[key]) for key in expected.keys())  # noqa: SIM118
     with pytest.raises(ConfigError, match=r"report\.save "):
         REPORT.save(folder / "report.json")
+    loaded = RobustnessReport.load(folder)
+    assert (str(loaded), loaded.to_json()) == (str(REPORT), REPORT.to_json())
+    assert torch.equal(loaded.graph.to_data().y, expected.y)
+
+
+def test_what_is_no_report_or_has_another_clean_graph_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"report\.json"):
+        RobustnessReport.load(tmp_path)
+    folder = replace(REPORT, clean_graph="other").save(tmp_path)
+    with pytest.raises(DataError, match="is not the clean graph"):
+        RobustnessReport.load(folder)
+    (folder / "report.json").write_text("{}")
+    with pytest.raises(DataError, match="is no report of this version"):
+        RobustnessReport.load(folder)
+
+
+def test_what_is_printed_names_budget_labels_and_the_interval_of_few_targets() -> None:
+    auto = replace(TRANSFERRED, name="auto", labels="true")
+    text = str(replace(REPORT, attacks=[*REPORT.attacks, auto]))
+    assert "predicted labels: pgd/GCN 2, true labels: auto" in text
+    assert "allowed: 2 nodes of 3 edges\n" in text
+    assert "14.2 .. 40.2" in text
+    assert "interval" not in str(replace(REPORT, num_targets=500))
+    assert repr(REPORT) == "RobustnessReport(GCN, clean: 80.00%, pgd/GCN 2: 25.00%)"
+    assert len(repr(CONTROL)) + len(repr(GRAPH)) < 100
+
+
+def test_the_bars_are_the_accuracies() -> None:
+    ax = REPORT.plot()
+    assert [bar.get_width() for bar in ax.patches] == [25.0, 75.0, 80.0]
+    assert [label.get_text() for label in ax.get_yticklabels()][1] == "random (control)"

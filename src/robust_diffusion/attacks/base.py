@@ -98,6 +98,11 @@ class PerturbedGraph:
     given_up: Mapping[str, str] = field(default_factory=dict)
     clean: Data | None = field(default=None, repr=False)
 
+    def __repr__(self) -> str:
+        """Its size, without the tensors."""
+        n, edges = self.num_original_nodes, self.edge_index.size(1) // 2
+        return f"PerturbedGraph({n} + {self.x.size(0) - n} nodes, {edges} edges)"
+
     def to_data(self) -> Data:
         """The attacked graph as PyG has it, on the CPU.
 

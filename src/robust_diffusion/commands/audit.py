@@ -4,12 +4,14 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pandas as pd
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
+from torch import Tensor
+from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget
 from robust_diffusion.attacks.audit import (
@@ -23,6 +25,7 @@ from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.results.markdown import print_table
+from robust_diffusion.robustness.report import REPORT, RobustnessReport
 
 READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")
 """Options by which the clean graph, its target nodes and the budget are found."""
@@ -45,8 +48,9 @@ def run_audit_command(arguments: Sequence[str]) -> None:
         "given",
         nargs="+",
         metavar="path|key=value",
-        help="a folder with GRB's adj.pkl and features.npy, or entries of the store; and overrides "
-        "such as dataset=cora, difficulty=easy, budget.max_injected_nodes=50",
+        help="a folder with GRB's adj.pkl and features.npy, or entries of the store, and overrides "
+        "such as dataset=cora, difficulty=easy, budget.max_injected_nodes=50; or a folder of "
+        "report.save(), which has its own clean graph, targets and budget",
     )
     parser.add_argument(
         "--kind",
@@ -68,16 +72,38 @@ def run_audit_command(arguments: Sequence[str]) -> None:
     paths = [given for given in chosen.given if "=" not in given or Path(given).exists()]
     if not paths:
         parser.error("name a file or a folder")
-    datamodule, budget = _clean([given for given in chosen.given if given not in paths])
-    files = [file for path in paths for file in perturbed_files(Path(path))]
-    if chosen.export and len({file.stem for file in files}) < len(files):
+    overrides = [given for given in chosen.given if given not in paths]
+    files = {path: perturbed_files(Path(path)) for path in paths}
+    names = [file.stem for found in files.values() for file in found]
+    if chosen.export and len(set(names)) < len(names):
         parser.error("--export: several files have one name; export them one by one")
-    broken = [_print_audit(file, datamodule, budget, chosen) for file in files]
+    broken = []
+    for path, found in files.items():
+        of_report = not overrides and (Path(path) / REPORT).is_file()
+        clean = _reported(Path(path)) if of_report else _clean(overrides)
+        broken += [_print_audit(file, clean, chosen) for file in found]
     if any(broken):
         sys.exit(1)
 
 
-def _clean(overrides: Sequence[str]) -> tuple[GraphDataModule, Budget]:
+@dataclass(frozen=True, eq=False)
+class _Clean:
+    """The graph before the attack, what may be done to it, and its name."""
+
+    graph: Data
+    targets: Tensor
+    budget: Budget
+    name: str
+
+
+def _reported(folder: Path) -> _Clean:
+    report = RobustnessReport.load(folder)
+    assert report.clean is not None
+    name = f"the clean graph of {folder.name}, {report.num_targets} target nodes"
+    return _Clean(report.clean, report.clean.target_nodes, report.budget, name)
+
+
+def _clean(overrides: Sequence[str]) -> _Clean:
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if re.split(r"[./]", override.get_key_element().lstrip("+~"))[0] not in READ:
             raise ConfigError(
@@ -86,20 +112,19 @@ def _clean(overrides: Sequence[str]) -> tuple[GraphDataModule, Budget]:
     cfg, _ = composed(["download=false", *overrides], READ)
     datamodule: GraphDataModule = instantiate(cfg.data)
     budget: Budget = instantiate(cfg.budget)
-    return datamodule, budget.resolve(datamodule.graph.x)
+    graph = datamodule.graph
+    name = f"{datamodule.name}, {datamodule.difficulty} test nodes"
+    return _Clean(graph, datamodule.target_nodes, budget.resolve(graph.x), name)
 
 
-def _print_audit(
-    file: Path, datamodule: GraphDataModule, budget: Budget, chosen: argparse.Namespace
-) -> bool:
+def _print_audit(file: Path, clean: _Clean, chosen: argparse.Namespace) -> bool:
     """Audit one file, print what was found, and return true if its budget is broken."""
-    clean = datamodule.graph
-    perturbed = read_perturbed(file, clean, merge_duplicates=chosen.merge_duplicates)
+    perturbed = read_perturbed(file, clean.graph, merge_duplicates=chosen.merge_duplicates)
     kind: Kind = chosen.kind or perturbed.kind
     violations = perturbed.violations + audit(
-        clean, perturbed, kind=kind, target_nodes=datamodule.target_nodes, **asdict(budget)
+        *(clean.graph, perturbed), kind=kind, target_nodes=clean.targets, **asdict(clean.budget)
     )
-    title = f"{file}: {kind} on {datamodule.name}, {datamodule.difficulty} test nodes"
+    title = f"{file}: {kind} on {clean.name}"
     broken = any(violation.level == "error" for violation in violations)
     if not broken:
         title += "; within its budget"
@@ -109,6 +134,6 @@ def _print_audit(
     else:
         sys.stdout.write(f"{title}\n")
     if chosen.export:
-        written = write_perturbed(chosen.export / file.stem, perturbed, clean)
+        written = write_perturbed(chosen.export / file.stem, perturbed, clean.graph)
         sys.stdout.write(f"{written}\n")
     return broken

@@ -136,6 +136,7 @@ def evaluate(
                 effort=of.effort,
                 reused=of.reused,
                 graph=replace(of.graph, clean=subject.given),
+                labels="true" if run.attack.is_worst_case else labels,
             )
             for run, of in zip(runs, measured.outcomes.values(), strict=True)
         ],
@@ -148,6 +149,7 @@ def evaluate(
         dataset=str(data.name) if isinstance(data, Served) else "",
         clean_graph=subject.fingerprint,
         weights=state_hash(subject.model.state_dict()),
+        clean=subject.clean,
         notes=() if subject.tried.sees_edges else ("the model sees no edge",),
     )
 

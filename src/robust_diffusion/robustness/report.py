@@ -1,85 +1,35 @@
 """The report of an evaluation in Python: a table, a data frame, a record, perturbed graphs."""
 
 import json
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from hashlib import sha256
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torch_geometric.data import Data
 
 from robust_diffusion import __version__
-from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
-from robust_diffusion.attacks.base import Kind
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.attacks import Budget, PerturbedGraph
+from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.robustness.attack_report import AttackReport as AttackReport
+from robust_diffusion.robustness.effort import plot_traces
 from robust_diffusion.robustness.flags import Flag
-from robust_diffusion.system.artifact import Artifact, write_artifact
+from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.hashes import tensor_hash
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
-REPORT = "report.json"
-"""Name of the report's own file."""
+REPORT, CLEAN = "report.json", "clean.safetensors"
+"""Names of the files of the report itself and of its clean graph."""
+
+FEW = 500
+"""Targets below which an accuracy is shown with its interval."""
 
 COUNTS = ("injected_nodes", "injected_edges", "flipped_edges", "changed_nodes")
 """Columns of a report's frame that say what an attack spent."""
-
-
-@dataclass(frozen=True, eq=False)
-class AttackReport:
-    """One attack's effect on the evaluated model.
-
-    Args:
-        name: Of the attack, and after a slash the surrogate that it was made on, if any.
-        kind: injection or modification.
-        accuracy: Of the evaluated model at the target nodes, in 0..1.
-        is_control: Chance with the same budget, which every attack has to beat.
-        made_on: Surrogate that the attack saw instead of the model; "" for the model itself.
-        flags: Signs that the accuracy is no bound, the model's own included; see
-            `robustness.flags`.
-        spent: Budget used.
-        effort: What it took, whenever it ran: `forwards` of the attacked model, `seconds` of wall
-            time, and a `trace` of both and the accuracy in 0..1 at each new lowest.
-        reused: Taken from the store.
-        graph: The attacked graph.
-
-    Examples:
-        >>> from robust_diffusion import MLP, Budget, evaluate
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> report = evaluate(MLP(8, 8, 7), data, budget=Budget(2, 3), attacks="random")
-        >>> report["random"].is_control, report["random"].kind
-        (True, 'injection')
-    """
-
-    name: str
-    kind: Kind
-    accuracy: float
-    is_control: bool
-    made_on: str
-    flags: Sequence[Flag]
-    spent: SpentBudget
-    effort: Mapping[str, Any]
-    reused: bool
-    graph: PerturbedGraph
-
-    @property
-    def is_bound(self) -> bool:
-        """True if nothing says that another attack would do more, or that the number is wrong."""
-        return not self.flags and (not self.is_control or self.accuracy == 0)
-
-    def record(self) -> dict[str, Any]:
-        """All but the graph, as JSON."""
-        keys = ("name", "kind", "accuracy", "is_control", "made_on", "is_bound")
-        return {key: getattr(self, key) for key in keys} | {
-            "flags": [asdict(flag) for flag in self.flags],
-            "spent": asdict(self.spent),
-            **self.effort,
-            "reused": self.reused,
-            "part": self.graph.part,
-            "part_accuracy": dict(self.graph.part_accuracy),
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +51,7 @@ class RobustnessReport:
         clean_graph: Hash of features, edges, classes and target nodes.
         weights: Hash of the model's weights, by which a zoo knows it.
         notes: What a reader should know of the model that is no flaw.
+        clean: The clean graph as the model saw it, with the nodes under attack as `target_nodes`.
 
     Examples:
         >>> from robust_diffusion import MLP, Budget, evaluate
@@ -124,6 +75,12 @@ class RobustnessReport:
     clean_graph: str = ""
     weights: str = ""
     notes: Sequence[str] = ()
+    clean: Data | None = None
+
+    def __repr__(self) -> str:
+        """Model, clean accuracy and worst case in a line; `print` shows the table."""
+        worst = f"{self.worst.name}: {self.robust_accuracy:.2%}"
+        return f"RobustnessReport({self.model}, clean: {self.clean_accuracy:.2%}, {worst})"
 
     @property
     def worst(self) -> AttackReport:
@@ -183,21 +140,67 @@ class RobustnessReport:
         return pd.concat([first[frame.columns], frame], ignore_index=True)
 
     def __str__(self) -> str:
-        """The table of `to_frame`, accuracies in %, between lines that say of what."""
+        """The table of `to_frame`, accuracies in %, between lines that say of what.
+
+        Few targets tell little of others: below `FEW` of them, 95 % intervals say how little.
+        """
         frame = self.to_frame()
         shown = frame[["attack"]].copy()
         shown.loc[frame.is_control, "attack"] += " (control)"
         shown["accuracy %"] = [f"{100 * value:.2f}" for value in frame.accuracy]
+        if self.num_targets < FEW:
+            shown["95 % interval"] = [interval(value, self.num_targets) for value in frame.accuracy]
         for count in COUNTS:
             if frame[count].any():
                 shown[count.replace("_", " ")] = frame[count]
         shown["forwards"] = frame["forwards"]
         shown["seconds"] = [f"{value:.1f}" for value in frame.seconds]
         shown["flags"] = frame["flags"]
-        labels = f"{self.labels} labels"
-        title = f"{self.model}, {self.num_targets} target nodes, {self.threat}, {labels}"
+        title = f"{self.model}, {self.num_targets} target nodes, {self.threat}, {self._labels()}"
         worst = f"worst: {self.worst.name}" + ("" if self.worst.is_bound else ", no bound")
-        return "\n".join([title, shown.to_string(index=False), worst, *self.notes])
+        table = shown.to_string(index=False)
+        return "\n".join([title, f"allowed: {self._allowed()}", table, worst, *self.notes])
+
+    def _labels(self) -> str:
+        """Classes that the attacks went by, controls apart, which go by none."""
+        told: dict[str, list[str]] = {}
+        for attack in self.attacks:
+            if not attack.is_control:
+                told.setdefault(attack.labels, []).append(attack.name)
+        if len(told) < 2:
+            return f"{next(iter(told), self.labels)} labels"
+        return ", ".join(f"{labels} labels: {' '.join(names)}" for labels, names in told.items())
+
+    def _allowed(self) -> str:
+        """The budget, as far as the kinds of attacks read it."""
+        of, kinds = self.budget, {attack.kind for attack in self.attacks}
+        limits = []
+        if "injection" in kinds:
+            limits.append(
+                f"{of.max_injected_nodes} nodes of {of.max_edges_per_injected_node} edges"
+            )
+            if of.max_injected_edges is not None:
+                limits.append(f"{of.max_injected_edges} injected edges in all")
+        if "modification" in kinds:
+            limits.append(f"flips of {100 * of.edge_ratio:g} % of the edges at targets")
+            if of.node_ratio:
+                limits.append(f"features of {100 * of.node_ratio:g} % moved by {of.epsilon:g}")
+        return ", ".join(limits)
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Lowest accuracy in % that each attack had met, against its forward passes.
+
+        By Matplotlib (`pip install 'robust-diffusion[report]'`).
+
+        Args:
+            ax: Where to draw; `None` for a new figure.
+        """
+        if ax is None:
+            from matplotlib import pyplot as plt
+
+            ax = plt.figure().gca()
+        plot_traces({attack.name: attack.effort for attack in self.attacks}, ax)
+        return ax
 
     def to_json(self) -> str:
         """The record: all but the graphs."""
@@ -216,10 +219,10 @@ class RobustnessReport:
         return json.dumps(record, indent=2, allow_nan=False)
 
     def save(self, path: str | Path) -> Path:
-        """Write `report.json` and one `graph-<attack>.safetensors` per attack into a folder.
+        """Write `report.json`, the clean and the attacked graphs into a folder, as safetensors.
 
-        `Data.from_dict(safetensors.torch.load_file(file))` is the attacked graph again, and
-        `robust-diffusion audit` counts what it spends.
+        `load` reads it again, and `robust-diffusion audit` counts on the graphs what was spent.
+        `Data.from_dict(safetensors.torch.load_file(file))` is one of them as PyG has it.
 
         Returns:
             The folder.
@@ -230,17 +233,54 @@ class RobustnessReport:
         folder = Path(path)
         write_whole(folder / REPORT, self.to_json() + "\n", option="report.save")
         for attack in self.attacks:
-            tensors = attack.graph.to_data().to_dict()
-            about = {"attack": attack.name, "accuracy": attack.accuracy}
-            write_artifact(folder / graph_file(attack.name), Artifact(tensors, about))
+            attack.write(folder)
+        if self.clean is not None:
+            about = {"clean_graph": self.clean_graph}
+            write_artifact(folder / CLEAN, Artifact(self.clean.to_dict(), about))
         return folder
 
+    @classmethod
+    def load(cls, path: str | Path) -> "RobustnessReport":
+        """Read a folder that `save` has written; nothing in it is run.
 
-def graph_file(attack: str) -> str:
-    """Name of the file with an attack's graph, beside the report; two attacks never share one."""
-    name = re.sub(r"[^\w.-]+", "-", attack)
-    own = "" if name == attack else f"-{sha256(attack.encode()).hexdigest()[:8]}"
-    return f"graph-{name}{own}.safetensors"
+        Raises:
+            DataError: A file is missing or damaged, or the clean graph is not the report's.
+        """
+        folder = Path(path)
+        try:
+            record = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+            clean = _clean(folder, record["clean_graph"])
+            attacks = [AttackReport.read(folder, of, clean) for of in record["attacks"]]
+            record |= {
+                "attacks": attacks,
+                "budget": Budget(**record["budget"]),
+                "flags": [Flag(**flag) for flag in record["flags"]],
+                "clean": clean,
+            }
+            return cls(**{of.name: record[of.name] for of in fields(cls)})
+        except OSError as error:
+            raise DataError(f"{folder}: cannot be read ({error.strerror}: {REPORT})") from error
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{folder / REPORT}: is no report of this version ({error})") from error
+
+
+def _clean(folder: Path, fingerprint: str) -> Data:
+    """The clean graph of a report, if its hash is the report's."""
+    graph = Data.from_dict(read_artifact(folder / CLEAN).tensors)
+    parts = [graph[key] for key in ("x", "edge_index", "y", "target_nodes")]
+    if tensor_hash(*parts) != fingerprint:
+        raise DataError(f"{folder / CLEAN}: is not the clean graph of the report beside it")
+    return graph
+
+
+def interval(accuracy: float, count: int) -> str:
+    """Wilson's 95 % interval, in %, of an accuracy on so many nodes drawn from many."""
+    from scipy.stats import binomtest  # late: it takes a quarter of a second
+
+    found = binomtest(round(accuracy * count), count).proportion_ci(method="wilson")
+    return f"{100 * found.low:.1f} .. {100 * found.high:.1f}"
 
 
 def _codes(flags: Sequence[Flag]) -> str:

@@ -106,6 +106,14 @@ class Subject(Task):
         return self.logits_of(self.model, graph, seed)
 
     @property
+    def clean(self) -> Data:
+        """The graph as the model sees it, with its targets, and whatever else was handed over."""
+        given = self.given.to_dict().items()
+        held = {k: v for k, v in given if isinstance(v, Tensor) and v.layout == torch.strided}
+        own = {key: self.graph[key] for key in ("x", "edge_index", "y")}
+        return Data(**{**held, **own, "target_nodes": self.targets})
+
+    @property
     def fingerprint(self) -> str:
         """A hash of features, edges, classes and target nodes."""
         x, edge_index, y = (self.graph[key] for key in ("x", "edge_index", "y"))

@@ -19,7 +19,8 @@ from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.records.schema import Schema, Share, first_problem
 from robust_diffusion.results.evidence import THOROUGH
 from robust_diffusion.robustness import evaluate
-from robust_diffusion.robustness.report import REPORT, AttackReport, graph_file
+from robust_diffusion.robustness.attack_report import AttackReport, graph_file
+from robust_diffusion.robustness.report import REPORT
 from robust_diffusion.robustness.subject import Subject, subject_of
 from robust_diffusion.robustness.zoo import Zoo
 from robust_diffusion.system.files import check_readable, read_limited
