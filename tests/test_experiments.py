@@ -17,6 +17,8 @@ import pytest
 from robust_diffusion.records import read_records
 from robust_diffusion.records.identity import cell_id
 from robust_diffusion.records.records import Record, latest_by_cell
+from robust_diffusion.results.leaderboard.board import boards, published
+from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 from robust_diffusion.system.arithmetic import PORTABLE, named_in
 from tests.paper.records import failed, finished, reference
 
@@ -59,6 +61,38 @@ def test_every_command_works_on_published_records(cli: Callable[..., Any], comma
     outcome = cli(*command.split(), "--records", "published.jsonl")
     assert (outcome.status, bool(outcome.out)) == (0, True), outcome.err
     assert Path("published.jsonl").read_bytes() == content
+
+
+def test_one_number_has_one_value_on_all_pages(records: list[Record]) -> None:
+    tables = [
+        show_worst_cases(recorded_on(records, [name])).cells
+        for name in ("worst-case", "worst-case-models", "successors")
+    ]
+    found: dict[str, tuple[str, ...]] = {}
+    columns = [
+        "seeds",
+        "clean",
+        "random injection",
+        "transfer",
+        "from",
+        "white box",
+        "worst",
+        "above MLP",
+    ]
+    for row in (row for table in tables for row in table.to_dict("records")):
+        shown = tuple(str(row[column]) for column in columns)
+        assert found.setdefault(row["model"], shown) == shown
+    (board,) = boards(published(records), [])
+    assert {row.model for row in board.rows} < found.keys()
+    for entry in board.rows:
+        numbers = (entry.seeds, entry.clean, entry.worst, entry.flags)
+        shown = found[entry.model]
+        worst = shown[6].split(" ")
+        assert (str(numbers[0]), f"{numbers[1]:.2f}", f"{numbers[2]:.2f}") == (
+            *shown[:2],
+            worst[0],
+        )
+        assert bool(entry.flags) == ("!" in worst)
 
 
 @pytest.mark.slow

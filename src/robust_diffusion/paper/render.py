@@ -198,7 +198,7 @@ def _rows(
     """Header and rows of one grid, as Markdown and HTML show them."""
     notes, decimals = _notes(table), table.decimals
     timed = table.layout.kind == "time"
-    paper, comparison = ("RTX 3090", "factor") if timed else ("paper", "difference")
+    paper, comparison = ("RTX 3090", "factor") if timed else ("printed", "difference")
     yield [*grid.headings, "", *(column.label for column in grid.columns)]
     above = nothing = ("",) * len(grid.headings)
     for row, of_row in zip(grid.rows, entries, strict=True):

@@ -19,6 +19,9 @@ from robust_diffusion.results.table import ResultTable
 SHOWN = ["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
 """Columns of accuracies."""
 
+HEADINGS = {"chance": "random injection", "white_box": "white box"}
+"""Words for them, where their names are none."""
+
 EXPERIMENTS = (
     *("worst-case", "worst-case-models", "worst-case-graphs", "worst-case-splits"),
     *("single-attacks", "successors", "adversarial"),
@@ -199,7 +202,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     draws = ["seeds", "splits"] if table["splits"].max() > 1 else ["seeds"]
     shown = table[[*keys, *draws]].copy()
     for kind in (kind for kind in SHOWN[:-1] if table[kind].notna().any()):
-        shown[kind.replace("_", " ")] = [
+        shown[HEADINGS.get(kind, kind)] = [
             spread(mean, None, 2) + (f" (n={of[kind]})" if of.get(kind) else "")
             for mean, of in zip(table[kind], table["fewer"], strict=True)
         ]

@@ -157,7 +157,7 @@ def _tried(attacked: pd.DataFrame) -> list[str]:
     """Names of attacks by what they know."""
     tried: dict[str, set[str]] = {}
     for threat, attack in attacked.itertuples(index=False, name=None):
-        kind = "chance" if attack in CHANCE else KIND.get(threat, threat).replace("_", " ")
+        kind = "at random" if attack in CHANCE else KIND.get(threat, threat).replace("_", " ")
         tried.setdefault(kind, set()).add(attack)
     return [f"{kind}: {', '.join(sorted(names))}" for kind, names in sorted(tried.items())]
 
