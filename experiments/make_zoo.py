@@ -50,7 +50,7 @@ from robust_diffusion.system.hashes import file_hash, state_hash
 ZOO = PUBLISHED / "zoo"
 RECORDS = PUBLISHED / "results" / "records.jsonl.gz"
 
-EXPERIMENTS = ("worst-case", "worst-case-models")
+EXPERIMENTS = frozenset(["worst-case", "worst-case-models"])
 """Experiments whose models are taken."""
 
 LARGEST = 15_000_000

@@ -43,7 +43,7 @@ def run_compare_command(arguments: Sequence[str]) -> None:
     chosen = parser.parse_args(arguments)
     records = read_chosen(chosen.records, required=True)
     if chosen.models:
-        cells = recorded_on(records, [chosen.experiment], chosen.scale)
+        cells = recorded_on(records, {chosen.experiment}, chosen.scale)
         table = compare_worst_cases(cells, *chosen.models)
     else:
         frame = compare(records, chosen.experiment, scale=chosen.scale, on=chosen.on)

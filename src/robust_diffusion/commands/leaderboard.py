@@ -65,6 +65,11 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
     states = Counter(row.state for board in made for row in board.rows)
     counts = ", ".join(f"{count} {state}" for state, count in states.items()) or "no row"
     sys.stdout.write(f"{len(made)} {'board' if len(made) == 1 else 'boards'}: {counts}\n")
+    if not counted:
+        sys.stdout.write(
+            "no cell of the records has the attack auto on a model that it knows, in a full run; "
+            "python -m robust_diffusion.run threat=white_box attack=auto adds one\n"
+        )
     if refused:
         sys.exit(1)
 

@@ -78,10 +78,10 @@ def studies(
     for name, show in shown.items():
         # Apart from `auto`, whose worst cases have a page of their own.
         together = show is show_worst_cases and name != "single-attacks"
-        table = show(recorded_on(records, [name]) if together else asked[name])
+        table = show(recorded_on(records, {name}) if together else asked[name])
         yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
     for name, (experiment, *models) in PAIRED.items():
-        table = compare_worst_cases(recorded_on(records, [experiment]), *models)
+        table = compare_worst_cases(recorded_on(records, {experiment}), *models)
         if not table.cells.empty:
             yield name, replace(table, title=f"**experiment={experiment}.** {table.title}.")
     # Networks of a factorial would be a row for each of its settings.

@@ -1,7 +1,8 @@
 """One worst case per model: the lowest accuracy that any recorded attack reached, with controls."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +12,7 @@ from robust_diffusion.attacks import Budget
 from robust_diffusion.records.records import Record, experiments_asking, latest_by_cell
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
 from robust_diffusion.results.cells import CLEAN, is_tested, settings_of
-from robust_diffusion.results.evidence import BEFORE, SEEN, THOROUGH
+from robust_diffusion.results.evidence import BEFORE, KIND, SEEN, THOROUGH
 from robust_diffusion.results.frame import frame, model_name, named_by_settings
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
@@ -21,12 +22,6 @@ SHOWN = ["clean", "chance", "transfer", "white_box", "adaptive", "worst"]
 
 HEADINGS = {"chance": "random injection", "white_box": "white box"}
 """Words for them, where their names are none."""
-
-EXPERIMENTS = (
-    *("worst-case", "worst-case-models", "worst-case-graphs", "worst-case-splits"),
-    *("single-attacks", "successors", "adversarial"),
-)
-"""Experiments whose cells are brought together on every page."""
 
 KEY = ["dataset", "variant", "model", "budget", "nodes", "edges"]
 """Columns of a frame in which cells that are brought together agree."""
@@ -42,27 +37,42 @@ CONTROL = "mlp"
 
 
 def recorded_on(
-    records: Sequence[Record], experiments: Collection[str], scale: str = "full"
+    records: Sequence[Record], experiments: AbstractSet[str] | None = None, scale: str = "full"
 ) -> list[Record]:
-    """All finished cells on the models and budgets for which some of `EXPERIMENTS` asked.
+    """All finished cells that look for the worst case of some models, whichever experiment's.
 
-    So one model has one worst case, whichever experiment's page shows it.
+    So one model has one worst case, whichever page shows it. Those are cells of the same model
+    within the same budget in which an attack knows the model, or `auto` is transferred to it.
 
     Args:
         records: Of anything.
-        experiments: Of which the models are; of others than `EXPERIMENTS`, their own cells.
+        experiments: Of which the models are; `None` for all that `auto` attacked knowing them.
         scale: Of the runs.
     """
     asking = experiments_asking(records)
-    together = not set(EXPERIMENTS).isdisjoint(experiments)
-    counted = {*experiments, *(EXPERIMENTS if together else ())}
-    found = [
-        (record, set(asking.get(cell, ())))
+    found = {
+        cell: record
         for cell, record in latest_by_cell(records).items()
         if is_tested(record) and record.get("scale", "full") == scale
+    }
+    wanted = {
+        _attacked(record)
+        for cell, record in found.items()
+        if (
+            THOROUGH in record["accuracy"] and _knows(record)
+            if experiments is None
+            else experiments & {*asking.get(cell, ())}
+        )
+    }
+    return [
+        record
+        for record in found.values()
+        if (_knows(record) or THOROUGH in record["accuracy"]) and _attacked(record) in wanted
     ]
-    wanted = {_attacked(record) for record, of in found if of & set(experiments)}
-    return [record for record, of in found if of & counted and _attacked(record) in wanted]
+
+
+def _knows(record: Record) -> bool:
+    return KIND.get(record.get("threat", "")) in SEEN
 
 
 def _attacked(record: Record) -> tuple[Any, ...]:

@@ -34,6 +34,15 @@ def test_models_stand_above_and_below_the_mlp() -> None:
     assert [rank for _, rank, _ in told([*same, last])] == [1, 1, 3]
 
 
+def test_what_has_faced_less_is_left_out() -> None:
+    transferred = record("gcn", "black_box", accuracy={"clean": 0.8, "auto": 0.79})
+    smoke = record("gat", cell="a", scale="smoke", accuracy={"clean": 0.8, "auto": 0.79})
+    other = record("gat", cell="b", experiment="t-end", accuracy={"clean": 0.8, "auto": 0.79})
+    failed = record("gat") | {"error": "no data"}
+    assert told([GUARD, SINGLE, transferred, smoke, failed]) == [("gnn_guard", 1, "ranked")]
+    assert told([GUARD, other])[0] == ("gat", 1, "ranked")  # whichever experiment ran it
+
+
 def test_a_report_that_does_more_lowers_a_model_and_is_named() -> None:
     better = GUARD | {"cell": "report", "accuracy": {"clean": 0.8, "new": 0.25}}
     (board,) = boards(published(RECORDS), [entry([better])])

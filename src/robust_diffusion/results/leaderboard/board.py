@@ -1,7 +1,8 @@
 """Boards: models in the order of their worst cases, as one HTML page and as JSON."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -14,7 +15,7 @@ from robust_diffusion.attacks import Budget
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN
 from robust_diffusion.results.evidence import CHANCE, KIND
-from robust_diffusion.results.frame import frame
+from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.leaderboard.check import OWN, Entry
 from robust_diffusion.results.numbers import MINUS, signed
 from robust_diffusion.results.worst_case import (
@@ -26,9 +27,6 @@ from robust_diffusion.results.worst_case import (
     worst_case_table,
     worst_cases,
 )
-
-EXPERIMENTS = ("worst-case", "worst-case-models", "worst-case-graphs")
-"""Experiments whose models make the boards."""
 
 ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -80,13 +78,13 @@ class Board:
 
 
 def published(
-    records: Sequence[Record], experiments: Collection[str] = EXPERIMENTS
+    records: Sequence[Record], experiments: AbstractSet[str] | None = None
 ) -> list[Record]:
-    """The finished cells of worst cases, on models that `auto` attacked knowing them.
+    """The finished cells on models that `auto` attacked knowing them, within the same budget.
 
     Args:
         records: Of anything.
-        experiments: That asked for the models.
+        experiments: That asked for the models; `None` for any.
     """
     recorded = recorded_on(records, experiments)
     found = frame(recorded)
@@ -103,9 +101,10 @@ def boards(records: Sequence[Record], reports: Sequence[Entry]) -> list[Board]:
         reports: A checked attack on a published model lowers that model's worst case if it does
             more.
     """
-    found = frame([*records, *(record for report in reports for record in report.records)])
+    every = [*records, *(record for report in reports for record in report.records)]
+    found = named_by_settings(frame(every))
     table = worst_case_table(worst_cases(found))
-    sources = _sources(records, reports)
+    sources = _sources(found, records, reports)
     rows: dict[tuple[str, Budget], list[Row]] = {}
     if not table.empty:
         attacks = found[found["attack"] != CLEAN].groupby(KEY, sort=False)[["threat", "attack"]]
@@ -135,7 +134,7 @@ def boards(records: Sequence[Record], reports: Sequence[Entry]) -> list[Board]:
         Board(dataset, _in_words(budget), _ranked(of_board))
         for (dataset, budget), of_board in rows.items()
     ]
-    return sorted(made, key=lambda board: (board.dataset, board.mlp is None, board.budget))
+    return sorted(made, key=lambda b: (b.dataset, b.mlp is None, -len(b.rows), b.budget))
 
 
 def render(boards: Sequence[Board]) -> dict[str, str]:
@@ -163,26 +162,30 @@ def _tried(attacked: pd.DataFrame) -> list[str]:
 
 
 def _sources(
-    records: Sequence[Record], reports: Sequence[Entry]
+    found: pd.DataFrame, records: Sequence[Record], reports: Sequence[Entry]
 ) -> dict[tuple[object, ...], dict[str, bool]]:
     """Reports by the row of `worst_case_table` that they shape, and if a training was repeated.
 
     These are reports of a user's model, and of a lower accuracy of a published one.
     """
-    before = worst_cases(frame(records)).set_index(MODEL)["worst"].to_dict()
-    found: dict[tuple[object, ...], dict[str, bool]] = {}
+
+    def worst(records: Sequence[Record]) -> pd.DataFrame:
+        return worst_cases(found[found["cell"].isin([record["cell"] for record in records])])
+
+    before = worst(records).set_index(MODEL)["worst"].to_dict()
+    sources: dict[tuple[object, ...], dict[str, bool]] = {}
     for report in reports:
-        for model in worst_cases(frame(report.records)).to_dict("records"):
-            source, worst = report.claims.source, model["worst"]
+        for model in worst(report.records).to_dict("records"):
+            source, lowest = report.claims.source, model["worst"]
             if model["variant"] == OWN:
                 source += f", trained by {report.training}" if report.training else ""
-            elif worst >= before.get(tuple(model[column] for column in MODEL), 1.0):
+            elif lowest >= before.get(tuple(model[column] for column in MODEL), 1.0):
                 continue
             else:
-                source += f": seed {model['draw']} by {model['by']}, {100 * worst:.2f} %"
+                source += f": seed {model['draw']} by {model['by']}, {100 * lowest:.2f} %"
             key = tuple(model[column] for column in KEY)
-            found.setdefault(key, {})[source] = bool(report.training)
-    return found
+            sources.setdefault(key, {})[source] = bool(report.training)
+    return sources
 
 
 def _unchecked(report: Entry) -> Row:
