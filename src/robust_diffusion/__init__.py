@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     )
     from robust_diffusion.results.frame import frame as frame
     from robust_diffusion.integrators.solver import Solver as Solver
+    from robust_diffusion.operators import Graph as Graph
     from robust_diffusion.training import (
         Fit as Fit,
         FitResult as FitResult,
@@ -142,6 +143,7 @@ _MODULES = {
     ),
     "results.frame": "frame",
     "integrators.solver": "Solver",
+    "operators": "Graph",
     "training": "Fit FitResult NodeClassification",
     "training.fit_model": "fit",
 }

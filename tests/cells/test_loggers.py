@@ -36,7 +36,7 @@ def _no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def open_run(tmp_path: Path, **options: Any) -> WandbLogger:
     record = finished(cell="c311")
-    given = {"project": "p", "name": "n", "record": record, "directory": str(tmp_path / "cell")}
+    given = {"project": "p", "record": record, "directory": str(tmp_path / "cell")}
     return loggers.wandb_logger(**given, **options)
 
 
@@ -57,6 +57,10 @@ def test_without_a_key_the_run_is_offline_and_fast(
     logger.experiment.finish()
     assert time.perf_counter() - start < 20
     assert "logger=wandb" not in caplog.text  # offline by choice, not after a failure
+    assert logger.experiment.name == "cora beltrami black_box 0"
+    told = f"W&B: offline, below {tmp_path}; `make wandb-sync` uploads the runs"
+    assert loggers.where_logged("p", "auto", tmp_path) == told
+    assert loggers.where_logged("p", "online", tmp_path / "nowhere") == "W&B: project p"
     assert len(run_files(tmp_path / "cell", "offline-run")) == 1
 
 
@@ -74,3 +78,9 @@ def test_an_unreachable_server_falls_back_to_offline(
     assert "logging offline" in caplog.text
     assert len([r for r in caplog.records if "logger=wandb" in r.getMessage()]) == 1
     assert len(run_files(tmp_path / "cell", "offline-run")) == 1
+
+
+@pytest.mark.slow
+def test_the_last_line_says_where_the_runs_are(cli: Cli, tiny_clean: list[str]) -> None:
+    out = cli("-m", "flow=heat", "logger=wandb", *tiny_clean).out
+    assert out.splitlines()[-1].startswith("W&B: offline, below outputs/multirun/")

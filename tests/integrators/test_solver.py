@@ -1,6 +1,7 @@
 import math
 import warnings
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from robust_diffusion.integrators.solver import ADAPTIVE_METHODS, Solver
 from robust_diffusion.operators import Graph
 from tests.graphs import (
     ALL_FLOWS,
+    CHANNELS,
     SourceFlow,
     build_flow,
     random_graph,
@@ -211,3 +213,21 @@ TIGHT = {"rtol": 1e-3, "atol": 1e-3}
 def test_a_bad_option_is_named(method: str, options: dict[str, object], key: str) -> None:
     with without_type_checks(), pytest.raises(ConfigError, match=rf"solver\.{key}"):
         Solver(method, **options)
+
+
+@pytest.mark.parametrize("method", ["rk4", "dopri5", "implicit_adams"])
+def test_the_state_at_any_times_is_that_of_solves_that_end_there(method: Any) -> None:
+    flow, z, graph = Heat(CHANNELS).double(), random_signal().double(), random_graph()
+    graph = with_weight(graph, graph.weight.double())
+    steps = {} if method == "dopri5" else {"num_steps": 40}
+    solver = Solver(method, **steps)
+    found = solver.solve(flow, z, graph, times=[0, 0.25, 0.25, 1, 3])
+    assert torch.equal(found[0], z)
+    assert torch.equal(found[1], found[2])
+    for t, state in zip([0.25, 1, 3], found[2:], strict=True):
+        flow.t_end = t
+        assert torch.allclose(state, solver.solve(flow, z, graph), atol=2e-4)
+    with pytest.raises(ConfigError, match="must ascend"):
+        solver.solve(flow, z, graph, times=[1, 0.5])
+    with pytest.raises(ConfigError, match="times"):
+        Solver("rk4", adjoint=True).solve(flow, z, graph, times=[1])

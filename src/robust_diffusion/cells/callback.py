@@ -53,6 +53,7 @@ class PrintResults(Callback):
             records = _records_below(config, Path(config.hydra.run.dir))
             if records and not any("error" in record for record in records):
                 self._show(records)
+                _tell_of_runs(config, config.hydra.run.dir)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table of all cells, and exit non-zero if any failed."""
@@ -60,6 +61,7 @@ class PrintResults(Callback):
             records = _records_below(config, Path(config.hydra.sweep.dir))
             if records:
                 self.show_sweep(config, records)
+                _tell_of_runs(config, config.hydra.sweep.dir)
         if any("error" in record for record in records):
             sys.exit(1)
 
@@ -90,6 +92,13 @@ def callback_of(experiment: str) -> PrintResults:
     default = f"{PrintResults.__module__}.{PrintResults.__qualname__}"
     callback: PrintResults = instantiate({"_target_": default, **(own or {})})
     return callback
+
+
+def _tell_of_runs(config: DictConfig, directory: str) -> None:
+    if wandb := (config.get("logger") or {}).get("wandb"):
+        from robust_diffusion.cells.loggers import where_logged  # late: it brings W&B along
+
+        sys.stdout.write(f"{where_logged(wandb.project, wandb.mode, directory)}\n")
 
 
 @contextmanager

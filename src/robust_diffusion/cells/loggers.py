@@ -14,6 +14,7 @@ from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.records.records import Record
+from robust_diffusion.results.frame import model_name
 
 if TYPE_CHECKING:
     import wandb  # elsewhere where it is used: it takes a second, and most cells go without
@@ -58,7 +59,7 @@ def wandb_logger(
         record: Of the cell, or the part of it that is known before anything is computed.
         project: W&B project.
         directory: Folder of the run's files.
-        name: Run name; `None` lets W&B pick one.
+        name: Run name; `None` for dataset, model, threat and seed. The configuration has the rest.
         experiments: Experiments that have asked for the cell, such as table-3: a tag each.
         tags: Further tags, besides the choices of the cell.
         mode: `online`, `offline`, `disabled`, or `auto`: what the environment
@@ -80,11 +81,24 @@ def wandb_logger(
         finished=finished,
         tags=[tag for tag in (*choices, *tags, *experiments) if tag],
         id=str(record["cell"]),
-        name=name or None,
+        name=name or short_name(record),
         group=record["dataset"] if experiment == "none" else experiment,
         job_type="cell",
     )
     return WandbLogger(experiment=run, log_model=False)
+
+
+def short_name(record: Record) -> str:
+    """Dataset, model, threat and seed of a cell."""
+    parts = (record["dataset"], model_name(record), record.get("threat"), record.get("seed"))
+    return " ".join(str(part) for part in parts if part is not None)
+
+
+def where_logged(project: str, mode: Mode | Literal["auto"], directory: str | Path) -> str:
+    """The place of the W&B runs below a folder, in a line; "" if there is none."""
+    if list(Path(directory).glob("**/wandb/offline-run-*")):
+        return f"W&B: offline, below {directory}; `make wandb-sync` uploads the runs"
+    return "" if chosen_mode(mode) == "disabled" else f"W&B: project {project}"
 
 
 def _open_run(
@@ -180,8 +194,7 @@ def log_finished(
 
     `options` are those of `open_run` that are not of the record. The run, finished, is returned.
     """
-    name = ",".join(f"{key}={value}" for key, value in sorted(record.get("overrides", {}).items()))
-    logger = open_run(record=record, name=name, finished=True, **options)
+    logger = open_run(record=record, finished=True, **options)
     run: wandb.Run = logger.experiment
     try:
         logger.log_hyperparams(record.get("config", {}))

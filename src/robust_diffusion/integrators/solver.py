@@ -2,14 +2,14 @@
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from robust_diffusion.checks import Count, Positive, SomeSteps, validated
 from robust_diffusion.errors import ConfigError, TrainingError
@@ -24,6 +24,7 @@ from robust_diffusion.integrators import (
     solve_fixed_step,
     solve_fractional,
 )
+from robust_diffusion.integrators.trajectory import FlowLike, trajectory
 from robust_diffusion.operators import Graph
 
 Engine = Literal["auto", "own", "torchdiffeq"]
@@ -42,20 +43,6 @@ RUNGE_KUTTA_STEPS = 2
 
 STABLE_STEPS = 20
 """Most steps for which explicit_adams keeps dz/dt = -z to a percent (100 steps: no digit right)."""
-
-
-@runtime_checkable
-class _Flow(Protocol):
-    """A flow, as far as a solver knows it; see `flows.Flow`."""
-
-    order: float
-    t_end: float
-
-    def prepare(self, z: Tensor, graph: Graph) -> Graph: ...
-    def initial_state(self, z: Tensor, graph: Graph) -> Tensor: ...
-    def features(self, state: Tensor) -> Tensor: ...
-    def parameters(self) -> Iterator[nn.Parameter]: ...
-    def __call__(self, t: Tensor, z: Tensor, graph: Graph) -> Tensor: ...
 
 
 STEPS, RTOL, ATOL = 10, 1e-4, 1e-6
@@ -154,22 +141,34 @@ class Solver:
         # A quotient that is whole but for its rounding, such as 1.1 / 0.1, takes no step more.
         return max(1, math.ceil(t_end / self.step_size * (1 - 1e-12)))
 
-    def solve(self, flow: _Flow, z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
+    def solve(
+        self,
+        flow: FlowLike,
+        z: Float[Tensor, "n d"],
+        graph: Graph,
+        times: Sequence[float] | None = None,
+    ) -> Float[Tensor, "*t n d"]:
         """Features at the end of a flow's integration period, from `z` at its beginning.
 
         Gradients reach `z`, the edge weights, whatever `flow.prepare` made of them, and the flow's
-        parameters, by the direct derivative and by the adjoint alike.
+        parameters, by the direct derivative and by the adjoint alike. With `times`, ascending from
+        0 on and beyond the period, too, Z(t) at each; steps are as long, or shorter to end there.
 
         Raises:
             TrainingError: As `integrate` does.
             ConfigError: In the backward pass of the adjoint, if the flow depends on other tensors;
-                a flow of fractional order, and a method that picks its steps, or the adjoint.
+                a flow of fractional order, and a method that picks its steps, the adjoint, or
+                `times`; `times` and the adjoint's gradient.
         """
         graph = flow.prepare(z, graph)
         state = flow.initial_state(z, graph)
-        return flow.features(self._end(flow, state, graph))
+        if times is None:
+            return flow.features(self._end(flow, state, graph))
+        self._require_precision(state)
+        states = trajectory(self, flow, state, graph, times)
+        return torch.stack([flow.features(state) for state in states])
 
-    def _end(self, flow: _Flow, z: Tensor, graph: Graph) -> Tensor:
+    def _end(self, flow: FlowLike, z: Tensor, graph: Graph) -> Tensor:
         if flow.order != 1:
             return self._fractional(flow, z, graph)
         self._require_precision(z)
@@ -243,7 +242,7 @@ class Solver:
         state: Tensor = solution[-1]
         return state
 
-    def _fractional(self, flow: _Flow, z: Tensor, graph: Graph) -> Tensor:
+    def _fractional(self, flow: FlowLike, z: Tensor, graph: Graph) -> Tensor:
         num_steps = self.steps_on(flow.t_end)
         if self.adjoint or num_steps is None:
             raise ConfigError(

@@ -117,6 +117,14 @@ class Graph:
 
     Sorting once makes every sum over the edges that arrive at a node a sum over one contiguous
     segment, which is what the operators need both forward and backward.
+
+    Examples:
+        >>> import torch
+        >>> from robust_diffusion import Graph, Heat, Solver
+        >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> graph = Graph.from_edge_index(edge_index, num_nodes=3)
+        >>> Solver("rk4", num_steps=8).solve(Heat(4), torch.ones(3, 4), graph, times=[0, 0.5]).shape
+        torch.Size([2, 3, 4])
     """
 
     src: Int[Tensor, " e"]  # source node of each edge, in 0..num_nodes-1

@@ -4,8 +4,6 @@ import copy
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +12,7 @@ from torch import Tensor, nn
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.flows import Flow, count_evaluations
 from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.integrators.trajectory import trajectory
 from robust_diffusion.models.graph_pde import PDELayer
 from robust_diffusion.operators import Graph
 
@@ -42,21 +41,14 @@ class Motion:
     def at(self, times: Sequence[float]) -> list[Float[Tensor, "n d"]]:
         """Features at each time; fewer where the solver gives up, with a warning in the log."""
         solver = Solver("dopri5", rtol=1e-4, atol=1e-6, max_nfe=MOST_EVALUATIONS)
-        states = [self.state]
-        for start, end in pairwise(times):
-            rhs = partial(_later, self.flow, self.graph, start)
-            try:
-                with torch.no_grad():
-                    states.append(solver.integrate(rhs, states[-1], end - start))
-            except TrainingError as error:
-                log.warning("t=%g: the trajectory ends here: %s", start, error)
-                break
+        states: list[Tensor] = []
+        try:
+            with torch.no_grad():
+                for state in trajectory(solver, self.flow, self.state, self.graph, times):
+                    states.append(state)  # noqa: PERF402 - those before an error count
+        except TrainingError as error:
+            log.warning("t=%g: the trajectory ends here: %s", times[len(states) - 1], error)
         return [self.flow.features(state) for state in states]
-
-
-def _later(flow: Flow, graph: Graph, start: float, t: Tensor, z: Tensor) -> Tensor:
-    derivative: Tensor = flow(t + start, z, graph=graph)
-    return derivative
 
 
 def motion(
