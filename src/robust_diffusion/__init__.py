@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         attack_names as attack_names,
         build_attack as build_attack,
     )
+    from robust_diffusion.cells.experiment import run_cell as run_cell
     from robust_diffusion.certificates import (
         BiSmoothing as BiSmoothing,
         CertificateReport as CertificateReport,
@@ -120,6 +121,7 @@ _MODULES = {
         "Metattack PerturbedGraph PGDModification RandomFlip RandomInjection SpentBudget"
     ),
     "attacks.named": "attack_names build_attack",
+    "cells.experiment": "run_cell",
     "certificates": (
         "BiSmoothing CertificateReport SmoothedModel SparseSmoothing certify heat_bound"
     ),

@@ -3,12 +3,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from robust_diffusion.cells import experiment, timing
-from robust_diffusion.cells.experiment import record_failure, run_and_record
+from robust_diffusion.cells.experiment import record_failure, run_and_record, run_cell
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.records import append_record, provenance, read_records
 from robust_diffusion.records.header import record_header
 from robust_diffusion.system.files import locked
@@ -105,3 +108,16 @@ def test_a_timing_cell_records_a_time_once_on_each_machine(
     assert second["timing"]["device"] == "another processor"
     tested = record_header(compose("flow=heat", *TINY_DATA))["cell"]
     assert len({record["cell"], second["cell"], tested}) == 3
+
+
+def test_a_notebook_runs_the_cell_of_the_command_line(
+    cli: Callable[..., Any], tiny_clean: list[str], tmp_path: Path
+) -> None:
+    record = run_cell(["flow=heat", *tiny_clean])
+    assert 0 <= record["accuracy"]["clean"] <= 1
+    assert HydraConfig.instance().cfg is None
+    assert (tmp_path / "outputs" / record["directory"] / "curves" / "metrics.csv").is_file()
+    assert "done" in cli("flow=heat", *tiny_clean).err
+    assert run_cell(["flow=heat", *tiny_clean])["accuracy"] == record["accuracy"]
+    with pytest.raises(ConfigError, match="seed=-1"):
+        run_cell(["seed=-1"])

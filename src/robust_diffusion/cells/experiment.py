@@ -2,20 +2,22 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.cells.cell import evaluate_cell
 from robust_diffusion.cells.loggers import log_finished, log_record
 from robust_diffusion.cells.overrides import check_config
+from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.records import append_record
 from robust_diffusion.records.header import record_header
@@ -34,6 +36,39 @@ from robust_diffusion.system.files import locked
 from robust_diffusion.system.interrupts import time_limit
 
 log = logging.getLogger(__name__)
+
+
+def run_cell(overrides: Sequence[str] = ()) -> Record:
+    """Run one cell in this process, such as a notebook's, as the command line does.
+
+    Args:
+        overrides: Those of the command line, such as `["flow=heat", "seed=1"]`, no sweep.
+
+    Returns:
+        Its record, which is appended to `outputs/records.jsonl`; that of an earlier run if there is
+        one. Accuracies are in 0..1.
+
+    Raises:
+        RobustDiffusionError: A value out of range, damaged data, or a loss that is not finite.
+        HydraException: An override that means nothing.
+
+    Examples:
+        >>> from robust_diffusion import run_cell
+        >>> record = run_cell(["flow=heat", "dataset=cora"])  # doctest: +SKIP
+        >>> record["accuracy"]["clean"]  # doctest: +SKIP
+    """
+    before = HydraConfig.instance().cfg
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
+        cfg = compose("config", list(overrides), return_hydra_config=True)
+        with open_dict(cfg):
+            cfg.hydra.runtime.output_dir = str(Path(cfg.hydra.run.dir).absolute())
+        HydraConfig.instance().set_config(cfg)
+        try:
+            return run_and_record(
+                OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])
+            )
+        finally:
+            HydraConfig.instance().cfg = before
 
 
 def run_and_record(cfg: DictConfig) -> Record:
