@@ -76,8 +76,8 @@ figure-stability: $(STAMP) ## Perturbations, energy and range of trained flows u
 claims: $(STAMP) ## What the paper claims in words, judged on the records
 	$(RUN) claims $(if $(FIDELITY),--fidelity $(FIDELITY)) $(addprefix --records ,$(SHOWN))
 
-# In a fresh clone, where nothing has been run, the published records.
-SHOWN = $(or $(RECORDS),$(wildcard outputs/records.jsonl),experiments/results/records.jsonl.gz)
+# The published records and, if there are any, one's own.
+SHOWN = $(or $(RECORDS),experiments/results/records.jsonl.gz $(wildcard outputs/records.jsonl))
 
 report: $(STAMP) ## One HTML page of what RECORDS say: tables, charts, claims, failed cells
 	$(RUN) report $(VIEW) $(addprefix --records ,$(SHOWN))

@@ -23,8 +23,11 @@ class PrintPaperTable(PrintResults):
         """Print the table from all records, and log it where W&B is asked for."""
         layout, every = load_layout(config.table.number), read_records(config.paths.records)
         scale = config.hydra.runtime.choices.scale
+        typed = any(of.startswith("dataset=") for of in config.hydra.overrides.task)
+        datasets = {record["dataset"] for record in records} if typed else None
         for fidelity in dict.fromkeys(record["fidelity"] for record in records):
-            table = build_table(layout, RecordSet.of(every, scale=scale, fidelity=fidelity))
+            counted = RecordSet.of(every, scale=scale, fidelity=fidelity)
+            table = build_table(layout, counted, datasets)
             sys.stdout.write(render_markdown(table))
             if wandb := (config.logger or {}).get("wandb"):
                 log_table(

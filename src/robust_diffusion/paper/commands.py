@@ -23,6 +23,7 @@ from robust_diffusion.paper.claims.show import claims_table, legend, to_json
 from robust_diffusion.paper.datasets import published_beside_measured
 from robust_diffusion.paper.layout import load_layout, table_name, table_numbers
 from robust_diffusion.paper.paper_table import PaperTable, build_table
+from robust_diffusion.paper.remarks import published
 from robust_diffusion.paper.render import render_csv, render_html, render_latex, render_markdown
 from robust_diffusion.paper.report import render_report
 from robust_diffusion.results.cells import RecordSet
@@ -139,6 +140,8 @@ def run_claims_command(arguments: Sequence[str]) -> None:
         return ", ".join(f"{verdicts.count(kind)} {kind}" for kind in VERDICTS)
 
     counted = "; ".join(f"{name}: {counts(name)}" for name in variants)
+    if not any(row.recorded for row in rows):
+        counted += f". No record tests any.{published('claims')[:-1]}"
     table = claims_table([(row, f"{row.name}: {row.claim.quote}") for row in rows])
     elsewhere = "".join(f'- "{quote}": {where}\n' for quote, where in claims.elsewhere.items())
     sys.stdout.write(

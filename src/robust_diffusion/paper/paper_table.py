@@ -1,7 +1,7 @@
 """One of the paper's tables, measured numbers beside the published ones."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from omegaconf import OmegaConf
 
@@ -51,10 +51,20 @@ def build_tables(records: RecordSet) -> dict[int, PaperTable]:
     return {number: build_table(load_layout(number), records) for number in table_numbers()}
 
 
-def build_table(layout: Layout, records: RecordSet) -> PaperTable:
-    """Fill a layout from the records; an entry without a number says why."""
+def build_table(
+    layout: Layout, records: RecordSet, datasets: Collection[str] | None = None
+) -> PaperTable:
+    """Fill a layout from the records; an entry without a number says why.
+
+    Args:
+        layout: As it was printed.
+        records: Those that count.
+        datasets: Of the rows and columns to show; `None` for all.
+    """
     cells = records.cells(layout.experiment)
     layout = fit_layout(layout, cells)
+    if datasets is not None:
+        layout = _cut(layout, datasets)
     grids = [
         [
             [_entry(layout, layout.fixed | row | column, cells, records) for column in grid.columns]
@@ -75,6 +85,14 @@ def build_table(layout: Layout, records: RecordSet) -> PaperTable:
         title_of(layout, records),
         remarks(layout, entries, records),
     )
+
+
+def _cut(layout: Layout, datasets: Collection[str]) -> Layout:
+    def kept(lines: Sequence[Line]) -> tuple[Line, ...]:
+        return tuple(line for line in lines if line.keys.get("dataset") in (None, *datasets))
+
+    grids = [replace(of, rows=kept(of.rows), columns=kept(of.columns)) for of in layout.grids]
+    return replace(layout, grids=tuple(of for of in grids if of.rows and of.columns))
 
 
 def _entry(layout: Layout, line: Line, cells: Sequence[Record], records: RecordSet) -> Entry:

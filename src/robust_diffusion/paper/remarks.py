@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from robust_diffusion.config import PUBLISHED
 from robust_diffusion.paper.axes import DATASETS, STAND_INS
 from robust_diffusion.paper.layout import Layout
 from robust_diffusion.paper.printed import ASSUMED_RUNS
@@ -87,8 +88,15 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: RecordSet) -> lis
         variant = f" fidelity={records.fidelity}" if records.fidelity not in (None, "paper") else ""
         variant += " scale=smoke" if records.scale == "smoke" else ""
         command = f"python -m robust_diffusion.run experiment={layout.experiment}{variant}"
-        lines.append(f"{command} runs it.")
+        view = f"table-{layout.number}-{records.fidelity or 'paper'}"
+        lines.append(f"{command} runs it.{published(view) * (records.scale != 'smoke')}")
     return lines
+
+
+def published(view: str) -> str:
+    """The place of a published view, as a sentence that follows another; "" outside a checkout."""
+    path = PUBLISHED / "results" / f"{view}.md"
+    return f" Published: {path}." if path.is_file() else ""
 
 
 def _stand_in(layout: Layout) -> str | None:
