@@ -1,9 +1,14 @@
-"""Brings experiments/ into the site, its views into the menu, and mends the links to docs/."""
+"""Brings experiments/ into the site, its views into the menu, equations into docstrings; checks."""
 
 import re
 from pathlib import Path
 
+from latex2mathml.converter import convert
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.preprocessors import Preprocessor
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -11,8 +16,40 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
 
 
+EQUATION = re.compile(r"^( *)\.\. math:: *(.+(?:\n\1 +\S.*)*)", re.MULTILINE)
+"""As Sphinx, and so PyTorch Geometric, has them in docstrings; further lines are indented."""
+
+BASE = re.compile(r"(rguments as\s+)`(\w+Flow)`")
+"""Reference to the arguments of another class, which stands on the same page."""
+
+DEAD = {r"\\\|": "a bar with a backslash", r"\.\. math": "an equation as text"}
+"""Patterns that no page may have, and what they are."""
+
+
+class _Docstrings(Preprocessor):
+    """Equations become MathML, which browsers draw without a script, and base classes links."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        text = EQUATION.sub(self._drawn, "\n".join(lines))
+        return BASE.sub(self._linked, text).split("\n")
+
+    def _linked(self, found: re.Match[str]) -> str:
+        home = "hamiltonian" if found[2] == "HamiltonianFlow" else "base"
+        return f"{found[1]}[`{found[2]}`][robust_diffusion.flows.{home}.{found[2]}]"
+
+    def _drawn(self, found: re.Match[str]) -> str:
+        drawn = convert(" ".join(found[2].split()), display="block")
+        return f"{found[1]}{self.md.htmlStash.store(drawn)}"
+
+
+class _Extension(Extension):
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - Markdown's
+        md.preprocessors.register(_Docstrings(md), "docstrings", 30)
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """List every published view that `nav` does not name."""
+    config.markdown_extensions.append(_Extension())
     (chapter,) = (part["Results"] for part in config.nav or [] if "Results" in part)
     named = {path for entry in chapter for path in entry.values()}
     menus: dict[str, list[dict[str, str]]] = {"Tables of the paper": [], "Experiments": []}
@@ -44,6 +81,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """In the repository docs/ and experiments/ are neighbours, in the site one holds the other."""
     if page.file.src_uri.startswith("experiments/"):
+        # Hundreds of rows of numbers would bury every other page.
+        page.meta["search"] = {"exclude": page.file.src_uri.startswith("experiments/results/")}
         # Two footnote marks in a row, "[1] [2]", would be read as a link.
         markdown = re.sub(r"\[(\d+)\]", r"\\[\1\\]", markdown)
         return re.sub(r"\]\(((?:\.\./)+)docs/", r"](\1", markdown)
@@ -53,3 +92,24 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """In a table a bar has a backslash before it, which code would show."""
     return re.sub(r"<td.*?</td>", lambda cell: cell[0].replace("\\|", "|"), html, flags=re.DOTALL)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Refuse a site that shows its own marks, or whose search needs a server or a network."""
+    site = Path(config.site_dir)
+    pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    found = [
+        f"{path.relative_to(site)}: {what}"
+        for path, text in pages.items()
+        for pattern, what in DEAD.items()
+        if re.search(pattern, text)
+    ]
+    if "js/iframe-worker.js" not in pages[site / "index.html"]:
+        found.append("index.html: a search that needs a server")
+    found += [
+        f"{path.relative_to(site)}: loads a script from elsewhere"
+        for path, text in pages.items()
+        if re.search(r"<script[^>]* src=.?https?:", text)
+    ]
+    if found:
+        raise PluginError("\n".join(found))
