@@ -64,9 +64,8 @@ def run_cell(overrides: Sequence[str] = ()) -> Record:
             cfg.hydra.runtime.output_dir = str(Path(cfg.hydra.run.dir).absolute())
         HydraConfig.instance().set_config(cfg)
         try:
-            return run_and_record(
-                OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])
-            )
+            own = [str(key) for key in cfg if key != "hydra"]
+            return run_and_record(OmegaConf.masked_copy(cfg, own))
         finally:
             HydraConfig.instance().cfg = before
 

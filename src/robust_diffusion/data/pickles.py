@@ -4,13 +4,16 @@ import io
 import pickle
 import pickletools
 import re
+import zipfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from robust_diffusion.data.files import reading, require, sparse_matrix
+from robust_diffusion.data.files import check_archive, reading, require, sparse_matrix
+
+CONVERT = "docs/data.md has ten lines of Python, under 'Other files', that convert it"
 
 
 def read_pickle(path: Path) -> Any:
@@ -25,24 +28,59 @@ def read_pickle(path: Path) -> Any:
     """
     require(path)
     with reading(path):
-        content = path.read_bytes()
-        for opcode, argument, _ in pickletools.genops(content):
-            # The unpickler makes room for any number of memos that a few bytes announce.
-            if opcode.name.endswith("PUT") and argument >= len(content):  # type: ignore[operator]
-                raise pickle.UnpicklingError(f"it announces {argument} memos")
-        stored = _DataUnpickler(io.BytesIO(content), encoding="latin1").load()
-        if isinstance(stored, _StoredArray):
-            return stored.value
-        if not isinstance(stored, _StoredMatrix):
-            return stored
-        state = vars(stored)
-        kind, names = "csr", ("indices", "indptr")
-        if isinstance(stored, _StoredCoordinates):
-            kind, names = "coo", ("row", "col")
-            if "coords" in state:  # of scipy 1.13 and later
-                state |= dict(zip(names, state["coords"], strict=True))
-        first, second = (state[name].value for name in names)
-        return sparse_matrix(kind, state["data"].value, first, second, state["_shape"], where=path)
+        return _plain(_loaded(path.read_bytes(), _DataUnpickler), path)
+
+
+def read_objects(path: Path) -> dict[str, Any]:
+    """Every member of an npz file, those that numpy would unpickle read as `read_pickle` does.
+
+    Such a member is an array of one object, as `numpy.savez(path, adj=matrix)` makes of a sparse
+    matrix.
+
+    Raises:
+        DataError: As of `read_pickle`.
+    """
+    require(path)
+    held: dict[str, Any] = {}
+    with reading(path, CONVERT):
+        check_archive(path)
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                content = io.BytesIO(archive.read(name))
+                major, _ = np.lib.format.read_magic(content)
+                read_header = getattr(np.lib.format, f"read_array_header_{major}_0")
+                if read_header(content)[2].hasobject:
+                    held[name.removesuffix(".npy")] = _plain(
+                        _loaded(content.read(), _MemberUnpickler), path
+                    )
+                else:
+                    content.seek(0)
+                    held[name.removesuffix(".npy")] = np.load(content, allow_pickle=False)
+    return held
+
+
+def _loaded(content: bytes, unpickler: type["_DataUnpickler"]) -> Any:
+    for opcode, argument, _ in pickletools.genops(content):
+        # The unpickler makes room for any number of memos that a few bytes announce.
+        if opcode.name.endswith("PUT") and argument >= len(content):  # type: ignore[operator]
+            raise pickle.UnpicklingError(f"it announces {argument} memos")
+    return unpickler(io.BytesIO(content), encoding="latin1").load()
+
+
+def _plain(stored: Any, path: Path) -> Any:
+    """An array or a matrix of what a pickle says of it."""
+    if isinstance(stored, _StoredArray):
+        return _plain(stored.value, path)
+    if not isinstance(stored, _StoredMatrix):
+        return stored
+    state = vars(stored)
+    kind, names = "csr", ("indices", "indptr")
+    if isinstance(stored, _StoredCoordinates):
+        kind, names = "coo", ("row", "col")
+        if "coords" in state:  # of scipy 1.13 and later
+            state |= dict(zip(names, state["coords"], strict=True))
+    first, second = (state[name].value for name in names)
+    return sparse_matrix(kind, state["data"].value, first, second, state["_shape"], where=path)
 
 
 class _Sealed(type):
@@ -58,20 +96,40 @@ class _StoredDtype(metaclass=_Sealed):
     def __init__(self, code: str, *_: object) -> None:
         if not re.fullmatch(r"[biuf]\d{1,2}", code):
             raise pickle.UnpicklingError(f"it holds values of type {code}")
-        self.value = np.dtype(code)
+        self.value: np.dtype[Any] | None = np.dtype(code)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
+        assert self.value is not None
         self.value = self.value.newbyteorder(state[1])
+
+
+class _ObjectDtype(_StoredDtype):
+    """Objects, too: of an array that is nothing but the wrapping of one."""
+
+    def __init__(self, code: str, *rest: object) -> None:
+        if code in ("O", "O8"):
+            self.value = None
+        else:
+            super().__init__(code, *rest)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        if self.value is not None:
+            super().__setstate__(state)
 
 
 class _StoredArray(metaclass=_Sealed):
     """Stands in for `numpy.ndarray` and for the function that makes an empty one."""
 
     def __init__(self, *_: object) -> None:
-        self.value = np.empty(0)
+        self.value: Any = np.empty(0)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, dtype, fortran, content = state
+        if dtype.value is None:
+            if not isinstance(content, list) or len(content) != 1:
+                raise pickle.UnpicklingError("it holds several objects")
+            self.value = content[0]
+            return
         content = content.encode("latin1") if isinstance(content, str) else content
         flat = np.frombuffer(content, dtype.value)
         self.value = flat.reshape(shape, order="F" if fortran else "C")
@@ -108,3 +166,14 @@ class _DataUnpickler(pickle.Unpickler):
             return ADMITTED[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which is not data") from None
+
+
+class _MemberUnpickler(_DataUnpickler):
+    """Of a member of an npz file, which is an array of one object."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return (
+            _ObjectDtype
+            if (module, name) == ("numpy", "dtype")
+            else super().find_class(module, name)
+        )

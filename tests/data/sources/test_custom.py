@@ -235,6 +235,26 @@ def test_an_unreadable_torch_file_is_refused(tmp_path: Path, stored: Any, key: s
     assert not Path("mark").exists()
 
 
+def test_pickled_matrices_are_read_as_data_and_other_objects_are_not_run(tmp_path: Path) -> None:
+    arrays = plain()
+    adjacency = sp.csr_matrix(
+        (np.ones(arrays["edge_index"].shape[1]), tuple(arrays["edge_index"])),
+        shape=(NUM_NODES,) * 2,
+    )
+    held = {
+        "adj_matrix": adjacency,
+        "node_attr": sp.csr_matrix(arrays["features"]),
+        "node_label": arrays["labels"],
+    }
+    path = tmp_path / "graph.npz"
+    np.savez_compressed(path, **held)
+    assert np.load(path, allow_pickle=True)["adj_matrix"].dtype == object
+    assert same_graph(load_custom(path), load_custom(write(tmp_path, arrays)))
+    np.savez_compressed(path, **held, metadata=Path("x"))
+    with pytest.raises(DataError, match=r"which is not data.*ten lines of Python"):
+        load_custom(path)
+
+
 def equal(a: Data, b: Data) -> bool:
     keys = ("x", "y", "edge_index", *(f"index_{name}" for name in SPLITS))
     return all(torch.equal(a[key], b[key]) for key in keys)

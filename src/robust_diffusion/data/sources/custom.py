@@ -14,12 +14,13 @@ from robust_diffusion.data.download import LocalFolder
 from robust_diffusion.data.files import (
     NUMBERS,
     TO_WRITE,
+    dense,
     pick,
     pick_csr,
-    read_npz,
     read_torch,
     reading,
 )
+from robust_diffusion.data.pickles import CONVERT, read_objects
 from robust_diffusion.data.sources.grb import FILES, load_grb
 from robust_diffusion.data.sources.pyg import log_unread, split_of
 from robust_diffusion.data.split import split_by_degree
@@ -27,6 +28,9 @@ from robust_diffusion.data.validate import build_graph, check_edge_index
 from robust_diffusion.errors import ConfigError, DataError
 
 Arrays = Mapping[str, NDArray[np.generic]]
+
+ALIASES = {"adj_matrix": "adj", "node_attr": "features", "node_label": "labels"}
+"""Names of the GraphData collection."""
 
 READ = (
     *("features", "x", "labels", "y", "edge_index", "edge_weight"),
@@ -44,6 +48,8 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     `test_mask`, or node numbers in `train_idx`, `index_train` or `idx_train` and so on, with or
     without those of `test_easy`, `test_medium` and `test_hard`; without one, nodes are split by
     degree as GRB does. Nodes of label -1 are in no part. Other arrays are named in a warning.
+    A `.npz` file of the GraphData collection, whose sparse matrices are pickled (`adj_matrix`,
+    `node_attr`, `node_label`), is read as data, too.
     A `.pt` file holds a dictionary of tensors, as `torch.save(data.to_dict(), path)` writes it from
     a PyG `Data`.
 
@@ -63,11 +69,11 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     if any((path / name).exists() for name in FILES):
         return load_grb(LocalFolder(path), doubles=True)
     readers: dict[str, Callable[[Path], Mapping[str, Any]]]
-    readers = {".npz": read_npz, ".pt": _read_tensors}
+    readers = {".npz": _read_arrays, ".pt": _read_tensors}
     if path.is_dir() or path.suffix not in readers:
         raise DataError(
             f"{path}: not a folder in GRB's layout, which is {', '.join(FILES)}, nor a .npz or a "
-            ".pt file"
+            f".pt file; {CONVERT}"
         )
     held = readers[path.suffix](path)
     arrays = {key: value for key, value in held.items() if isinstance(value, np.ndarray)}
@@ -80,6 +86,22 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     log_unread(arrays, READ, where=str(path))
     graph = build_graph(adjacency, features, labels, splits, where=path, doubles=True)
     return graph if splits else split_by_degree(graph, split_seed, where=path)
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
+    """The arrays of a file; a sparse matrix of objects as the arrays by which others hold it."""
+    held: dict[str, Any] = {}
+    for key, value in read_objects(path).items():
+        name = ALIASES.get(key, key)
+        if not isinstance(value, sp.csr_array):
+            held[name] = value
+        elif name == "adj":
+            parts = {"data": value.data, "indices": value.indices, "indptr": value.indptr}
+            held |= {f"adj_{part}": array for part, array in parts.items()}
+            held["adj_shape"] = np.array(value.shape)
+        else:
+            held[name] = dense(value, f"{path}: {key}")
+    return held
 
 
 def _read_tensors(path: Path) -> dict[str, Any]:
