@@ -1,7 +1,10 @@
 """Brings experiments/ into the site, its views into the menu, equations into docstrings; checks."""
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from latex2mathml.converter import convert
 from markdown import Markdown
@@ -14,6 +17,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
+NOTEBOOKS = ROOT / "docs" / "notebooks"
 
 
 EQUATION = re.compile(r"^( *)\.\. math:: *(.+(?:\n\1 +\S.*)*)", re.MULTILINE)
@@ -75,7 +79,29 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in sorted((ROOT / "experiments").rglob("*.md")):
         name = path.relative_to(ROOT).as_posix()
         files.append(File.generated(config, name, abs_src_path=str(path)))
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        text = "\n\n".join(part for cell in cells for part in _shown(cell))
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=text))
     return files
+
+
+def _shown(cell: dict[str, Any]) -> Iterator[str]:
+    """A cell of a notebook and its outputs, as Markdown."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+        return
+    yield f"```python\n{source}\n```"
+    for output in cell["outputs"]:
+        data = output.get("data", {"text/plain": output.get("text", "")})
+        if "image/png" in data:
+            image = "".join(data["image/png"].split())
+            yield f"![Output of the cell above](data:image/png;base64,{image})"
+        elif "text/html" in data:
+            yield re.sub(r"<style.*?</style>\s*", "", "".join(data["text/html"]), flags=re.DOTALL)
+        else:
+            yield f"```text\n{''.join(data['text/plain']).rstrip()}\n```"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -86,6 +112,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         # Two footnote marks in a row, "[1] [2]", would be read as a link.
         markdown = re.sub(r"\[(\d+)\]", r"\\[\1\\]", markdown)
         return re.sub(r"\]\(((?:\.\./)+)docs/", r"](\1", markdown)
+    markdown = re.sub(r"\]\((notebooks/\w+)\.ipynb\)", r"](\1.md)", markdown)
     return re.sub(r"\]\(((?:\.\./)*)\.\./experiments/", r"](\1experiments/", markdown)
 
 

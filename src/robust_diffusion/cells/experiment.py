@@ -54,8 +54,11 @@ def run_cell(overrides: Sequence[str] = ()) -> Record:
 
     Examples:
         >>> from robust_diffusion import run_cell
-        >>> record = run_cell(["flow=heat", "dataset=cora"])  # doctest: +SKIP
-        >>> record["accuracy"]["clean"]  # doctest: +SKIP
+        >>> graph = [f"dataset.source.num_{key}" for key in ("nodes=200", "edges=400")]
+        >>> short = ["training.max_epochs=2", "trainer=cpu", "attack=none", "logger=none"]
+        >>> record = run_cell(["flow=heat", *graph, *short])
+        >>> list(record["accuracy"])
+        ['clean']
     """
     before = HydraConfig.instance().cfg
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):

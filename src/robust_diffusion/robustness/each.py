@@ -69,7 +69,7 @@ def attack_each(
         RobustDiffusionError: As of `evaluate`; for one, the model has no gradient.
 
     Examples:
-        >>> from robust_diffusion import GCN
+        >>> from robust_diffusion import GCN, attack_each
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> found = attack_each(GCN(8, 8, 7), data, 2, nodes=range(3), progress=False)
@@ -117,6 +117,13 @@ def right_by_edges(
         by: `degree` | `margin`: a column for each of `groups` shares of the targets; all if `None`.
         groups: At least 1.
         max_edges: Of `attack_each`.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from robust_diffusion import right_by_edges
+        >>> found = pd.DataFrame({"edges": pd.array([0, 1, None, None], dtype="Int64")})
+        >>> right_by_edges(found, max_edges=2)["all"].tolist()
+        [0.75, 0.5, 0.5]
     """
     fell = found["edges"].fillna(max_edges + 1)
     of = pd.qcut(found[by], groups, duplicates="drop") if by else pd.Series("all", found.index)
