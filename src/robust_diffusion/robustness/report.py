@@ -198,7 +198,7 @@ class RobustnessReport:
         if ax is None:
             from matplotlib import pyplot as plt
 
-            ax = plt.figure().gca()
+            ax = plt.subplots(layout="constrained")[1]
         plot_traces({attack.name: attack.effort for attack in self.attacks}, ax)
         return ax
 
