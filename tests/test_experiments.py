@@ -50,6 +50,13 @@ def test_the_pages_of_benchmarks_are_what_their_records_say() -> None:
             assert text == tables.as_markdown(json.loads(path.read_text(encoding="utf-8")))
 
 
+def test_the_page_of_grb_is_what_its_record_says() -> None:
+    folder = ROOT / "experiments" / "grb_parity"
+    record = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    page = (folder / "parity.md").read_text(encoding="utf-8")
+    assert page == script("grb_parity/grb_table").as_markdown(record)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",

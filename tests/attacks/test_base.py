@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget, seeded, spent_budget
+from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget, spent_budget
 from robust_diffusion.attacks.named import attack_names, build_attack
 from robust_diffusion.errors import ConfigError
-from tests.attacks.contract import random_states
 
 X = torch.tensor([[9.0, 9.0], [1.0, 2.0], [9.0, -9.0]])
 CLEAN = Data(x=X, edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -132,16 +131,6 @@ def test_the_total_is_shared_out_evenly(nodes: int, edges: int, total: int | Non
 def test_shares_round_down_in_decimals(ratio: float, count: int, share: int) -> None:
     assert made(node_ratio=ratio).max_changed_nodes(count) == share
     assert made(edge_ratio=ratio).max_flipped_edges(count) == share
-
-
-def test_seeded_draws_are_the_seeds_and_the_state_is_restored() -> None:
-    def draw(seed: int) -> list[float]:
-        with seeded(seed):
-            return torch.rand(3).tolist()
-
-    before = random_states()
-    assert draw(0) == draw(0) != draw(1)
-    assert random_states() == before
 
 
 @pytest.mark.parametrize("name", attack_names())

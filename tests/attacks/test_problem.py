@@ -237,12 +237,6 @@ def test_every_rule_finds_the_maximum(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_first_step_has_the_given_length(rule: str) -> None:
-    found = climb(rule, 1, 0.25, torch.tensor([[1.0, 5.0]]))
-    torch.testing.assert_close(found, torch.tensor([[1.25, 4.75]]))
-
-
-@pytest.mark.parametrize("rule", RULES)
 def test_an_ascent_can_be_taken_up_again(rule: str) -> None:
     ascent = Ascent(torch.zeros(2, 3), near_3, partial(RULES[rule], size=0.1), attack="any")
     for steps in (1, 5, 7):

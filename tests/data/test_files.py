@@ -177,23 +177,6 @@ def test_damaged_files_are_refused_or_hold_data(
     check_reads_data(read, damaged(good, flips, cut))
 
 
-@pytest.mark.parametrize("write", [python2_pickle, pickle.dumps], ids=["python 2", "python 3"])
-@pytest.mark.parametrize("part", ["allx", "ally", "graph"])
-def test_what_planetoid_pickles_is_read(
-    tmp_path: Path, part: str, write: Callable[[object], bytes]
-) -> None:
-    expected = planetoid_parts()[part]
-    read = read_pickle(written(tmp_path, write(expected)))
-    if part == "graph":
-        assert read == expected
-        return
-    assert read.dtype == expected.dtype
-    if part == "allx":
-        assert isinstance(read, sp.csr_array)
-        read, expected = read.toarray(), expected.toarray()
-    assert np.array_equal(read, expected)
-
-
 @pytest.mark.parametrize(
     ("dtype", "shape", "order"),
     pairs(["?", ">i8", "|u1", "<f4", "<f2", ">f8"], [(6,), (2, 3), (0, 3), ()], ["C", "F"]),

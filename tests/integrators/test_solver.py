@@ -185,11 +185,6 @@ def test_implicit_adams_tells_once_that_its_corrector_did_not_settle(
     assert {str(warning.message) for warning in recwarn} == {"of the right-hand side"}
 
 
-def test_a_method_alone_has_steps_or_tolerances() -> None:
-    assert Solver("rk4").num_steps == 10
-    assert (Solver("dopri5").rtol, Solver("bosh3", atol=1e-3).atol) == (1e-4, 1e-3)
-
-
 TIGHT = {"rtol": 1e-3, "atol": 1e-3}
 
 

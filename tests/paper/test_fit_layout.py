@@ -17,10 +17,6 @@ def columns(shown: PaperTable) -> list[str]:
     return [column.label for column in shown.layout.grids[0].columns]
 
 
-def rows(shown: PaperTable) -> list[tuple[str, ...]]:
-    return [row.labels for row in shown.layout.grids[0].rows]
-
-
 @pytest.mark.parametrize(
     ("number", "options", "label"),
     [
@@ -45,14 +41,6 @@ def test_a_model_that_the_table_lacks_is_its_last_column(
     assert [e.mean for e in own if e.mean is not None] == pytest.approx([70, 50, 40])
     assert {e.keys["dataset"] for e in own if e.mean is not None} == {dataset}
     assert all(e.reported.mean is None and e.p is None and e.difference is None for e in own)
-
-
-def test_an_attack_that_the_table_lacks_is_a_row_of_each_graph_that_it_was_run_on() -> None:
-    records = [finished(attacks=("speit", "pgd"), dataset=name) for name in ("cora", "my_graph")]
-    shown = rows(table(3, *records))
-    assert shown[3:5] == [("Cora", "pgd"), ("Citeseer", "clean")]
-    assert [attack for name, attack in shown if name == "my_graph"] == ["clean", "SPEIT", "pgd"]
-    assert ("PubMed", "pgd") not in shown
 
 
 def test_what_a_table_lacks_changes_neither_its_entries_nor_their_agreement() -> None:

@@ -176,13 +176,6 @@ def test_what_cannot_be_decompressed_is_one_clear_error(
         read_records(path)
 
 
-@pytest.mark.parametrize("write", [check_writable, lambda path: append_record(path, {"seed": 0})])
-def test_a_file_that_cannot_be_written_is_the_users_error(tmp_path: Path, write: Any) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"paths\.records="):
-        write(tmp_path / "file" / "records.jsonl")
-
-
 @pytest.mark.faults
 @pytest.mark.parametrize("written", [0, 7])
 def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path, written: int) -> None:

@@ -267,17 +267,6 @@ def test_a_call_that_was_cut_off_goes_on(gcn: nn.Module, tmp_path: Path) -> None
         assert not other["pgd"].reused
 
 
-def test_only_the_nodes_under_attack_need_a_split(gcn: nn.Module) -> None:
-    data = drawn_data(train_mask=None, val_mask=None)
-    given = {"attacks": "random", "budget": BUDGET}
-    by_name, by_mask, by_number = (
-        evaluate(gcn, data, nodes=nodes, **given)
-        for nodes in ("test", data.test_mask, data.test_mask.nonzero().squeeze(1))
-    )
-    assert str(by_name) == str(by_mask) == str(by_number)
-    assert evaluate(gcn, data, nodes="all", **given).num_targets == NODES
-
-
 @pytest.mark.parametrize("budget", [Budget(0, 5), Budget(4, 0), Budget(4, 5, max_injected_edges=0)])
 def test_an_empty_budget_leaves_the_clean_accuracy(gcn: nn.Module, budget: Budget) -> None:
     attacks = [AutoInjection(num_steps=4), PGD(num_steps=2)]

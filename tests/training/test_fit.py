@@ -335,20 +335,6 @@ class Wrapped(nn.Module):
         return self.model(x)  # type: ignore[no-any-return]
 
 
-def test_without_an_adversary_nothing_changes(
-    make_fit: Make, make_datamodule: Make, tmp_path: Path
-) -> None:
-    found, states = [], []
-    for options in ({}, {"adversary": None}, {"adversary": {}}):  # as adversary=none composes
-        torch.manual_seed(0)
-        model = GCN(16, 8, 7)
-        make_fit(**options)(model, make_datamodule(), directory=tmp_path)
-        found.append([p.detach() for p in model.parameters()])
-        states.append(torch.get_rng_state())
-    assert all(same(found[0], other) for other in found[1:])
-    assert all(torch.equal(states[0], other) for other in states[1:])
-
-
 def test_no_test_node_is_seen() -> None:
     def poisoned() -> Data:
         graph = GRAPH()

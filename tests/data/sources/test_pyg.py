@@ -142,9 +142,3 @@ def test_it_is_about_like_cora(graph: Data) -> None:
     assert degrees.max() > 8 * degrees.mean()  # a heavy tail
     assert degrees.median() < degrees.mean()
     assert [graph[f"index_{name}"].numel() for name in SPLITS] == [1608, 268, 804, 268, 268, 268]
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_extreme_homophily_is_exact(share: float) -> None:
-    graph = small(homophily=share)
-    assert homophily(graph.edge_index, graph.y, method="edge") == share

@@ -1,4 +1,3 @@
-import math
 from dataclasses import replace
 from typing import Any
 from zlib import crc32
@@ -138,29 +137,6 @@ def test_levels(test: str, means: tuple[float, ...], states: list[str]) -> None:
     verdicts = {"holds": "supported"}
     best = min(set(states), key=["holds", "contradicted", "undecided"].index)
     assert found.verdict == verdicts.get(best, best)
-
-
-@pytest.mark.parametrize(
-    ("test", "margin", "verdict"),
-    [
-        ("greater", 0, "supported"),
-        ("greater", 2, "contradicted"),
-        ("equivalent", 2, "supported"),
-        ("equivalent", 1.2, "contradicted"),
-    ],
-)
-def test_other_measures_are_compared_as_factors(test: str, margin: float, verdict: str) -> None:
-    def own(model: str, seconds: float) -> list[dict[str, Any]]:
-        found = cells(model, 50)
-        for record, noise in zip(found, [0.99, 1.01, 1.0, 0.98, 1.02], strict=True):
-            record["seconds"] = {"step": seconds * (noise if model == "gat" else 1.0)}
-        return found
-
-    select = BASE.select | {"measure": "seconds.step"}
-    claim = replace(ONE, test=test, margin=float(margin), select=select)
-    judged = decide(claim, own("beltrami", 1.5), own("gat", 1.0))
-    assert (judged.verdict, claim.unit) == (verdict, "factor")
-    assert math.exp(effect(judged)) == pytest.approx(1.5, rel=1e-3)
 
 
 def test_printed_means_are_compared_by_welch() -> None:

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from robust_diffusion.paper.figures.draw import Panel, draw_panels, render, write_figure
@@ -22,27 +21,6 @@ def panel(
         ends=ends,
         weight=weight.astype(float),
     )
-
-
-def lines(figure: Figure) -> list[LineCollection]:
-    """The edges of each panel."""
-    found = [c for axis in figure.axes for c in axis.collections if isinstance(c, LineCollection)]
-    assert found
-    return found
-
-
-def greys(collection: LineCollection) -> np.ndarray:
-    colours = np.asarray(collection.get_colors())
-    assert np.allclose(colours[:, 0], colours[:, 1])
-    return colours[:, 0]
-
-
-def test_one_scale_serves_all_panels() -> None:
-    small, large = np.array([0.1, 0.2]), np.array([0.2, 0.8, 0.9])
-    first, second = lines(draw_panels([panel(small), panel(large)], "attention"))
-    assert greys(first).max() > greys(second).max()
-    # The weight that both have is equally dark in both.
-    assert greys(first)[-1] == pytest.approx(greys(second)[0])
 
 
 @pytest.mark.parametrize("form", ["pdf", "png", "svg"])
