@@ -300,10 +300,11 @@ def draw_each(found: Mapping[str, pd.DataFrame], certified: Mapping[str, Any]) -
     panels[0].set_title("attack and certificate", fontsize=10)
     model, frame = next(iter(found.items()))
     for axes, by in zip(panels[1:], ("degree", "margin"), strict=True):
-        curves_by = 100 * right_by_edges(frame, by)
-        for (group, curve), color in zip(curves_by.items(), GREYS, strict=False):
+        shares = 100 * right_by_edges(frame, by)
+        groups: list[Any] = list(shares)  # intervals
+        for group, color in zip(groups, GREYS, strict=False):
             label = f"{group.left:.3g} to {group.right:.3g}"
-            axes.plot(curve.index, curve, color=color, marker="o", ms=4, label=label)
+            axes.plot(shares.index, shares[group], color=color, marker="o", ms=4, label=label)
         axes.set_title(f"{CURVES[model][0]}, attacked, by {by}", fontsize=10)
     for axes in panels:
         axes.set(ylim=(0, 100))
