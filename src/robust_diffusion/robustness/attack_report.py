@@ -94,9 +94,12 @@ class AttackReport:
             record["part"],
             clean=clean,
         )
+        spent = record["spent"]
+        if spent["feature_range"] is not None:  # JSON has no tuples
+            spent = spent | {"feature_range": tuple(spent["feature_range"])}
         own = {"flags": [Flag(**flag) for flag in record["flags"]], "graph": graph}
         own["effort"] = {key: record[key] for key in ("forwards", "seconds", "trace")}
-        given = {**record, **own, "spent": SpentBudget(**record["spent"])}
+        given = {**record, **own, "spent": SpentBudget(**spent)}
         return cls(**{of.name: given[of.name] for of in fields(cls)})
 
 
