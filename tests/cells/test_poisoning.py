@@ -86,6 +86,12 @@ def test_the_victim_is_trained_from_scratch_on_the_attacked_graph_and_tested_the
     assert torch.equal(attack.told.index_train, train)
     assert torch.equal(attack.told.y[train], graph.y[train])
     assert not torch.equal(attack.told.y, graph.y)
+    knowing = Kept()
+    run(
+        threat=Poisoning({"gcn": gcn}, make_fit(max_epochs=30), labels="true"),
+        attacks={"kept": knowing},
+    )
+    assert torch.equal(knowing.told.y, graph.y)
 
     poisoned = served().poisoned(attack.made.x, attack.made.edge_index)
     training = ModelTraining(poisoned, ArtifactStore(tmp_path / "other"), 3, tmp_path / "anew")

@@ -72,11 +72,11 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     if not path:
         raise ConfigError("checkpoint: missing; name the file of the model's weights")
     own = ["attack=auto", "threat=white_box", *overrides]
-    cfg, _ = composed(own, READ - {"model"} if target else READ)
+    cfg, choices = composed(own, READ - {"model"} if target else READ)
     threat = OmegaConf.select(cfg, "threat.name")
     if threat not in ("white_box", "adaptive"):
         raise ConfigError(
-            "threat=black_box: would train surrogates; use white_box or adaptive, or the "
+            f"threat={choices['threat']}: would train models; use white_box or adaptive, or the "
             "surrogates of evaluate in Python"
         )
     datamodule: GraphDataModule = instantiate(cfg.data)

@@ -67,15 +67,14 @@ class Task:
         These are its classes, if it knows them. Who poisons a graph knows them at the train nodes,
         and takes the model's predictions for them elsewhere.
         """
-        keys = ["x", "edge_index", *(["y"] if knows_labels else [])]
-        told = {key: self.graph[key] for key in keys}
-        if self.poisons:
-            train, everywhere = self.graph["index_train"], replace(self, targets=self.reach)
-            if not knows_labels:
-                told["y"] = everywhere.logits_of(model, self.graph, seed).argmax(1)
-                told["y"][train] = self.graph["y"][train]
-            told["index_train"] = train
-        return told
+        x, edge_index, y = (self.graph[key] for key in ("x", "edge_index", "y"))
+        told: dict[str, Tensor] = {"x": x, "edge_index": edge_index}
+        if not self.poisons:
+            return told | ({"y": y} if knows_labels else {})
+        train, everywhere = self.graph["index_train"], replace(self, targets=self.reach)
+        predicted = everywhere.logits_of(model, self.graph, seed).argmax(1)
+        known = torch.isin(self.reach, train) | (knows_labels & (y >= 0))
+        return told | {"y": torch.where(known, y, predicted), "index_train": train}
 
     def accuracy(self, logits: Float[Tensor, "t c"]) -> float:
         """Share of the targets that are classified right, in 0..1."""
