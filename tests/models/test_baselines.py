@@ -106,9 +106,6 @@ def test_a_stacks_step_is_its_second_layer(name: str) -> None:
     assert (step.kind, step.width) == ("aggregation", HIDDEN * (2 if name == "GAT" else 1))
 
 
-CHANGES += [*OWN, *(of for model in MODELS for of in norms(model))]
-
-
 GUARDED = partial(
     BeltramiGuard,
     flow=partial(Beltrami, heads=2, attention_channels=6),
