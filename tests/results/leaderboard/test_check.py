@@ -118,6 +118,7 @@ def test_what_cannot_be_checked(
     assert reason in found.reason
 
 
+@pytest.mark.slow
 def test_a_name_is_not_believed(zoo: Zoo, tmp_path: Path) -> None:
     """A network of all labels, and chance under the name of `auto`."""
     cheat = trained(open_dataset("synthetic"), epochs=5, on_all=True)
