@@ -69,8 +69,8 @@ CURVES = {
     "gcn": ("GCN", "p", "#777777"),
 }
 """Label, marker and colour of each curve; colours of Paul Tol's muted scheme, for all readers."""
-ATTACKED = ("gcn", "beltrami")
-"""Models that `each` and `effort` draw."""
+ATTACKED = ("gcn", "gnn_guard")
+"""Models that `effort` draws."""
 
 GREYS = ("#bbbbbb", "#888888", "#555555", "#111111")
 NODES, EDGES = (1, 5, 10, 20, 50), (4, 50)
@@ -192,9 +192,9 @@ def _draw_panel(axes: Axes, found: Mapping[Any, pd.DataFrame]) -> None:
     _label_ends(axes, ends)
 
 
-def one_by_one() -> dict[str, pd.DataFrame]:
-    """What `attack_each` found of the easy targets, by model."""
-    return {m: pd.read_csv(EACH / f"{m}-easy" / "each.csv", index_col="node") for m in ATTACKED}
+def one_by_one(name: str) -> pd.DataFrame:
+    """What `attack_each` found, by node."""
+    return pd.read_csv(EACH / name / "each.csv", index_col="node")
 
 
 def report(folder: Path) -> dict[str, Any]:
@@ -280,39 +280,36 @@ def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def draw_each(found: Mapping[str, pd.DataFrame], certified: Mapping[str, Any]) -> Figure:
-    """Targets right by flips at each: attacked and certified, then a model by degree and margin.
+def draw_each(easy: pd.DataFrame, every: pd.DataFrame, certified: Mapping[str, Any]) -> Figure:
+    """Targets of a GCN right by flips at each: attacked and certified, by degree, by margin.
 
     Args:
-        found: By model, of `attack_each`.
-        certified: Reports by `<model>-sparse`.
+        easy: Of `attack_each`, the easy targets.
+        every: The same of all test nodes.
+        certified: Report of `certify` of the easy targets.
     """
     figure, panels = plt.subplots(1, 3, figsize=(9, 3.6), sharey=True, layout="constrained")
-    for model, frame in found.items():
-        label, marker, color = CURVES[model]
-        right = 100 * right_by_edges(frame)["all"]
-        panels[0].plot(right.index, right, color=color, marker=marker, label=f"{label}, attacked")
-        curve = pd.DataFrame(certified[f"{model}-sparse"]["curve"])
-        given = {"color": color, "ls": "--", "label": f"{label}, smoothed: certified"}
-        panels[0].plot(
-            curve["budget"], 100 * curve["certified"], marker=marker, mfc="white", **given
-        )
-    panels[0].set_title("attack and certificate", fontsize=10)
-    model, frame = next(iter(found.items()))
+    curve = pd.DataFrame(certified["curve"])
+    right = 100 * right_by_edges(easy)["all"]
+    panels[0].plot(right.index, right, "-o", color="#b2182b", label="attacked")
+    smoothed = {"color": "#4477aa", "label": "smoothed form, certified"}
+    panels[0].plot(curve["budget"], 100 * curve["certified"], "--s", **smoothed)
+    panels[0].set_title("easy targets: attack and certificate", fontsize=10)
     for axes, by in zip(panels[1:], ("degree", "margin"), strict=True):
-        shares = 100 * right_by_edges(frame, by)
+        shares = 100 * right_by_edges(every, by)
         groups: list[Any] = list(shares)  # intervals
         for group, color in zip(groups, GREYS, strict=False):
-            label = f"{group.left:.3g} to {group.right:.3g}"
-            axes.plot(shares.index, shares[group], color=color, marker="o", ms=4, label=label)
-        axes.set_title(f"{CURVES[model][0]}, attacked, by {by}", fontsize=10)
+            label = f"over {group.left:.3g} to {group.right:.3g}"
+            axes.plot(shares.index, shares[group], "-o", color=color, ms=4, label=label)
+        axes.set_title(f"all test nodes, by {by}", fontsize=10)
     for axes in panels:
-        axes.set(ylim=(0, 100))
+        axes.set(ylim=(0, 102))
         axes.grid(color="#eeeeee", zorder=0)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8)
     panels[0].set_ylabel("targets right, in %")
     figure.supxlabel("flipped edges of each target", fontsize=10)
+    figure.suptitle("A GCN on Cora, one target attacked at a time", fontsize=11)
     return figure
 
 
@@ -361,7 +358,12 @@ def main() -> None:
             "certified_accuracy.svg",
             lambda: draw_certificates(certificates()),
         ),
-        "each": ("attacked_each.svg", lambda: draw_each(one_by_one(), certificates())),
+        "each": (
+            "attacked_each.svg",
+            lambda: draw_each(
+                one_by_one("gcn-easy"), one_by_one("gcn-grbcd"), certificates()["gcn-sparse"]
+            ),
+        ),
         "effort": (
             "accuracy_against_effort.svg",
             lambda: draw_effort({m: report(EFFORT / m) for m in ATTACKED}),

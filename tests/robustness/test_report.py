@@ -121,7 +121,8 @@ def test_what_is_printed_names_budget_labels_and_the_interval_of_few_targets() -
     assert len(repr(CONTROL)) + len(repr(GRAPH)) < 100
 
 
-def test_the_bars_are_the_accuracies() -> None:
-    ax = REPORT.plot()
-    assert [bar.get_width() for bar in ax.patches] == [25.0, 75.0, 80.0]
-    assert [label.get_text() for label in ax.get_yticklabels()][1] == "random (control)"
+def test_the_plot_has_a_line_for_each_attack_up_to_its_last_forward_pass() -> None:
+    lines = REPORT.plot().lines
+    assert len(lines) == len(REPORT.attacks)
+    assert all(line.get_xdata()[-1] == 7 for line in lines)
+    assert all(line.get_ydata().tolist() == [50.0, 50.0] for line in lines)

@@ -63,7 +63,8 @@ class Effort:
 
     def since(self, forwards: int = 0, seconds: float = 0.0) -> dict[str, Any]:
         """What came after so many forward passes and seconds, as JSON."""
-        steps = [(f - forwards, s - seconds, a) for f, s, a in self.trace if f > forwards]
+        later = [step for step in self.trace if step[0] > forwards or not forwards]
+        steps = [(f - forwards, s - seconds, a) for f, s, a in later]
         return {
             "forwards": self.forwards - forwards,
             "seconds": self.seconds - seconds,
@@ -95,7 +96,8 @@ def plot_traces(efforts: Mapping[str, Mapping[str, Any]], axes: "Axes") -> None:
     """
     for name, of in efforts.items():
         forwards, _, reached = zip(*of["trace"], strict=True)
-        x, y = [*forwards, of["forwards"]], [100 * a for a in (*reached, reached[-1])]
+        x = [max(1, count) for count in (*forwards, of["forwards"])]  # on a logarithmic axis
+        y = [100 * accuracy for accuracy in (*reached, reached[-1])]
         label = f"{name}, {of['seconds']:.0f} s" if of["seconds"] >= 1 else f"{name}, under 1 s"
         axes.step(x, y, where="post", label=label)
     axes.set(xscale="log", ylim=(0, 100), xlabel="forward passes", ylabel="accuracy in %")
