@@ -53,7 +53,7 @@ dataset.printed={nodes:2680} difficulty=full fidelity.num_steps=1 flow.t_end=0.5
 solver.method=dopri5 surrogates.gat={} trainer.devices=2
 callbacks={} adversary={} certificate={} timing={} training.adversary={} training.adversary=null
 data.edge_values=ones data.transductive=false model.variant=original model.negative_degree=zero
-threat.surrogates.appnp.variant=original
+threat.surrogates.appnp.variant=original attacks.speit.data_dir=/mine
 """
 """Feed other parts alone, where they are read at all, or are missing in older records."""
 

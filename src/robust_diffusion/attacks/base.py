@@ -230,7 +230,8 @@ class Attack(ABC):
         Args:
             model: The model under attack: a surrogate (black box) or the victim (white box).
             data: The clean graph: normalised x and edge_index; with y, the attack uses these
-                labels and not the model's predictions.
+                labels and not the model's predictions; with index_train, which who poisons it
+                knows, a model will be trained on these nodes of the result.
             target_nodes: Nodes under attack.
             budget: What may be spent.
             generator: CPU generator of every random choice.

@@ -73,7 +73,7 @@ DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
 IGNORED_KEYS = re.compile(
     r"(.*\.)?_partial_|dataset\.(edge_values|printed)|(training|threat\.fit)\.progress_bar"
     r"|(.*\.)?solver\.max_nfe"
-    r"|threat\.fit\.key|data(set)?\.source\.folder\.(.*\.)?(download|root|urls)"
+    r"|threat\.fit\.key|attacks\.\w+\.data_dir|data(set)?\.source\.folder\.(.*\.)?(download|root|urls)"
 )
 """Paths of further keys that change no result; a flow's own `key` or `root` does."""
 

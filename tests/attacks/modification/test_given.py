@@ -50,5 +50,5 @@ def test_a_file_that_no_victim_can_be_trained_on(
 def test_a_file_must_be_named_and_be_there() -> None:
     with pytest.raises(ConfigError, match=r"^attacks\.given\.path=null: "):
         GivenGraph(path=None)
-    with pytest.raises(DataError, match=r"^adj\.npz: not found"):
-        run(GivenGraph(path="adj.npz"))
+    with pytest.raises(DataError, match=r"^mine/adj\.npz: not found"):
+        run(GivenGraph(path="adj.npz", data_dir="mine"))

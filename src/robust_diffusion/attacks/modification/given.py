@@ -24,6 +24,8 @@ class GivenGraph(ModificationAttack):
 
     Args:
         path: `*adj*.npz` or `*adj*.pkl`, n x n, with or without `features*.npy`; must be given.
+        data_dir: Folder that `path` is in, of which cells are no others; `None` for a path as it
+            is, by whose content they are.
 
     Raises:
         ConfigError: No path.
@@ -37,10 +39,10 @@ class GivenGraph(ModificationAttack):
     name = "given"
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def __init__(self, *, path: str | Path | None) -> None:
+    def __init__(self, *, path: str | Path | None, data_dir: str | Path | None = None) -> None:
         if path is None:
             raise ConfigError("attacks.given.path=null: name the file of an attacked graph")
-        self.path = path
+        self.path = Path(data_dir or "", path)
 
     def modify(
         self, problem: Problem, budget: Budget, generator: torch.Generator
@@ -51,7 +53,7 @@ class GivenGraph(ModificationAttack):
             DataError: It is missing, damaged, or of another graph.
             AttackError: It holds edge weights, further nodes, or no simple undirected graph.
         """
-        graph = read_perturbed(Path(self.path), problem.data)
+        graph = read_perturbed(self.path, problem.data)
         if graph.kind != "modification":
             raise AttackError(f"{self.path}: has injected nodes; name a file of n x n")
         n = problem.x.size(0)
