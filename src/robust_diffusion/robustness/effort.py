@@ -99,6 +99,6 @@ def plot_traces(efforts: Mapping[str, Mapping[str, Any]], axes: "Axes") -> None:
         x = [max(1, count) for count in (*forwards, of["forwards"])]  # on a logarithmic axis
         y = [100 * accuracy for accuracy in (*reached, reached[-1])]
         label = f"{name}, {of['seconds']:.0f} s" if of["seconds"] >= 1 else f"{name}, under 1 s"
-        axes.step(x, y, where="post", label=label)
+        axes.step(x, y, where="post", label=label, marker="o", ms=4, markevery=[-1])
     axes.set(xscale="log", ylim=(0, 100), xlabel="forward passes", ylabel="accuracy in %")
     axes.legend(frameon=False, fontsize=8)
