@@ -84,3 +84,11 @@ def test_no_worst_case_is_taken_over_several_settings() -> None:
     assert worst == {"grand, flow.rate=0.5": "50.00", "grand, flow.rate=1": "10.00"}
     paired = compare_worst_cases(swept, "grand, flow.rate=0.5", "grand, flow.rate=1")
     assert list(paired.cells["seeds"]) == [1, 1]
+
+
+def test_accuracies_of_retrained_models_are_no_evidence_of_one_models_worst_case() -> None:
+    accuracies = {"random_flip": 0.5, "metattack": 0.3}
+    found = frame([finished(0.8, accuracies, threat="poisoning", surrogates=["gcn"])])
+    assert list(found["accuracy"]) == [0.8, 0.5, 0.3]
+    assert found[["chance", "transfer", "white_box", "adaptive"]].isna().all(axis=None)
+    assert found["by"][2] == "metattack (poisoning)"
