@@ -13,8 +13,8 @@ from robust_diffusion.robustness.subject import Task
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Step = tuple[int, float, float]
-"""Forward passes and seconds until then, and the accuracy in 0..1."""
+Step = Sequence[float]
+"""Forward passes and seconds until then, and the accuracy in 0..1; a list where JSON was read."""
 
 
 class Effort:
