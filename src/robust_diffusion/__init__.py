@@ -91,6 +91,7 @@ if TYPE_CHECKING:
         GCNSVD as GCNSVD,
         GIN as GIN,
         MLP as MLP,
+        RUNG as RUNG,
         BeltramiGuard as BeltramiGuard,
         GNNGuard as GNNGuard,
         GraphPDE as GraphPDE,
@@ -140,8 +141,8 @@ _MODULES = {
         "HeatPlus Learned MeanCurvature PLaplacian UniformModulation"
     ),
     "models": (
-        "APPNP GAT GCN GCNSVD GIN MLP BeltramiGuard GNNGuard GraphPDE GraphSAGE GRBModel Guard "
-        "RawFeatures Rewiring RobustGCN"
+        "APPNP GAT GCN GCNSVD GIN MLP RUNG BeltramiGuard GNNGuard GraphPDE GraphSAGE GRBModel "
+        "Guard RawFeatures Rewiring RobustGCN"
     ),
     "results.frame": "frame",
     "integrators.solver": "Solver",

@@ -81,6 +81,17 @@ def appnp(model: Any, x: Tensor, dense: Tensor) -> Tensor:
     return torch.linalg.matrix_power(lazy, model.num_iterations) @ local.relu()
 
 
+def rung(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    z = local = mlp(model, x, dense)
+    matrix, degree, s = oracles.normalized(dense), dense.sum(1, keepdim=True), model.smoothing
+    for _ in range(model.num_iterations):
+        distance = torch.cdist(z / degree.sqrt(), z / degree.sqrt()).clamp_min(0.01)
+        trust = (1 / (2 * distance) - 1 / (2 * model.gamma)).clamp_min(0).fill_diagonal_(0)
+        mean = (trust * dense).sum(1, keepdim=True) / degree
+        z = (s * (trust * matrix) @ z + (1 - s) * local) / (s * mean + 1 - s)
+    return z
+
+
 def gcn_svd(model: Any, x: Tensor, dense: Tensor) -> Tensor:
     """As GRB has it: the matrix that is truncated has self-loops, and the result gets others."""
     matrix = oracles.truncated(dense, model.rank) + torch.eye(NODES, dtype=torch.float64)
@@ -151,6 +162,8 @@ CASES: list[tuple[str, Formula, dict[str, Any]]] = [
         for variant in ("original", "grb")
         for steps, teleport in ((0, 0.3), (1, 1.0), (10, 0.01))
     ],
+    *[("RUNG", rung, {"gamma": gamma, "smoothing": s}) for gamma, s in ((6, 0.9), (0.7, 0.5))],
+    ("RUNG", rung, {"num_iterations": 0}),
     *[("GCNSVD", gcn_svd, {"rank": rank}) for rank in (1, 3, NODES, 50)],
     *[("RobustGCN", robust_gcn, {"num_layers": n}) for n in (1, 2, 3)],
     ("GraphPDE", heat, HEAT),

@@ -15,6 +15,7 @@ from robust_diffusion.models.mlp import MLP
 from robust_diffusion.models.raw_features import RawFeatures
 from robust_diffusion.models.rewiring import Rewiring
 from robust_diffusion.models.robust_gcn import RobustGCN
+from robust_diffusion.models.rung import RUNG
 
 __all__ = [
     "APPNP",
@@ -23,6 +24,7 @@ __all__ = [
     "GCNSVD",
     "GIN",
     "MLP",
+    "RUNG",
     "BeltramiGuard",
     "GNNGuard",
     "GRBModel",
