@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         GCN as GCN,
         GCNSVD as GCNSVD,
         GIN as GIN,
+        GPRGNN as GPRGNN,
         MLP as MLP,
         RUNG as RUNG,
         BeltramiGuard as BeltramiGuard,
@@ -141,8 +142,8 @@ _MODULES = {
         "HeatPlus Learned MeanCurvature PLaplacian UniformModulation"
     ),
     "models": (
-        "APPNP GAT GCN GCNSVD GIN MLP RUNG BeltramiGuard GNNGuard GraphPDE GraphSAGE GRBModel "
-        "Guard RawFeatures Rewiring RobustGCN"
+        "APPNP GAT GCN GCNSVD GIN GPRGNN MLP RUNG BeltramiGuard GNNGuard GraphPDE GraphSAGE "
+        "GRBModel Guard RawFeatures Rewiring RobustGCN"
     ),
     "results.frame": "frame",
     "integrators.solver": "Solver",

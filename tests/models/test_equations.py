@@ -81,6 +81,12 @@ def appnp(model: Any, x: Tensor, dense: Tensor) -> Tensor:
     return torch.linalg.matrix_power(lazy, model.num_iterations) @ local.relu()
 
 
+def gpr_gnn(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    local, matrix = mlp(model, x, dense), oracles.normalized(dense)
+    power = torch.linalg.matrix_power
+    return sum(w * power(matrix, k) @ local for k, w in enumerate(model.weights))  # type: ignore[return-value]
+
+
 def rung(model: Any, x: Tensor, dense: Tensor) -> Tensor:
     z = local = mlp(model, x, dense)
     matrix, degree, s = oracles.normalized(dense), dense.sum(1, keepdim=True), model.smoothing
@@ -164,6 +170,7 @@ CASES: list[tuple[str, Formula, dict[str, Any]]] = [
     ],
     *[("RUNG", rung, {"gamma": gamma, "smoothing": s}) for gamma, s in ((6, 0.9), (0.7, 0.5))],
     ("RUNG", rung, {"num_iterations": 0}),
+    *[("GPRGNN", gpr_gnn, {"num_iterations": k, "teleport": 0.3}) for k in (0, 4)],
     *[("GCNSVD", gcn_svd, {"rank": rank}) for rank in (1, 3, NODES, 50)],
     *[("RobustGCN", robust_gcn, {"num_layers": n}) for n in (1, 2, 3)],
     ("GraphPDE", heat, HEAT),

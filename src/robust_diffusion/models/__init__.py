@@ -7,6 +7,7 @@ from robust_diffusion.models.gcn import GCN
 from robust_diffusion.models.gcn_svd import GCNSVD
 from robust_diffusion.models.gin import GIN
 from robust_diffusion.models.gnn_guard import GNNGuard
+from robust_diffusion.models.gpr_gnn import GPRGNN
 from robust_diffusion.models.graph_pde import GraphPDE
 from robust_diffusion.models.graph_sage import GraphSAGE
 from robust_diffusion.models.grb_model import GRBModel
@@ -23,6 +24,7 @@ __all__ = [
     "GCN",
     "GCNSVD",
     "GIN",
+    "GPRGNN",
     "MLP",
     "RUNG",
     "BeltramiGuard",
