@@ -24,6 +24,7 @@ SHOWN: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
     "successors": show_worst_cases,
     "adversarial": show_worst_cases,
     "budget-curve": show_budgets,
+    "poisoning": summarize,
     "switches": show_effects,
 }
 """Experiments whose settings are listed: on validation nodes, on test graphs, by worst case."""
@@ -84,8 +85,8 @@ def studies(
         table = compare_worst_cases(recorded_on(records, {experiment}), *models)
         if not table.cells.empty:
             yield name, replace(table, title=f"**experiment={experiment}.** {table.title}.")
-    # Networks of a factorial would be a row for each of its settings.
-    table = show_curvature([r for r in records if SHOWN.get(r["experiment"]) is not show_effects])
+    # Networks of a factorial would be a row for each of its settings, poisoned ones for each graph.
+    table = show_curvature([r for r in records if r["experiment"] not in ("switches", "poisoning")])
     if not table.cells.empty:
         yield "curvature", replace(table, title=f"{table.title}.")
 
