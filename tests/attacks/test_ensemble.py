@@ -76,6 +76,16 @@ def test_the_search_catches_models_that_hide_their_gradient(
     assert ("given up" in caplog.text) == (model is not rounded)
 
 
+def test_it_stops_where_no_target_is_left() -> None:
+    found = run(
+        AutoInjection(num_steps=80),
+        model=lambda x, edges: x.index_add(0, edges[1], x[edges[0]])[:, :7],
+        budget=Budget(30, 10, (-9.0, 9.0)),
+    )
+    assert found.part_accuracy[found.part] == 0
+    assert len(found.part_accuracy) < 14
+
+
 def test_a_model_that_samples_is_judged_by_its_mean() -> None:
     """Noise alone flips the targets of a single pass; of the mean, the attack has to."""
 

@@ -7,7 +7,7 @@ import torch
 from hydra.utils import instantiate
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.figures.observe import edge_statistics, observe, tsne
+from robust_diffusion.paper.figures.observe import edge_statistics, observe
 
 Compose = Callable[..., Any]
 
@@ -82,11 +82,3 @@ def clusters(num_nodes: int = 90) -> tuple[np.ndarray, np.ndarray]:
     label = np.arange(num_nodes) % 3
     centre = 20 * np.eye(3, 8)
     return centre[label] + generator.normal(size=(num_nodes, 8)), label
-
-
-@pytest.mark.parametrize("num_nodes", [1, 3, 5, 40])
-def test_positions_fill_the_frame(num_nodes: int) -> None:
-    position = tsne(clusters(num_nodes)[0], seed=0)
-    assert position.shape == (num_nodes, 2)
-    assert np.isfinite(position).all()
-    assert np.abs(position).max() <= 1 + 1e-9
