@@ -75,10 +75,3 @@ def test_means_and_shares() -> None:
     assert found["inter_share"] == pytest.approx(12 / 18)
     # Of node 0: half the mean each; of 2 and 3 the only edge; of 1 one of two equal ones.
     assert found["inter_preference"] == pytest.approx(np.mean([0.5, 0.5, 1, 1, 1]))
-
-
-def clusters(num_nodes: int = 90) -> tuple[np.ndarray, np.ndarray]:
-    generator = np.random.default_rng(0)
-    label = np.arange(num_nodes) % 3
-    centre = 20 * np.eye(3, 8)
-    return centre[label] + generator.normal(size=(num_nodes, 8)), label
