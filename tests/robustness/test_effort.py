@@ -1,10 +1,13 @@
 """What an attack costs is counted at the model, whatever the attack is."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
 from robust_diffusion import PGD, AutoInjection, Budget, evaluate
 from robust_diffusion.attacks import PRBCD
+from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.models import GCN, GCNSVD
 from tests.drawn import CLASSES, FEATURES, drawn_data
 
@@ -35,6 +38,22 @@ def test_every_forward_pass_of_an_attack_counts_and_no_other() -> None:
         counts.append((model.passes, report["pgd"].effort["forwards"]))
         assert report.to_frame().forwards.tolist()[-1] == counts[-1][1]
     assert counts[1][0] - counts[0][0] == counts[1][1] - counts[0][1] == 10
+
+
+class ByName(PGD):
+    """Calls the model by the names of its arguments first."""
+
+    def inject(self, problem: Problem, *rest: Any) -> Any:
+        problem.model(x=problem.x, edge_index=problem.edge_index)
+        return super().inject(problem, *rest)
+
+
+def test_a_model_may_be_called_by_the_names_of_its_arguments() -> None:
+    forwards = [
+        evaluate(Counted(), DATA, attacks=of, budget=BUDGET)["pgd"].effort["forwards"]
+        for of in (PGD(num_steps=2), ByName(num_steps=2))
+    ]
+    assert forwards[1] == forwards[0] + 1
 
 
 def test_the_trace_falls_to_what_the_attack_reached_and_leaves_weighed_edges_out() -> None:

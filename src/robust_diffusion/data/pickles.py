@@ -169,7 +169,7 @@ class _DataUnpickler(pickle.Unpickler):
 
 
 class _MemberUnpickler(_DataUnpickler):
-    """Of a member of an npz file, which is an array of one object."""
+    """Reads a member of an npz file, which is an array of one object."""
 
     def find_class(self, module: str, name: str) -> Any:
         return (

@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 
 
 class Served(ABC):
-    """What serves a graph: the `GraphDataModule`, without Lightning, which takes a second.
+    """Base of the `GraphDataModule` without Lightning, whose import takes a second.
 
     Attributes:
         name: The dataset's name.

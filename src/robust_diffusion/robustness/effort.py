@@ -1,4 +1,4 @@
-"""What an attack costs: forward passes of the attacked model, and what they had found by then."""
+"""Costs of an attack: forward passes of the attacked model, and the harm that was met by then."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,28 +47,30 @@ class Effort:
         edges = sum(budget.injected_degrees) if grows else budget.max_flipped_edges(e // 2)
 
         # A function and no method, which a copy of the model would copy with it.
-        def note(_: nn.Module, given: tuple[Any, ...], logits: Tensor) -> None:
+        def note(
+            _: nn.Module, given: tuple[Any, ...], named: dict[str, Any], logits: Tensor
+        ) -> None:
             self.forwards += 1
-            x, edge_index, *weights = given
-            if weights or x.size(0) > n + nodes or abs(edge_index.size(1) - e) > 2 * edges:
+            if named or len(given) != 2:  # weighed edges, or names that are the model's own
+                return
+            x, edge_index = given
+            if x.size(0) > n + nodes or abs(edge_index.size(1) - e) > 2 * edges:
                 return
             of_targets = logits.detach()[task.targets.to(logits.device)].cpu()
             self.reach(task.accuracy(of_targets))
 
-        handle = model.register_forward_hook(note)
+        handle = model.register_forward_hook(note, with_kwargs=True)
         try:
             yield
         finally:
             handle.remove()
 
-    def since(self, forwards: int = 0, seconds: float = 0.0) -> dict[str, Any]:
-        """What came after so many forward passes and seconds, as JSON."""
-        later = [step for step in self.trace if step[0] > forwards or not forwards]
-        steps = [(f - forwards, s - seconds, a) for f, s, a in later]
+    def since(self, forwards: int = 0, seconds: float = 0.0, steps: int = 0) -> dict[str, Any]:
+        """Forward passes, seconds and steps of the trace but for the first so many, as JSON."""
         return {
             "forwards": self.forwards - forwards,
             "seconds": self.seconds - seconds,
-            "trace": steps,
+            "trace": [(f - forwards, s - seconds, a) for f, s, a in self.trace[steps:]],
         }
 
     def add(self, forwards: int, seconds: float, trace: Sequence[Step]) -> None:

@@ -31,7 +31,7 @@ class KeptParts:
         """A part of this name, from the store or computed; see `attacks.ensemble.Keep`."""
 
         def timed() -> Artifact:
-            before = self.effort.forwards, self.effort.seconds
+            before = self.effort.forwards, self.effort.seconds, len(self.effort.trace)
             found = compute()
             about = {"effort": self.effort.since(*before), "found": found.metadata}
             return Artifact(found.tensors, about)
