@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -77,10 +78,10 @@ def run_audit_command(arguments: Sequence[str]) -> None:
     names = [file.stem for found in files.values() for file in found]
     if chosen.export and len(set(names)) < len(names):
         parser.error("--export: several files have one name; export them one by one")
-    broken = []
+    broken, clean_of_all = [], cache(lambda: _clean(overrides))
     for path, found in files.items():
         of_report = not overrides and (Path(path) / REPORT).is_file()
-        clean = _reported(Path(path)) if of_report else _clean(overrides)
+        clean = _reported(Path(path)) if of_report else clean_of_all()
         broken += [_print_audit(file, clean, chosen) for file in found]
     if any(broken):
         sys.exit(1)
