@@ -1,13 +1,17 @@
 """Which test nodes are scored and attacked."""
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import Ridge
 from torch_geometric.utils import degree
 
 from robust_diffusion import GraphDataModule
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.data.targets import margins
+from robust_diffusion.errors import ConfigError, DataError
 from tests.drawn import drawn_data
 
 
@@ -34,8 +38,50 @@ def test_random_targets_are_drawn_from_their_seed_alone() -> None:
         assert torch.isin(nodes, served("full").target_nodes).all()
 
 
+def test_thirds_by_margin_hold_every_test_node_once_in_order() -> None:
+    every = served("full")
+    of = margins(every.graph)
+    thirds = [served(f"margin:{third}").target_nodes for third in ("low", "middle", "high")]
+    assert torch.equal(torch.cat(thirds).sort().values, every.target_nodes)
+    assert of[thirds[0]].max() <= of[thirds[1]].min() <= of[thirds[1]].max() <= of[thirds[2]].min()
+
+
+def test_margins_are_those_of_ridge_regression_on_twice_propagated_features() -> None:
+    graph = served("full").graph
+    n, train = graph.num_nodes, graph.index_train.numpy()
+    dense = torch.zeros(n, n, dtype=torch.double)
+    dense[graph.edge_index[1], graph.edge_index[0]] = 1
+    dense += torch.eye(n)
+    scale = dense.sum(1).rsqrt()
+    x = torch.cat([graph.x.double(), torch.ones(n, 1)], 1)
+    x = (torch.linalg.matrix_power(scale[:, None] * dense * scale, 2) @ x).numpy()
+    model = Ridge(alpha=1.0, fit_intercept=False).fit(x[train], np.eye(7)[graph.y[train]])
+    scores = model.predict(x)
+    own = scores[range(n), graph.y]
+    scores[range(n), graph.y] = -np.inf
+    assert margins(graph).numpy() == pytest.approx(own - scores.max(1), abs=1e-9)
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".npy"])
+def test_targets_of_a_file_are_its_node_numbers(tmp_path: Path, suffix: str) -> None:
+    nodes, path = served("full").target_nodes[[5, 2]].numpy(), tmp_path / f"nodes{suffix}"
+    np.savetxt(path, nodes, "%d") if suffix == ".txt" else np.save(path, nodes)
+    assert served(str(path)).target_nodes.tolist() == sorted(nodes)
+
+
+@pytest.mark.parametrize("text", ["", "1.5", "a", "-1", "999999"])
+def test_a_file_of_other_than_test_nodes_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "nodes.txt"
+    with pytest.raises(DataError, match="difficulty"):
+        served(str(path)).setup()  # not there
+    path.write_text(text)
+    with pytest.raises(DataError, match="difficulty"):
+        served(str(path)).setup()
+
+
 @pytest.mark.parametrize(
-    "name", ["degree:5", "degree:9-2", "degree:a-b", "random:0", "random:9999", "random:", 3]
+    "name",
+    ["margin:", "degree:5", "degree:9-2", "degree:a-b", "random:0", "random:9999", "random:", 3],
 )
 def test_what_names_no_test_nodes_is_refused(name: Any) -> None:
     with pytest.raises(ConfigError, match="difficulty"):

@@ -26,6 +26,7 @@ from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.results.table import rank, summarize
+from robust_diffusion.results.targets import show_targets
 from robust_diffusion.results.worst_case import show_worst_cases
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class PrintResults(Callback):
     """Table of the cells that a run or a sweep has recorded, printed at its end.
 
     It `shows` accuracies on the `test` graphs, on the clean graph's `validation` nodes, the
-    `worst_case` of each model, or that by `budget`.
+    `worst_case` of each model, or that by `budget` or by `targets`.
     """
 
     def __init__(self, shows: str = "test") -> None:
@@ -44,6 +45,7 @@ class PrintResults(Callback):
             "validation": rank,
             "worst_case": show_worst_cases,
             "budget": show_budgets,
+            "targets": show_targets,
         }
         self._summarize = tables[check_choice("hydra.callbacks.results.shows", shows, tables)]
 

@@ -38,8 +38,8 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
     Args:
         source: Returns the checked graph with raw features and its split.
         name: The dataset's name in records and tables.
-        difficulty: Test nodes that are scored and attacked: GRB's easy, medium, hard or full; or of
-            those degree:A-B, with A to B neighbours, or random:N:SEED, N drawn.
+        difficulty: Test nodes that are scored and attacked: GRB's easy, medium, hard or full, or
+            others by degree, margin, draw or file; see `data.targets.target_nodes`.
         degree_leak: Serve the degrees of the whole graph to models that normalise by degree, as
             GRB does; otherwise the graph is cut first.
         edge_values: Values of the adjacency matrix: `ones`; or `ids`, numbers of edges, as in the
@@ -97,6 +97,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         self._scale: FeatureScale | None = None
         self._training: DataLoader[Data] | None = None
         self._attacked: dict[str, Data] = {}
+        self._targets: Tensor | None = None
 
     @classmethod
     def from_data(
@@ -173,7 +174,9 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         train = every_node if self.transductive else graph.index_train
         seen = torch.cat([graph.index_train, graph.index_val]).sort().values
         seen = every_node if self.transductive else seen
-        targets = target_nodes(graph, self.difficulty, str(self.name))
+        if self._targets is None:  # a poisoned graph has those of the clean one
+            self._targets = target_nodes(graph, self.difficulty, str(self.name))
+        targets = self._targets
         leak = self.degree_leak
         self._views = {
             "train": induced_view(graph, train, graph.index_train, degree_leak=leak),
@@ -198,7 +201,9 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
     @property
     def target_nodes(self) -> Int[Tensor, " t"]:
         """Test nodes that are scored, and attacked."""
-        return target_nodes(self.graph, self.difficulty, str(self.name))
+        self.setup()
+        assert self._targets is not None
+        return self._targets
 
     @property
     def num_features(self) -> int:

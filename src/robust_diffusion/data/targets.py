@@ -1,22 +1,28 @@
-"""Test nodes that are scored and attacked: GRB's sets, and others by degree or at random."""
+"""Test nodes that are scored and attacked: GRB's sets, and others by degree, margin or draw."""
 
 import re
+from pathlib import Path
 
+import numpy as np
 import torch
-from jaxtyping import Int
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.errors import ConfigError, DataError
 
 GRAMMAR = re.compile(
-    r"easy|medium|hard|full|degree:(\d{1,9})-(\d{1,9})|random:(\d{1,9})(:\d{1,9})?"
+    r"easy|medium|hard|full|degree:(\d{1,9})-(\d{1,9})|margin:(low|middle|high)"
+    r"|random:(\d{1,9})(:\d{1,9})?|.+\.(txt|npy)"
 )
+
+THIRDS = ("low", "middle", "high")
 
 
 def check_difficulty(name: object) -> str:
-    """The name, if it is easy, medium, hard, full, degree:A-B, random:N or random:N:SEED.
+    """The name, if it is easy, medium, hard, full, one of the forms of `target_nodes`, or a file.
 
     Raises:
         ConfigError: It is none of these.
@@ -24,7 +30,8 @@ def check_difficulty(name: object) -> str:
     if not isinstance(name, str) or not GRAMMAR.fullmatch(name):
         raise ConfigError(
             f"difficulty={name}: use easy, medium, hard, full, degree:A-B for targets of A to B "
-            "neighbours, or random:N or random:N:SEED for N of them"
+            "neighbours, margin:low, margin:middle or margin:high, random:N or random:N:SEED for N "
+            "of them, or a file of node numbers, .txt or .npy"
         )
     return name
 
@@ -36,12 +43,17 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
 
     Args:
         graph: Has `index_test` and, of a split as GRB's, `index_test_easy` and so on.
-        name: As of `check_difficulty`; degrees and draws are of all test nodes.
+        name: GRB's easy, medium, hard, or full; or, of all test nodes, degree:A-B, those of A to B
+            neighbours; margin:low, middle or high, a third of them by how surely a linear model
+            has them right, see `margins`; random:N:SEED, N drawn. Or a file of node numbers.
         dataset: For messages.
 
     Raises:
         ConfigError: The graph has no such test nodes.
+        DataError: The file is missing, or holds no node numbers of the test set.
     """
+    if name.endswith((".txt", ".npy")):
+        return _from_file(Path(name), graph["index_test"])
     kind, _, of = name.partition(":")
     if not of:
         key = "index_test" if name == "full" else f"index_test_{name}"
@@ -56,6 +68,9 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
         low, high = map(int, of.split("-"))
         degrees = degree(graph["edge_index"][0], graph.num_nodes)[nodes]
         found = nodes[(degrees >= low) & (degrees <= high)]
+    elif kind == "margin":
+        order = margins(graph)[nodes].argsort(stable=True)
+        found = nodes[order.tensor_split(len(THIRDS))[THIRDS.index(of)]].sort().values
     else:
         count, _, seed = of.partition(":")
         generator = torch.Generator().manual_seed(int(seed or 0))
@@ -65,5 +80,46 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
         raise ConfigError(
             f"difficulty={name}: dataset={dataset} has no so many or no such test nodes, of "
             f"{len(nodes)}; use difficulty=full"
+        )
+    return found
+
+
+def margins(graph: Data, ridge: float = 1.0) -> Float[Tensor, " n"]:
+    """Score of each node's own class above the best other one, by a linear model of the graph.
+
+    The model is a ridge regression of the classes of the train nodes on features that were passed
+    twice over the edges, normalised as a GCN does (SGC, Wu et al. 2019, arXiv:1902.07153). It has
+    no seed, and is the same for all models, so that they are compared at the same nodes.
+
+    Args:
+        graph: Has x, y, undirected edge_index, and `index_train`.
+        ridge: Weight of the squared coefficients, above 0.
+    """
+    n, train = graph.y.numel(), graph["index_train"]
+    x = torch.cat([graph.x.double(), torch.ones(n, 1, dtype=torch.double)], 1)
+    scale = (degree(graph.edge_index[0], n, dtype=torch.double) + 1).rsqrt()[:, None]
+    src, dst = graph.edge_index
+    for _ in range(2):
+        x = x * scale
+        x = scale * x.index_add(0, dst, x[src])
+    classes = F.one_hot(graph.y.clamp(min=0)).double()
+    gram = x[train].T @ x[train] + ridge * torch.eye(x.size(1), dtype=torch.double)
+    scores = x @ torch.linalg.solve(gram, x[train].T @ classes[train])
+    own = scores.gather(1, graph.y.clamp(min=0)[:, None]).squeeze(1)
+    return own - scores.masked_fill(classes.bool(), -torch.inf).max(1).values
+
+
+def _from_file(path: Path, nodes: Int[Tensor, " n"]) -> Int[Tensor, " t"]:
+    try:
+        read = np.load(path, allow_pickle=False) if path.suffix == ".npy" else None
+        given = np.array(path.read_text().split(), float) if read is None else read.ravel()
+        found = torch.from_numpy(given.astype(np.int64)).unique()
+    except (OSError, ValueError) as error:
+        raise DataError(f"difficulty={path}: cannot be read as node numbers ({error})") from error
+    if not len(found) or (given != given.astype(np.int64)).any():
+        raise DataError(f"difficulty={path}: holds no node numbers; write one per line")
+    if len(wrong := found[~torch.isin(found, nodes)]):
+        raise DataError(
+            f"difficulty={path}: node {int(wrong[0])} is none of the {len(nodes)} test nodes"
         )
     return found

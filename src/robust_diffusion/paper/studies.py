@@ -10,6 +10,7 @@ from robust_diffusion.results.curvature import show_curvature
 from robust_diffusion.results.effects import show_effects
 from robust_diffusion.results.paired import compare_worst_cases
 from robust_diffusion.results.table import ResultTable, rank, summarize
+from robust_diffusion.results.targets import show_targets
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 
 SHOWN: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
@@ -26,6 +27,7 @@ SHOWN: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
     "budget-curve": show_budgets,
     "poisoning": summarize,
     "switches": show_effects,
+    "targets": show_targets,
 }
 """Experiments whose settings are listed: on validation nodes, on test graphs, by worst case."""
 

@@ -1,0 +1,78 @@
+"""Worst cases by the nodes under attack, and how far the ranking of models depends on them."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from scipy.stats import kendalltau
+
+from robust_diffusion.records.records import Record, latest_by_cell
+from robust_diffusion.results.captions import describe_cuts
+from robust_diffusion.results.frame import frame
+from robust_diffusion.results.numbers import spread
+from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.worst_case import (
+    limits_in_words,
+    worst_case_table,
+    worst_cases,
+)
+
+
+def show_targets(records: Sequence[Record]) -> ResultTable:
+    """Each model's clean accuracy and worst case at each set of targets, as text.
+
+    The last row has Kendall's rank correlation (tau-b) of the models with that at the first set,
+    where at least two models differ in both. Target choice can change a ranking, arXiv:2605.05534.
+
+    Args:
+        records: Cells of one dataset and budget; failed ones count for nothing.
+    """
+    latest = latest_by_cell(records).values()
+    sets = dict.fromkeys(str(record.get("difficulty")) for record in latest)
+    found = {name: [of for of in latest if str(of.get("difficulty")) == name] for name in sets}
+    tables = {name: _table(of) for name, of in found.items()}
+    tables = {name: table for name, table in tables.items() if not table.empty}
+    if not tables:
+        return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
+    first, *_ = tables.values()
+    values = {
+        (name, kind): table[kind] for name, table in tables.items() for kind in ("clean", "worst")
+    }
+    notes = [
+        f"! {model}, {name}: not a bound: {flags}"
+        for name, table in tables.items()
+        for model, flags in table["flags"].items()
+        if flags
+    ]
+    cells = pd.DataFrame(index=first.index)
+    for name, table in tables.items():
+        marks = [
+            "" if bound else " !" for bound in table["bound"].reindex(cells.index, fill_value=True)
+        ]
+        both = [values[name, kind].reindex(cells.index) for kind in ("clean", "worst")]
+        cells[name] = [
+            f"{spread(clean, None, 1)} to {spread(worst, None, 1)}{mark}"
+            for clean, worst, mark in zip(*both, marks, strict=True)
+        ]
+    cells.loc["Kendall's tau"] = [
+        " to ".join(_tau(values[name, kind], first[kind]) for kind in ("clean", "worst"))
+        for name in tables
+    ]
+    cells.insert(0, "seeds", [*first["seeds"].astype(str), ""])
+    title = (
+        f"{', '.join(first['dataset'].unique())}: clean accuracy and the lowest that any attack "
+        f"reached, in %, by targets, within {limits_in_words(first['budget'].iloc[0])}"
+    )
+    cells = cells.rename_axis("model").reset_index()
+    return ResultTable("; ".join([title, *describe_cuts(records)]), cells, ["model"], notes)
+
+
+def _table(records: Sequence[Record]) -> pd.DataFrame:
+    """Rows of `worst_case_table` by the name of the model, the most accurate first."""
+    table = worst_case_table(worst_cases(frame(records)))
+    return table if table.empty else table.set_index("model").sort_values("clean", ascending=False)
+
+
+def _tau(values: "pd.Series[float]", others: "pd.Series[float]") -> str:
+    pairs = pd.concat([values, others], axis=1, join="inner").dropna()
+    tau = kendalltau(*pairs.to_numpy().T).statistic if len(pairs) > 1 else None
+    return "-" if pd.isna(tau) else f"{tau:.2f}".replace("-", "−")
