@@ -106,14 +106,15 @@ def margins(graph: Data, ridge: float = 1.0) -> Float[Tensor, " n"]:
     gram = x[train].T @ x[train] + ridge * torch.eye(x.size(1), dtype=torch.double)
     scores = x @ torch.linalg.solve(gram, x[train].T @ classes[train])
     own = scores.gather(1, graph.y.clamp(min=0)[:, None]).squeeze(1)
-    return own - scores.masked_fill(classes.bool(), -torch.inf).max(1).values
+    margin: Tensor = own - scores.masked_fill(classes.bool(), -torch.inf).max(1).values
+    return margin
 
 
 def _from_file(path: Path, nodes: Int[Tensor, " n"]) -> Int[Tensor, " t"]:
     try:
         read = np.load(path, allow_pickle=False) if path.suffix == ".npy" else None
         given = np.array(path.read_text().split(), float) if read is None else read.ravel()
-        found = torch.from_numpy(given.astype(np.int64)).unique()
+        found = torch.from_numpy(np.unique(given.astype(np.int64)))
     except (OSError, ValueError) as error:
         raise DataError(f"difficulty={path}: cannot be read as node numbers ({error})") from error
     if not len(found) or (given != given.astype(np.int64)).any():
