@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from robust_diffusion.data import GraphDataModule as GraphDataModule
     from robust_diffusion.data.inventory import open_dataset as open_dataset
     from robust_diffusion.robustness.each import attack_each as attack_each
+    from robust_diffusion.robustness.filters import filtered as filtered
     from robust_diffusion.robustness.each import right_by_edges as right_by_edges
     from robust_diffusion.robustness.evaluate_model import attack as attack, evaluate as evaluate
     from robust_diffusion.records.records import (
@@ -130,6 +131,7 @@ _MODULES = {
     "data": "GraphDataModule",
     "data.inventory": "open_dataset",
     "robustness.each": "attack_each right_by_edges",
+    "robustness.filters": "filtered",
     "robustness.evaluate_model": "attack evaluate",
     "records.records": "latest_by_cell read_records",
     "robustness.report": "AttackReport RobustnessReport",

@@ -1,3 +1,4 @@
+import csv
 import json
 import pickle
 import re
@@ -52,12 +53,15 @@ def test_a_model_of_anybodys_class_is_evaluated_and_its_report_saved(
     else:
         torch.save({"state_dict": NodeClassification(model, num_classes=7).state_dict()}, path)
     options = ["threat.labels=true", "seed=3", "--save", str(tmp_path / "report")]
-    run(*given, f"checkpoint={path}", *options)
+    run(*given, f"checkpoint={path}", *options, *["--filtered"] * (suffix == "own"))
     record = json.loads((tmp_path / "report" / "report.json").read_text())
     view = make_datamodule().view("test")
     right = model.eval()(view.x, view.edge_index).argmax(1) == view.y
     assert record["clean_accuracy"] == float(right[view.mask].double().mean())
     assert (record["labels"], record["seed"], record["threat"]) == ("true", 3, "white_box")
+    if suffix == "own":
+        (clean, _) = csv.DictReader((tmp_path / "report" / "filtered.csv").open())
+        assert float(clean["accuracy"]) == record["clean_accuracy"]
     assert record["budget"]["max_injected_nodes"] == 3
     assert (tmp_path / "report" / "graph-random.safetensors").is_file()
 
