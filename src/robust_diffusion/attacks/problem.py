@@ -89,7 +89,7 @@ class Problem:
         model: Callable[..., Tensor] = self.model
         if edge_weight is None:
             return model(x, edge_index)
-        if self._takes_weights:
+        if self.takes_weights:
             return model(x, edge_index, edge_weight)
         assert isinstance(model, nn.Module)
         with masked_messages(model, edge_index, edge_weight):
@@ -126,11 +126,12 @@ class Problem:
         Raises:
             AttackError: It takes features and edges alone, and a mask on its messages does nothing.
         """
-        if not self._takes_weights and not self._takes_masks:
+        if not self.takes_weights and not self._takes_masks:
             raise _not_differentiable(self.attack, "edge weights")
 
     @cached_property
-    def _takes_weights(self) -> bool:
+    def takes_weights(self) -> bool:
+        """True if the model takes edge weights."""
         model: Callable[..., Tensor] = self.model
         if isinstance(model, MeanOverDraws):  # which passes on whatever it is given
             model = model.model

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from robust_diffusion.operators.attention import HeadWeights
-from robust_diffusion.operators.edges import relative_softmax
+from robust_diffusion.operators.edges import is_plain, relative_softmax
 from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.kernels import Attended, Diffused, Kernels, Modulation
 from robust_diffusion.operators.segments import gather_dst, segment_sum
@@ -29,6 +29,9 @@ def edge_modulation(scores: EdgeValues, graph: Graph) -> EdgeValues:
     Returns:
         B, positive; its sum over the edges arriving at a node, each times min(w, 1), is 1.
     """
+    if is_plain(scores):
+        relative = relative_softmax(scores[:, None], graph.weight, graph).squeeze(1)
+        return graph.weight.clamp_min(1) * relative
     return _EdgeModulation.apply(scores, graph.weight, graph)  # type: ignore[no-any-return, no-untyped-call]
 
 

@@ -49,11 +49,16 @@ def edge_softmax(
         Non-negative values that sum to 1 over the edges arriving at each node, or to 0 at a node
         that no edge of positive weight reaches.
     """
-    if twice_differentiable:
+    if twice_differentiable or is_plain(scores):
         if kernels_for(scores, graph.weight, heads=scores.size(1)):
             _tell_plain_form()
         return graph.weight[:, None] * _plain_softmax(scores, graph.weight, graph)
     return _EdgeSoftmax.apply(scores, graph.weight, graph)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """True under `backend=reference`, whose derivatives are autograd's, of any order."""
+    return current_backend(tensor.device.type) == "reference"
 
 
 @cache  # one line for the process, not one for each evaluation
@@ -107,6 +112,8 @@ def edge_dot(
 
     s_uv = <key_u, query_v> for each edge v -> u.
     """
+    if is_plain(key):
+        return (gather_dst(key, graph) * gather_src(query, graph)).sum(-1)
     return _EdgeDot.apply(key, query, graph)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -162,6 +169,8 @@ def inverse_length(squared: Float[Tensor, " n"]) -> Float[Tensor, "n 1"]:
 
 def edge_squared_distance(z: NodeSignal, graph: Graph) -> EdgeValues:
     """Squared Euclidean distance between the two ends of each edge, |z_v - z_u|^2."""
+    if is_plain(z):
+        return (gather_src(z, graph) - gather_dst(z, graph)).square().sum(-1)
     return _EdgeSquaredDistance.apply(z, graph)  # type: ignore[no-any-return, no-untyped-call]
 
 

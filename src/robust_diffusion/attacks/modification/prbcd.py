@@ -91,7 +91,7 @@ class BlockCoordinateAttack(ModificationAttack):
         with seeded(seed), single_precision(x):
             try:
                 edges, _ = attack.attack(
-                    x, edge_index, problem.all_labels, flips, idx_attack=problem.targets
+                    x, edge_index, problem.all_labels, flips, idx_attack=self.scored(problem)
                 )
             except (RuntimeError, ValueError) as error:
                 if not str(error).startswith(("Sampling random block", "The search space size")):
@@ -101,6 +101,10 @@ class BlockCoordinateAttack(ModificationAttack):
                     f"different pairs of {pairs.total}; use a larger one"
                 ) from error
         return x, edges
+
+    def scored(self, problem: Problem) -> Int[Tensor, " s"]:
+        """Nodes whose loss the flips raise: the targets."""
+        return problem.targets
 
     @abstractmethod
     def build(self, model: nn.Module, problem: Problem) -> Any:

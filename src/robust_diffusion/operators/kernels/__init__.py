@@ -9,6 +9,7 @@ from robust_diffusion.operators.kernels.base import (
 from robust_diffusion.operators.kernels.pure import Kernels
 from robust_diffusion.operators.kernels.selection import (
     Backend,
+    backend_set,
     current_backend,
     kernels_for,
     set_backend,
@@ -21,6 +22,7 @@ __all__ = [
     "Diffused",
     "Kernels",
     "Modulation",
+    "backend_set",
     "current_backend",
     "kernels_for",
     "set_backend",

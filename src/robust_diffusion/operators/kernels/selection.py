@@ -1,6 +1,8 @@
 """Choice of the backend that computes the sums over edges, one for the whole process."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Literal, get_args
 
@@ -34,7 +36,8 @@ def set_backend(name: Backend) -> str:
     Args:
         name: `compiled` (C++, built with the user's compiler when first used), `torch` (PyTorch
             alone, derivatives by hand), `reference` (operator by operator as the equations are
-            written), or `auto`: compiled where it can be built, else torch.
+            written, differentiable any number of times), or `auto`: compiled where it can be built,
+            else torch.
 
     Returns:
         The backend in effect.
@@ -53,6 +56,17 @@ def set_backend(name: Backend) -> str:
     if name != _Setting.asked:  # else a sweep would try, and warn, in each of its cells
         _Setting.asked, _Setting.effective = name, None
     return current_backend()
+
+
+@contextmanager
+def backend_set(name: Backend) -> Iterator[None]:
+    """Within it, another backend is in effect."""
+    before = _Setting.asked, _Setting.effective
+    set_backend(name)
+    try:
+        yield
+    finally:
+        _Setting.asked, _Setting.effective = before
 
 
 def current_backend(device: str = "cpu") -> str:

@@ -1,0 +1,180 @@
+"""PRBCD against training: the gradient of a loss through the training of the attacked model."""
+
+import copy
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from robust_diffusion.attacks.base import Need
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.modification.base import membership
+from robust_diffusion.attacks.modification.prbcd import PRBCD
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.checks import Positive, SomeSteps
+from robust_diffusion.errors import AttackError, ConfigError
+from robust_diffusion.models.adaptive import adaptive_form
+from robust_diffusion.operators import backend_set
+
+DECAY = (0.9, 0.999)
+"""Of Adam's means of the gradient and of its square."""
+
+TINY = 1e-16
+"""Added to the mean square, whose root would have no slope at 0."""
+
+
+class MetaPRBCD(PRBCD):
+    """PRBCD on a model that is trained anew in every step, for victims trained on the result.
+
+    Each gradient step draws the model's matrices anew, trains it for some epochs of Adam on the
+    relaxed graph, and raises the loss that is left at the nodes that it is not trained on, by the
+    gradient through all of that training. Adaptive: the model may be the victim's own, a flow among
+    them, which runs by `backend=reference` and direct differentiation.
+
+    Train nodes are `data.index_train`, which `threat=poisoning` tells, or else all that are no
+    targets; classes are those of `problem.labels`.
+
+    Reference: Meta-PGD, Mujkanovic et al. 2022, arXiv:2301.13694, on the blocks of PRBCD, Geisler
+    et al. 2021, arXiv:2110.14038.
+
+    Args:
+        num_epochs: Of each training, at least 1. Memory grows with it.
+        training_rate: Adam's in each training, above 0.
+        block_size, num_steps, resampling_ratio, learning_rate, loss: As of `PRBCD`.
+
+    Raises:
+        ConfigError: A number out of range.
+
+    Deviation: Vectors and numbers, such as biases, start as the handed model has them.
+
+    Examples:
+        >>> from robust_diffusion import GCN, Budget, MetaPRBCD, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> meta = MetaPRBCD(num_steps=2, num_epochs=2)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.1), meta)
+        >>> graph.to_data().num_nodes
+        100
+    """
+
+    name = "meta_prbcd"
+    needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "edge_gradient"})
+
+    def __init__(
+        self,
+        *,
+        num_epochs: SomeSteps = 10,
+        training_rate: Positive = 0.05,
+        num_steps: SomeSteps = 40,
+        **of_prbcd: Any,
+    ) -> None:
+        super().__init__(num_steps=num_steps, **of_prbcd)
+        self.num_epochs = num_epochs
+        self.training_rate = training_rate
+
+    def modify(
+        self, problem: Problem, budget: Budget, generator: torch.Generator
+    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+        """Run PRBCD on the model as its training leaves it."""
+        if not isinstance(problem.model, nn.Module) or not problem.takes_weights:
+            raise AttackError(
+                f"attack={self.name}: the model takes no edge weights; attack a surrogate that does"
+            )
+        data = copy.copy(problem.data)
+        data.y = problem.all_labels
+        trained = Trained(
+            problem.model, data.y, _is_trained(problem), self.num_epochs, self.training_rate
+        )
+        trained.generator = generator
+        return super().modify(replace(problem, model=trained, data=data), budget, generator)
+
+    def scored(self, problem: Problem) -> Int[Tensor, " s"]:
+        """Nodes that are not trained on."""
+        return (~_is_trained(problem)).nonzero().squeeze(1)
+
+
+class Trained(nn.Module):
+    """A model as some epochs on the graph that it is given leave it, differentiable through them.
+
+    Args:
+        model: Takes features, edges and their weights.
+        labels: Class of every node.
+        train: Nodes that it is trained on.
+        num_epochs: Of Adam.
+        learning_rate: Of Adam.
+    """
+
+    generator: torch.Generator | None = None  # of the matrices that a training starts from
+
+    def __init__(
+        self,
+        model: nn.Module,
+        labels: Int[Tensor, " n"],
+        train: Bool[Tensor, " n"],
+        num_epochs: int,
+        learning_rate: float,
+    ) -> None:
+        super().__init__()
+        self.model = adaptive_form(copy.deepcopy(model)).eval()  # it is differentiated directly
+        self.labels, self.train_mask = labels, train
+        self.num_epochs, self.learning_rate = num_epochs, learning_rate
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
+    ) -> Float[Tensor, "n c"]:
+        """Logits after the training."""
+        weighs = edge_weight is not None and edge_weight.requires_grad and torch.is_grad_enabled()
+        known = self.train_mask
+        with torch.enable_grad(), backend_set("reference"):
+            now = self._drawn()
+            mean = {name: torch.zeros_like(of) for name, of in now.items()}
+            square = dict(mean)
+            for epoch in range(1, self.num_epochs + 1):
+                reached = functional_call(self.model, now, (x, edge_index, edge_weight))
+                loss = F.cross_entropy(reached[known], self.labels[known])
+                slopes = torch.autograd.grad(
+                    loss, [*now.values()], create_graph=weighs, materialize_grads=True
+                )
+                for (name, of), slope in zip([*now.items()], slopes, strict=True):
+                    mean[name] = torch.lerp(slope, mean[name], DECAY[0])
+                    square[name] = torch.lerp(slope.square(), square[name], DECAY[1])
+                    root = (square[name] / (1 - DECAY[1] ** epoch) + TINY).sqrt()
+                    step = self.learning_rate * mean[name] / (1 - DECAY[0] ** epoch) / root
+                    now[name] = of - step if weighs else (of - step).detach().requires_grad_()
+            logits: Tensor = functional_call(self.model, now, (x, edge_index, edge_weight))
+        return logits if weighs else logits.detach()
+
+    def _drawn(self) -> dict[str, Tensor]:
+        """Parameters before the training: matrices by Glorot's rule, all else as it was."""
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                if parameter.ndim > 1:
+                    bound = (6 / (parameter.size(0) + parameter[0].numel())) ** 0.5
+                    drawn = torch.empty(parameter.shape).uniform_(
+                        -bound, bound, generator=self.generator
+                    )
+                    parameter.copy_(drawn)
+            for module in self.model.modules():
+                for normed in getattr(module, "parametrizations", {}).values():
+                    u, _, v = torch.linalg.svd(normed.original)  # what a spectral norm divides by
+                    normed[0]._u.copy_(u[:, 0])
+                    normed[0]._v.copy_(v[0])
+        return {name: of.detach().requires_grad_() for name, of in self.model.named_parameters()}
+
+
+def _is_trained(problem: Problem) -> Bool[Tensor, " n"]:
+    """Nodes that a victim is trained on."""
+    n = len(problem.x)
+    train = ~membership(problem.targets, n)
+    if "index_train" in problem.data:
+        train = membership(problem.data.index_train, n)
+    if not 0 < int(train.sum()) < n:
+        raise ConfigError(
+            "target nodes: all; poisoning trains on others, or on data.index_train if it is some "
+            "of them"
+        )
+    return train

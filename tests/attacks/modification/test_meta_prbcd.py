@@ -1,0 +1,73 @@
+"""PRBCD through the training of the attacked model."""
+
+import copy
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn.models import GAT
+
+from robust_diffusion import GCN, Budget, GraphPDE, MetaPRBCD, Solver, attack
+from robust_diffusion.attacks.modification.meta_prbcd import Trained
+from robust_diffusion.errors import AttackError
+from robust_diffusion.operators import current_backend
+from tests.drawn import CLASSES, FEATURES, drawn_data
+
+
+def flow(name: str) -> GraphPDE:
+    solver = Solver("rk4", num_steps=2, adjoint=True)
+    return GraphPDE(FEATURES, 4, CLASSES, flow=name, solver=solver, num_layers=2)
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "gcn": lambda: GCN(FEATURES, 4, CLASSES),
+    **{name: partial(flow, name) for name in ("beltrami", "grand", "uniform_modulation", "hang")},
+}
+
+
+def graph() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    data = drawn_data()
+    assert isinstance(data.y, Tensor)
+    assert data.x is not None
+    assert data.edge_index is not None
+    return data.x.double(), data.edge_index, data.y, data.train_mask
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_gradient_goes_through_the_training(model: str) -> None:
+    torch.manual_seed(0)
+    x, edges, y, train = graph()
+    trained = Trained(MODELS[model]().double(), y, train, 3, 0.05)
+
+    def loss(weight: Tensor) -> Tensor:
+        trained.generator = torch.Generator().manual_seed(0)
+        return F.cross_entropy(trained(x, edges, weight)[~train], y[~train])
+
+    weight = torch.full((edges.size(1),), 0.7, dtype=torch.double).requires_grad_()
+    (slope,) = torch.autograd.grad(loss(weight), weight)
+    direction = torch.sign(slope)
+    ends = [loss((weight + step * direction).detach().requires_grad_()) for step in (1e-6, -1e-6)]
+    along = (ends[0] - ends[1]).item() / 2e-6
+    assert torch.dot(slope, direction).item() == pytest.approx(along, rel=1e-3)
+
+
+@pytest.mark.parametrize("model", ["gcn", "beltrami"])
+def test_a_training_lowers_the_loss_and_leaves_the_model_as_it_was(model: str) -> None:
+    torch.manual_seed(0)
+    x, edges, y, train = graph()
+    given = MODELS[model]().double()
+    before = copy.deepcopy(given.state_dict())
+    logits = [Trained(given, y, train, epochs, 0.05)(x, edges)[train] for epochs in (1, 40)]
+    first, last = [F.cross_entropy(of, y[train]).item() for of in logits]
+    assert last < 0.9 * first
+    assert all(torch.equal(of, before[name]) for name, of in given.state_dict().items())
+    assert current_backend() != "reference"
+
+
+def test_a_model_of_no_edge_weights_is_refused() -> None:
+    data, budget = drawn_data(), Budget(edge_ratio=0.1)
+    with pytest.raises(AttackError, match="meta_prbcd"):
+        attack(GAT(FEATURES, 4, 1, CLASSES), data, budget, MetaPRBCD(num_steps=1, num_epochs=1))
