@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         GradientInjection as GradientInjection,
         InjectionAdversary as InjectionAdversary,
         MetaGIA as MetaGIA,
-        MetaPRBCD as MetaPRBCD,
+        MetaGRBCD as MetaGRBCD,
         Metattack as Metattack,
         PerturbedGraph as PerturbedGraph,
         PGDModification as PGDModification,
@@ -122,7 +122,7 @@ _MODULES = {
     "attacks": (
         "AGIA DICE FGSM GRBCD LGRBCD LRBCD PGD PRBCD SPEIT TDGIA Attack AutoInjection "
         "AutoModification Budget GivenGraph GradientInjection InjectionAdversary MetaGIA "
-        "MetaPRBCD Metattack PerturbedGraph PGDModification RandomFlip RandomInjection SpentBudget"
+        "MetaGRBCD Metattack PerturbedGraph PGDModification RandomFlip RandomInjection SpentBudget"
     ),
     "attacks.named": "attack_names build_attack",
     "cells.experiment": "run_cell",

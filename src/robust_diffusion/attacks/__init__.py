@@ -22,7 +22,7 @@ from robust_diffusion.attacks.modification.auto import AutoModification
 from robust_diffusion.attacks.modification.dice import DICE
 from robust_diffusion.attacks.modification.given import GivenGraph
 from robust_diffusion.attacks.modification.lrbcd import LGRBCD, LRBCD
-from robust_diffusion.attacks.modification.meta_prbcd import MetaPRBCD
+from robust_diffusion.attacks.modification.meta_grbcd import MetaGRBCD
 from robust_diffusion.attacks.modification.metattack import Metattack
 from robust_diffusion.attacks.modification.pgd_modification import PGDModification
 from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD
@@ -48,7 +48,7 @@ __all__ = [
     "GradientInjection",
     "InjectionAdversary",
     "MetaGIA",
-    "MetaPRBCD",
+    "MetaGRBCD",
     "Metattack",
     "PGDModification",
     "PerturbedGraph",

@@ -1,4 +1,4 @@
-"""PRBCD against training: the gradient of a loss through the training of the attacked model."""
+"""GRBCD against training: the gradient of a loss through the training of the attacked model."""
 
 import copy
 from dataclasses import replace
@@ -10,12 +10,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from robust_diffusion.attacks.base import Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import membership
-from robust_diffusion.attacks.modification.prbcd import PRBCD
+from robust_diffusion.attacks.modification.prbcd import GRBCD, GRBCDAtTargets, Loss
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.checks import Positive, SomeSteps
+from robust_diffusion.checks import Count, Positive, SomeSteps
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.operators import backend_set
@@ -27,24 +26,43 @@ TINY = 1e-16
 """Added to the mean square, whose root would have no slope at 0."""
 
 
-class MetaPRBCD(PRBCD):
-    """PRBCD on a model that is trained anew in every step, for victims trained on the result.
+class _WithEdges(GRBCDAtTargets):
+    """PyG's GRBCD whose blocks have all edges of the graph as well: half of the best flips cut."""
 
-    Each gradient step draws the model's matrices anew, trains it for some epochs of Adam on the
-    relaxed graph, and raises the loss that is left at the nodes that it is not trained on, by the
-    gradient through all of that training. Adaptive: the model may be the victim's own, a flow among
-    them, which runs by `backend=reference` and direct differentiation.
+    block_edge_index: Tensor
+
+    def _sample_random_block(self, budget: int = 0) -> None:
+        super()._sample_random_block(budget)
+        there = self.edge_index[:, self.edge_index[0] < self.edge_index[1]]
+        block = torch.cat([self.block_edge_index, there.to(self.device)], 1).sort(0).values
+        self.block_edge_index = torch.unique(block, dim=1)
+        self.current_block = torch.arange(self.block_edge_index.size(1), device=self.device)
+        self.block_edge_weight = torch.full_like(
+            self.current_block, self.coeffs["eps"], dtype=torch.float32
+        )
+
+
+class MetaGRBCD(GRBCD):
+    """GRBCD on a model that is trained anew in every step, for victims trained on the result.
+
+    Each step draws the model's matrices anew, trains it for some epochs of Adam on the graph so
+    far, and flips those edges and pairs of a random block that raise the loss most at the nodes
+    that it is not trained on, by the gradient through all of that training. Adaptive: the model may
+    be the victim's own, a flow among them, which runs by `backend=reference` and direct
+    differentiation.
 
     Train nodes are `data.index_train`, which `threat=poisoning` tells, or else all that are no
     targets; classes are those of `problem.labels`.
 
-    Reference: Meta-PGD, Mujkanovic et al. 2022, arXiv:2301.13694, on the blocks of PRBCD, Geisler
-    et al. 2021, arXiv:2110.14038.
+    Reference: Zügner and Günnemann 2019, arXiv:1902.08412, through any model as Mujkanovic et al.
+    2022, arXiv:2301.13694, on the blocks of GRBCD, Geisler et al. 2021, arXiv:2110.14038.
 
     Args:
         num_epochs: Of each training, at least 1. Memory grows with it.
         training_rate: Adam's in each training, above 0.
-        block_size, num_steps, resampling_ratio, learning_rate, loss: As of `PRBCD`.
+        block_size: Pairs drawn at a time beside the edges, at least 1. Memory grows with it.
+        num_steps: Steps, at least 1; no more are taken than there are flips.
+        loss: What the flips raise, as of `GRBCD`.
 
     Raises:
         ConfigError: A number out of range.
@@ -52,34 +70,35 @@ class MetaPRBCD(PRBCD):
     Deviation: Vectors and numbers, such as biases, start as the handed model has them.
 
     Examples:
-        >>> from robust_diffusion import GCN, Budget, MetaPRBCD, attack
+        >>> from robust_diffusion import GCN, Budget, MetaGRBCD, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> meta = MetaPRBCD(num_steps=2, num_epochs=2)
+        >>> meta = MetaGRBCD(num_steps=2, num_epochs=2)
         >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.1), meta)
         >>> graph.to_data().num_nodes
         100
     """
 
-    name = "meta_prbcd"
-    needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "edge_gradient"})
+    name = "meta_grbcd"
+    implementation: ClassVar[Any] = _WithEdges
 
     def __init__(
         self,
         *,
         num_epochs: SomeSteps = 10,
-        training_rate: Positive = 0.05,
-        num_steps: SomeSteps = 40,
-        **of_prbcd: Any,
+        training_rate: Positive = 0.01,
+        block_size: Count = 20_000,
+        num_steps: SomeSteps = 125,
+        loss: Loss = "tanh_margin",
     ) -> None:
-        super().__init__(num_steps=num_steps, **of_prbcd)
+        super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
         self.num_epochs = num_epochs
         self.training_rate = training_rate
 
     def modify(
         self, problem: Problem, budget: Budget, generator: torch.Generator
     ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
-        """Run PRBCD on the model as its training leaves it."""
+        """Run GRBCD on the model as its training leaves it."""
         if not isinstance(problem.model, nn.Module) or not problem.takes_weights:
             raise AttackError(
                 f"attack={self.name}: the model takes no edge weights; attack a surrogate that does"

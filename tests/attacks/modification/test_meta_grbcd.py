@@ -1,4 +1,4 @@
-"""PRBCD through the training of the attacked model."""
+"""GRBCD through the training of the attacked model."""
 
 import copy
 from collections.abc import Callable
@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.models import GAT
 
-from robust_diffusion import GCN, Budget, GraphPDE, MetaPRBCD, Solver, attack
-from robust_diffusion.attacks.modification.meta_prbcd import Trained
+from robust_diffusion import GCN, Budget, GraphPDE, MetaGRBCD, Solver, attack
+from robust_diffusion.attacks import spent_budget
+from robust_diffusion.attacks.modification.meta_grbcd import Trained
 from robust_diffusion.errors import AttackError
 from robust_diffusion.operators import current_backend
 from tests.drawn import CLASSES, FEATURES, drawn_data
@@ -69,5 +70,15 @@ def test_a_training_lowers_the_loss_and_leaves_the_model_as_it_was(model: str) -
 
 def test_a_model_of_no_edge_weights_is_refused() -> None:
     data, budget = drawn_data(), Budget(edge_ratio=0.1)
-    with pytest.raises(AttackError, match="meta_prbcd"):
-        attack(GAT(FEATURES, 4, 1, CLASSES), data, budget, MetaPRBCD(num_steps=1, num_epochs=1))
+    with pytest.raises(AttackError, match="meta_grbcd"):
+        attack(GAT(FEATURES, 4, 1, CLASSES), data, budget, MetaGRBCD(num_steps=1, num_epochs=1))
+
+
+def test_edges_are_cut_as_well_as_added() -> None:
+    data = drawn_data()
+    meta = MetaGRBCD(num_steps=6, num_epochs=3, block_size=50)
+    model = GCN(FEATURES, 4, CLASSES)
+    found = attack(model, data, Budget(edge_ratio=0.2), meta, nodes=~data.train_mask)
+    spent = spent_budget(data, found)
+    assert spent.removed_edges > 0
+    assert spent.added_edges > 0
