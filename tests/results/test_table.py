@@ -1,44 +1,20 @@
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 
 from robust_diffusion.results.table import ResultTable, rank, summarize
-from tests.paper.records import timed
-
-Record = dict[str, Any]
-SPENT = {"injected_nodes": 3, "injected_edges": 6, "max_edges_per_injected_node": 2}
+from tests.paper.records import Record, failed, finished, timed
 
 
 def record(flow: str | None = "heat", seed: int = 0, clean: float = 0.5, **changes: Any) -> Record:
-    own: Record = {
-        "dataset": "toy",
-        "difficulty": "easy",
-        "model": "graph_pde",
-        "flow": flow,
-        "solver": "euler" if flow else None,
-        "fidelity": "paper",
-        "threat": "black_box",
-        "seed": seed,
-        "budget": {
-            "declared": {"max_injected_nodes": 3, "max_edges_per_injected_node": 2},
-            "spent": {"speit": {"gcn": SPENT}},
-        },
-        "overrides": {"flow": str(flow), "seed": str(seed)},
-        "accuracy": {"clean": clean, "speit": clean / 2},
-        **changes,
-    }
-    return {"cell": repr(own), **own}
+    own = {"overrides": {"flow": str(flow)}, "attacks": ("speit",), **changes}
+    return finished(clean, clean / 2, flow=flow, seed=seed, **own)
 
 
-def failed(**changes: Any) -> Record:
-    made = record(**changes) | {
-        "cell": repr(changes),
-        "error": "solver.num_steps=0: must be at least 1",
-    }
-    del made["accuracy"]
-    return made
+broken = partial(failed, flow="heat", overrides={"flow": "heat"}, val_accuracy=None)
 
 
 def rows(records: list[Record]) -> list[dict[str, Any]]:
@@ -46,9 +22,9 @@ def rows(records: list[Record]) -> list[dict[str, Any]]:
 
 
 def test_a_failed_seed_is_counted_beside_the_mean() -> None:
-    (row,) = rows([record(seed=0), failed(seed=1)])
+    (row,) = rows([record(seed=0), broken(seed=1)])
     assert (row["clean"], row["seeds"]) == ("50.00 (1 failed)", 1)
-    (row,) = rows([failed(seed=0), record(seed=0)])  # it finished later
+    (row,) = rows([broken(seed=0), record(seed=0)])  # it finished later
     assert (row["clean"], row["seeds"]) == ("50.00", 1)
 
 
@@ -82,7 +58,7 @@ def test_times_have_a_column_of_their_own() -> None:
 
 def test_ranked_by_validation_accuracy_with_failures_last() -> None:
     records = [
-        failed(flow="heat"),
+        broken(),
         record("grand", val_accuracy=0.5),
         record("beltrami", val_accuracy=0.6),
         record("beltrami", seed=1, val_accuracy=0.8),

@@ -15,6 +15,7 @@ from robust_diffusion.results.worst_case import (
     worst_case_table,
     worst_cases,
 )
+from tests.paper.records import finished
 
 
 def record(
@@ -25,19 +26,10 @@ def record(
     budget: tuple[int, int] = (50, 50),
     **accuracy: float,
 ) -> dict[str, Any]:
-    limits = {"max_injected_nodes": budget[0], "max_edges_per_injected_node": budget[1]}
-    return {
-        "cell": f"{model}-{flow}-{threat}-{seed}-{budget}-{sorted(accuracy)}",
-        "dataset": "cora",
-        "fidelity": "paper",
-        "model": model,
-        "flow": flow,
-        "threat": threat,
-        "seed": seed,
-        "split": "grb",
-        "budget": {"declared": {**limits, "feature_limits": [-1.0, 1.0]}},
-        "accuracy": {"clean": accuracy.pop("clean", 0.8), **accuracy},
-    }
+    own = {"model": model, "flow": flow, "threat": threat, "seed": seed, "budget": budget}
+    cell = f"{own}-{sorted(accuracy)}"
+    clean = accuracy.pop("clean", 0.8)
+    return finished(clean, accuracy, cell=cell, split="grb", surrogates=[], **own)
 
 
 def tried(records: list[dict[str, Any]], model: str = "gcn") -> list[dict[str, Any]]:
