@@ -159,6 +159,7 @@ def pt_bytes(zipped: bool) -> bytes:
 
 PARTS = planetoid_parts()
 SEEDS: dict[str, tuple[Read, bytes]] = {
+    "npz": (read_npz, zipped(npy())),
     "matrix": (read_pickle, python2_pickle(PARTS["tx"])),
     "labels": (read_pickle, python2_pickle(PARTS["ty"])),
     "graph": (read_pickle, python2_pickle(PARTS["graph"])),
