@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -208,42 +207,3 @@ def wait_for(condition: Callable[[], bool], seconds: float = 240) -> None:
 def is_running(process: int) -> bool:
     status = Path(f"/proc/{process}/status")
     return status.is_file() and "zombie" not in status.read_text()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a file system of 64 kB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("a file system is mounted by root alone")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-@pytest.mark.slow
-def test_a_full_disk_fails_a_cell_and_leaves_the_records_whole(
-    cli: Cli, tiny_clean: list[str], small_disk: Path
-) -> None:
-    # A cell whose weights, unlike its record, do not fit.
-    given = ["-m", "flow=heat", *tiny_clean, "model.hidden_channels=64", "logger=none"]
-    given += [f"paths.store={small_disk}/store", f"paths.records={small_disk}/records.jsonl"]
-    (small_disk / "filling").write_bytes(bytes(40_000))
-    outcome = cli(*given)
-    assert outcome.status == 1
-    assert "Traceback" not in outcome.err
-    (failed,) = recorded(small_disk)
-    assert "No space left on device" in failed["error"]
-    assert "paths.store" in failed["error"]
-    with suppress(OSError), (small_disk / "filling").open("ab", buffering=0) as file:
-        while file.write(bytes(4096)):  # no room for a record either
-            pass
-    assert cli(*given).status == 1
-    assert recorded(small_disk) == [failed]
-    (small_disk / "filling").unlink()
-    assert cli(*given).status == 0
-    found = recorded(small_disk)
-    assert ["accuracy" in record for record in found] == [False, True]

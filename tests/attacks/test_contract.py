@@ -1,7 +1,6 @@
 """What every attack under conf/attack keeps to; a new one is found by itself."""
 
 import copy
-import math
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from tests.attacks.contract import (
     trained,
 )
 from tests.attacks.graphs import mean_of_neighbours, nan_gradient, without_gradient
-from tests.graphs import without_type_checks
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -173,21 +171,3 @@ def test_an_empty_budget_gives_the_clean_graph(attack: Attack) -> None:
     perturbed = run(attack, budget=empty)
     assert torch.equal(perturbed.x, graph().x)
     assert torch.equal(perturbed.edge_index, graph().edge_index)
-
-
-@pytest.mark.parametrize(
-    ("name", "key", "value"),
-    [  # of each kind; tests/test_values.py draws odd values of every key
-        ("speit", "num_steps", True),
-        ("fgsm", "step_size", math.nan),
-        ("tdgia", "variant", "loose"),
-        ("gradient_injection", "edges", "all"),
-        ("pgd_modification", "variant", "cube"),
-        ("dice", "delete_ratio", 1.1),
-        ("prbcd", "block_size", 0),
-    ],
-)
-def test_a_bad_option_names_its_key(name: str, key: str, value: object) -> None:
-    match = rf"attacks\.{name}\.{key}={value}: "
-    with without_type_checks(), pytest.raises(ConfigError, match=match):
-        attack_class(name)(**{key: value})

@@ -118,18 +118,8 @@ def test_what_is_no_data_is_refused(build: Callable[[], Any]) -> None:
         checked_graph(build(), {})
 
 
-def small(**changes: Any) -> Data:
-    return citation_like_graph(
-        **{"num_nodes": 200, "num_edges": 400, "num_features": 8, "seed": 3} | changes
-    )
-
-
-@pytest.fixture(scope="module")
-def graph() -> Data:
-    return citation_like_graph()
-
-
-def test_it_is_about_like_cora(graph: Data) -> None:
+def test_the_drawn_graph_is_about_like_cora() -> None:
+    graph = citation_like_graph()
     assert (graph.num_nodes, graph.num_features, graph.num_classes) == (2680, 302, 7)
     assert graph.num_edges / 2 == pytest.approx(5148, rel=0.05)
     assert homophily(graph.edge_index, graph.y, method="edge") == pytest.approx(0.81, abs=0.02)
