@@ -1,7 +1,6 @@
 import csv
 import json
 import pickle
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,26 +10,14 @@ import torch
 from safetensors.torch import save_file
 from torch_geometric.nn import models as pyg
 
-from robust_diffusion.commands.evaluate import run_evaluate_command
-from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.models import GCN
 from robust_diffusion.training import NodeClassification
 from tests.conftest import TINY_ATTACKS, TINY_DATA
 
+Cli = Callable[..., Any]
+
 BASE = [*TINY_DATA, *TINY_ATTACKS[:2], "attack=random"]
 PYG = ["model=torch_geometric.nn.models.GCN", "model.hidden_channels=8", "model.num_layers=2"]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    from hydra.core.global_hydra import GlobalHydra
-
-    def call(*arguments: str) -> str:
-        GlobalHydra.instance().clear()
-        run_evaluate_command([*BASE, *arguments])
-        return capsys.readouterr().out
-
-    return call
 
 
 def gcn() -> pyg.GCN:
@@ -40,7 +27,7 @@ def gcn() -> pyg.GCN:
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".ckpt", "own"])
 def test_a_model_of_anybodys_class_is_evaluated_and_its_report_saved(
-    run: Callable[..., str], make_datamodule: Callable[..., Any], tmp_path: Path, suffix: str
+    cli: Cli, make_datamodule: Callable[..., Any], tmp_path: Path, suffix: str
 ) -> None:
     torch.manual_seed(0)
     model = GCN(16, 8, 7) if suffix == "own" else gcn()
@@ -53,7 +40,8 @@ def test_a_model_of_anybodys_class_is_evaluated_and_its_report_saved(
     else:
         torch.save({"state_dict": NodeClassification(model, num_classes=7).state_dict()}, path)
     options = ["threat.labels=true", "seed=3", "--save", str(tmp_path / "report")]
-    run(*given, f"checkpoint={path}", *options, *["--filtered"] * (suffix == "own"))
+    own = ["--filtered"] * (suffix == "own")
+    cli("evaluate", *BASE, *given, f"checkpoint={path}", *options, *own)
     record = json.loads((tmp_path / "report" / "report.json").read_text())
     view = make_datamodule().view("test")
     right = model.eval()(view.x, view.edge_index).argmax(1) == view.y
@@ -66,7 +54,7 @@ def test_a_model_of_anybodys_class_is_evaluated_and_its_report_saved(
     assert (tmp_path / "report" / "graph-random.safetensors").is_file()
 
 
-def test_what_cannot_be_is_told_in_a_line(run: Callable[..., str], tmp_path: Path) -> None:
+def test_what_cannot_be_is_told_in_a_line(cli: Cli, tmp_path: Path) -> None:
     torch.save(gcn().state_dict(), good := tmp_path / "gcn.pt")
     (tmp_path / "code.pt").write_bytes(pickle.dumps(print))
     changed = {key: value.to(torch.int64) for key, value in gcn().state_dict().items()}
@@ -77,20 +65,12 @@ def test_what_cannot_be_is_told_in_a_line(run: Callable[..., str], tmp_path: Pat
     (tmp_path / "flipped.pt").write_bytes(content.replace(weight, flipped))
     checkpoint = f"checkpoint={good}"
     wrong = [
-        *(
-            ([*PYG, f"checkpoint={tmp_path}/{name}.pt"], DataError, f"{name}.pt")
-            for name in ("whole", "flipped", "code")
-        ),
-        ([], ConfigError, "checkpoint"),
-        ([*PYG[:2], checkpoint], ConfigError, "model=torch_geometric.nn.models.GCN"),
-        (["model=no.such.Class", checkpoint], ConfigError, "model=no.such.Class"),
-        ([*PYG[:2], "model.num_layers=3", checkpoint], DataError, "does not fit the model"),
-        *(
-            ([*PYG, checkpoint, unread], ConfigError, unread)
-            for unread in ("training.max_epochs=3", "threat=black_box")
-        ),
+        *(([*PYG, f"checkpoint={of}.pt"], f"{of}.pt") for of in ("whole", "flipped", "code")),
+        ([], "checkpoint"),
+        ([*PYG[:2], checkpoint], "model=torch_geometric.nn.models.GCN"),
+        (["model=no.such.Class", checkpoint], "model=no.such.Class"),
+        ([*PYG[:2], "model.num_layers=3", checkpoint], "does not fit the model"),
+        *(([*PYG, checkpoint, of], of) for of in ("training.max_epochs=3", "threat=black_box")),
     ]
-    for given, error, key in wrong:
-        with pytest.raises(error, match=re.escape(key)) as caught:
-            run(*given)
-        assert len(str(caught.value).splitlines()) == 1
+    for given, key in wrong:
+        assert key in cli("evaluate", *BASE, *given).error

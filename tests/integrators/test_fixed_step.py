@@ -1,6 +1,7 @@
 """Loops of equal steps against torchdiffeq, bit for bit."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
@@ -54,35 +55,34 @@ def test_a_checkpointed_solve_in_inference_mode() -> None:
     assert not inferred.requires_grad
 
 
+RECOMPUTED = [Solver("euler", num_steps=12), Solver("rk4", num_steps=4)]
+RECOMPUTED += [Solver("fixed_adams", num_steps=2), Solver("dopri5", rtol=1e-7, atol=1e-8)]
+
+
 @pytest.mark.parametrize(
-    ("method_and_steps", "make", "name"),
-    pairs(
-        [("euler", 12), ("rk4", 4), ("fixed_adams", 2)],
-        [driven, beltrami, beltrami_in_training],
-        BACKENDS,
-    ),
+    ("solver", "make", "name"),
+    pairs(RECOMPUTED, [driven, beltrami, beltrami_in_training], BACKENDS),
 )
 def test_a_checkpointed_solve_has_the_same_gradients_and_keeps_states_alone(
-    method_and_steps: tuple[str, int], make: Maker, name: str
+    solver: Solver, make: Maker, name: str
 ) -> None:
-    method, num_steps = method_and_steps
     with backend(name):
         plain, lean, repeated = (
-            solve(Solver(method, num_steps=num_steps, checkpoint=on), make, passes=passes)
+            solve(replace(solver, checkpoint=on), make, passes=passes)
             for on, passes in ((False, 1), (True, 1), (True, 3))
         )
     assert torch.equal(lean.end, plain.end)
     # The backward pass reads the norms of the matrices off the vectors that it finds, which may
     # round otherwise; the vectors themselves stay as they are, however often it runs.
     for other in (lean, repeated):
-        assert_close(other, plain, 0.0 if make is not beltrami_in_training else 1e-14)
+        assert_close(other, plain, 0.0 if make is not beltrami_in_training else 1e-13)
         for kept, expected in zip(other.buffers, plain.buffers, strict=True):
             assert torch.equal(kept, expected)
-    assert len(lean.times) == 2 * len(plain.times)
-    assert len(repeated.times) == 4 * len(plain.times)
-    state, times = plain.end.nbytes, 8 * len(plain.times)
-    assert lean.kept == num_steps * state + times
-    assert lean.kept < plain.kept / 4 * (1 if make is not driven else 2)
+    assert lean.kept < plain.kept / (2 if make is driven else 3)
+    if solver.num_steps:  # all evaluations are of steps that were taken
+        assert len(lean.times) == 2 * len(plain.times)
+        assert len(repeated.times) == 4 * len(plain.times)
+        assert lean.kept == solver.num_steps * plain.end.nbytes + 8 * len(plain.times)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import deepcopy
+from itertools import cycle, product
 from typing import Any
 
 import pytest
@@ -171,49 +172,25 @@ def on_both(name: str, compute: Callable[[], list[Tensor]]) -> list[tuple[Tensor
     return list(zip(*found, strict=True))
 
 
+SEVERAL: list[tuple[type[Flow], dict[str, Any]]] = [
+    *[(cls, {"heads": heads}) for cls in (Grand, UniformModulation) for heads in HEADS],
+    (Grand, {"attention": "resampled"}),
+    (Heat, {"weights": "uniform"}),
+    (HeatPlus, {"weights": "frozen_attention"}),
+    (PLaplacian, {"modulation": "power"}),
+]
+"""Flows of several operators."""
+TINY = [(Beltrami, {}), (PLaplacian, {"gradient_norm": "residual"}), (Grand, {})]
+CASES += [(*of, 16, kind) for of, kind in zip(SEVERAL, cycle(GRAPHS))]
+CASES += [(*of, 7, kind) for of, kind in product(TINY, TINY_GRAPHS)]
+
+
 @pytest.mark.parametrize("name", FAST)
 @pytest.mark.parametrize(("cls", "options", "width", "kind"), CASES)
-def test_modulated_flows(
+def test_flows_and_their_gradients(
     cls: type[Flow], options: dict[str, Any], width: int, kind: str, name: str
 ) -> None:
     flow = small_flow(cls, width, **options)
-    assert_backend_right(name, lambda dtype: evaluate(flow, kind, dtype))
-
-
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("kind", TINY_GRAPHS)
-@pytest.mark.parametrize(
-    ("cls", "options"), [(Beltrami, {}), (PLaplacian, {"gradient_norm": "residual"}), (Grand, {})]
-)
-def test_graphs_of_almost_nothing(
-    cls: type[Flow], options: dict[str, Any], kind: str, name: str
-) -> None:
-    flow = small_flow(cls, 7, **options)
-    assert_backend_right(name, lambda dtype: evaluate(flow, kind, dtype))
-
-
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize(
-    ("cls", "options", "kind"),
-    [
-        (cls, options, GRAPHS[i % 3])
-        for i, (cls, options) in enumerate(
-            [
-                *[(Grand, {"heads": h}) for h in HEADS],
-                (Grand, {"attention": "resampled"}),
-                (Heat, {"weights": "uniform"}),
-                (HeatPlus, {"weights": "frozen_attention"}),
-                (PLaplacian, {"modulation": "power"}),
-                *[(UniformModulation, {"heads": h}) for h in HEADS],
-            ]
-        )
-    ],
-    ids=str,
-)
-def test_flows_of_several_operators(
-    cls: type[Flow], options: dict[str, Any], kind: str, name: str
-) -> None:
-    flow = small_flow(cls, 16, **options)
     assert_backend_right(name, lambda dtype: evaluate(flow, kind, dtype))
 
 
