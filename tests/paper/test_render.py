@@ -36,9 +36,9 @@ def test_csv_is_the_golden_file() -> None:
 
 def test_a_time_has_quartiles_and_a_factor_in_every_format() -> None:
     table = build_table(load_layout(7), [timed(0.0049, settings=ONE_STEP)])
-    cell = r"\shortstack{4.90 (4.41--5.39) \\ {\fontsize{4}{5}\selectfont 9.8 ($\times$0.50)}}"
-    assert cell in render_latex(table)
-    assert render_latex(table).count(r"\begin{tabular}") == 2
+    latex = render_latex(table)
+    assert all(of in latex for of in ("4.90 (4.41--5.39)", r"RTX 3090 & 9.8", r"$\times$0.50"))
+    assert latex.count(r"\begin{tabular}") == 2
     assert "4.90 (4.41–5.39)" in render_markdown(table)
     (line,) = to_frame(table).query("state == 'measured'").to_dict("records")
     assert (line["mean"], line["q1"], line["q3"]) == pytest.approx((4.9, 4.41, 5.39))

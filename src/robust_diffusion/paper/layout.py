@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain, groupby, product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -95,14 +95,6 @@ class Grid:
     columns: tuple[Line, ...]
     best: Best  # along what the best and second best are marked
     grouped: bool = True  # adjacent rows with one first label are a block
-
-    @property
-    def blocks(self) -> list[list[int]]:
-        """Places of the rows, those that share their first label together."""
-        if not self.grouped:
-            return [[i] for i in range(len(self.rows))]
-        places = groupby(range(len(self.rows)), key=lambda i: self.rows[i].labels[0])
-        return [list(block) for _, block in places]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A paper's table as Markdown that also reads as plain text, LaTeX, HTML, CSV and a data frame."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -23,7 +23,7 @@ IN_HTML = {1: Markup("<strong>{}</strong>"), 2: Markup("<em>{}</em>")}
 IN_LATEX = {1: r"\red{{{}}}", 2: r"\blue{{{}}}"}
 """Formats of the best entry and of the second best."""
 
-PREAMBLE = r"""% Needs \usepackage{booktabs,multirow,xcolor}.
+PREAMBLE = r"""% Needs \usepackage{booktabs,xcolor}.
 \providecommand{\red}[1]{\textcolor{red}{#1}}
 \providecommand{\blue}[1]{\textcolor{blue}{#1}}"""
 
@@ -129,15 +129,16 @@ def render_html(table: PaperTable) -> str:
 def render_latex(table: PaperTable) -> str:
     """A `table` environment with booktabs rules, best in red and second best in blue.
 
-    Below each measured number stands the reported one, with the difference and the corrected
-    p-value, or the factor of times; remarks and notes go beneath the table.
+    Its cells are those of `render_markdown`; remarks and notes go beneath the table.
     """
-    caption = [table.layout.caption, "Below each number, smaller, the paper's."]
-    if any(entry.rank for _, _, entry in table):
-        caption.append("Best in red, second best in blue.")
+    ranked = ["Best in red, second best in blue."] if any(e.rank for *_, e in table) else []
+    caption = [table.layout.caption, *ranked]
     remarks = [f"{table.title}.", *table.lines]
     remarks += [f"[{number}] {text}" for text, number in _notes(table).items()]
-    grids = ("\n".join(_in_latex(table, grid, entries)) for grid, entries in table.grids)
+    grids = (
+        "\n".join(_in_latex(grid, _rows(table, grid, entries, IN_LATEX, escape)))
+        for grid, entries in table.grids
+    )
     lines = [
         PREAMBLE,
         r"\begin{table}[!htp]",
@@ -188,34 +189,34 @@ def _notes(table: PaperTable) -> dict[str, int]:
     return {text: number for number, text in enumerate(texts, start=1)}
 
 
-def _cited(entry: Entry, notes: Mapping[str, int]) -> list[int]:
-    return sorted({notes[mark.text] for mark in entry.marks})
-
-
 def _rows(
-    table: PaperTable, grid: Grid, entries: Entries, formats: Mapping[int, str]
+    table: PaperTable,
+    grid: Grid,
+    entries: Entries,
+    formats: Mapping[int, str],
+    escaped: Callable[[str], str] = str,
 ) -> Iterator[list[str]]:
-    """Header and rows of one grid, as Markdown and HTML show them."""
+    """Header and rows of one grid, as every format shows them."""
     notes, decimals = _notes(table), table.decimals
     timed = table.layout.kind == "time"
     paper, comparison = ("RTX 3090", "factor") if timed else ("printed", "difference")
-    yield [*grid.headings, "", *(column.label for column in grid.columns)]
+    yield [*map(escaped, [*grid.headings, "", *(column.label for column in grid.columns)])]
     above = nothing = ("",) * len(grid.headings)
     for row, of_row in zip(grid.rows, entries, strict=True):
         labels = _unrepeated(row.labels, above) if grid.grouped else row.labels
         above = row.labels
         here = [
-            formats.get(entry.rank or 0, "{}").format(measured(entry, decimals))
-            + "".join(f" [{number}]" for number in _cited(entry, notes))
+            formats.get(entry.rank or 0, "{}").format(escaped(measured(entry, decimals)))
+            + "".join(f" [{n}]" for n in sorted({notes[mark.text] for mark in entry.marks}))
             for entry in of_row
         ]
-        yield [*labels, "here", *here]
-        yield [*nothing, paper, *(reported(entry, decimals) for entry in of_row)]
+        yield [*map(escaped, labels), "here", *here]
+        yield [*nothing, paper, *(escaped(reported(entry, decimals)) for entry in of_row)]
         compared = [_compared(entry, decimals) for entry in of_row]
         if any(compared):
             tested = ["" if e.p_holm is None else f" (p {p_value(e.p_holm)})" for e in of_row]
             shown = [(of or "-") + p for of, p in zip(compared, tested, strict=True)]
-            yield [*nothing, comparison, *shown]
+            yield [*nothing, comparison, *map(escaped, shown)]
 
 
 def _unrepeated(labels: Sequence[str], above: Sequence[str]) -> list[str]:
@@ -239,35 +240,13 @@ def _shortened(reason: str) -> str:
     return f"{words if len(words) > LONGEST_REASON // 2 else cut[:-1]}…"
 
 
-def _in_latex(table: PaperTable, grid: Grid, entries: Entries) -> Iterator[str]:
-    notes = _notes(table)
-    titles = [*grid.headings, *(column.label for column in grid.columns)]
-    yield r"\makebox[\textwidth][c]{%"
-    yield rf"\begin{{tabular}}{{{'c' * len(titles)}}}"
+def _in_latex(grid: Grid, rows: Iterator[list[str]]) -> Iterator[str]:
+    columns = f"{'l' * (len(grid.headings) + 1)}{'c' * len(grid.columns)}"
+    yield rf"\makebox[\textwidth][c]{{\begin{{tabular}}{{{columns}}}"
     yield r"\toprule"
-    yield rf"{' & '.join(map(escape, titles))} \\"
-    yield r"\midrule"
-    for block in grid.blocks:
-        if block[0] > 0 and grid.grouped and len(grid.headings) > 1:
+    for number, cells in enumerate(rows):
+        if number == 1 or (number > 1 and cells[0]):
             yield r"\midrule"
-        for i in block:
-            named = (r"\emph{clean}" if x == "clean" else escape(x) for x in grid.rows[i].labels)
-            first, *others = named
-            if len(block) > 1:
-                first = rf"\multirow{{{len(block)}}}{{*}}{{{first}}}" if i == block[0] else ""
-            cells = [_latex_cell(entry, table.decimals, notes) for entry in entries[i]]
-            yield rf"{' & '.join([first, *others, *cells])} \\"
+        yield rf"{' & '.join(cells)} \\"
     yield r"\bottomrule"
     yield r"\end{tabular}}"
-
-
-def _latex_cell(entry: Entry, decimals: int, notes: Mapping[str, int]) -> str:
-    above = IN_LATEX.get(entry.rank or 0, "{}").format(escape(measured(entry, decimals)))
-    if numbers := _cited(entry, notes):
-        above += rf"\textsuperscript{{{','.join(map(str, numbers))}}}"
-    below = reported(entry, decimals)
-    if (found := _compared(entry, decimals)) is not None:
-        p = "" if entry.p_holm is None else f"; p {p_value(entry.p_holm)}"
-        below += f" ({found}{p})"
-    # A fraction's size of its own; without braces it would end with the cell's first line.
-    return rf"\shortstack{{{above} \\ {{\fontsize{{4}}{{5}}\selectfont {escape(below)}}}}}"

@@ -61,7 +61,8 @@ def _stalled(curve: pd.DataFrame) -> str:
     found = [
         (seed, flag.detail)
         for (seed, _), of in curve.dropna(subset="worst").groupby(["draw", "split"], sort=False)
-        if len(of) > 1 and (flag := budget_without_effect(_points(of)))
+        if len(of) > 1
+        for flag in budget_without_effect(_points(of))
     ]
     seeds: list[Any] = sorted({seed for seed, _ in found})
     return f"{found[0][1]} ({named_seeds(seeds)})" if found else ""

@@ -30,15 +30,14 @@ from robust_diffusion.records.content import by_content
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.effort import Effort
 from robust_diffusion.robustness.flags import (
-    Attempt,
     Flag,
-    attack_flags,
     of_the_row,
     prediction_flags,
     victim_flags,
     weaker_than,
 )
 from robust_diffusion.robustness.kept_parts import KeptParts
+from robust_diffusion.robustness.misled import Attempt, attack_flags
 from robust_diffusion.robustness.subject import Task
 from robust_diffusion.robustness.threat import AttackedModel
 from robust_diffusion.system.artifact import Artifact
@@ -125,7 +124,7 @@ def attack_and_test(
     logits = {label: task.logits_of(models[label], graph, seed) for label, graph in graphs.items()}
     accuracy = {label: task.accuracy(of) for label, of in logits.items()}
     seconds = time.perf_counter() - start
-    own = [*own_flags, *victim_flags(victim, task, seed, norm_growth)]
+    own = [*own_flags, *victim_flags(victim, task, norm_growth)]
     _tell("victim", own)
     found: dict[str, list[Flag]] = {}
     lowest: dict[str, float] = {}
@@ -149,8 +148,7 @@ def _outdone(run: Run, runs: Sequence[Run], accuracy: Mapping[str, float]) -> It
         kind = run.attack.kind
         others = [accuracy[of.label] for of in runs if of.made_on and of.attack.kind == kind]
         strongest = min(others, default=1.0)
-        if flag := weaker_than(accuracy[run.label], strongest, "weaker_than_transfer"):
-            yield flag
+        yield from weaker_than(accuracy[run.label], strongest, "weaker_than_transfer")
 
 
 def _tell(name: str, flags: Sequence[Flag]) -> None:
@@ -203,20 +201,9 @@ class Attacker:
         spent = spent_budget(self.task.graph, graph)
         baseline = BASELINES[run.attack.kind]
         is_random = type(run.attack) is type(baseline)
-        flags = attack_flags(
-            Attempt(
-                task=self.task,
-                model=model,
-                attack=run.attack,
-                budget=self.budget,
-                seed=self.seed,
-                graph=graph,
-                spent=spent,
-                before=logits[0],
-                after=logits[1],
-                chance=None if is_random else partial(self._accuracy_under, baseline, model),
-            )
-        )
+        chance = None if is_random else partial(self._accuracy_under, baseline, model)
+        attempt = partial(Attempt, self.task, model, run.attack, self.budget, self.seed)
+        flags = attack_flags(attempt(graph, spent, logits[0], logits[1], chance))
         _tell(run.label, flags)
         effort = artifact.metadata["effort"]
         change = f"{100 * before:.2f} % -> {100 * after:.2f} %"
@@ -258,36 +245,10 @@ class Attacker:
         model.eval()
         if state_hash(dict(model.named_parameters())) != weights:
             raise AttackError(f"{name}: changes the weights of the attacked model; work on a copy")
-        self._check_graph(perturbed, name)
+        if wrong := _unfit(perturbed, self.task.graph["x"]):
+            raise AttackError(f"{name}: returns {wrong}")
         x, edge_index = perturbed.x.detach().cpu(), perturbed.edge_index.cpu()
         return replace(perturbed, x=x, edge_index=edge_index)
-
-    def _check_graph(self, perturbed: object, name: str) -> None:
-        """Refuse what no model can be run on, before it is stored; the auditor tells the rest."""
-        if not isinstance(perturbed, PerturbedGraph):
-            raise AttackError(
-                f"{name}: returns a {type(perturbed).__name__}; it must return a PerturbedGraph"
-            )
-        x, edges, clean = perturbed.x, perturbed.edge_index, self.task.graph["x"]
-        n, width = clean.shape
-        if edges.dtype != torch.int64 or edges.ndim != 2 or edges.size(0) != 2:
-            raise AttackError(
-                f"{name}: returns edges of {edges.dtype} and shape {tuple(edges.shape)}; they must "
-                "be of torch.int64 and 2 x e"
-            )
-        kept = perturbed.num_original_nodes
-        shaped = x.dtype == clean.dtype and x.ndim == 2 and x.size(1) == width
-        if not shaped or not n == kept <= x.size(0):
-            raise AttackError(
-                f"{name}: returns features of {x.dtype} and shape {tuple(x.shape)}, {kept} rows of "
-                f"them original; it must keep the {n} x {width} of {clean.dtype} of the clean "
-                "graph, and may add rows"
-            )
-        if edges.numel() and (edges.min() < 0 or edges.max() >= x.size(0)):
-            wrong = int(edges.min() if edges.min() < 0 else edges.max())
-            raise AttackError(
-                f"{name}: returns an edge of node {wrong}; its nodes are 0..{x.size(0) - 1}"
-            )
 
     def _perturb(self, run: Run, told: Mapping[str, Tensor], parts: KeptParts) -> Artifact:
         model = run.attacked.model
@@ -313,3 +274,24 @@ class Attacker:
         x = torch.cat([original, tensors["injected_x"]])
         parts = {key: artifact.metadata[key] for key in OF_PARTS}
         return PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
+
+
+def _unfit(perturbed: object, clean: Tensor) -> str | None:
+    """A reason why no model can be run on a result; what else is wrong the auditor tells."""
+    if not isinstance(perturbed, PerturbedGraph):
+        return f"a {type(perturbed).__name__}; it must return a PerturbedGraph"
+    x, edges, kept = perturbed.x, perturbed.edge_index, perturbed.num_original_nodes
+    n, width = clean.shape
+    if edges.dtype != torch.int64 or edges.ndim != 2 or edges.size(0) != 2:
+        shape = tuple(edges.shape)
+        return f"edges of {edges.dtype} and shape {shape}; they must be of torch.int64 and 2 x e"
+    shaped = x.dtype == clean.dtype and x.ndim == 2 and x.size(1) == width
+    if not shaped or not n == kept <= x.size(0):
+        return (
+            f"features of {x.dtype} and shape {tuple(x.shape)}, {kept} rows of them original; it "
+            f"must keep the {n} x {width} of {clean.dtype} of the clean graph, and may add rows"
+        )
+    outside = edges[(edges < 0) | (edges >= x.size(0))]
+    if outside.numel():
+        return f"an edge of node {int(outside[0])}; its nodes are 0..{x.size(0) - 1}"
+    return None

@@ -86,11 +86,8 @@ def audit(
         targets[target_nodes.cpu()] = True
     found = [*_form(x, reference), *edges.violations]
     if x.size(0) < n or (kind == "modification" and x.size(0) > n):
-        allowed = {
-            "injection": "an injection only adds some",
-            "modification": "a modification keeps them",
-        }
-        message = f"{x.size(0)} nodes; the clean graph has {n}, and {allowed[kind]}"
+        allowed = {"injection": "only adds some", "modification": "keeps them"}[kind]
+        message = f"{x.size(0)} nodes; the clean graph has {n}, and the {kind} {allowed}"
         found.append(Violation("num_nodes", message))
     limits = feature_limits or (reference.min().item(), reference.max().item())
     kept = min(n, x.size(0))
@@ -141,12 +138,8 @@ def _form(x: Tensor, reference: Tensor) -> list[Violation]:
         found.append(Violation("features_dtype", message))
     bad = ~x.isfinite()
     rows = bad.any(1).nonzero()[:, 0]
-    rows = bad.any(1).nonzero()[:, 0]
-    if rows.numel():
-        where = first(nodes(rows), rows.numel())
-        message = f"{int(bad.sum())} features are NaN or infinite, the first at {where}; "
-        found.append(Violation("not_finite", f"{message}all must be finite"))
-    return found
+    message = f"{int(bad.sum())} features are NaN or infinite, the first at {{1}}; "
+    return found + _found("not_finite", rows.numel(), nodes(rows), f"{message}all must be finite")
 
 
 def _beyond_limits(
