@@ -1,7 +1,6 @@
 """W&B dashboards, and the requests that reach a local server in W&B's place."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,15 +12,9 @@ from robust_diffusion.paper.layout import load_layout, table_numbers
 NUMBERS = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
 
 
-def test_a_dry_run_shows_the_dashboards(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "dashboard.json"
-    options = ["--scale", "smoke", "--fidelity", "released"]
-    run_dashboard_command([*options, "--json", str(path)])
-    run_dashboard_command([*options, "--dry-run"])
-    written, shown = capsys.readouterr().out.split("\n", 1)
-    assert written == str(path)
-    dashboards = json.loads(shown)
-    assert json.loads(path.read_text()) == dashboards
+def test_a_dry_run_shows_the_dashboards(capsys: pytest.CaptureFixture[str]) -> None:
+    run_dashboard_command(["--scale", "smoke", "--fidelity", "released", "--dry-run"])
+    dashboards = json.loads(capsys.readouterr().out)
     names = [dashboard["name"] for dashboard in dashboards]
     assert names[0] == "All cells (released, smoke run)"
     assert "Table 14: pLap (released, smoke run)" in names
