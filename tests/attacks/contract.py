@@ -1,6 +1,7 @@
 """Every attack under conf/attack and in the tutorials, with few steps; a new one is found."""
 
 import copy
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
+from robust_diffusion.attacks.audit import Violation, audit
 from robust_diffusion.attacks.base import Classifier
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.config import CONFIG_DIR
@@ -110,6 +112,15 @@ def problem(model: Classifier | None = None) -> Problem:
 def same(a: PerturbedGraph, b: PerturbedGraph) -> bool:
     """Whether two attacked graphs are equal to the bit."""
     return torch.equal(a.x, b.x) and torch.equal(a.edge_index, b.edge_index)
+
+
+def broken(
+    attack: Attack, perturbed: PerturbedGraph, budget: Budget, targets: Tensor | None = None
+) -> list[Violation]:
+    """Rules that a graph breaks by the auditor, which is tested by itself."""
+    targets = graph().index_test if targets is None else targets
+    limits = asdict(budget.resolve(graph().x))
+    return audit(graph(), perturbed, kind=attack.kind, target_nodes=targets, **limits)
 
 
 def state(model: torch.nn.Module) -> Any:

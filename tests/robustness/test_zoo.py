@@ -62,6 +62,10 @@ def test_a_configuration_that_names_anything_else_is_data(target: Any, place: st
     config = CONFIG | (foreign if place == "itself" else {"flow": [{"of": foreign}]})
     with pytest.raises(DataError, match=r"test: .*(names|there is no) "):
         build_recorded(config, 2, 2, where="test")
+    no_model = {"_target_": "robust_diffusion.models.Rewiring"}
+    for changes in ({"dropout": "${oc.env:HOME}"}, {"layers": 2}, no_model):
+        with pytest.raises(DataError, match="test: "):
+            build_recorded(CONFIG | changes, 2, 2, where="test")
 
 
 def test_the_folder_may_be_named_by_the_environment_and_an_unknown_model_is_refused(
@@ -97,16 +101,3 @@ def test_an_index_that_is_none(tmp_path: Path, text: str | None) -> None:
         (tmp_path / "index.json").write_text(text)
     with pytest.raises(DataError, match=r"index\.json"):
         load_model("gcn", directory=tmp_path)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"dropout": "${oc.env:HOME}"},
-        {"layers": 2},
-        {"_target_": "robust_diffusion.models.Rewiring"},
-    ],
-)
-def test_a_configuration_that_builds_no_model_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match="test: "):
-        build_recorded(CONFIG | changes, 2, 2, where="test")

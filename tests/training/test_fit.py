@@ -345,35 +345,6 @@ def bag_of_words(share: float = 0.03, common: float = -0.25) -> Tensor:
     return x
 
 
-def layers(*, affine: bool = True, bias: bool = True) -> tuple[nn.LayerNorm, nn.Linear]:
-    torch.manual_seed(2)
-    norm = nn.LayerNorm(WORDS, elementwise_affine=affine).double()
-    linear = nn.Linear(WORDS, 4, bias=bias).double()
-    for parameter in norm.parameters():
-        nn.init.normal_(parameter)
-    return norm, linear
-
-
-def outcome(x: Tensor, forward: Callable[[Tensor], Tensor], *modules: nn.Module) -> list[Tensor]:
-    """The values, and the gradient of every parameter."""
-    parameters = [p for module in modules for p in module.parameters()]
-    out = forward(x)
-    weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
-    gradients = torch.autograd.grad((out * weights).sum(), parameters, allow_unused=True)
-    assert type(out) is Tensor
-    return [out, *(g for g in gradients if g is not None)]
-
-
-def assert_same(forward: Callable[[Tensor], Tensor], *modules: nn.Module) -> None:
-    x = bag_of_words()
-    prepared = sparse_input(x)
-    assert type(prepared) is not Tensor
-    sparse, dense = (outcome(given, forward, *modules) for given in (prepared, x))
-    assert len(sparse) == len(dense) > 1
-    for found, expected in zip(sparse, dense, strict=True):
-        torch.testing.assert_close(found, expected)
-
-
 @pytest.mark.parametrize(
     "operation",
     [
@@ -387,9 +358,16 @@ def assert_same(forward: Callable[[Tensor], Tensor], *modules: nn.Module) -> Non
     ],
 )
 def test_any_other_operation_sees_the_plain_features(operation: Callable[[Tensor], Tensor]) -> None:
-    norm, _ = layers()
-    assert_same(lambda x: operation(norm(x)), norm)
-    x = bag_of_words()
+    torch.manual_seed(2)
+    norm, x, found = nn.LayerNorm(WORDS).double(), bag_of_words(), []
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    for given in (sparse_input(x), x):
+        out = operation(norm(given))
+        assert type(out) is Tensor
+        readout = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+        found.append([out, *torch.autograd.grad((out * readout).sum(), [*norm.parameters()])])
+    torch.testing.assert_close(*found)
     torch.testing.assert_close(operation(sparse_input(x))[:], operation(x))
 
 

@@ -25,7 +25,6 @@ from robust_diffusion.errors import AttackError, ConfigError
 from tests.attacks import contract
 from tests.attacks.contract import clean, graph, trained
 from tests.attacks.graphs import mean_of_neighbours
-from tests.attacks.modification.test_contract import flips
 
 Block = type[PRBCD] | type[GRBCD]
 BUDGET = Budget(0, 0, (-1.0, 1.0), node_ratio=0.2, edge_ratio=0.2)
@@ -68,7 +67,8 @@ def test_no_node_has_more_flips_than_its_share(attack: Any, ratio: float) -> Non
 
 def diced(ratio: float, delete_ratio: float) -> Tensor:
     """The flipped pairs."""
-    return flips(run(DICE(delete_ratio=delete_ratio), budget=replace(BUDGET, edge_ratio=ratio)))
+    made = run(DICE(delete_ratio=delete_ratio), budget=replace(BUDGET, edge_ratio=ratio))
+    return flipped(graph().edge_index, made.edge_index, graph().num_nodes)
 
 
 def is_edge(pairs: Tensor) -> Tensor:
@@ -80,10 +80,10 @@ def is_edge(pairs: Tensor) -> Tensor:
 @pytest.mark.parametrize("delete_ratio", [0.0, 0.5, 0.6, 1.0])
 def test_deletes_inside_and_connects_outside(delete_ratio: float) -> None:
     labels = trained()(graph().x, graph().edge_index).argmax(1)
-    flipped = diced(0.3, delete_ratio)
-    there, same = is_edge(flipped), labels[flipped[0]] == labels[flipped[1]]
+    pairs = diced(0.3, delete_ratio)
+    there, same = is_edge(pairs), labels[pairs[0]] == labels[pairs[1]]
     assert torch.equal(there, same)
-    assert there.sum() == int(flipped.size(1) * delete_ratio)
+    assert there.sum() == int(pairs.size(1) * delete_ratio)
 
 
 @pytest.mark.parametrize(("ratio", "add_ratio"), [(0.1, 0.5), (0.5, 0.25), (1.0, 0.0), (1.0, 1.0)])
