@@ -263,11 +263,6 @@ def check_number(
     return cast(float, check_value(key, value, Annotated[float, bounds]))
 
 
-def check_flag(key: str, value: object) -> bool:
-    """The value, if it is a truth value; else a `ConfigError`, as of `no`, true to Python."""
-    return cast(bool, check_value(key, value, bool))
-
-
 def check_choice(key: str, value: str, options: Iterable[str]) -> str:
     """The value, if it is one of the options; else a `ConfigError` that lists them."""
     return cast(str, check_value(key, value, Literal[tuple(options)]))

@@ -18,6 +18,7 @@ from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GraphPDE, RobustGCN
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness import BlackBox, WhiteBox
+from tests.models.small import gcn
 
 Make = Callable[..., Any]
 Run = Callable[..., CellResult]
@@ -25,10 +26,6 @@ Run = Callable[..., CellResult]
 NUM_LAYERS, NUM_STEPS = 2, 3
 ATTACKS = {"speit": SPEIT(num_steps=3), "tdgia": TDGIA(num_steps=3)}
 ONE = {"speit": ATTACKS["speit"]}
-
-
-def gcn(in_channels: int, out_channels: int) -> nn.Module:
-    return GCN(in_channels, 8, out_channels)
 
 
 def heat(in_channels: int, out_channels: int) -> nn.Module:

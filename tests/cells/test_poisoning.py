@@ -7,23 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from robust_diffusion.attacks import SPEIT, Budget, RandomFlip
 from robust_diffusion.attacks.modification.base import ModificationAttack
 from robust_diffusion.cells.cell import CellResult, evaluate_cell
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models import GCN
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness import BlackBox, Poisoning
 from robust_diffusion.robustness.trained import ModelTraining
+from tests.models.small import gcn
 
 Make = Callable[..., Any]
 BUDGET = Budget(0, 0, edge_ratio=0.5)
-
-
-def gcn(in_channels: int, out_channels: int) -> nn.Module:
-    return GCN(in_channels, 8, out_channels)
 
 
 @pytest.fixture

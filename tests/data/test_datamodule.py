@@ -30,8 +30,8 @@ def served(graph: Data, **options: Any) -> GraphDataModule:
     return GraphDataModule(graph.clone, **{"name": "small"} | options)
 
 
-def normalized(graph: Data) -> torch.Tensor:
-    return feature_scale(graph.x).normalize(graph.x)
+def scaled(x: Tensor) -> Tensor:
+    return feature_scale(x).normalize(x)
 
 
 def equal(a: Data, b: Data) -> bool:
@@ -45,7 +45,7 @@ def test_a_view_is_the_subgraph_of_its_nodes(raw: Data, stage: Any) -> None:
         nodes = torch.cat([nodes, raw.index_val]).sort().values
     position = {node: i for i, node in enumerate(nodes.tolist())}
     among = [(u, v) for u, v in raw.edge_index.T.tolist() if {u, v} <= position.keys()]
-    assert torch.equal(view.x, normalized(raw)[nodes])
+    assert torch.equal(view.x, scaled(raw.x)[nodes])
     assert torch.equal(view.y, raw.y[nodes])
     assert torch.equal(view.n_id, nodes)
     assert view.edge_index.T.tolist() == [[position[u], position[v]] for u, v in among]
@@ -57,7 +57,7 @@ def test_the_test_view_scores_the_targets(raw: Data, difficulty: str) -> None:
     key = "index_test" if difficulty == "full" else f"index_test_{difficulty}"
     datamodule = served(raw, difficulty=difficulty)
     view = datamodule.view("test")
-    assert torch.equal(view.x, normalized(raw))
+    assert torch.equal(view.x, scaled(raw.x))
     assert torch.equal(view.edge_index, raw.edge_index)
     assert torch.equal(view.mask.nonzero().flatten(), raw[key])
     assert torch.equal(datamodule.target_nodes, raw[key])
@@ -81,7 +81,7 @@ def test_a_transductive_view_is_the_whole_graph_and_scores_its_own_nodes(raw: Da
 def test_a_poisoned_graph_is_served_at_every_stage(raw: Data, *, transductive: bool) -> None:
     clean, changed = served(raw, transductive=transductive), raw.clone()
     changed.edge_index = raw.edge_index[:, raw.edge_index.sum(0) % 3 > 0]
-    before, x = clean.fingerprint, normalized(raw)
+    before, x = clean.fingerprint, scaled(raw.x)
     poisoned = clean.poisoned(x, changed.edge_index)
     for stage in ("train", "val", "test"):
         assert equal(poisoned.view(stage), served(changed, transductive=transductive).view(stage))
@@ -161,7 +161,7 @@ def test_a_graph_of_ones_own_is_served_as_it_is_or_normalised() -> None:
         nodes = view.get("n_id", torch.arange(data.num_nodes))
         assert torch.equal(nodes[view.mask], mask.nonzero().squeeze(1))
     other = GraphDataModule.from_data(data, normalize="arctan")
-    assert torch.equal(other.graph.x, normalized(data))
+    assert torch.equal(other.graph.x, scaled(data.x))
     assert other.fingerprint != datamodule.fingerprint
 
 
@@ -183,10 +183,6 @@ def test_a_graph_without_split_is_split_by_degree_if_a_difficulty_is_named() -> 
 
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-
-
-def scaled(x: Tensor) -> Tensor:
-    return feature_scale(x).normalize(x)
 
 
 def drawn(*size: int, dtype: torch.dtype = torch.float64) -> Tensor:

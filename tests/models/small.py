@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from robust_diffusion.models import GCN
 from tests import oracles
 from tests.graphs import CHANNELS, NODES, random_edges
 
@@ -27,6 +28,11 @@ def build_model(cls: Callable[..., nn.Module], **options: object) -> nn.Module:
             if name.endswith(("running_mean", "running_var")):
                 moments += torch.rand_like(moments)
     return model
+
+
+def gcn(in_channels: int, out_channels: int) -> nn.Module:
+    """A GCN of eight hidden channels, as a configuration builds its models."""
+    return GCN(in_channels, 8, out_channels)
 
 
 def edges(*, weighted: bool = False, seed: int = 0) -> tuple[Tensor, Tensor | None]:

@@ -119,8 +119,7 @@ class KeepsFirst(Wrong):
     """Its first graph is the only one that it sees."""
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        if self.kept is None:
-            self.kept = edge_index
+        self.kept = edge_index if self.kept is None else self.kept
         return self.result(x, self.kept)
 
 
@@ -128,8 +127,7 @@ class KeepsSums(Wrong):
     """Neighbours' features are summed up once, as in SGC."""
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        if self.kept is None:
-            self.kept = self.result(x, edge_index)
+        self.kept = self.result(x, edge_index) if self.kept is None else self.kept
         return self.kept[: x.size(0)]
 
 

@@ -10,20 +10,17 @@ from torch import nn
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models import GCN, GCNSVD, GNNGuard, GraphPDE
+from robust_diffusion.models import GCNSVD, GNNGuard, GraphPDE
 from robust_diffusion.robustness import BlackBox, WhiteBox
 from robust_diffusion.robustness.threat import TrainedModel
 from tests.graphs import without_type_checks
+from tests.models.small import gcn
 
 Make = Callable[..., Any]
 
 
 def trained(model: nn.Module, state: str = "state") -> TrainedModel:
     return TrainedModel(model.eval(), 1, 1.0, 0.5, state, Path("entry"), reused=False)
-
-
-def gcn(in_channels: int, out_channels: int) -> nn.Module:
-    return GCN(in_channels, 8, out_channels)
 
 
 @pytest.mark.faults

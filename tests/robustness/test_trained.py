@@ -5,15 +5,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from robust_diffusion.models import GAT, GCN
+from robust_diffusion.models import GAT
 from robust_diffusion.models.edge_values import OnEdgeValues
 from tests.backends import backend
+from tests.models.small import gcn
 
 Make = Callable[..., Any]
-
-
-def gcn(in_channels: int, out_channels: int) -> nn.Module:
-    return GCN(in_channels, 8, out_channels)
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:

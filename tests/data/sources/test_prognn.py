@@ -17,18 +17,16 @@ from robust_diffusion.attacks import spent_budget
 from robust_diffusion.data.download import DatasetFolder
 from robust_diffusion.data.sources import load_prognn
 from robust_diffusion.errors import DataError
-from tests.data.files import raw_graph
+from tests.data.files import csr_parts, raw_graph
 
 FILES = ("toy.npz", "toy_prognn_splits.json")
 SPLIT = {"idx_train": [4, 0, 1], "idx_val": [2, 3], "idx_test": list(range(5, 19))}
 
 
 def written(folder: Path, **split: Any) -> DatasetFolder:
-    raw, arrays = raw_graph(), {}
-    for key, matrix in (("adj", raw["adjacency"]), ("attr", sp.csr_matrix(raw["features"] > 0))):
-        parts = {part: getattr(matrix, part) for part in ("data", "indices", "indptr")}
-        arrays |= {f"{key}_{part}": array for part, array in parts.items()}
-        arrays[f"{key}_shape"] = np.array(matrix.shape)
+    raw = raw_graph()
+    arrays = csr_parts(raw["adjacency"], "adj")
+    arrays |= csr_parts(sp.csr_matrix(raw["features"] > 0), "attr")
     np.savez(folder / FILES[0], labels=raw["labels"], **arrays)
     (folder / FILES[1]).write_text(json.dumps(SPLIT | split))
     return DatasetFolder(folder, ".", {name: {} for name in FILES}, download=False)
