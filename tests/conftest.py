@@ -302,6 +302,13 @@ def make_fit() -> Callable[..., Any]:
     return lambda **options: Fit(trainer, **({"max_epochs": 3} | options))
 
 
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be downloaded."""
+    message = "the network was used"
+    monkeypatch.setattr("pooch.retrieve", lambda *_, **__: pytest.fail(message))
+
+
 @pytest.fixture(scope="session")
 def zoo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A zoo of one small model; nobody may change it."""

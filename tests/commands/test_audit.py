@@ -1,5 +1,4 @@
 import pickle
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,18 +8,16 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from hydra.core.global_hydra import GlobalHydra
 
 from robust_diffusion import GCN, Budget, evaluate
-from robust_diffusion.commands.audit import run_audit_command
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
-from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
 from tests.conftest import TINY_DATA
 from tests.drawn import CLASSES, FEATURES, drawn_data
 
+Cli = Callable[..., Any]
 GRAPH = citation_like_graph(200, 400, 16)
 GRAPH.x = feature_scale(GRAPH.x).normalize(GRAPH.x)
 EASY = GRAPH.index_test_easy
@@ -54,19 +51,13 @@ Audit = Callable[..., tuple[int, list[tuple[str, str]]]]
 
 
 @pytest.fixture
-def audit(capsys: pytest.CaptureFixture[str]) -> Audit:
+def audit(cli: Cli) -> Audit:
     """The exit status of an audit, and level and code of each violation."""
 
     def run(*arguments: Any) -> tuple[int, list[tuple[str, str]]]:
-        GlobalHydra.instance().clear()
-        status = 0
-        try:
-            run_audit_command([*TINY_DATA, *BUDGET, *map(str, arguments)])
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if "|" in line]
-        cells = [dict(zip(map(str.strip, rows[0]), row, strict=True)) for row in rows[2:]]
-        return status, [(cell["level"].strip(), cell["code"].strip()) for cell in cells]
+        outcome = cli("audit", *TINY_DATA, *BUDGET, *map(str, arguments))
+        rows = outcome.table if "|" in outcome.out else []
+        return outcome.status, [(row["level"], row["code"]) for row in rows]
 
     return run
 
@@ -115,41 +106,27 @@ def test_entries_of_the_store_are_audited_and_become_grbs_files_and_back(
     assert audit("--kind", "injection", paths[0]) == (0, [])
 
 
-def test_a_saved_report_has_its_own_clean_graph_targets_and_budget(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, own = drawn_data(), tmp_path / "own"
+def test_a_saved_report_has_its_own_clean_graph_targets_and_budget(cli: Cli) -> None:
     options: dict[str, Any] = {"attacks": "random", "nodes": [1, 2, 3], "progress": False}
-    report = evaluate(GCN(FEATURES, 8, CLASSES), data, budget=Budget(2, 3), **options)
-    replace(report, budget=replace(report.budget, max_injected_nodes=1)).save(tmp_path / "less")
-    run_audit_command([str(report.save(own))])
-    assert "injection on the clean graph of own, 3 target nodes; within" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        run_audit_command([str(tmp_path / "less"), str(own)])
-    assert "injected_nodes" in capsys.readouterr().out
+    report = evaluate(GCN(FEATURES, 8, CLASSES), drawn_data(), budget=Budget(2, 3), **options)
+    replace(report, budget=replace(report.budget, max_injected_nodes=1)).save("less")
+    report.save("own")
+    said = "injection on the clean graph of own, 3 target nodes; within"
+    assert said in cli("audit", "own").out
+    outcome = cli("audit", "less", "own")
+    assert (outcome.status, "injected_nodes" in outcome.out) == (1, True)
 
 
 @pytest.mark.parametrize(
-    ("error", "stray"),
-    [
-        (DataError, "nowhere"),
-        (DataError, "no_graph"),
-        (ConfigError, "budget.epsilon=0"),
-        *((ConfigError, of) for of in ("+max_injected_nodes=5", "flow=heat", "seed=1")),
-    ],
+    "stray",
+    ["nowhere", "no_graph", "budget.epsilon=0", "+max_injected_nodes=5", "flow=heat", "seed=1"],
 )
 def test_what_cannot_be_read_and_what_it_does_not_read_are_named(
-    audit: Audit,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    error: type[Exception],
-    stray: str,
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stray: str
 ) -> None:
     monkeypatch.setenv("ROBUST_DIFFUSION_DATA", str(tmp_path / "data"))
     (tmp_path / "no_graph").mkdir()
     (tmp_path / "no_graph" / "adj.pkl").write_bytes(pickle.dumps(3))
-    with pytest.raises(error, match=re.escape(stray.lstrip("+"))):
-        audit(write_injection(tmp_path / "result"), stray)
-    GlobalHydra.instance().clear()
-    with pytest.raises(DataError, match="grb-cora"):  # is not downloaded
-        run_audit_command([str(tmp_path / "result"), "dataset=cora"])
+    result = str(write_injection(tmp_path / "result"))
+    assert stray.lstrip("+") in cli("audit", *TINY_DATA, *BUDGET, result, stray).error
+    assert "grb-cora" in cli("audit", result, "dataset=cora").error  # is not downloaded

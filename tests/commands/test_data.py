@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from robust_diffusion.data import download
 from robust_diffusion.data.download import LocalFolder
 from robust_diffusion.data.sources import load_grb
 from tests.data.files import raw_graph, write_grb
@@ -14,14 +13,11 @@ from tests.data.files import raw_graph, write_grb
 Cli = Callable[..., Any]
 
 
+pytestmark = pytest.mark.usefixtures("no_network")
+
+
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without network and without the real data."""
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("the network was used")
-
-    monkeypatch.setattr(download.pooch, "retrieve", never)
+def _without_real_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROBUST_DIFFUSION_DATA", raising=False)
 
 

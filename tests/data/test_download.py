@@ -43,14 +43,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("the network was used")
-
-    monkeypatch.setattr(download.pooch, "retrieve", never)
-
-
 def folder(root: Path, *urls: str, path: str = "grb-ring", **options: Any) -> DatasetFolder:
     known = {"sha256": options.pop("sha256")} if "sha256" in options else {}
     return DatasetFolder(root, path, {NAME: {"urls": list(urls)} | known}, **options)

@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch_geometric.data import Data
 
-from robust_diffusion.data import GraphDataModule, download
+from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.folders import list_datasets, verify_files
 from robust_diffusion.data.inventory import dataset_statistics, statistics
 from robust_diffusion.data.validate import SPLITS, build_graph
@@ -28,13 +28,7 @@ from tests.data.files import (
     write_planetoid,
 )
 
-
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("the network was used")
-
-    monkeypatch.setattr(download.pooch, "retrieve", never)
+pytestmark = pytest.mark.usefixtures("no_network")
 
 
 @pytest.mark.parametrize("name", ["", """$x, it's=[1] {c} "back\\slash" """.strip()])
