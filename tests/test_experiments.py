@@ -88,10 +88,7 @@ def test_one_number_has_one_value_on_all_pages(records: list[Record]) -> None:
         numbers = (entry.seeds, entry.clean, entry.worst, entry.flags)
         shown = found[entry.model]
         worst = shown[6].split(" ")
-        assert (str(numbers[0]), f"{numbers[1]:.2f}", f"{numbers[2]:.2f}") == (
-            *shown[:2],
-            worst[0],
-        )
+        assert (str(numbers[0]), f"{numbers[1]:.2f}", f"{numbers[2]:.2f}") == (*shown[:2], worst[0])
         assert bool(entry.flags) == ("!" in worst)
 
 

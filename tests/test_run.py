@@ -171,11 +171,7 @@ def test_a_cell_leaves_nothing_in_memory(
     ids=lambda of: type(of).__name__ if isinstance(of, Exception) else "",
 )
 def test_a_fault_or_a_defect_in_one_cell_is_one_failure_and_the_others_go_on(
-    cli: Cli,
-    tiny_clean: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
-    words: str,
+    cli: Cli, tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
 ) -> None:
     evaluate = experiment.evaluate_cell
 

@@ -63,10 +63,7 @@ HIDING = [rounded, without_gradient, nan_gradient]
 )
 @pytest.mark.parametrize("model", HIDING)
 def test_the_search_catches_models_that_hide_their_gradient(
-    attack: Ensemble,
-    budget: Budget,
-    model: Callable[..., Tensor],
-    caplog: pytest.LogCaptureFixture,
+    attack: Ensemble, budget: Budget, model: Callable[..., Tensor], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         found = run(attack, model=model, budget=budget)

@@ -133,9 +133,7 @@ def test_messages_are_masked_where_a_model_takes_no_weights(layer: nn.Module) ->
 
 
 @pytest.mark.parametrize("attack", [PRBCD, GRBCD, LRBCD, LGRBCD, AutoModification])
-def test_edges_are_flipped_where_a_model_takes_no_weights(
-    attack: Callable[..., Attack],
-) -> None:
+def test_edges_are_flipped_where_a_model_takes_no_weights(attack: Callable[..., Attack]) -> None:
     model = OneLayer(GATConv(16, 7)).eval()
     budget = Budget(0, 0, (-1.0, 1.0), node_ratio=0, edge_ratio=0.1)
     perturbed = run(attack(num_steps=2), model=model, budget=budget)
@@ -197,10 +195,7 @@ class Noisy(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "build",
-    [NormalizedOverAll, InPlace, Noisy],
-)
+@pytest.mark.parametrize("build", [NormalizedOverAll, InPlace, Noisy])
 def test_rows_are_those_of_a_plain_tensor_to_any_model(
     build: Callable[[], nn.Module], x: Tensor, edge_index: Tensor
 ) -> None:

@@ -256,8 +256,7 @@ POSITIONS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize(
-    ("payload", "place"),
-    [*zip([*TOUCH, *NEVER], repeat("top")), *zip(cycle(TOUCH), POSITIONS)],
+    ("payload", "place"), [*zip([*TOUCH, *NEVER], repeat("top")), *zip(cycle(TOUCH), POSITIONS)]
 )
 def test_a_malicious_pickle_is_refused_and_not_run(
     tmp_path: Path, payload: tuple[Any, ...], place: str

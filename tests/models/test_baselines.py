@@ -16,13 +16,7 @@ from robust_diffusion.data.views import induced_view
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models import (
-    GCN,
-    GCNSVD,
-    BeltramiGuard,
-    RobustGCN,
-    gcn_svd,
-)
+from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, RobustGCN, gcn_svd
 from robust_diffusion.models.edge_values import EdgeNumbers, OnEdgeValues
 from robust_diffusion.models.hidden_step import HasHiddenStep
 from robust_diffusion.models.variants import with_adjoint, with_gradient, with_solver

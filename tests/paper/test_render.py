@@ -8,12 +8,7 @@ import pytest
 
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.paper_table import PaperTable
-from robust_diffusion.paper.render import (
-    render_csv,
-    render_latex,
-    render_markdown,
-    to_frame,
-)
+from robust_diffusion.paper.render import render_csv, render_latex, render_markdown, to_frame
 from tests.paper.records import timed
 from tests.paper.tables import build_table, everything, golden
 

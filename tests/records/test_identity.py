@@ -8,11 +8,7 @@ from hydra.utils import get_object
 
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.records import read_records
-from robust_diffusion.records.identity import (
-    MOVED,
-    cell_id,
-    present_places,
-)
+from robust_diffusion.records.identity import MOVED, cell_id, present_places
 
 CONFIG: dict[str, Any] = {
     "seed": 0,

@@ -17,12 +17,7 @@ import pytest
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.records import append_record, read_records
-from robust_diffusion.records.records import (
-    DEEPEST,
-    check_records,
-    check_writable,
-    record_lines,
-)
+from robust_diffusion.records.records import DEEPEST, check_records, check_writable, record_lines
 from robust_diffusion.results.comparison import compare
 from robust_diffusion.results.table import rank, summarize
 from robust_diffusion.results.worst_case import show_worst_cases

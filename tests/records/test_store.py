@@ -186,10 +186,7 @@ def test_checksums_among_the_users_words_are_words(tmp_path: Path) -> None:
     ],
 )
 def test_a_failed_computation_or_writing_leaves_nothing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    error: BaseException,
-    told: type[BaseException],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, told: type[BaseException]
 ) -> None:
     def fail(*_: int) -> Artifact:
         raise error

@@ -11,13 +11,7 @@ from robust_diffusion.flows import Beltrami, Flow, Frond, Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import MLP, GraphPDE
 from robust_diffusion.operators import Graph
-from robust_diffusion.robustness.stability import (
-    Motion,
-    evaluations,
-    follow,
-    motion,
-    thinned,
-)
+from robust_diffusion.robustness.stability import Motion, evaluations, follow, motion, thinned
 
 N, D = 12, 4
 

@@ -78,9 +78,7 @@ def test_the_folder_may_be_named_by_the_environment_and_an_unknown_model_is_refu
             load_model(*wanted, directory=zoo_folder)
 
 
-def test_weights_that_index_does_not_know_are_refused_and_pickle_is_never_read(
-    zoo: Path,
-) -> None:
+def test_weights_that_index_does_not_know_are_refused_and_pickle_is_never_read(zoo: Path) -> None:
     path = zoo / "model-gcn.safetensors"
     write_artifact(path, Artifact({"weight": torch.zeros(1)}))
     with pytest.raises(DataError, match="SHA-256"):

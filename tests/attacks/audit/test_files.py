@@ -9,11 +9,7 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.utils import coalesce
 
-from robust_diffusion.attacks.audit import (
-    perturbed_files,
-    read_perturbed,
-    write_perturbed,
-)
+from robust_diffusion.attacks.audit import perturbed_files, read_perturbed, write_perturbed
 from robust_diffusion.errors import AttackError, DataError
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact

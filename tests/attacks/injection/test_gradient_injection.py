@@ -63,13 +63,7 @@ def test_the_best_step_is_kept() -> None:
     start = STARTS["uniform"](tried, rows, (-1.0, 1.0), torch.Generator().manual_seed(0))
     seen = [
         climb(
-            tried,
-            tried.fixed_rows.followed_by,
-            edges,
-            start,
-            Recipe(step_size=9.0),
-            (-1.0, 1.0),
-            n,
+            tried, tried.fixed_rows.followed_by, edges, start, Recipe(step_size=9.0), (-1.0, 1.0), n
         )
         for n in range(6)
     ]

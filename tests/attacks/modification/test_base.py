@@ -8,12 +8,7 @@ from torch import Tensor
 
 from robust_diffusion.attacks import Budget
 from robust_diffusion.attacks.modification import pairs as pairs_module
-from robust_diffusion.attacks.modification.base import (
-    edges_at,
-    feature_range,
-    flip,
-    flipped,
-)
+from robust_diffusion.attacks.modification.base import edges_at, feature_range, flip, flipped
 from robust_diffusion.attacks.modification.pairs import TargetPairs
 
 N = 9

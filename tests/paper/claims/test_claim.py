@@ -4,13 +4,7 @@ from pathlib import Path
 import pytest
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.claims.claim import (
-    ACCURACY,
-    Claim,
-    Group,
-    group,
-    load_claims,
-)
+from robust_diffusion.paper.claims.claim import ACCURACY, Claim, Group, group, load_claims
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.paper.printed import printed_number
 

@@ -8,9 +8,7 @@ from scipy import stats
 
 from robust_diffusion.paper.claims.claim import Claim, Claims
 from robust_diffusion.paper.claims.judge import judge, recorded_evidence
-from robust_diffusion.paper.claims.show import (
-    in_short,
-)
+from robust_diffusion.paper.claims.show import in_short
 from robust_diffusion.results.numbers import p_value
 from tests.paper.claims.synthetic import records_of
 
