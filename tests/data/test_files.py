@@ -82,11 +82,13 @@ def npy() -> bytes:
     return stream.getvalue()
 
 
-def zipped(content: bytes) -> bytes:
+def zipped(content: bytes, method: int = 0) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("data.npy", content)
-    return stream.getvalue()
+    made = bytearray(stream.getvalue())
+    made[made.index(b"PK\x01\x02") + 10] = method  # of compression
+    return bytes(made)
 
 
 BAD = {
@@ -98,6 +100,7 @@ BAD = {
     "no end": b"\x80\x02K\x01K\x02",
     "marks": b"(" * 10**6,
     "no array in it": zipped(b"text"),
+    "compressed in an unknown way": zipped(npy(), method=97),
 }
 
 
