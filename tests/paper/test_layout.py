@@ -1,20 +1,13 @@
 """Every layout stands for every printed number of its table, once."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.layout import load_layout, parse_layout
+from robust_diffusion.paper.layout import load_layout, parse_layout, table_numbers
 from robust_diffusion.paper.printed import NOT_PRINTED, printed_rows
 
-ROOT = Path(__file__).parents[2]
-NUMBERS = sorted(
-    int(path.stem.removeprefix("table-"))
-    for path in (ROOT / "conf" / "experiment").glob("table-*.yaml")
-    if "\ntable:\n" in path.read_text()
-)
 SECTION: dict[str, Any] = {
     "number": 99,
     "label": "flows",
@@ -26,7 +19,7 @@ SECTION: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("number", table_numbers())
 def test_a_layout_has_every_printed_number_of_its_table_once(number: int) -> None:
     layout = load_layout(number)
     shown = {tuple(sorted(entry.printed.items())) for entry in layout.entries}

@@ -13,23 +13,11 @@ from tests.paper.records import failed, finished, timed
 
 def record(cell: str, seed: int = 0, split: int | None = None, **config: Any) -> dict[str, Any]:
     model = {"flow": {"rate": 1.0}, "num_layers": 2} | config.pop("model", {})
-    return {
-        "cell": cell,
-        "dataset": "cora",
-        "fidelity": "paper",
-        "model": "graph_pde",
-        "flow": "grand",
-        "threat": "white_box",
-        "seed": seed,
-        "split": str(split),
-        "budget": {"declared": {"max_injected_nodes": 5, "max_edges_per_injected_node": 4}},
-        "accuracy": {"clean": 0.8, "auto": config.pop("auto", 0.4)},
-        "config": {
-            "model": model,
-            "training": {"adversary": config.pop("adversary", {})},
-            "data": {"source": {"split_seed": split}, **config},
-        },
-    }
+    own = {"cell": cell, "seed": seed, "split": str(split), "flow": "grand", "budget": (5, 4)}
+    made = finished(0.8, {"auto": config.pop("auto", 0.4)}, threat="white_box", **own)
+    training = {"adversary": config.pop("adversary", {})}
+    data = {"source": {"split_seed": split}, **config}
+    return made | {"config": {"model": model, "training": training, "data": data}}
 
 
 def names(*records: dict[str, Any]) -> list[str]:
