@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from robust_diffusion.paper.claims.claim import group
-from robust_diffusion.records.records import Record
+from tests.paper.records import Record, finished
 
 
 def records_of(
@@ -24,18 +24,10 @@ def records_of(
     number = len(next(iter(accuracy.values())))
     found = []
     for index, seed in enumerate(seeds if seeds is not None else range(number)):
-        record: Record = {
-            "cell": f"{experiment}-{sorted(axes.items())}-{fidelity}-{scale}-{seed}",
-            "experiment": experiment,
-            "scale": scale,
-            "fidelity": fidelity,
-            "seed": seed,
-            "accuracy": {graph: values[index] / 100 for graph, values in accuracy.items()},
-            "val_accuracy": 0.8,
-            "budget": {"declared": {"max_injected_nodes": 50, "max_edges_per_injected_node": 50}},
-            "config": {"seed": seed},
-            **more,
-        }
+        cell = f"{experiment}-{sorted(axes.items())}-{fidelity}-{scale}-{seed}"
+        own = {"experiment": experiment, "scale": scale, "fidelity": fidelity, "seed": seed}
+        values = {graph: values[index] / 100 for graph, values in accuracy.items()}
+        record = finished(**{"cell": cell, "flow": None, "accuracy": values, **own, **more})
         for path, value in wanted.items():
             _put(record, path, value)
         found.append(record)
