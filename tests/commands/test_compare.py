@@ -28,7 +28,9 @@ def test_settings_may_be_compared_on_validation_nodes(compared: Callable[..., An
     assert found.out.splitlines()[1:] == ["(baseline),1,70.00,", "heads=2,1,75.00,+5.00"]
 
 
-def test_worst_cases_of_two_models_are_compared(compared: Callable[..., Any]) -> None:
+def test_worst_cases_of_two_models_are_compared(
+    compared: Callable[..., Any], cli: Callable[..., Any]
+) -> None:
     options = {"experiment": "worst-case", "threat": "white_box", "attacks": ("auto",)}
     own = [
         finished(0.8, accuracy, seed=seed, flow=flow, split="a", **options)
@@ -43,3 +45,4 @@ def test_worst_cases_of_two_models_are_compared(compared: Callable[..., Any]) ->
     )
     for wrong in (["worst-case", "--models", "grand", "heat"], ["nope"]):
         assert wrong[0] in compared(own, *wrong).error
+    assert "--records no.jsonl" in cli("compare", "t-end", "--records", "no.jsonl").error

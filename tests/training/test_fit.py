@@ -1,6 +1,7 @@
 import csv
 import pickle
 import re
+import signal
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -120,6 +121,19 @@ def test_without_a_validated_epoch_there_is_no_model(
     fit = Fit(partial(pl.Trainer, accelerator="cpu", **options), max_epochs=2)
     with pytest.raises(TrainingError):
         fit(Linear(), make_datamodule(), directory=tmp_path)
+
+
+def test_ctrl_c_reaches_the_caller(
+    make_fit: Make, make_datamodule: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(NodeClassification, "validation_step", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        make_fit()(Linear(), make_datamodule(), directory=tmp_path)
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 def gcn(out_channels: int = CLASSES, **options: Any) -> pyg.GCN:
