@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -112,6 +112,14 @@ class Flow(nn.Module, ABC):
     def features(self, state: State) -> NodeSignal:
         """Features within a state, as wide as `initial_state` was given them."""
         return state
+
+    def narrowed(self, state: State, graph: Graph) -> tuple[State, Graph, Callable[[State], State]]:
+        """A narrower state to integrate from, its graph, and the way back from its end.
+
+        The way back is affine, so that equal Runge-Kutta steps of both lead to the same state, at
+        the cost of the narrower. By default there is none, and the state itself is integrated.
+        """
+        return state, graph, lambda end: end
 
     def similarity(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Edge scores by which training-time rewiring ranks edges: the weights by default."""

@@ -8,14 +8,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from robust_diffusion.checks import Width
+from robust_diffusion.flows.base import State, Time
 from robust_diffusion.flows.hamiltonian import HamiltonianFlow
 from robust_diffusion.operators import (
     EdgeValues,
     Graph,
     NodeSignal,
+    edge_dot,
     edge_softmax,
     gather_dst,
     gather_src,
+    segment_sum,
     spmm,
     symmetric_weights,
 )
@@ -53,18 +56,33 @@ class HangQuad(HamiltonianFlow):
 
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Attention A(q)."""
-        return self._attention(z @ self.linear.weight.T, graph)
+        return edge_softmax(self._scores(z @ self.linear.weight.T, graph), graph).squeeze(1)
 
-    def _attention(self, projected: Tensor, graph: Graph) -> Tensor:
+    def _scores(self, projected: NodeSignal, graph: Graph) -> Float[Tensor, "e 1"]:
         at_dst, at_src = (projected @ self.ends.T).chunk(2, 1)
-        scores = F.leaky_relu(gather_dst(at_dst, graph) + gather_src(at_src, graph), SLOPE)
-        return edge_softmax(scores, graph, twice_differentiable=True).squeeze(1)
+        return F.leaky_relu(gather_dst(at_dst, graph) + gather_src(at_src, graph), SLOPE)
 
-    def energy(self, q: NodeSignal, p: NodeSignal, graph: Graph) -> Float[Tensor, ""]:
-        """Kinetic energy of momenta, and the length of the attended positions."""
+    def forward(self, t: Time, z: State, graph: Graph) -> State:
+        """Velocity and force: the gradients of the kinetic energy and of the attended length."""
+        q, p = z.chunk(2, 1)
+        return torch.cat([self._velocity(p, graph), -self._gradient(q, graph)], 1)
+
+    def _velocity(self, p: NodeSignal, graph: Graph) -> NodeSignal:
         weights = symmetric_weights(graph)
-        kinetic = (p * spmm(weights, spmm(weights, p, graph), graph)).sum()
+        there = spmm(weights, spmm(weights, p, graph), graph)
+        back = spmm(weights, spmm(weights, p, graph, transposed=True), graph, transposed=True)
+        return (there + back) / (2 if self.scale == "node" else graph.num_nodes)
+
+    def _gradient(self, q: NodeSignal, graph: Graph) -> NodeSignal:
+        """Of |A P + b|, P = q W, by q: through the values P, and through the scores' softmax."""
         projected = q @ self.linear.weight.T
-        attended = spmm(self._attention(projected, graph), projected, graph) + self.linear.bias
-        share = 2 if self.scale == "node" else graph.num_nodes
-        return kinetic / share + self.norm(attended)
+        scores = self._scores(projected, graph)
+        attention = edge_softmax(scores, graph).squeeze(1)
+        pull = self.norm_gradient(spmm(attention, projected, graph) + self.linear.bias)
+        along = attention * edge_dot(pull[:, None], projected[:, None], graph).squeeze(1)
+        by_score = along - attention * gather_dst(segment_sum(along, graph), graph)
+        by_score = torch.where(scores.squeeze(1) > 0, by_score, SLOPE * by_score)
+        at_src = torch.zeros_like(q[:, 0]).index_add(0, graph.src, by_score)
+        by_ends = torch.stack([segment_sum(by_score, graph), at_src], 1)
+        by_projected = spmm(attention, pull, graph, transposed=True) + by_ends @ self.ends
+        return by_projected @ self.linear.weight

@@ -173,7 +173,10 @@ class Solver:
             return self._fractional(flow, z, graph)
         self._require_precision(z)
         if not (self.adjoint and torch.is_grad_enabled()) or flow.t_end == 0:
-            return self.integrate(partial(flow, graph=graph), z, flow.t_end)
+            if not self.own_loop or self.rtol is not None:  # its steps depend on the state's norm
+                return self.integrate(partial(flow, graph=graph), z, flow.t_end)
+            z, graph, widened = flow.narrowed(z, graph)
+            return widened(self.integrate(partial(flow, graph=graph), z, flow.t_end))
         parameters = [p for p in flow.parameters() if p.requires_grad]
 
         def solve(z: Tensor, weight: Tensor, *carried: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """States of a flow on its way, at any times."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -28,6 +28,11 @@ class FlowLike(Protocol):
 
     def features(self, state: Tensor) -> Tensor:
         """Features of a state."""
+
+    def narrowed(
+        self, state: Tensor, graph: Graph
+    ) -> tuple[Tensor, Graph, Callable[[Tensor], Tensor]]:
+        """A narrower state, its graph, and the way back."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Parameters with a gradient."""

@@ -4,8 +4,6 @@ Left to autograd, each of these would save tensors of e x d entries and scatter 
 with atomic adds. Written out, the gradients are sparse products over sorted edges.
 """
 
-import logging
-from functools import cache
 from typing import Any
 
 import torch
@@ -15,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
-from robust_diffusion.operators.kernels import MAX_EXPONENT, current_backend, kernels_for
+from robust_diffusion.operators.kernels import MAX_EXPONENT, kernels_for
 from robust_diffusion.operators.segments import (
     gather_dst,
     gather_src,
@@ -24,15 +22,11 @@ from robust_diffusion.operators.segments import (
     segment_sum,
 )
 
-log = logging.getLogger(__name__)
-
 VALUES_AT_A_TIME = 2**25
 """Features of edges' ends that are held at once: 128 MB in single precision."""
 
 
-def edge_softmax(
-    scores: Float[Tensor, "e h"], graph: Graph, *, twice_differentiable: bool = False
-) -> Float[Tensor, "e h"]:
+def edge_softmax(scores: Float[Tensor, "e h"], graph: Graph) -> Float[Tensor, "e h"]:
     """Softmax over the edges that arrive at the same node, counting each edge by its weight.
 
     p_uv = w_uv exp(s_uv) / sum over v' of w_uv' exp(s_uv'), with w = `graph.weight`. With
@@ -42,16 +36,12 @@ def edge_softmax(
     Args:
         scores: One score per edge and head.
         graph: The edges; their weights enter as above.
-        twice_differentiable: By torch's own operators, which can be differentiated again, instead
-            of the backend's kernels.
 
     Returns:
         Non-negative values that sum to 1 over the edges arriving at each node, or to 0 at a node
         that no edge of positive weight reaches.
     """
-    if twice_differentiable or is_plain(scores):
-        if kernels_for(scores, graph.weight, heads=scores.size(1)):
-            _tell_plain_form()
+    if is_plain(scores):
         return graph.weight[:, None] * _plain_softmax(scores, graph.weight, graph)
     return _EdgeSoftmax.apply(scores, graph.weight, graph)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -59,14 +49,6 @@ def edge_softmax(
 def is_plain(tensor: Tensor) -> bool:
     """True under `backend=reference`, whose derivatives are autograd's, of any order."""
     return current_backend(tensor.device.type) == "reference"
-
-
-@cache  # one line for the process, not one for each evaluation
-def _tell_plain_form() -> None:
-    log.info(
-        "backend=%s: an attention that is differentiated twice runs in plain form, not by kernels",
-        current_backend(),
-    )
 
 
 class _EdgeSoftmax(torch.autograd.Function):

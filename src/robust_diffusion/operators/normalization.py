@@ -14,8 +14,15 @@ def symmetric_weights(
     """Edge weights of D^order (A + I) D^order; `graph` has the edges of A + I.
 
     D is `degree`, or the sum of the weights that arrive at a node; an edge from a node that none
-    reaches, which has no self-loop then, weighs 0.
+    reaches, which has no self-loop then, weighs 0. Without weights of its own, a graph keeps them.
     """
+    if degree is None and graph.unweighted:
+        key = "symmetric_weights", order, graph.weight.dtype
+        return graph.indexes.kept(key, lambda: _over_degrees(graph, None, order))
+    return _over_degrees(graph, degree, order)
+
+
+def _over_degrees(graph: Graph, degree: Tensor | None, order: float) -> Tensor:
     if degree is None:
         degree = segment_sum(graph.weight, graph)
         degree = torch.where(degree > 0, degree, torch.inf)

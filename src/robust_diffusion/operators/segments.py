@@ -44,7 +44,8 @@ def product_over(pointers: Tensor, columns: Tensor, weight: Tensor, z: Tensor) -
     Where autocast has made one of a lower precision than the other, that of the other is taken.
     """
     dtype = torch.promote_types(weight.dtype, z.dtype)
-    weight, z = weight.to(dtype), z.to(dtype)
+    # Of tensors that ask for a gradient, embedding_bag would prepare one.
+    weight, z = weight.detach().to(dtype), z.detach().to(dtype)
     # embedding_bag is torch's fastest weighted sum over segments on CPU; it needs at least one
     # entry, and on an empty graph the product is zero.
     if columns.numel() == 0:

@@ -10,15 +10,19 @@ from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
 from robust_diffusion.operators.segments import product_over
 
 
-def spmm(weight: EdgeValues, z: NodeSignal, graph: Graph) -> NodeSignal:
+def spmm(
+    weight: EdgeValues, z: NodeSignal, graph: Graph, *, transposed: bool = False
+) -> NodeSignal:
     """Weighted sum over incoming edges: out_u = sum over edges (v -> u) of weight_uv z_v.
+
+    `transposed` sums over outgoing edges: out_v = sum over edges (v -> u) of weight_uv z_u.
 
     Saves for the backward pass each input that the other's gradient needs, and no tensor of e x d
     entries; the gradient with respect to `z` is the product with the transpose, over the edges
     sorted by source.
     It is 0 at a node that no edge reaches. It can be differentiated twice.
     """
-    return _SpMM.apply(weight, z, graph, False)  # type: ignore[no-any-return, no-untyped-call] # noqa: FBT003
+    return _SpMM.apply(weight, z, graph, transposed)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _SpMM(torch.autograd.Function):
