@@ -32,6 +32,8 @@ from robust_diffusion.operators import (
 Time = Float[Tensor, ""]
 State = Float[Tensor, "n s"]
 """State that a solver integrates: the features, or more; see `Flow`."""
+Features = Callable[[State], NodeSignal]
+"""Takes the features out of a state."""
 
 
 @validated("flow")
@@ -113,13 +115,13 @@ class Flow(nn.Module, ABC):
         """Features within a state, as wide as `initial_state` was given them."""
         return state
 
-    def narrowed(self, state: State, graph: Graph) -> tuple[State, Graph, Callable[[State], State]]:
-        """A narrower state to integrate from, its graph, and the way back from its end.
+    def narrowed(self, z: NodeSignal, graph: Graph) -> tuple[State, Graph, Features]:
+        """A narrower initial state of features `z`, its graph, and what gives features of its end.
 
-        The way back is affine, so that equal Runge-Kutta steps of both lead to the same state, at
-        the cost of the narrower. By default there is none, and the state itself is integrated.
+        The state is an affine function of the narrower one, so that equal Runge-Kutta steps of both
+        lead to the same features. By default there is none, and the state itself is integrated.
         """
-        return state, graph, lambda end: end
+        return self.initial_state(z, graph), graph, self.features
 
     def similarity(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """Edge scores by which training-time rewiring ranks edges: the weights by default."""

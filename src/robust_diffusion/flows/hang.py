@@ -1,13 +1,12 @@
 """HANG flow."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from robust_diffusion.checks import Width
-from robust_diffusion.flows.base import State, Time
+from robust_diffusion.flows.base import Features, State, Time
 from robust_diffusion.flows.hamiltonian import HamiltonianFlow
 from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, spmm, symmetric_weights
 
@@ -45,36 +44,30 @@ class Hang(HamiltonianFlow):
         return symmetric_weights(graph)
 
     def forward(self, t: Time, z: State, graph: Graph) -> State:
-        """Velocity and force; of a narrowed state, the energy's gradient by what it sees."""
+        """Velocity and force; of a narrowed state, the energy's gradient by [q, p] W_1."""
         if "turned" in graph.carried:
-            turned, twice_hidden = graph.carried["turned"], graph.carried["twice_hidden"]
-            moved = spmm(graph.carried["over_degrees"], z @ turned, graph)
-            return self._gradient(moved + twice_hidden, graph.carried["over_degrees"], graph)
-        over_degrees = self.edge_weights(z, graph)
-        twice_hidden = self._twice_hidden(z, over_degrees, graph)
-        return self._gradient(twice_hidden, over_degrees, graph) @ self._turned_inner()
+            over_degrees, turned = graph.carried["over_degrees"], graph.carried["turned"]
+            twice_hidden = spmm(over_degrees, z @ turned, graph) + graph.carried["twice_hidden"]
+            return self._gradient(twice_hidden, over_degrees, graph)
+        over_degrees, (by_q, by_p) = self.edge_weights(z, graph), self.inner.weight.chunk(2, 1)
+        twice_hidden = self._twice_hidden(z @ self.inner.weight.T, over_degrees, graph)
+        return self._gradient(twice_hidden, over_degrees, graph) @ torch.cat([by_p, -by_q], 1)
 
-    def narrowed(self, state: State, graph: Graph) -> tuple[State, Graph, Callable[[State], State]]:
-        """The integral of the energy's gradient by [q, p] W_1, which is all that H sees.
+    def narrowed(self, z: NodeSignal, graph: Graph) -> tuple[State, Graph, Features]:
+        """The integral C of the energy's gradient by [q, p] W_1, which is all that H sees.
 
-        A state moves within the d directions of W_1 alone, out of 2 d.
+        q = Z + C W_p and p = Z - C W_q, where [q, p] W_1 = q W_q^T + p W_p^T.
         """
-        over_degrees, turned = self.edge_weights(state, graph), self._turned_inner()
+        over_degrees, (by_q, by_p) = self.edge_weights(z, graph), self.inner.weight.chunk(2, 1)
         graph = graph.carrying(
             over_degrees=over_degrees,
-            twice_hidden=self._twice_hidden(state, over_degrees, graph),
-            turned=2 * turned @ self.inner.weight.T,
+            twice_hidden=self._twice_hidden(z @ (by_q + by_p).T, over_degrees, graph),
+            turned=2 * (by_p @ by_q.T - by_q @ by_p.T),
         )
-        start = state.new_zeros(state.size(0), self.channels)
-        return start, graph, lambda end: torch.addmm(state, end, turned)
+        return torch.zeros_like(z), graph, lambda end: torch.addmm(z, end, by_p)
 
-    def _turned_inner(self) -> Tensor:
-        """W_1, its halves for q and p exchanged and the latter's sign changed."""
-        by_q, by_p = self.inner.weight.chunk(2, 1)
-        return torch.cat([by_p, -by_q], 1)
-
-    def _twice_hidden(self, state: State, over_degrees: EdgeValues, graph: Graph) -> NodeSignal:
-        return 2 * (spmm(over_degrees, state @ self.inner.weight.T, graph) + self.inner.bias)
+    def _twice_hidden(self, seen: NodeSignal, over_degrees: EdgeValues, graph: Graph) -> NodeSignal:
+        return 2 * (spmm(over_degrees, seen, graph) + self.inner.bias)
 
     def _gradient(
         self, twice_hidden: NodeSignal, over_degrees: EdgeValues, graph: Graph
@@ -85,4 +78,5 @@ class Hang(HamiltonianFlow):
         s, outer = torch.sigmoid(twice_hidden), self.outer.weight
         out = spmm(over_degrees, 2 * (s @ outer.T) - outer.sum(), graph) + self.outer.bias
         back = spmm(over_degrees, 4 * self.norm_gradient(out), graph, transposed=True)
-        return spmm(over_degrees, (s - s.square()) * (back @ outer), graph, transposed=True)
+        slope = torch.addcmul(s, s, s, value=-1)
+        return spmm(over_degrees, slope * (back @ outer), graph, transposed=True)

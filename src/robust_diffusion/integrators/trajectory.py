@@ -29,10 +29,8 @@ class FlowLike(Protocol):
     def features(self, state: Tensor) -> Tensor:
         """Features of a state."""
 
-    def narrowed(
-        self, state: Tensor, graph: Graph
-    ) -> tuple[Tensor, Graph, Callable[[Tensor], Tensor]]:
-        """A narrower state, its graph, and the way back."""
+    def narrowed(self, z: Tensor, graph: Graph) -> tuple[Tensor, Graph, Callable[[Tensor], Tensor]]:
+        """A narrower state at time 0, its graph, and the way to features."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Parameters with a gradient."""
