@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from measure import PeakGrowth
 from torch import nn
 from torch_geometric.data import Data
-from yardstick.straightforward import BeltramiNet
+from yardstick.straightforward import BeltramiFlow, Net
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.flows import Beltrami
@@ -52,12 +52,11 @@ def network(
     )
 
 
-def straightforward(
-    datamodule: GraphDataModule, ours: GraphPDE, **solver: float | str
-) -> BeltramiNet:
+def straightforward(datamodule: GraphDataModule, ours: GraphPDE, **solver: float | str) -> Net:
     """The yardstick with the weights of `ours`."""
     widths = [datamodule.num_features, 64, 64, datamodule.num_classes]
-    net = BeltramiNet(widths, floor=FLOOR, **solver)
+    flow = partial(BeltramiFlow, heads=4, attention_channels=64, floor=FLOOR)
+    net = Net(widths, flow, **solver)
     net.load_state_dict(ours.state_dict())
     return net
 

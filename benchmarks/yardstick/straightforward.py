@@ -1,10 +1,11 @@
-"""Beltrami diffusion as one would first write it: PyG's softmax, index_add and torchdiffeq.
+"""Diffusion as one would first write it: PyG's softmax, index_add and torchdiffeq.
 
 What the package's speed is measured against. It shares no code with the package; its parameters
 have the same names, so that the same weights can be loaded into both and the results compared.
 """
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -34,7 +35,21 @@ class Attention(nn.Module):
         return softmax(scores, dst, num_nodes=z.size(0)).mean(1)
 
 
-class BeltramiFlow(nn.Module):
+class Flow(nn.Module):
+    """A right-hand side, integrated by torchdiffeq on [0, 1]."""
+
+    def solve(
+        self, z: Tensor, edge_index: Tensor, method: str, options: dict[str, float]
+    ) -> Tensor:
+        """Features at the end; the state is the features."""
+        times = torch.tensor([0.0, 1.0], dtype=z.dtype)
+        if step_size := options.get("step_size"):
+            options = {"options": {"step_size": step_size}}  # type: ignore[dict-item]
+        states = odeint(lambda _, x: self(x, edge_index), z, times, method=method, **options)
+        return states[-1]
+
+
+class BeltramiFlow(Flow):
     """dZ/dt = (A * B - Psi) Z, B = softmax(1 / g_u^2 + 1 / (g_u g_v))."""
 
     def __init__(self, channels: int, heads: int, attention_channels: int, floor: float) -> None:
@@ -58,63 +73,46 @@ class Layer(nn.Module):
     """LayerNorm, Linear, diffusion on [0, 1]."""
 
     def __init__(
-        self, before: int, after: int, method: str, options: dict[str, float], **flow: float
+        self,
+        before: int,
+        after: int,
+        flow: Callable[[int], Flow],
+        method: str,
+        options: dict[str, float],
     ) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(before)
         self.linear = nn.Linear(before, after)
-        self.flow = BeltramiFlow(after, **flow)
+        self.flow = flow(after)
         self.method = method
         self.options = options
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Transform and diffuse."""
         z = self.linear(self.norm(x))
-        times = torch.tensor([0.0, 1.0], dtype=z.dtype)
-        states = odeint(
-            lambda _, state: self.flow(state, edge_index),
-            z,
-            times,
-            method=self.method,
-            **self.options,
-        )
-        return states[-1]
+        return self.flow.solve(z, edge_index, self.method, self.options)
 
 
-class BeltramiNet(nn.Module):
-    """Stacked Beltrami layers with ReLU and dropout between them.
+class Net(nn.Module):
+    """Stacked layers with ReLU and dropout between them.
 
     Args:
         widths: Width at the entry, of every layer, and of the logits.
+        flow: Right-hand side of a layer of this width.
         method: A method of torchdiffeq; the fixed-step ones take one step.
-        heads: Number of attention heads.
-        attention_channels: Width of all heads together.
-        floor: Lower bound of the squared gradient norm.
-        options: Tolerances of an adaptive method.
+        options: Tolerances of an adaptive method, or a step size.
     """
 
     def __init__(
         self,
         widths: list[int],
+        flow: Callable[[int], Flow],
         method: str,
-        *,
-        heads: int = 4,
-        attention_channels: int = 64,
-        floor: float = 0.01,
         **options: float,
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            Layer(
-                before,
-                after,
-                method,
-                options,
-                heads=heads,
-                attention_channels=attention_channels,
-                floor=floor,
-            )
-            for before, after in pairwise(widths)
+            Layer(before, after, flow, method, options) for before, after in pairwise(widths)
         )
         self.dropout = nn.Dropout(0.5)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from robust_diffusion.checks import Width
 from robust_diffusion.flows.base import Features, State, Time
@@ -72,7 +72,7 @@ class Hang(HamiltonianFlow):
     def _gradient(
         self, twice_hidden: NodeSignal, over_degrees: EdgeValues, graph: Graph
     ) -> NodeSignal:
-        """DH / d([q, p] W_1), through both convolutions and back."""
+        """The derivative by [q, p] W_1, through both convolutions and back."""
         # tanh x = 2 s - 1 and its derivative 4 s (1 - s), with s the sigmoid of 2 x, for which
         # torch takes a fifth of the time of tanh.
         s, outer = torch.sigmoid(twice_hidden), self.outer.weight
