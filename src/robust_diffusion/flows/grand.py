@@ -32,4 +32,5 @@ class Grand(AttentionFlow):
 
     def forward(self, t: Time, z: NodeSignal, graph: Graph) -> NodeSignal:
         """Pull every node towards the attention-weighted mean of its neighbours."""
-        return self.rate * (spmm(self.edge_weights(z, graph), z, graph) - z)
+        change = spmm(self.edge_weights(z, graph), z, graph) - z
+        return change if self.rate == 1 else self.rate * change

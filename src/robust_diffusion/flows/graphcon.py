@@ -65,4 +65,6 @@ class GraphCON(Flow):
         """Velocity and acceleration."""
         x, y = z.chunk(2, 1)
         coupling = torch.relu(spmm(self.edge_weights(x, graph), self.linear(x), graph))
-        return torch.cat([y, coupling - self.frequency * x - self.damping * y], 1)
+        spring = x if self.frequency == 1 else self.frequency * x
+        damper = y if self.damping == 1 else self.damping * y
+        return torch.cat([y, coupling - spring - damper], 1)

@@ -52,13 +52,14 @@ class GREAD(AttentionFlow):
         """Diffuse, and react."""
         attention = self.edge_weights(z, graph)
         diffusion = spmm(attention, z, graph) - z
+        rates = self.raw_diffusion_rate.sigmoid(), self.raw_reaction_rate.sigmoid()
         if self.reaction == "bspm":
-            reaction = -spmm(attention, diffusion, graph)
+            # The sign goes to the rate, which is one number per channel.
+            rates, reaction = (rates[0], -rates[1]), spmm(attention, diffusion, graph)
         elif self.reaction == "fisher":
             reaction = z * (1 - z)
         elif self.reaction == "allen_cahn":
             reaction = z * (1 - z.square())
         else:
             reaction = z.square() * (1 - z)
-        rates = self.raw_diffusion_rate.sigmoid(), self.raw_reaction_rate.sigmoid()
         return rates[0] * diffusion + rates[1] * reaction
