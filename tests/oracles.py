@@ -231,27 +231,32 @@ def graphcon(
     return y, force - frequency * x - damping * y
 
 
-def hang(
-    q: Tensor, p: Tensor, weight: Tensor, inner: torch.nn.Linear, outer: torch.nn.Linear
-) -> tuple[Tensor, Tensor]:
-    """HANG, its energy's gradient written out: (dH/dp, -dH/dq)."""
+def hamiltonian(energy: Tensor, state: Tensor) -> Tensor:
+    """Hamilton's equations [dH/dp, -dH/dq] of an energy of the state [q, p], by autograd."""
+    by_q, by_p = torch.autograd.grad(energy, state, create_graph=True)[0].chunk(2, 1)
+    return torch.cat([by_p, -by_q], 1)
+
+
+def hang_energy(state: Tensor, weight: Tensor, flow: torch.nn.Module) -> Tensor:
+    """Energy of HANG: the length of A tanh(A [q, p] W_1 + b_1) W_2 + b_2."""
     adjacent = normalized(weight)
-    hidden = torch.tanh(adjacent @ torch.cat([q, p], 1) @ inner.weight.T + inner.bias)
-    out = adjacent @ hidden @ outer.weight.T + outer.bias
-    back = adjacent.T @ (out / out.norm()) @ outer.weight * (1 - hidden**2)
-    by_q, by_p = (adjacent.T @ back @ inner.weight).chunk(2, 1)
-    return by_p, -by_q
+    hidden = torch.tanh(adjacent @ state @ flow.inner.weight.T + flow.inner.bias)
+    return _length(adjacent @ hidden @ flow.outer.weight.T + flow.outer.bias, flow)
 
 
-def quadratic_energy(
-    q: Tensor, p: Tensor, weight: Tensor, linear: torch.nn.Linear, ends: Tensor
-) -> Tensor:
+def hang_quad_energy(state: Tensor, weight: Tensor, flow: torch.nn.Module) -> Tensor:
     """Energy of HANG-quad: tr(p^T A A p) / n + |GAT(q)|."""
+    (q, p), linear, ends = state.chunk(2, 1), flow.linear, flow.ends
     squared = normalized(weight) @ normalized(weight)
     projected = q @ linear.weight.T
     scores = (projected @ ends[0])[:, None] + (projected @ ends[1])[None, :]
     attended = softmax(torch.where(scores > 0, scores, 0.2 * scores), weight)
-    return torch.trace(p.T @ squared @ p) / len(p) + (attended @ projected + linear.bias).norm()
+    kinetic = torch.trace(p.T @ squared @ p) / (2 if flow.scale == "node" else len(p))
+    return kinetic + _length(attended @ projected + linear.bias, flow)
+
+
+def _length(values: Tensor, flow: torch.nn.Module) -> Tensor:
+    return values.square().sum() / 2 if flow.scale == "node" else values.norm()
 
 
 def gread(z: Tensor, attended: Tensor, alpha: Tensor, beta: Tensor, reaction: str) -> Tensor:

@@ -71,11 +71,9 @@ def halves(case: Case, oracle: Callable[..., tuple[Tensor, Tensor]], *rest: Any)
     return torch.cat(oracle(*case.z.chunk(2, 1), case.dense, *rest), 1)
 
 
-def hang_quad(case: Case) -> Tensor:
-    z, flow = case.z.clone().requires_grad_(), case.flow
-    energy = oracles.quadratic_energy(*z.chunk(2, 1), case.dense, flow.linear, flow.ends)
-    by_q, by_p = torch.autograd.grad(energy, z)[0].chunk(2, 1)
-    return torch.cat([by_p, -by_q], 1)
+def hamiltonian(case: Case, energy: Callable[..., Tensor]) -> Tensor:
+    z = case.z.clone().requires_grad_()
+    return oracles.hamiltonian(energy(z, case.dense, case.flow), z).detach()
 
 
 EQUATIONS: dict[type[Flow], Callable[[Case], Tensor]] = {
@@ -114,8 +112,8 @@ EQUATIONS: dict[type[Flow], Callable[[Case], Tensor]] = {
     GraphCON: lambda c: halves(
         c, oracles.graphcon, c.flow.linear.weight, c.flow.frequency, c.flow.damping
     ),
-    Hang: lambda c: halves(c, oracles.hang, c.flow.inner, c.flow.outer),
-    HangQuad: hang_quad,
+    Hang: lambda c: hamiltonian(c, oracles.hang_energy),
+    HangQuad: lambda c: hamiltonian(c, oracles.hang_quad_energy),
     Blend: lambda c: torch.cat(
         oracles.blend(
             *c.z.split([CHANNELS, c.flow.positions], 1), c.dense, *c.parts()[:2], 2, c.flow.rate
@@ -126,7 +124,7 @@ EQUATIONS: dict[type[Flow], Callable[[Case], Tensor]] = {
 RELEASED = {"attention": "resampled", "spectral_norm": False, "heads": 3}
 RESIDUAL = {"gradient_norm": "residual", "gradient_floor": 0.05, "gradient_ceiling": 2.0}
 OPTIONS: list[tuple[type[Flow], dict[str, Any]]] = [
-    *[(cls, {}) for cls in EQUATIONS if cls not in (Hang, HangQuad)],
+    *[(cls, {}) for cls in EQUATIONS],
     *[(cls, {"weights": "frozen_attention"}) for cls in (Heat, HeatPlus)],
     *[(HeatPlus, {"diffusivity": kappa}) for kappa in (1e-4, 60.0)],
     (Grand, {"rate": 0.5, **RELEASED}),

@@ -65,16 +65,19 @@ class HangQuad(HamiltonianFlow):
     def forward(self, t: Time, z: State, graph: Graph) -> State:
         """Velocity and force: the gradients of the kinetic energy and of the attended length."""
         q, p = z.chunk(2, 1)
-        return torch.cat([self._velocity(p, graph), -self._gradient(q, graph)], 1)
+        return torch.cat([self._velocity(p.contiguous(), graph), self._force(q, graph)], 1)
 
     def _velocity(self, p: NodeSignal, graph: Graph) -> NodeSignal:
         weights = symmetric_weights(graph)
-        there = spmm(weights, spmm(weights, p, graph), graph)
-        back = spmm(weights, spmm(weights, p, graph, transposed=True), graph, transposed=True)
-        return (there + back) / (2 if self.scale == "node" else graph.num_nodes)
+        share = weights / (2 if self.scale == "node" else graph.num_nodes)
+        if graph.unweighted and graph.indexes.both_ways:  # then the matrix is symmetric
+            return spmm(2 * share, spmm(weights, p, graph), graph)
+        there = spmm(share, spmm(weights, p, graph), graph)
+        back = spmm(weights, p, graph, transposed=True)
+        return there + spmm(share, back, graph, transposed=True)
 
-    def _gradient(self, q: NodeSignal, graph: Graph) -> NodeSignal:
-        """Of |A P + b|, P = q W, by q: through the values P, and through the scores' softmax."""
+    def _force(self, q: NodeSignal, graph: Graph) -> NodeSignal:
+        """Gradient of -|A P + b|, P = q W, by q: through P itself and through the attention."""
         projected = q @ self.linear.weight.T
         scores = self._scores(projected, graph)
         attention = edge_softmax(scores, graph).squeeze(1)
@@ -85,4 +88,4 @@ class HangQuad(HamiltonianFlow):
         at_src = torch.zeros_like(q[:, 0]).index_add(0, graph.src, by_score)
         by_ends = torch.stack([segment_sum(by_score, graph), at_src], 1)
         by_projected = spmm(attention, pull, graph, transposed=True) + by_ends @ self.ends
-        return by_projected @ self.linear.weight
+        return by_projected @ -self.linear.weight

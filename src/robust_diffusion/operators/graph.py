@@ -81,6 +81,13 @@ class EdgeIndexes:
             src, order = torch.sort(self._src, stable=True)
             return _pointers(src, self._num_nodes), self._dst[order], order
 
+    @cached_property
+    def both_ways(self) -> bool:
+        """True if every edge has its reverse."""
+        n = self._num_nodes
+        there, back = self._src * n + self._dst, self._dst * n + self._src
+        return torch.equal(there.sort().values, back.sort().values)
+
     def compact(self, copies: int = 1) -> CompactIndexes:
         """The edges as 32-bit integers, so many copies side by side, for one product per head."""
         return self.kept(("compact", copies), lambda: self._repeated(copies))
