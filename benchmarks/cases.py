@@ -16,6 +16,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from measure import by_turns, in_own_process, summary
 from networks import ONE_STEP, PROGRAMS, YARDSTICK, build, epoch_of, load, network, program
+from roofline import roofline
 from successors import successors
 from torch import nn
 from yardstick.gin import sums_first
@@ -242,6 +243,7 @@ def _loading(arguments: list[str], repeat: int) -> dict[str, float]:
 _ALL = (
     epoch,
     successors,
+    roofline,
     words,
     guard,
     gin,

@@ -15,6 +15,10 @@ TARGETS = {
     "epoch, Cora, compiled": 3.0,
     "epoch, Amazon, torch": 8.0,
     "epoch, Amazon, compiled": 14.0,
+    "epoch of hang, Cora, package / public program": 3.0,
+    "epoch of hang_quad, Cora, package / public program": 3.0,
+    "epoch of gread, Cora, package / public program": 3.0,
+    "epoch of frond, Cora, package / public program": 3.0,
     "two threads / one, Amazon": 1.7,
     "two threads / one, 3,000,000 edges": 1.7,
     "dopri5, torch, own loop / torchdiffeq": 1.7,
@@ -30,6 +34,8 @@ LIMITS = {
     "white-box SPEIT, 3 x 64, one step": 10.0,
     "attack=auto, Beltrami 4 x 128, Cora": 300.0,
     "exponent of time, compiled": 1.1,
+    "epoch of hang / of beltrami, Cora": 1.0,
+    "epoch of hang_quad / of beltrami, Cora": 1.0,
     "seeds, 5": 0.55,
     "loading, Amazon": 5.0,
     "loading, Coauthor": 5.0,
@@ -54,6 +60,7 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
                 f"epoch, {NAMES[dataset]}, {backend}",
                 yardstick / programs[backend]["median_ms"],
             )
+    yield from _against_public(results)
     for case, subject in (("words", "epoch"), ("guard", "epoch of GNNGuard")):
         for dataset, features in results.get(case, {}).items():
             yield (
@@ -86,6 +93,14 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
                 f"dopri5, {backend}, own loop / straightforward",
                 loops["straightforward"]["median_ms"] / loops[f"{backend}, own"]["median_ms"],
             )
+
+
+def _against_public(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    epochs = results.get("successors", {})
+    for name in epochs:
+        if (public := f"{name}, public") in epochs:
+            times = epochs[public]["median_ms"] / epochs[name]["median_ms"]
+            yield f"epoch of {name}, Cora, package / public program", times
 
 
 def _large(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
@@ -142,6 +157,8 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
             times["median_ms"] / 1e3,
             "s",
         )
+    yield from _against_beltrami(results)
+    yield from _roofline(results)
     yield from _growth(results)
     for count, sweep in results.get("seeds", {}).items():
         share = sweep["two processes"] / sweep["one after the other"]
@@ -155,6 +172,25 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
         for backend in ("torch", "compiled"):
             share = programs[backend]["median_ms"] / programs["floor"]["median_ms"]
             yield f"epoch / floor, {NAMES[dataset]}: {backend}", share, ""
+
+
+def _against_beltrami(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+    for name, times in results.get("successors", {}).items():
+        if name != "beltrami" and not name.endswith("public"):
+            share = times["median_ms"] / results["successors"]["beltrami"]["median_ms"]
+            yield f"epoch of {name} / of beltrami, Cora", share, ""
+
+
+def _roofline(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+    for dataset, figures in results.get("roofline", {}).items():
+        bandwidth, epoch = figures["gigabytes_per_second"], figures["epoch"]["median_ms"]
+        yield f"bandwidth of a triad, by turns with {NAMES[dataset]}", bandwidth, "GB/s"
+        for count in ("streamed", "fetched"):
+            megabytes = figures[f"{count}_mb"]
+            share = megabytes / bandwidth / epoch
+            yield f"epoch, {NAMES[dataset]}: {megabytes:,.0f} MB {count}, share of it", share, ""
+        share = figures["products_ms"] / epoch
+        yield f"epoch, {NAMES[dataset]}: dense products, share of it", share, ""
 
 
 def _growth(results: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
