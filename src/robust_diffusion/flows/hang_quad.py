@@ -85,7 +85,7 @@ class HangQuad(HamiltonianFlow):
         along = attention * edge_dot(pull[:, None], projected[:, None], graph).squeeze(1)
         by_score = along - attention * gather_dst(segment_sum(along, graph), graph)
         by_score = torch.where(scores.squeeze(1) > 0, by_score, SLOPE * by_score)
-        at_src = torch.zeros_like(q[:, 0]).index_add(0, graph.src, by_score)
+        at_src = by_score.new_zeros(graph.num_nodes).index_add(0, graph.src, by_score)
         by_ends = torch.stack([segment_sum(by_score, graph), at_src], 1)
         by_projected = spmm(attention, pull, graph, transposed=True) + by_ends @ self.ends
         return by_projected @ -self.linear.weight

@@ -123,7 +123,11 @@ class _EdgeDot(torch.autograd.Function):
             product_over(graph.colptr, graph.dst_by_source, _head(grad, h), _head(key, h))
             for h in heads
         ]
-        return torch.stack(grad_key, 1), torch.stack(grad_query, 1), None
+        return _heads(grad_key), _heads(grad_query), None
+
+
+def _heads(each: list[Tensor]) -> Tensor:
+    return each[0][:, None] if len(each) == 1 else torch.stack(each, 1)  # which would copy it
 
 
 def _head(values: Tensor, h: int) -> Tensor:
