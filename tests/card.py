@@ -77,9 +77,6 @@ class OnCard(Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.detach().cpu().__reduce_ex__(protocol)
 
-    def new_tensor(self, data: Any, dtype: torch.dtype | None = None) -> Tensor:  # type: ignore[override]
-        return torch.tensor(data, dtype=dtype or self.dtype, device=self.device)
-
     @classmethod
     def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
         raise AssertionError(f"{func}: a tensor is still on the card that was given back")
@@ -135,8 +132,11 @@ class Card(TorchDispatchMode):
             kwargs["device"] = torch.device("cpu")
         if placed or there:
             self._check(func, given, kwargs, there=there)
-            assert torch.Tag.inplace_view not in func.tags, func
         out = func(*tree_map(_held, args), **tree_map(_held, kwargs))
+        if placed and torch.Tag.inplace_view in func.tags:
+            with self:
+                args[0].data = OnCard(out)
+            return args[0]
 
         def place(value: Any) -> Any:
             if not isinstance(value, Tensor):
@@ -149,7 +149,7 @@ class Card(TorchDispatchMode):
         packet, away = func.overloadpacket, [a for a in given if not isinstance(a, OnCard)]
         if packet in COPIES:
             # To a card a copy can be on its way while the host goes on, from it only if pinned.
-            if away or not there:
+            if not (there and kwargs.get("non_blocking")) and (away or not there):
                 self._wait(func)
             return
         if packet in INDEXES:

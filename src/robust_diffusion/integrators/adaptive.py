@@ -78,11 +78,11 @@ def solve_adaptive(
         derivatives, end = [first], z
         for node, coefficients in zip(NODES, STAGES, strict=True):
             end = _combine(z, derivatives, [dt * a for a in coefficients])
-            derivatives.append(rhs(z.new_tensor(t + node * dt), end))
+            derivatives.append(rhs(z.new_full((), t + node * dt), end))
         return end, *derivatives[1:]
 
     t = 0.0
-    first = rhs(z.new_tensor(t), z)
+    first = rhs(z.new_full((), t), z)
     dt = _first_step(rhs, z, first, rtol, atol)
     while True:
         if not (math.isfinite(dt) and t + dt > t):
@@ -101,12 +101,12 @@ def solve_adaptive(
 def _first_step(rhs: RightHandSide, z: Tensor, first: Tensor, rtol: float, atol: float) -> float:
     """Hairer, Norsett and Wanner, Solving Ordinary Differential Equations I, sec. II.4."""
     scale = atol + rtol * z.abs()
-    by_state, by_slope = _rms(z / scale), _rms(first / scale)
+    by_state, by_slope = torch.stack([_rms(z / scale), _rms(first / scale)]).tolist()
     if not math.isfinite(by_state + by_slope):
         raise StepUnderflowError
     tried = 1e-6 if min(by_state, by_slope) < 1e-5 else 0.01 * by_state / by_slope
-    second = rhs(z.new_tensor(tried), torch.add(z, first, alpha=tried))
-    by_curvature = _rms((second - first) / scale) / tried
+    second = rhs(z.new_full((), tried), torch.add(z, first, alpha=tried))
+    by_curvature = _rms((second - first) / scale).item() / tried
     if max(by_slope, by_curvature) <= 1e-15:
         return min(100 * tried, max(1e-6, 1e-3 * tried))
     wanted: float = (0.01 / max(by_slope, by_curvature)) ** (1 / ORDER)
@@ -122,7 +122,7 @@ def _error_ratio(
     for derivative, factor in zip(derivatives[1:], ERROR[1:], strict=True):
         error.add_(derivative, alpha=dt * factor)
     tolerance = torch.maximum(z.abs(), end.abs()).mul_(rtol).add_(atol)
-    return _rms(error.div_(tolerance))
+    return _rms(error.div_(tolerance)).item()
 
 
 def _growth(ratio: float) -> float:
@@ -160,5 +160,5 @@ def _combine(z: Tensor, derivatives: list[Tensor], factors: list[float]) -> Tens
     return z
 
 
-def _rms(values: Tensor) -> float:
-    return float(values.square().mean().sqrt())
+def _rms(values: Tensor) -> Tensor:
+    return values.square().mean().sqrt()

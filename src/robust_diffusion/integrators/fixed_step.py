@@ -39,7 +39,7 @@ def solve_fixed_step(
     starts, ends = grid[:-1], grid[1:]
     lengths = ends - starts
     times = [ends if node == 1 else starts + lengths * node for node in method.nodes]
-    by_step = torch.stack(times, 1).to(z.device)
+    by_step = torch.stack(times, 1).to(z.device, non_blocking=True)
     for stage_times, dt in zip(by_step, lengths.tolist(), strict=True):
 
         def step(state: Tensor, *times: Tensor, dt: float = dt) -> Tensor:

@@ -39,7 +39,8 @@ def solve_fractional(
         num_steps: Number of equal steps, at least 1.
         recompute: Keep only states for the backward pass; see `solve_fixed_step`.
     """
-    times = torch.linspace(0.0, t_end, num_steps + 1, dtype=z.dtype).to(z.device)
+    times = torch.linspace(0.0, t_end, num_steps + 1, dtype=z.dtype)
+    times = times.to(z.device, non_blocking=True)
     speed = (t_end / num_steps) ** order / math.gamma(order + 1)
     past: list[Tensor] = []
     state = z

@@ -102,7 +102,7 @@ class EdgeIndexes:
             return (values + shift * copy).flatten()
 
         def pointers(starts: Tensor) -> Tensor:
-            end = starts.new_tensor([copies * e])
+            end = starts.new_full((1,), copies * e)
             return torch.cat([shifted(starts[:-1], e), end])
 
         def readable_beyond(nodes: Tensor) -> Tensor:
