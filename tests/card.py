@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,8 +16,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
-
-import robust_diffusion
 
 aten = torch.ops.aten
 
@@ -49,7 +46,6 @@ COPIES = {aten._to_copy, aten.copy_}
 COMPOSED = {aten.allclose, aten.is_nonzero, aten.item, aten.repeat_interleave, aten.to, aten.where}
 """Operators of those above, which in inference mode arrive whole."""
 INDEXES = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
-OWN = str(Path(robust_diffusion.__file__).parent)
 
 
 class OnCard(Tensor):
@@ -73,6 +69,9 @@ class OnCard(Tensor):
 
     def __repr__(self, **_: Any) -> str:
         return f"OnCard({self.held})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.detach().cpu().__reduce_ex__(protocol)
@@ -168,12 +167,10 @@ class Card(TorchDispatchMode):
 
     def _wait(self, func: Any) -> None:
         frame = sys._getframe(2)
-        while frame.f_back and not frame.f_code.co_filename.startswith(OWN):
+        while frame.f_back and frame.f_globals["__name__"].startswith(("torch.", __name__)):
             frame = frame.f_back
-        path = Path(frame.f_code.co_filename)
-        inside = path.is_relative_to(OWN)
-        place = f"{path.relative_to(OWN)}:{frame.f_lineno}" if inside else "elsewhere"
-        self.waits[f"{place} {func.overloadpacket.__name__}"] += 1
+        module = frame.f_globals["__name__"] if frame.f_back else "backward"
+        self.waits[f"{module.removeprefix('robust_diffusion.')}:{frame.f_lineno} {func.overloadpacket.__name__}"] += 1
 
 
 def _held(value: Any) -> Any:

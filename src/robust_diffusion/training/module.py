@@ -8,6 +8,7 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import Data
 from torchmetrics.functional.classification import multiclass_accuracy
 
@@ -155,7 +156,8 @@ class NodeClassification(pl.LightningModule):
 
     def _score(self, data: Data) -> tuple[Tensor, Tensor]:
         """Loss and accuracy of the scored nodes."""
-        logits, labels = self(data)[data.mask], data.y[data.mask]
+        nodes = _scored(data.mask)
+        logits, labels = self(data)[nodes], data.y[nodes]
         loss = F.cross_entropy(logits, labels)
         accuracy = multiclass_accuracy(
             logits.detach(), labels, num_classes=self.num_classes, average="micro"
@@ -166,6 +168,18 @@ class NodeClassification(pl.LightningModule):
         values = {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy}
         several = self._trainer is not None and self._trainer.world_size > 1
         self.log_dict(values, on_step=False, on_epoch=True, batch_size=1, sync_dist=several)
+
+
+_SCORED: Any = WeakIdKeyDictionary()
+
+
+def _scored(mask: Tensor) -> Tensor:
+    """Numbers of the nodes in a mask, found once: how many there are, a graphics card must tell."""
+    if mask not in _SCORED:
+        with torch.inference_mode(mode=False):
+            _SCORED[mask] = mask.nonzero().squeeze(1)
+    nodes: Tensor = _SCORED[mask]
+    return nodes
 
 
 def first_non_finite(model: nn.Module, forward: Any) -> str:
