@@ -8,14 +8,16 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+from torch.utils.backend_registration import (
+    _DummyBackendModule,
+    _setup_privateuseone_for_python_backend,
+)
 
 aten = torch.ops.aten
 
@@ -59,8 +61,9 @@ class OnCard(Tensor):
             made = Tensor._make_wrapper_subclass(
                 cls,
                 held.size(),
-                strides=held.stride(),
-                storage_offset=held.storage_offset(),
+                strides=held.stride() if held.layout == torch.strided else None,
+                storage_offset=held.storage_offset() if held.layout == torch.strided else None,
+                layout=held.layout,
                 dtype=held.dtype,
                 device=f"{CARD}:0",
             )
@@ -69,6 +72,9 @@ class OnCard(Tensor):
 
     def __repr__(self, **_: Any) -> str:
         return f"OnCard({self.held})"
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec)
@@ -81,9 +87,13 @@ class OnCard(Tensor):
         raise AssertionError(f"{func}: a tensor is still on the card that was given back")
 
 
-@cache
-def _plug_in() -> None:
-    _setup_privateuseone_for_python_backend(CARD)
+class _Module(_DummyBackendModule):
+    def device_count(self) -> int:
+        return 0  # with random numbers of its own
+
+
+# Here, since autograd makes a thread for each device that there is when it is first used.
+_setup_privateuseone_for_python_backend(CARD, _Module())
 
 
 @contextmanager
@@ -93,7 +103,6 @@ def card() -> Iterator[Counter[str]]:
     Raises:
         RuntimeError: Where an operator is handed tensors of two devices, as on CUDA.
     """
-    _plug_in()
     lifted = torch._C._only_lift_cpu_tensors()
     # torch.tensor(..., device=CARD) makes a tensor on the CPU, and then copies it as others do.
     torch._C._set_only_lift_cpu_tensors(True)
