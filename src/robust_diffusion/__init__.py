@@ -96,6 +96,8 @@ if TYPE_CHECKING:
         MLP as MLP,
         RUNG as RUNG,
         BeltramiGuard as BeltramiGuard,
+        ElasticGNN as ElasticGNN,
+        GCNJaccard as GCNJaccard,
         GNNGuard as GNNGuard,
         GraphPDE as GraphPDE,
         GraphSAGE as GraphSAGE,
@@ -145,8 +147,8 @@ _MODULES = {
         "HeatPlus Learned MeanCurvature PLaplacian UniformModulation"
     ),
     "models": (
-        "APPNP GAT GCN GCNSVD GIN GPRGNN MLP RUNG BeltramiGuard GNNGuard GraphPDE GraphSAGE "
-        "GRBModel Guard RawFeatures Rewiring RobustGCN"
+        "APPNP GAT GCN GCNSVD GIN GPRGNN MLP RUNG BeltramiGuard ElasticGNN GCNJaccard GNNGuard "
+        "GraphPDE GraphSAGE GRBModel Guard RawFeatures Rewiring RobustGCN"
     ),
     "results.frame": "frame",
     "integrators.solver": "Solver",

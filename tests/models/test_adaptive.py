@@ -39,6 +39,7 @@ OTHER = [
     ["model=gnn_guard"],
     ["model=beltrami_guard"],
     ["model=gcn_svd", "model.rank=10"],
+    ["model=gcn_jaccard", "model.threshold=0.3"],
     ["model=robust_gcn", "model.sample_at_test=true"],
     ["model=graph_pde", "flow=heat", "solver.adjoint=true"],
 ]

@@ -98,6 +98,33 @@ def rung(model: Any, x: Tensor, dense: Tensor) -> Tensor:
     return z
 
 
+def elastic_gnn(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    z = local = mlp(model, x, dense)
+    gamma, root = 1 / (1 + model.lambda2), dense.sum(1, keepdim=True).sqrt()
+    dual = torch.zeros(NODES, NODES, z.size(1), dtype=z.dtype)
+
+    def pulled() -> Tensor:
+        return torch.einsum("uv,uvc->uc", dense, dual) / root
+
+    for _ in range(model.num_iterations):
+        y = gamma * local + (1 - gamma) * oracles.normalized(dense) @ z
+        ahead = (y - gamma * pulled()) / root
+        dual = dual + (ahead[:, None] - ahead[None]) / (2 * gamma)
+        norm = dual.abs() if model.penalty == "l1" else dual.norm(dim=2, keepdim=True)
+        dual = dual * (model.lambda1 / norm.clamp_min(1e-12)).clamp_max(1)
+        z = y - gamma * pulled()
+    return z
+
+
+def gcn_jaccard(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    counts = x.clamp_min(0)
+    both = torch.minimum(counts[:, None], counts[None]).sum(2)
+    either = torch.maximum(counts[:, None], counts[None]).sum(2)
+    kept = dense * ((both >= model.threshold * either) | torch.eye(NODES, dtype=torch.bool))
+    assert (kept != dense).any()
+    return gcn(model, x, kept)
+
+
 def gcn_svd(model: Any, x: Tensor, dense: Tensor) -> Tensor:
     """As GRB has it: the matrix that is truncated has self-loops, and the result gets others."""
     matrix = oracles.truncated(dense, model.rank) + torch.eye(NODES, dtype=torch.float64)
@@ -171,6 +198,12 @@ CASES: list[tuple[str, Formula, dict[str, Any]]] = [
     *[("RUNG", rung, {"gamma": gamma, "smoothing": s}) for gamma, s in ((6, 0.9), (0.7, 0.5))],
     ("RUNG", rung, {"num_iterations": 0}),
     *[("GPRGNN", gpr_gnn, {"num_iterations": k, "teleport": 0.3}) for k in (0, 4)],
+    *[
+        ("ElasticGNN", elastic_gnn, {"penalty": penalty, "lambda1": l1, "lambda2": l2})
+        for penalty in ("l1", "l21")
+        for l1, l2 in ((0.1, 3.0), (3.0, 0.5), (0.0, 3.0))
+    ],
+    *[("GCNJaccard", gcn_jaccard, {"threshold": t}) for t in (0.01, 0.3)],
     *[("GCNSVD", gcn_svd, {"rank": rank}) for rank in (1, 3, NODES, 50)],
     *[("RobustGCN", robust_gcn, {"num_layers": n}) for n in (1, 2, 3)],
     ("GraphPDE", heat, HEAT),
@@ -222,3 +255,23 @@ def test_rows_of_a_truncated_matrix_with_negative_sums_are_left_out() -> None:
         assert gradient.isfinite().all()
     of_grb = build_model(models.GCNSVD, rank=2, negative_degree="grb")
     assert of_grb(random_signal(), *below_zero()).isnan().all()
+
+
+@pytest.mark.parametrize("penalty", ["l1", "l21"])
+def test_many_steps_of_elastic_gnn_find_the_least_value_of_its_objective(penalty: str) -> None:
+    options = {"penalty": penalty, "lambda1": 0.2, "lambda2": 0.5, "num_iterations": 3000}
+    model, given = build_model(models.ElasticGNN, **options), edges(weighted=True)
+    dense, x = dense_of(*given), random_signal()
+    local, root = mlp(model, x, dense), dense.sum(1, keepdim=True).sqrt()
+
+    def objective(z: Tensor) -> Tensor:
+        apart = (z / root)[:, None] - (z / root)[None]
+        norms = apart.abs().sum(2) if penalty == "l1" else apart.norm(dim=2)
+        smooth = 0.2 * norms + 0.5 / 2 * apart.square().sum(2)
+        return (dense * smooth).sum() / 2 + (z - local).square().sum() / 2  # each edge once
+
+    found = model(x, *given)
+    for seed in range(20):
+        step = random_signal(seed, found.size(1), NODES)
+        for length in (0.1, 1e-3):
+            assert objective(found) < objective(found + length * step)

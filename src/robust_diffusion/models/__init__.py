@@ -2,8 +2,10 @@
 
 from robust_diffusion.models.appnp import APPNP
 from robust_diffusion.models.beltrami_guard import BeltramiGuard
+from robust_diffusion.models.elastic_gnn import ElasticGNN
 from robust_diffusion.models.gat import GAT
 from robust_diffusion.models.gcn import GCN
+from robust_diffusion.models.gcn_jaccard import GCNJaccard
 from robust_diffusion.models.gcn_svd import GCNSVD
 from robust_diffusion.models.gin import GIN
 from robust_diffusion.models.gnn_guard import GNNGuard
@@ -28,6 +30,8 @@ __all__ = [
     "MLP",
     "RUNG",
     "BeltramiGuard",
+    "ElasticGNN",
+    "GCNJaccard",
     "GNNGuard",
     "GRBModel",
     "GraphPDE",

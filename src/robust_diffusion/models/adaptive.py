@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from robust_diffusion.operators import Gradient
+
 DRAWS = 8
 """Forward passes that a model that samples is averaged over."""
 
@@ -26,6 +28,20 @@ class HasAdaptiveForm(Protocol):
         Returns:
             True if anything changed.
         """
+
+
+class StraightThrough:
+    """A model that prunes or truncates its graph, with a `gradient` that says how that is passed.
+
+    Its adaptive form is differentiated as if nothing were left out.
+    """
+
+    gradient: Gradient
+
+    def make_adaptive(self) -> bool:
+        """Let a gradient through to what is left out; see `HasAdaptiveForm`."""
+        before, self.gradient = self.gradient, "straight_through"
+        return before != "straight_through"
 
 
 class MeanOverDraws(nn.Module):

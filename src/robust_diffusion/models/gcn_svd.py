@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from robust_diffusion.checks import Count
+from robust_diffusion.models.adaptive import StraightThrough
 from robust_diffusion.models.guard import Gradient
 from robust_diffusion.models.mlp import linear_layers
 from robust_diffusion.models.stack import Apply, LayerStack
@@ -16,7 +17,7 @@ NegativeDegree = Literal["zero", "grb"]
 cuts the node off; `grb` is GRB's code, where one such row turns every logit into NaN."""
 
 
-class GCNSVD(LayerStack):
+class GCNSVD(StraightThrough, LayerStack):
     """Graph convolutions along the best rank-k approximation of the adjacency matrix.
 
     Attacks tend to raise the rank of the adjacency matrix; what its largest singular values keep
@@ -53,11 +54,6 @@ class GCNSVD(LayerStack):
         self.rank = rank
         self.gradient: Gradient = gradient
         self.negative_degree = negative_degree
-
-    def make_adaptive(self) -> bool:
-        """Differentiate the matrix as if it were not truncated; see `HasAdaptiveForm`."""
-        before, self.gradient = self.gradient, "straight_through"
-        return before != "straight_through"
 
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """Every layer sums along the truncated matrix, whose factors are computed first."""

@@ -8,15 +8,15 @@ from torch import nn
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models.gcn_svd import GCNSVD
+from robust_diffusion.models.adaptive import StraightThrough
 from robust_diffusion.models.guard import Gradient, Guard
 
 
 def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:
-    """A copy of a model with another `gradient` of its `Guard` or SVD, if any; same outputs."""
+    """A copy of a model with another `gradient` of its pruning or SVD, if any; same outputs."""
     model = copy.deepcopy(model)
     for module in model.modules():
-        if isinstance(module, GCNSVD):
+        if isinstance(module, StraightThrough):
             module.gradient = gradient
         guard = getattr(module, "guard", None)
         if isinstance(guard, Guard):
