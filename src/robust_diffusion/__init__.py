@@ -106,6 +106,7 @@ if TYPE_CHECKING:
         RawFeatures as RawFeatures,
         Rewiring as Rewiring,
         RobustGCN as RobustGCN,
+        SoftMedianGDC as SoftMedianGDC,
     )
     from robust_diffusion.results.frame import frame as frame
     from robust_diffusion.integrators.solver import Solver as Solver
@@ -148,7 +149,7 @@ _MODULES = {
     ),
     "models": (
         "APPNP GAT GCN GCNSVD GIN GPRGNN MLP RUNG BeltramiGuard ElasticGNN GCNJaccard GNNGuard "
-        "GraphPDE GraphSAGE GRBModel Guard RawFeatures Rewiring RobustGCN"
+        "GraphPDE GraphSAGE GRBModel Guard RawFeatures Rewiring RobustGCN SoftMedianGDC"
     ),
     "results.frame": "frame",
     "integrators.solver": "Solver",

@@ -40,6 +40,7 @@ OTHER = [
     ["model=beltrami_guard"],
     ["model=gcn_svd", "model.rank=10"],
     ["model=gcn_jaccard", "model.threshold=0.3"],
+    ["model=soft_median", "model.neighbors=8"],
     ["model=robust_gcn", "model.sample_at_test=true"],
     ["model=graph_pde", "flow=heat", "solver.adjoint=true"],
 ]

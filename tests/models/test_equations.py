@@ -125,6 +125,29 @@ def gcn_jaccard(model: Any, x: Tensor, dense: Tensor) -> Tensor:
     return gcn(model, x, kept)
 
 
+def soft_median(model: Any, x: Tensor, dense: Tensor) -> Tensor:
+    unit = torch.eye(NODES, dtype=dense.dtype)
+    scores = oracles.personalized_pagerank(
+        unit, oracles.normalized(dense), model.teleport, model.num_iterations
+    )
+    lowest = scores.sort(1, descending=True).values[:, : model.neighbors][:, -1:]
+    matrix = oracles.normalized(torch.where(scores >= lowest, scores, 0))
+
+    def median(values: Tensor, weight: Tensor) -> Tensor:
+        below = torch.stack([weight[values <= value].sum() for value in values])
+        return values[below >= weight.sum() / 2].min()
+
+    def aggregate(conv: Any, x: Tensor) -> Tensor:
+        z = x @ conv.lin.weight.T
+        middle = torch.stack([torch.stack([median(c, row) for c in z.T]) for row in matrix])
+        distance = (middle[:, None] - z[None]).norm(dim=2)
+        trust = matrix * torch.exp(-distance / z.size(1) ** 0.5 / model.temperature)
+        trust = trust / trust.sum(1, keepdim=True) * matrix.sum(1, keepdim=True)
+        return trust @ z + conv.bias
+
+    return dense_stack(model, x, aggregate)
+
+
 def gcn_svd(model: Any, x: Tensor, dense: Tensor) -> Tensor:
     """As GRB has it: the matrix that is truncated has self-loops, and the result gets others."""
     matrix = oracles.truncated(dense, model.rank) + torch.eye(NODES, dtype=torch.float64)
@@ -204,6 +227,10 @@ CASES: list[tuple[str, Formula, dict[str, Any]]] = [
         for l1, l2 in ((0.1, 3.0), (3.0, 0.5), (0.0, 3.0))
     ],
     *[("GCNJaccard", gcn_jaccard, {"threshold": t}) for t in (0.01, 0.3)],
+    *[
+        ("SoftMedianGDC", soft_median, {"temperature": t, "neighbors": k, "teleport": 0.3})
+        for t, k in ((0.5, 64), (0.1, 64), (0.5, 3))
+    ],
     *[("GCNSVD", gcn_svd, {"rank": rank}) for rank in (1, 3, NODES, 50)],
     *[("RobustGCN", robust_gcn, {"num_layers": n}) for n in (1, 2, 3)],
     ("GraphPDE", heat, HEAT),

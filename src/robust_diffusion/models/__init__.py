@@ -19,6 +19,7 @@ from robust_diffusion.models.raw_features import RawFeatures
 from robust_diffusion.models.rewiring import Rewiring
 from robust_diffusion.models.robust_gcn import RobustGCN
 from robust_diffusion.models.rung import RUNG
+from robust_diffusion.models.soft_median import SoftMedianGDC
 
 __all__ = [
     "APPNP",
@@ -40,4 +41,5 @@ __all__ = [
     "RawFeatures",
     "Rewiring",
     "RobustGCN",
+    "SoftMedianGDC",
 ]

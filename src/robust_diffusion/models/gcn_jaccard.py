@@ -76,10 +76,11 @@ def shared_words(counts: Float[Tensor, "n f"], graph: Graph) -> EdgeValues:
     """Sum of the lower over sum of the higher counts at both ends of each edge; 0 for no word."""
     # Some columns at a time: features at both ends of every edge would not fit into memory.
     columns = max(16, VALUES_AT_A_TIME // max(1, graph.num_edges))
-    apart = sum(
+    parts: list[Tensor] = [
         checkpoint(_distance, part, graph, use_reentrant=False, preserve_rng_state=False)
         for part in torch.split(counts, columns, dim=1)
-    )
+    ]
+    apart = torch.stack(parts).sum(0)
     total = counts.sum(1)
     both = gather_dst(total, graph) + gather_src(total, graph)
     return (both - apart) / (both + apart).clamp_min(1e-9)

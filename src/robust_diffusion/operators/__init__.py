@@ -32,7 +32,7 @@ from robust_diffusion.operators.normalization import (
     mean_weights,
     symmetric_weights,
 )
-from robust_diffusion.operators.random_walk import return_probabilities
+from robust_diffusion.operators.random_walk import pagerank_graph, return_probabilities
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 from robust_diffusion.operators.selective import SelectiveTensor
 from robust_diffusion.operators.sparse_matrix import SparseMatrix
@@ -71,6 +71,7 @@ __all__ = [
     "low_rank_product",
     "mean_weights",
     "modulated_diffusion",
+    "pagerank_graph",
     "return_probabilities",
     "segment_sum",
     "set_backend",

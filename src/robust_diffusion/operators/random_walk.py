@@ -1,4 +1,4 @@
-"""Random walks that come back to where they began."""
+"""Random walks: where they come back to, and where they end."""
 
 from typing import Any
 
@@ -9,11 +9,15 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.weak import WeakIdKeyDictionary
 
 from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.normalization import symmetric_weights
 from robust_diffusion.operators.segments import gather_dst, segment_sum
 from robust_diffusion.operators.spmm import spmm
 
 NODES_AT_A_TIME = 256
 """Nodes whose walks are followed at once: tensors of n times so many entries."""
+
+SCORES_AT_A_TIME = 64
+"""The same for PageRank, whose many steps are fastest in cache."""
 
 # By weights that are not all 1: their version, and what was found; an entry goes when they do.
 _KNOWN: Any = WeakIdKeyDictionary()
@@ -54,6 +58,69 @@ def return_probabilities(graph: Graph, steps: int) -> Float[Tensor, "n k"]:
         with torch.inference_mode(mode=False), torch.no_grad():
             known[key] = _return_probabilities(graph, steps)
     return known[key]  # type: ignore[no-any-return]
+
+
+def pagerank_graph(
+    graph: Graph, teleport: float, steps: int, largest: int, *, straight_through: bool = False
+) -> Graph:
+    r"""Edges to each node from those of its highest personalised PageRank, which weighs them.
+
+    .. math:: S \leftarrow (1 - \alpha) S D^{-1/2} (A + I) D^{-1/2} + \alpha I
+
+    from S = I on, of which each row keeps its highest entries. It takes time O(k n e), is found
+    once per edge list whose weights are all 1, and is otherwise differentiable in these.
+
+    Args:
+        graph: The edges of A + I.
+        teleport: alpha, in [0, 1].
+        steps: k, at least 0.
+        largest: Entries of a row that are kept, at least 1; all of a smaller graph.
+        straight_through: Where the weights ask for a gradient, also take the edges of `graph` that
+            are no edges of the result, with a weight of 0 and the gradient of their entries.
+
+    Returns:
+        The diffused graph.
+    """
+    weighted = graph.weight.requires_grad and torch.is_grad_enabled()
+    arguments = teleport, steps, min(largest, graph.num_nodes), straight_through and weighted
+    if not graph.unweighted or weighted:
+        return _pagerank_graph(graph, *arguments)
+    key = "pagerank", graph.weight.dtype, *arguments
+    with torch.no_grad():
+        return graph.indexes.kept(key, lambda: _pagerank_graph(graph, *arguments))
+
+
+def _pagerank_graph(
+    graph: Graph, teleport: float, steps: int, largest: int, straight_through: bool
+) -> Graph:
+    step, n = (1 - teleport) * symmetric_weights(graph), graph.num_nodes
+    nodes = torch.arange(n, device=step.device)
+
+    def scores_of(starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        z = start = (nodes[:, None] == starts).to(step.dtype)
+        for _ in range(steps):
+            z = spmm(step, z, graph, transposed=True) + teleport * start
+        values, others = z.topk(largest, 0)
+        column = graph.dst - starts[0]
+        inside = (column >= 0) & (column < starts.numel())
+        at_edges = torch.where(inside, z[graph.src, column.clamp(0, starts.numel() - 1)], 0)
+        return values, others, at_edges
+
+    blocks = [
+        checkpoint(scores_of, starts, use_reentrant=False, preserve_rng_state=False)
+        for starts in torch.split(nodes, SCORES_AT_A_TIME)
+    ]
+    scores, others, at_edges = zip(*blocks, strict=True)
+    values = torch.cat(scores, 1)
+    weight, src = values.T.flatten(), torch.cat(others, 1).T.flatten()
+    dst = nodes.repeat_interleave(largest)
+    if straight_through:
+        score = torch.stack(at_edges).sum(0)
+        cut_off = score < gather_dst(values[-1], graph)
+        weight = torch.cat([weight, torch.where(cut_off, score - score.detach(), 0)])
+        dst, order = torch.cat([dst, graph.dst]).sort(stable=True)
+        src, weight = torch.cat([src, graph.src])[order], weight[order]
+    return Graph(src, dst, weight, n)
 
 
 def _return_probabilities(graph: Graph, steps: int) -> Tensor:

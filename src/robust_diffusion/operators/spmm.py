@@ -15,7 +15,7 @@ def spmm(
 ) -> NodeSignal:
     """Weighted sum over incoming edges: out_u = sum over edges (v -> u) of weight_uv z_v.
 
-    `transposed` sums over outgoing edges: out_v = sum over edges (v -> u) of weight_uv z_u.
+    Over outgoing edges, out_v = sum over edges (v -> u) of weight_uv z_u, if `transposed`.
 
     Saves for the backward pass each input that the other's gradient needs, and no tensor of e x d
     entries; the gradient with respect to `z` is the product with the transpose, over the edges
