@@ -85,7 +85,11 @@ class SoftMedianGDC(StraightThrough, LayerStack):
             graph, self.teleport, self.num_iterations, self.neighbors, straight_through=through
         )
         graph = replace(graph, weight=symmetric_weights(graph))
-        return lambda conv, x: soft_median(conv.lin(x), graph, self.temperature) + conv.bias
+
+        def apply(conv: Any, x: Tensor) -> Tensor:
+            return soft_median(conv.lin(x), graph, self.temperature) + conv.bias  # type: ignore[no-any-return]
+
+        return apply
 
 
 def soft_median(z: Float[Tensor, "n d"], graph: Graph, temperature: float) -> Float[Tensor, "n d"]:
