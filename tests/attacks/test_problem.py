@@ -32,9 +32,11 @@ from robust_diffusion.models import (
     GCNSVD,
     GIN,
     MLP,
+    GCNJaccard,
     GNNGuard,
     GraphSAGE,
     RobustGCN,
+    SoftMedianGDC,
 )
 from robust_diffusion.models.adaptive import MeanOverDraws
 from tests.attacks.contract import clean, graph, run
@@ -144,6 +146,7 @@ def test_edges_are_flipped_where_a_model_takes_no_weights(attack: Callable[..., 
 
 
 MODELS = [APPNP, GAT, GCN, GCNSVD, GIN, GNNGuard, GraphSAGE, MLP, RobustGCN]
+MODELS += [GCNJaccard, SoftMedianGDC]
 OLD, NEW, FEATURES, CLASSES = 60, 5, 12, 3
 
 

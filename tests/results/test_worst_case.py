@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.worst_case import (
     SHOWN,
+    recorded_on,
     show_worst_cases,
     worst_case_table,
     worst_cases,
@@ -171,3 +172,21 @@ def test_parts_of_an_attack_tell_white_box_from_adaptive() -> None:
     (found,) = tried([cell], "gnn_guard")
     assert lowest(found) == {"clean": 0.8, "white_box": 0.6, "adaptive": 0.1, "worst": 0.1}
     assert found["by"] == "auto (adaptive: a)"
+
+
+def test_a_table_of_modifications_names_what_they_may_spend() -> None:
+    cells = [
+        record(model, threat, budget=(0, 0), **found)
+        for model, threat, found in (
+            ("mlp", "white_box", {"clean": 0.6, "auto_modification": 0.6}),
+            ("gcn", "black_box", {"random_flip": 0.7}),
+            ("gcn", "white_box", {"auto_modification": 0.1}),
+        )
+    ]
+    for cell in cells:
+        cell["budget"]["declared"] |= {"edge_ratio": 0.2}
+    shown = show_worst_cases(cells)
+    assert "0.2 of their edges" in shown.title
+    row = shown.cells.set_index("model").loc["gcn"]
+    assert (row["random flips"], row["white box"], row["above MLP"]) == ("70.00", "10.00", "-50.00")
+    assert {record["model"] for record in recorded_on(cells)} == {"mlp", "gcn"}

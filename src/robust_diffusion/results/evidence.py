@@ -22,6 +22,9 @@ SEEN = ["white_box", "adaptive"]
 THOROUGH = "auto"
 """The attack by which a model's worst case is told, by an attacker who knows it."""
 
+ENSEMBLES = frozenset([THOROUGH, "auto_modification"])
+"""The same of injections and of modifications."""
+
 BEFORE = f"{THOROUGH} without 4 edges per target"
 """An earlier version of it, as its parts tell."""
 

@@ -12,7 +12,7 @@ from robust_diffusion.attacks import Budget
 from robust_diffusion.records.records import Record, experiments_asking, latest_by_cell
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
 from robust_diffusion.results.cells import CLEAN, is_tested, settings_of
-from robust_diffusion.results.evidence import BEFORE, KIND, SEEN, THOROUGH
+from robust_diffusion.results.evidence import BEFORE, ENSEMBLES, KIND, SEEN
 from robust_diffusion.results.frame import frame, model_name, named_by_settings
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
@@ -59,7 +59,7 @@ def recorded_on(
         _attacked(record)
         for cell, record in found.items()
         if (
-            THOROUGH in record["accuracy"] and _knows(record)
+            ENSEMBLES & record["accuracy"].keys() and _knows(record)
             if experiments is None
             else experiments & {*asking.get(cell, ())}
         )
@@ -67,7 +67,7 @@ def recorded_on(
     return [
         record
         for record in found.values()
-        if (_knows(record) or THOROUGH in record["accuracy"]) and _attacked(record) in wanted
+        if (_knows(record) or ENSEMBLES & record["accuracy"].keys()) and _attacked(record) in wanted
     ]
 
 
@@ -125,7 +125,7 @@ def worst_cases(found: pd.DataFrame) -> pd.DataFrame:
     ]
     seen = attacked[attacked[SEEN].notna().any(axis=1)]
     models["seen"] = models.index.isin(seen["trained"])
-    models["thorough"] = models.index.isin(seen.loc[seen["attack"] == THOROUGH, "trained"])
+    models["thorough"] = models.index.isin(seen.loc[seen["attack"].isin(ENSEMBLES), "trained"])
     depth = 1 * models["seen"] + models["thorough"]
     deepest = depth.groupby([models[column] for column in KEY], sort=False).transform("max")
     models = models[depth == deepest]
@@ -207,12 +207,13 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     table = worst_case_table(worst_cases(named_by_settings(frame(records))))
     if table.empty:
         return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
+    headings = HEADINGS | ({} if table["nodes"].any() else {"chance": "random flips"})
     table["budget"] = table["budget"].map(limits_in_words)
     keys = [*differing(table, ["dataset", "variant", "budget"]), "model"]
     draws = ["seeds", "splits"] if table["splits"].max() > 1 else ["seeds"]
     shown = table[[*keys, *draws]].copy()
     for kind in (kind for kind in SHOWN[:-1] if table[kind].notna().any()):
-        shown[HEADINGS.get(kind, kind)] = [
+        shown[headings.get(kind, kind)] = [
             spread(mean, None, 2) + (f" (n={of[kind]})" if of.get(kind) else "")
             for mean, of in zip(table[kind], table["fewer"], strict=True)
         ]
@@ -233,8 +234,9 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
 
 
 def limits_in_words(budget: Budget) -> str:
-    """Limits of an injection."""
-    return describe_limits(ranges([asdict(budget)]), ["injected_nodes"])
+    """Limits of an injection; of a modification, where no node may be injected."""
+    kind = "injected_nodes" if budget.max_injected_nodes else "changed_nodes"
+    return describe_limits(ranges([asdict(budget)]), [kind])
 
 
 def differing(frame: pd.DataFrame, columns: Iterable[str]) -> list[str]:
