@@ -191,9 +191,13 @@ def test_blindness_to_edges_is_refused_but_of_an_mlp_noted() -> None:
     with pytest.raises(ConfigError, match=r"^model: .*edge_index"):
         run(Around(gcn(), lambda x, _: (x, DATA.edge_index)), DICE())
     attacks = [PGD(num_steps=1), DICE(), AutoInjection(num_steps=1), AutoModification(num_steps=1)]
-    report = run(Around(MLP(FEATURES, 8, CLASSES)), attacks)
+    torch.manual_seed(1)  # an MLP of one class under changed features would be flagged
+    mlp = Around(MLP(FEATURES, 8, CLASSES))
+    report = run(mlp, attacks)
     assert len(report.notes) == 1
     assert all(of.is_bound or of.is_control for of in report.attacks)
+    flips = Budget(edge_ratio=0.2)  # alone
+    assert evaluate(mlp, DATA, attacks=attacks[-1], budget=flips, progress=False).worst.is_bound
     assert not run(gcn(), DICE()).notes
 
 
