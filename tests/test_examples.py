@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import robust_diffusion
-from robust_diffusion import Budget
+from robust_diffusion import Budget, GraphDataModule
 from tests import tutorials  # noqa: F401  # the reader's modules
 from tests.drawn import drawn_data
 
@@ -47,14 +47,14 @@ def test_the_example_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_table_of_foreign_transformers_is_what_its_command_wrote(tmp_path: Path) -> None:
     tutorial = __import__("graph_transformers")
     options = {"attacks": "fgsm", "max_epochs": 2, "progress": False}
-    tutorial.main(drawn_data(), tmp_path, budget=Budget(3, 3), **options)
+    tutorial.main(GraphDataModule.from_data(drawn_data()), tmp_path, budget=Budget(3, 3), **options)
     reports = ROOT / "experiments" / "transformers"
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {f"{name}.json" for name in tutorial.MODELS}
     page = (ROOT / "docs" / "tutorials" / "transformers.md").read_text(encoding="utf-8")
     for name in tutorial.MODELS:
         report = json.loads((reports / f"{name}.json").read_text(encoding="utf-8"))
-        rows = {row["attack"]: row["accuracy"] for row in report["attacks"]}
+        rows = {row["name"]: row["accuracy"] for row in report["attacks"]}
         numbers = [report["clean_accuracy"], rows["random"], rows["auto"]]
         assert f"| {name} | {' | '.join(f'{100 * n:.1f}' for n in numbers)} |" in page
 
