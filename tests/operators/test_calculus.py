@@ -27,6 +27,7 @@ from robust_diffusion.operators import (
     graph_with_degree,
     low_rank_product,
     mean_weights,
+    pagerank_graph,
     random_walk,
     return_probabilities,
     segment_sum,
@@ -216,6 +217,31 @@ def test_an_edge_of_weight_0_is_none_and_has_a_gradient() -> None:
     (gradient,) = torch.autograd.grad(found[:, 2].sum(), weight)  # of triangles
     assert gradient.isfinite().all()
     assert (gradient[4:6] > 0).all()
+
+
+@pytest.mark.parametrize("at_a_time", [3, 64])
+def test_scores_that_are_cut_off_weigh_nothing_and_keep_their_gradient(
+    at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random_walk, "SCORES_AT_A_TIME", at_a_time)
+    graph = random_graph()
+    weight = graph.weight.clone().requires_grad_()
+    graph = replace(graph, weight=weight)
+    matrix = oracles.normalized(oracles.adjacency(graph.edge_index, weight, NODES))
+    scores = oracles.personalized_pagerank(torch.eye(NODES).double(), matrix, 0.2, 9)
+    few = pagerank_graph(graph, 0.2, 9, 2, straight_through=True)
+    src, dst = few.edge_index
+    cut_off = few.weight == 0
+    assert cut_off.any()
+    torch.testing.assert_close(few.weight[~cut_off], scores[dst, src][~cut_off])
+    assert (few.weight > 0).sum() == 2 * NODES
+    lost = graph.dst, graph.src
+    gone = scores[lost] < scores.topk(2).values[graph.dst, 1]
+    gradients = [
+        torch.autograd.grad(of.sum(), weight, retain_graph=True)[0]
+        for of in (few.weight[cut_off], scores[lost][gone])
+    ]
+    torch.testing.assert_close(*gradients)
 
 
 def dense_of(graph: Graph) -> Tensor:
