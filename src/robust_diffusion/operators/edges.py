@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
-from robust_diffusion.operators.kernels import MAX_EXPONENT, kernels_for
+from robust_diffusion.operators.kernels import MAX_EXPONENT, current_backend, kernels_for
 from robust_diffusion.operators.segments import (
     gather_dst,
     gather_src,

@@ -90,7 +90,7 @@ def _misled(of: Attempt) -> Iterator[Flag]:
             yield from gradient_flags(seen, there, targets) if by_features else ()
         elif (idle or given_up) and not sees_edges(model, *task.placed(task.graph)):
             given_up = {k: why for k, why in given_up.items() if "edge weights" not in why}
-            idle = idle if by_features else []
+            idle = idle if by_features and of.budget.node_ratio else []
     yield from parts_given_up(given_up, len(graph.part_accuracy))
     yield from part_flags(graph.part_accuracy, task.accuracy(of.before))
     yield from one_class(before, after, task.labels)
