@@ -44,7 +44,6 @@ RUNGE_KUTTA_STEPS = 2
 STABLE_STEPS = 20
 """Most steps for which explicit_adams keeps dz/dt = -z to a percent (100 steps: no digit right)."""
 
-
 STEPS, RTOL, ATOL = 10, 1e-4, 1e-6
 """Steps and tolerances of a solver that is given by its method alone."""
 
@@ -161,10 +160,9 @@ class Solver:
                 `times`; `times` and the adjoint's gradient.
         """
         graph = flow.prepare(z, graph)
-        # Steps that follow the state's norm, and times on the way, take the state as it is.
-        if times is None and self.own_loop and self.rtol is None and flow.order == 1:
-            state, graph, features = flow.narrowed(z, graph)
-            return features(self._end(flow, state, graph))
+        if times is None and self.own_loop and self.rtol is None:  # others follow the state's norm
+            narrower, graph, features = flow.narrowed(z, graph)
+            return features(self._end(flow, narrower, graph))
         state = flow.initial_state(z, graph)
         if times is None:
             return flow.features(self._end(flow, state, graph))
