@@ -6,7 +6,8 @@ COMMANDS = {
     "compare": "show what each option of a sweep changes, seed by seed",
     "data": "list the datasets, or verify their files",
     "evaluate": "attack a trained model of your own, from a class and a file of weights",
-    "leaderboard": "rank models by worst case, with reports of your own",
+    "leaderboard": "rank models by their worst cases over budgets, as a page and as JSON",
+    "submit": "check a report of your own for the leaderboard",
     "records": "move lines that cannot be read out of a file of records",
     "wandb-import": "make W&B runs and tables of any records",
 }

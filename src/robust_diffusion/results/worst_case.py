@@ -185,11 +185,12 @@ def _row(models: pd.DataFrame) -> dict[str, Any]:
         "thorough": models["thorough"].any(),
         "bound": not flags,
         "flags": ", ".join(flags),
-        "by": _most_frequent(models),
+        "by": most_frequent(models),
     }
 
 
-def _most_frequent(models: pd.DataFrame) -> str:
+def most_frequent(models: pd.DataFrame) -> str:
+    """The attack that most often reached the worst case; "" where none cost any accuracy."""
     hurt = Counter(models.loc[models["worst"] < models["clean"], "by"])
     if not hurt:
         return ""

@@ -1,30 +1,31 @@
-"""Boards: models in the order of their worst cases, as one HTML page and as JSON."""
+"""Boards: models in the order of their curves of worst cases, as one HTML page and as JSON."""
 
 import json
+import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from robust_diffusion import __version__
-from robust_diffusion.attacks import Budget
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.cells import CLEAN
 from robust_diffusion.results.evidence import CHANCE, KIND
 from robust_diffusion.results.frame import frame, named_by_settings
-from robust_diffusion.results.leaderboard.check import OWN, Entry
+from robust_diffusion.results.leaderboard.check import OWN
+from robust_diffusion.results.leaderboard.grid import Grid, area, besides, lowest_within, points_of
 from robust_diffusion.results.numbers import MINUS, signed
 from robust_diffusion.results.worst_case import (
     CONTROL,
-    KEY,
     MODEL,
-    limits_in_words,
+    all_of,
+    most_frequent,
     recorded_on,
-    worst_case_table,
     worst_cases,
 )
 
@@ -38,9 +39,9 @@ ENVIRONMENT = Environment(
 )
 
 State = Literal[
-    "ranked", "control", "not a bound", "claimed", "training not checked", "not checked"
+    "ranked", "control", "budgets missing", "not a bound", "claimed", "training not checked"
 ]
-"""Place of a row: by its worst case, or without a rank, and why."""
+"""Place of a row: by its curve, or without a rank, and why."""
 
 
 @dataclass
@@ -50,91 +51,141 @@ class Row:
     model: str  # or its flow; a user's with the hash of its weights
     variant: str  # of its equations; `own` of a user's model
     clean: float
-    worst: float  # under any attack
+    curve: list[float | None]  # the lowest under any attack, at each budget of the board
+    above_mlp: float | None  # area between the curve and the MLP, in points; `None` on a part of it
     spread: float | None  # its standard deviation over seeds
-    above_mlp: float | None  # the worst accuracy less what an MLP keeps
-    seeds: int  # trained models that were attacked
+    seeds: int  # trained models that were attacked, at every budget if any was
     by: str  # the attack that won most often, with its part
     attacks: list[str]  # all that were tried
-    flags: list[str]  # signs that the worst accuracy is no bound
+    flags: list[str]  # signs that an accuracy is no bound
     state: State
     rank: int | None = None
     sources: list[str] = field(default_factory=list)
-    reason: str = ""  # why it was not checked
 
 
 @dataclass(frozen=True)
 class Board:
-    """All models on one dataset within one budget."""
+    """All models on one dataset, by what they keep within budgets of growing size."""
 
     dataset: str
-    budget: str  # in words
-    rows: Sequence[Row]  # ranked ones and the MLP by their worst case, then the others
+    limits: str  # of features, in words
+    points: list[tuple[int, int]]  # the budgets: injected nodes, edges of each
+    rows: Sequence[Row]  # ranked ones and the MLP by their area, then the others
 
     @property
-    def mlp(self) -> float | None:
-        """Worst accuracy of the MLP, in %; `None` without one."""
-        return next((row.worst for row in self.rows if row.state == "control"), None)
+    def mlp(self) -> list[float | None]:
+        """Curve of the MLP; empty without one."""
+        return next((row.curve for row in self.rows if row.state == "control"), [])
+
+    def drawn(self, curve: list[float | None]) -> str:
+        """A curve as `x,y` of a square of 100, over the logarithm of the edges in all."""
+        edges = [math.log(nodes * each) for nodes, each in self.points]
+        scale = 100 / ((edges[-1] - edges[0]) or 1)
+        pairs = [(x, y) for x, y in zip(edges, curve, strict=False) if y is not None]
+        return " ".join(f"{scale * (x - edges[0]):.1f},{100 - y:.1f}" for x, y in pairs)
 
 
 def published(
     records: Sequence[Record], experiments: AbstractSet[str] | None = None
 ) -> list[Record]:
-    """The finished cells on models that `auto` attacked knowing them, within the same budget.
+    """The finished cells on models that `auto` attacked knowing them, and what was submitted.
 
     Args:
         records: Of anything.
         experiments: That asked for the models; `None` for any.
     """
-    recorded = recorded_on(records, experiments)
+    entered = [of for of in latest_by_cell(records).values() if "report" in of]
+    recorded = recorded_on([of for of in records if "report" not in of], experiments)
     found = frame(recorded)
     models = worst_cases(found)
     cells = set(found.merge(models[models["thorough"]][MODEL], on=MODEL)["cell"])
-    return [record for record in recorded if record["cell"] in cells]
+    return [*(record for record in recorded if record["cell"] in cells), *entered]
 
 
-def boards(records: Sequence[Record], reports: Sequence[Entry]) -> list[Board]:
-    """Boards of published records and reports, one per dataset and budget.
+def boards(records: Sequence[Record], grid: Grid | None = None) -> list[Board]:
+    """Boards of published and submitted records, one per dataset and limits of features.
+
+    Models are ranked by the area between their curve and the MLP's, over the logarithm of the
+    injected edges. It may be negative: cut off at 0, all that fall early would be alike. A curve is
+    the mean over the seeds that were attacked at every budget; where there is none, over all, and
+    the model has no rank. An MLP's is its clean accuracy on the same seed and split, or else the
+    mean over all.
 
     Args:
-        records: As `published` gives them.
-        reports: A checked attack on a published model lowers that model's worst case if it does
-            more.
+        records: As `published` gives them. A submitted graph lowers every budget that holds it.
+        grid: The budgets; `None` for `GRID`.
     """
-    every = [*records, *(record for report in reports for record in report.records)]
-    found = named_by_settings(frame(every))
-    table = worst_case_table(worst_cases(found))
-    sources = _sources(found, records, reports)
-    rows: dict[tuple[str, Budget], list[Row]] = {}
-    if not table.empty:
-        attacks = found[found["attack"] != CLEAN].groupby(KEY, sort=False)[["threat", "attack"]]
-        table = table.join(attacks.apply(_tried).rename("attacks"), on=KEY)
-    for line in table.to_dict("records"):
-        own, told = line["variant"] == OWN, sources.get(tuple(line[column] for column in KEY), {})
-        state: State = "ranked" if line["bound"] else "not a bound"
-        if own and not all(told.values()):
-            state = "training not checked"
-        if not line["thorough"]:
-            state = "claimed"
-        row = Row(
-            **{name: line[name] for name in ("model", "variant", "clean", "worst", "seeds", "by")},
-            spread=_given(line["spread"]),
-            above_mlp=_given(line["above_mlp"]),
-            attacks=line["attacks"],
-            flags=[code for code in line["flags"].split(", ") if code],
-            state="control" if line["model"] == CONTROL else state,
-            sources=[*([] if own else ["published records"]), *told],
-        )
-        rows.setdefault((line["dataset"], line["budget"]), []).append(row)
-    for report in reports:
-        if not report.records:
-            board = (report.claims.dataset or "unknown graph", report.claims.budget)
-            rows.setdefault(board, []).append(_unchecked(report))
+    found = named_by_settings(frame(records))
+    models = lowest_within(worst_cases(found))
     made = [
-        Board(dataset, _in_words(budget), _ranked(of_board))
-        for (dataset, budget), of_board in rows.items()
+        _board(of, found, points)
+        for _, of in models.groupby(["dataset", models["budget"].map(besides)], sort=False)
+        if (points := points_of(of.loc[of["thorough"], "budget"], grid))
     ]
-    return sorted(made, key=lambda b: (b.dataset, b.mlp is None, -len(b.rows), b.budget))
+    return sorted(made, key=lambda board: (board.dataset, -len(board.rows), board.limits))
+
+
+def _board(models: pd.DataFrame, found: pd.DataFrame, points: list[tuple[int, int]]) -> Board:
+    """The board of one dataset and limits, of rows as of `lowest_within`."""
+    alike = ["variant", "draw", "split"]
+    mlp = models[models["model"] == CONTROL]
+    line = mlp.groupby(alike)["clean"].first().rename("line")
+    # Without an MLP, the area is that below the curve.
+    line = models.join(line, on=alike)["line"].fillna(line.mean() if len(line) else 0)
+    models = models.assign(height=100 * (models["worst"] - line))
+    models["point"] = [*zip(models["nodes"], models["edges"], strict=True)]
+    rows = [
+        _row(of, found[found["cell"].isin(_cells(of, found))], points)
+        for _, of in models.groupby(["variant", "model"], sort=False)
+    ]
+    low, high = models["budget"].iloc[0].limits
+    limits = f"features {low:.4g} to {high:.4g}".replace("-", MINUS)
+    return Board(models["dataset"].iloc[0], limits, points, _ranked(rows))
+
+
+def _row(models: pd.DataFrame, found: pd.DataFrame, points: list[tuple[int, int]]) -> Row:
+    """One model, from its rows and those of the frame."""
+    on_board = models[models["point"].isin(points)]
+    by_model = on_board.groupby(["draw", "split"])
+    whole = on_board[by_model["thorough"].transform("sum") == len(points)]
+    used = whole if len(whole) else on_board if len(on_board) else models
+    areas = [
+        area(points, of.set_index("point")["height"].reindex(points))
+        for _, of in whole.groupby(["draw", "split"])
+    ]
+    curve = (100 * used.groupby("point")["worst"].mean()).to_dict()
+    model, variant = (str(models[column].iloc[0]) for column in ("model", "variant"))
+    reports = [r["report"] for r in found["record"] if "report" in r]
+    training = {of["training"] for of in reports} - {""}
+    named = {of["source"] for of in reports}
+    if variant != OWN:
+        named = {of for of in named if used["by"].str.startswith(f"{of}: ").any()}
+    states: dict[State, bool] = {
+        "control": model == CONTROL,
+        "claimed": not models["thorough"].any(),
+        "training not checked": variant == OWN and not training,
+        "budgets missing": not areas,
+        "not a bound": bool(all_of(used["flags"])),
+        "ranked": True,
+    }
+    return Row(
+        model=model,
+        variant=variant,
+        clean=100 * used["clean"].mean(),
+        curve=[curve.get(point) for point in points],
+        above_mlp=float(np.mean(areas)) if areas else None,
+        spread=float(np.std(areas, ddof=1)) if len(areas) > 1 else None,
+        seeds=used["draw"].nunique(),
+        by=most_frequent(used),
+        attacks=_tried(found.loc[found["attack"] != CLEAN, ["threat", "attack"]]),
+        flags=sorted(all_of(used["flags"])),
+        state=next(state for state, holds in states.items() if holds),
+        sources=[
+            *([] if variant == OWN else ["published records"]),
+            *sorted(named),
+            *(f"trained by {of}" for of in sorted(training)),
+        ],
+    )
 
 
 def render(boards: Sequence[Board]) -> dict[str, str]:
@@ -147,9 +198,9 @@ def render(boards: Sequence[Board]) -> dict[str, str]:
     }
 
 
-def _in_words(budget: Budget) -> str:
-    low, high = budget.limits
-    return f"{limits_in_words(budget)}, features {low:.4g} to {high:.4g}".replace("-", MINUS)
+def _cells(models: pd.DataFrame, found: pd.DataFrame) -> "pd.Series[Any]":
+    """Ids of the cells that rows of `worst_cases` were made of."""
+    return found.merge(models[MODEL], on=MODEL)["cell"]
 
 
 def _tried(attacked: pd.DataFrame) -> list[str]:
@@ -161,68 +212,20 @@ def _tried(attacked: pd.DataFrame) -> list[str]:
     return [f"{kind}: {', '.join(sorted(names))}" for kind, names in sorted(tried.items())]
 
 
-def _sources(
-    found: pd.DataFrame, records: Sequence[Record], reports: Sequence[Entry]
-) -> dict[tuple[object, ...], dict[str, bool]]:
-    """Reports by the row of `worst_case_table` that they shape, and if a training was repeated.
-
-    These are reports of a user's model, and of a lower accuracy of a published one.
-    """
-
-    def worst(records: Sequence[Record]) -> pd.DataFrame:
-        return worst_cases(found[found["cell"].isin([record["cell"] for record in records])])
-
-    before = worst(records).set_index(MODEL)["worst"].to_dict()
-    sources: dict[tuple[object, ...], dict[str, bool]] = {}
-    for report in reports:
-        for model in worst(report.records).to_dict("records"):
-            source, lowest = report.claims.source, model["worst"]
-            if model["variant"] == OWN:
-                source += f", trained by {report.training}" if report.training else ""
-            elif lowest >= before.get(tuple(model[column] for column in MODEL), 1.0):
-                continue
-            else:
-                source += f": seed {model['draw']} by {model['by']}, {100 * lowest:.2f} %"
-            key = tuple(model[column] for column in KEY)
-            sources.setdefault(key, {})[source] = bool(report.training)
-    return sources
-
-
-def _unchecked(report: Entry) -> Row:
-    claims = report.claims
-    return Row(
-        model=claims.name,
-        variant=OWN,
-        clean=100 * claims.clean_accuracy,
-        worst=100 * min(attack.accuracy for attack in claims.attacks),
-        spread=None,
-        above_mlp=None,
-        seeds=1,
-        by="",
-        attacks=[f"claimed: {', '.join(attack.name for attack in claims.attacks)}"],
-        flags=[],
-        state="not checked",
-        sources=[claims.source],
-        reason=report.reason,
-    )
-
-
 def _ranked(rows: Sequence[Row]) -> list[Row]:
-    """Rows in the order of the board, with their ranks; equal accuracies share one."""
-    placed = [row for row in rows if row.state in ("ranked", "control")]
-    placed.sort(key=lambda row: (-row.worst, row.state != "control", row.model))
-    ranked = [row.worst for row in placed if row.state == "ranked"]
-    control = next((row.worst for row in placed if row.state == "control"), None)
-    for row in rows:
+    """Rows in the order of the board, with their ranks; equal areas share one."""
+    placed = [
+        row for row in rows if row.state in ("ranked", "control") and row.above_mlp is not None
+    ]
+    placed.sort(key=lambda row: (-_height(row), row.state != "control", row.model))
+    ranked = [_height(row) for row in placed if row.state == "ranked"]
+    for row in placed:
         if row.state == "ranked":
-            row.rank = ranked.index(row.worst) + 1
-        # A user's model has no MLP of its own split and variant to be paired with.
-        if row.variant == OWN and row.state != "not checked" and control is not None:
-            row.above_mlp = row.worst - control
+            row.rank = ranked.index(_height(row)) + 1
     others = [row for row in rows if row not in placed]
-    others.sort(key=lambda row: (row.state == "not checked", -row.worst, row.model))
+    others.sort(key=lambda row: (row.above_mlp is None, -_height(row), row.model))
     return [*placed, *others]
 
 
-def _given(value: float) -> float | None:
-    return None if pd.isna(value) else value
+def _height(row: Row) -> float:
+    return round(row.above_mlp or 0, 9)

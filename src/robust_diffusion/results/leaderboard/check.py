@@ -1,7 +1,8 @@
-"""Reports of attacks: read as data, checked by their graphs on a model that is at hand."""
+"""Reports of attacks: read as data, measured anew on a model that is at hand, and so recorded."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,9 +19,10 @@ from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.records.schema import Schema, Share, first_problem
 from robust_diffusion.results.evidence import THOROUGH
+from robust_diffusion.results.leaderboard.grid import Grid, points_of
 from robust_diffusion.robustness import evaluate
-from robust_diffusion.robustness.attack_report import AttackReport, graph_file
-from robust_diffusion.robustness.report import REPORT
+from robust_diffusion.robustness.attack_report import graph_file
+from robust_diffusion.robustness.report import REPORT, RobustnessReport
 from robust_diffusion.robustness.subject import Subject, subject_of
 from robust_diffusion.robustness.zoo import Zoo
 from robust_diffusion.system.files import check_readable, read_limited
@@ -32,7 +34,7 @@ TOLERANCE = 0.015
 LARGEST = 10_000_000, 1_000_000_000
 """Bytes of a `report.json` and of a graph's file, at most."""
 
-LIMITS = ("max_injected_nodes", "max_edges_per_injected_node", "max_injected_edges")
+LIMITS = ("max_injected_nodes", "max_edges_per_injected_node")
 
 OWN = "own"
 """Variant of a model that is not the package's."""
@@ -97,20 +99,6 @@ def read_claims(folder: Path) -> Claims:
     return claims.model_copy(update={"folder": folder})
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A report, with what was measured of it."""
-
-    claims: Claims
-    records: Sequence[Record] = ()  # as cells leave them; none if it could not be checked
-    reason: str = ""  # why it could not
-    training: str = ""  # overrides by which its model was trained anew, if it was
-
-
-class _Uncheckable(Exception):  # noqa: N818
-    pass
-
-
 class Given(Attack):
     """A graph from elsewhere, measured as that of an attack is."""
 
@@ -136,6 +124,7 @@ class ReportCheck:
         own: Builds or trains the user's model for a graph; `None` for none.
         training: Overrides by which `own` trains it; "" where it loads weights.
         attack: Run on the user's model under the name of `auto`; `None` for none.
+        grid: Budgets of the board; `None` for `GRID`.
     """
 
     records: Sequence[Record]
@@ -143,75 +132,75 @@ class ReportCheck:
     own: Callable[[GraphDataModule], nn.Module] | None = None
     training: str = ""
     attack: Attack | None = field(default_factory=AutoInjection)
+    grid: Grid | None = None
 
-    def __call__(self, folder: Path) -> Entry:
-        """Check one report.
+    def __call__(self, folder: Path) -> list[Record]:
+        """Check one report, and measure it at each budget of the board.
+
+        A graph counts within each budget that holds it. A model of the user's is attacked by
+        `attack` within each, and by the worst graphs of the zoo.
 
         Args:
             folder: As `RobustnessReport.save` has written it.
 
+        Returns:
+            Records as cells leave them, with the `report` that they are of.
+
         Raises:
-            DataError: The folder is damaged, or a claim does not hold, told with both numbers.
+            DataError: The folder is damaged, a model or dataset is not at hand, or a claim does not
+                hold, told with both numbers.
             ConfigError: The model does not suit the dataset.
         """
         claims = read_claims(folder)
-        try:
-            records = self._records_of(claims)
-        except _Uncheckable as error:
-            return Entry(claims, reason=str(error))
-        is_own = records[0]["fidelity"] == OWN
-        return Entry(claims, records, training=self.training if is_own else "")
-
-    def _records_of(self, claims: Claims) -> list[Record]:
-        """Records of the attacks that saw the model, and of those that did not."""
         if claims.dataset not in dataset_names():
-            raise _Uncheckable("it names no dataset that can be loaded here")
+            raise DataError("it names no dataset that can be loaded here")
         datamodule = open_dataset(claims.dataset)
-        try:
-            datamodule.setup()
-        except DataError as error:
-            raise _Uncheckable(str(error)) from error
+        datamodule.setup()
         model, base = self._model(claims, datamodule)
-        is_own = base["fidelity"] == OWN
         subject = subject_of(model, datamodule, "test", None)
         if claims.clean_graph != subject.fingerprint:
             raise DataError(
                 f"its clean graph is {claims.clean_graph[:16] or 'not named'}, and that of "
                 f"dataset={claims.dataset} with its test nodes {subject.fingerprint[:16]}"
             )
-        budget, graphs = self._on_board(claims, base, subject)
-        options: Any = {"budget": budget, "seed": base["seed"], "progress": False}
-        # What a report calls `auto` need not be it.
-        attacks = {f"{name}, reported": Given(graph) for name, graph in graphs.items()}
-        reported = evaluate(model, datamodule, attacks=attacks, **options)
-        _hold("clean accuracy", claims.clean_accuracy, reported.clean_accuracy)
-        found: list[AttackReport] = list(reported.attacks)
-        unseen = {"random"}
-        for claim in claims.attacks:
-            if claim.name in graphs:
-                measured = reported[f"{claim.name}, reported"]
-                _hold(f"{claim.name}: accuracy", claim.accuracy, measured.accuracy)
-                if claim.made_on or claims.threat == "black_box":
-                    unseen.add(measured.name)
-        if is_own:
-            others = dict(self._worst_graphs(claims, subject, budget))
-            unseen |= others.keys()
-            if tried := others | ({THOROUGH: self.attack} if self.attack else {}):
-                found += evaluate(model, datamodule, attacks=tried, **options).attacks
-        clean = {"clean": reported.clean_accuracy} if is_own else base["accuracy"]
-        flags = {attack.name: [flag.code for flag in attack.flags] for attack in found}
+        measure = partial(evaluate, model, datamodule, seed=base["seed"], progress=False)
+        graphs, unseen = _reported(claims, subject, measure)
+        if is_own := base["fidelity"] == OWN:
+            worst = dict(self._worst_graphs(claims, subject))
+            graphs, unseen = graphs | worst, unseen | worst.keys()
+        records: list[Record] = []
+        for budget in self._budgets(claims):
+            within = {n: g for n, g in graphs.items() if not _breaches(subject, g.graph, budget)}
+            attacks: dict[str, Attack] = {**within}
+            if is_own and self.attack:
+                attacks[THOROUGH] = self.attack
+            if attacks:
+                found = measure(attacks=attacks, budget=budget)
+                declared = {"budget": {"declared": asdict(budget)}}
+                records += self._as_cells(claims, base | declared, found, unseen)
+        if not records:
+            raise DataError("no budget of the board holds any of its graphs")
+        return records
+
+    def _as_cells(
+        self, claims: Claims, base: Record, found: RobustnessReport, unseen: Collection[str]
+    ) -> list[Record]:
+        """Records of the attacks that saw the model, and of those that did not."""
+        flags = {attack.name: [flag.code for flag in attack.flags] for attack in found.attacks}
+        training = self.training if base["fidelity"] == OWN else ""
         common = base | {
-            "split": datamodule.split_hash,
-            "budget": {"declared": asdict(budget)},
-            "flags": flags | {"victim": [flag.code for flag in reported.flags]},
+            "flags": flags | {"victim": [flag.code for flag in found.flags]},
+            "report": {"source": claims.source, "training": training},
         }
+        limits = [base["budget"]["declared"][key] for key in LIMITS]
+        clean = {"clean": found.clean_accuracy} if base["fidelity"] == OWN else base["accuracy"]
         return [
             common
             | {
-                "cell": f"{claims.folder.resolve()} {threat}",
+                "cell": "{} {}x{} {}".format(claims.source, *limits, threat),
                 "threat": threat,
                 "accuracy": clean
-                | {of.name: of.accuracy for of in found if (of.name in unseen) == other},
+                | {of.name: of.accuracy for of in found.attacks if (of.name in unseen) == other},
             }
             for threat, other in (("white_box", False), ("black_box", True))
         ]
@@ -222,7 +211,7 @@ class ReportCheck:
         for entry in self.zoo.entries:
             if entry.weights == claims.weights:
                 if entry.cell not in cells:
-                    raise _Uncheckable(f"cell {entry.cell} of its model is not in the records")
+                    raise DataError(f"cell {entry.cell} of its model is not in the records")
                 cell = cells[entry.cell]
                 clean = {"clean": cell["accuracy"]["clean"]}
                 # What was attacked is told anew.
@@ -230,48 +219,60 @@ class ReportCheck:
                 anew = {"accuracy": clean, "config": config, "parts": {}, "surrogates": []}
                 return self.zoo.load(entry), cell | anew
         if self.own is None:
-            raise _Uncheckable("no zoo entry has its weights, and no model is named")
+            raise DataError(
+                "no zoo entry has its weights; give its training by --training, or the model by "
+                "--model and --weights"
+            )
         model = self.own(datamodule).eval()
         if state_hash(model.state_dict()) != claims.weights:
             how = "the declared training gives" if self.training else "--weights has"
-            raise _Uncheckable(f"{how} other weights than the report's")
+            raise DataError(f"{how} other weights than the report's")
+        on_validation = subject_of(model, datamodule, "val", None)
+        logits = on_validation.logits(on_validation.graph, claims.seed)
         return model, {
             "dataset": claims.dataset,
+            "experiment": "none",
             "fidelity": OWN,
             "model": claims.name,
+            "split": datamodule.split_hash,
+            "val_accuracy": on_validation.accuracy(logits),
             "weights": claims.weights,
             "seed": claims.seed,
         }
 
-    def _worst_graphs(
-        self, claims: Claims, subject: Subject, budget: Budget
-    ) -> Iterator[tuple[str, Attack]]:
-        """Graphs within the budget that do most to models of the zoo."""
+    def _worst_graphs(self, claims: Claims, subject: Subject) -> Iterator[tuple[str, "Given"]]:
+        """Graphs that do most to models of the zoo."""
         for entry in self.zoo.entries:
             if entry.dataset == claims.dataset:
                 graph = self.zoo.worst_graph(entry, subject.graph)
-                if not _breaches(subject, graph, budget):
-                    yield f"worst of {entry.name}", Given(graph)
+                yield f"worst of {entry.name}", Given(graph)
 
-    def _on_board(
-        self, claims: Claims, base: Record, subject: Subject
-    ) -> tuple[Budget, Mapping[str, PerturbedGraph]]:
-        """The budget of a published board and the graphs within it, or else the report's and all.
+    def _budgets(self, claims: Claims) -> list[Budget]:
+        """Those of the dataset's board, or the report's where there is none."""
+        of_dataset = (r for r in self.records if r["dataset"] == claims.dataset)
+        found = {Budget(**r["budget"]["declared"]) for r in of_dataset}
+        points = points_of(found, self.grid)
+        named = {(of.max_injected_nodes, of.max_edges_per_injected_node): of for of in found}
+        return [named[point] for point in points] or [claims.budget]
 
-        To attack a published model with less is as good as with all of it. A model of one's own is
-        compared with those that had to withstand as much.
-        """
-        graphs = dict(_graphs(claims, subject))
-        if not graphs:
-            raise _Uncheckable("it has no injection, and boards are of injections")
-        own = base["fidelity"] == OWN
-        records = [r for r in self.records if r["dataset"] == claims.dataset] if own else [base]
-        for budget in sorted({Budget(**r["budget"]["declared"]) for r in records}, key=str):
-            within = {n: of for n, of in graphs.items() if not _breaches(subject, of, budget)}
-            same = all(getattr(budget, key) == getattr(claims.budget, key) for key in LIMITS)
-            if within and (not own or (same and len(within) == len(graphs))):
-                return budget, within
-        return claims.budget, graphs
+
+def _reported(
+    claims: Claims, subject: Subject, measure: Callable[..., RobustnessReport]
+) -> tuple[dict[str, Given], set[str]]:
+    """Graphs of a report whose claims hold, and names of those made without seeing the model."""
+    # What a report calls `auto` need not be it.
+    named = {claim.name: f"{claims.source}: {claim.name}" for claim in claims.attacks}
+    graphs = {named[name]: Given(graph) for name, graph in _graphs(claims, subject)}
+    if not graphs:
+        raise DataError("it has no injection, and boards are of injections")
+    found, unseen = measure(attacks=graphs, budget=claims.budget), {"random"}
+    _hold("clean accuracy", claims.clean_accuracy, found.clean_accuracy)
+    for claim in claims.attacks:
+        if (name := named[claim.name]) in graphs:
+            _hold(f"{claim.name}: accuracy", claim.accuracy, found[name].accuracy)
+            if claim.made_on or claims.threat == "black_box":
+                unseen.add(name)
+    return graphs, unseen
 
 
 def _graphs(claims: Claims, subject: Subject) -> Iterator[tuple[str, PerturbedGraph]]:
