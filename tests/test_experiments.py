@@ -82,14 +82,13 @@ def test_one_number_has_one_value_on_all_pages(records: list[Record]) -> None:
     for row in (row for table in tables for row in table.to_dict("records")):
         shown = tuple(str(row[column]) for column in columns)
         assert found.setdefault(row["model"], shown) == shown
-    board, *_ = boards(published(records), [])
+    (board,) = boards(published(records), [(50, 50)])
     assert {row.model for row in board.rows} == found.keys()
     for entry in board.rows:
-        numbers = (entry.seeds, entry.clean, entry.worst, entry.flags)
-        shown = found[entry.model]
-        worst = shown[6].split(" ")
-        assert (str(numbers[0]), f"{numbers[1]:.2f}", f"{numbers[2]:.2f}") == (*shown[:2], worst[0])
-        assert bool(entry.flags) == ("!" in worst)
+        seeds, clean, *_, worst, _ = found[entry.model]
+        assert (str(entry.seeds), f"{entry.clean:.2f}") == (seeds, clean)
+        # A graph of less than the budget counts there, too.
+        assert (entry.curve[0] or 0) <= float(worst.split(" ")[0]) + 0.01
 
 
 @pytest.mark.slow

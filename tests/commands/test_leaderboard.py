@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ import pytest
 from safetensors.torch import save_file
 
 from robust_diffusion import open_dataset
-from robust_diffusion.commands.leaderboard import _trained
+from robust_diffusion.commands.submit import _trained
 from robust_diffusion.robustness.zoo import Zoo, load_model
 from tests.results.leaderboard.reports import records_of, report
 from tests.zoo import trained
@@ -49,21 +50,23 @@ def test_a_declared_training_is_repeated(cli: Cli, given: list[str]) -> None:
     cell = "model=gcn seed=3 training.max_epochs=2 trainer=cpu"
     model = _trained(cell, open_dataset("synthetic"))
     report(Path("own"), model)
-    named = [*given, "--report=own", f"--training={cell}"]
-    assert cli("leaderboard", *named).status == 0
-    (row,) = (row for row in rows().values() if row["variant"] == "own")
-    assert (row["state"] in ("ranked", "not a bound"), row["sources"]) == (
-        True,
-        [f"report own, trained by {cell}"],
+    named = ["own", *given, "--to=submissions.jsonl", "--training"]
+    outcome = cli("submit", *named, cell.replace("seed=3", "seed=4"))
+    assert (outcome.status, "gives other weights" in outcome.err) == (1, True)
+    assert not Path("submissions.jsonl").exists()
+    outcome = cli("submit", *named, cell)
+    assert outcome.status == 0
+    assert re.match(
+        r"synthetic GCN \w{8}: (rank 1|not a bound, \w+), .* above the MLP; 5x20: ", outcome.out
     )
-    other = cell.replace("seed=3", "seed=4")
-    assert cli("leaderboard", *named[:-1], f"--training={other}").status == 0
+    assert cli("leaderboard", *given[:2], "--records=submissions.jsonl").status == 0
     (row,) = (row for row in rows().values() if row["variant"] == "own")
-    assert (row["state"], row["rank"]) == ("not checked", None)
+    assert row["state"] in ("ranked", "not a bound")
+    assert row["sources"] == ["report own", f"trained by {cell}"]
 
 
 @pytest.mark.slow
-def test_reports_are_entered_and_refused(
+def test_reports_are_recorded_and_refused(
     cli: Cli, given: list[str], zoo_folder: Path, tmp_path: Path
 ) -> None:
     model = load_model("gcn", "synthetic", directory=zoo_folder)
@@ -78,39 +81,42 @@ def test_reports_are_entered_and_refused(
         path.write_text(json.dumps(json.loads(path.read_text()) | claims))
     (tmp_path / "evil.py").write_text("raise SystemExit(9)")
     save_file(own.state_dict(), "own.safetensors")
-    named = [f"--report={name}" for name in ("good", "bad", "own")]
     loaded = ["--model=my_module.build", "--weights=own.safetensors", "--no-attack"]
-    outcome = cli("leaderboard", *given, *named, *loaded)
+    outcome = cli("submit", "good", "bad", "own", *given, *loaded, "--to=submissions.jsonl")
     assert outcome.status == 1
     (line,) = [line for line in outcome.err.splitlines() if line.startswith("refused")]
     assert line.startswith("refused: bad: clean accuracy claimed 2.00 %")
+    assert "published records; report good\n" in outcome.out
+    assert cli("leaderboard", *given[:2], "--records=submissions.jsonl").status == 0
     states = {row["model"].split()[0]: row["state"] for row in rows().values()}
     assert states == {"mlp": "control", "gcn": "ranked", "GCN": "claimed"}
-    assert rows()["gcn"]["sources"][1].startswith("report good: ")
-    assert Path("build/leaderboard/leaderboard.html").is_file()
-    assert cli("leaderboard", *given, "--report=evil").status == 0
-    (row,) = (row for name, row in rows().items() if name.startswith("evil.Model"))
-    assert (row["state"], row["rank"]) == ("not checked", None)
+    assert rows()["gcn"]["sources"] == ["published records", "report good"]
+    outcome = cli("submit", "evil", *given)
+    assert (outcome.status, "no zoo entry has its weights" in outcome.err) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
-        (["--out", "here"], 0, ""),
         (["--model=my_module.build"], 2, "--model"),  # and no weights
         (["--zoo", "nowhere"], 1, "nowhere/index.json"),
-        (["--model=no_module.Mine", "--weights=weights.pt", "--report=own"], 1, "no_module.Mine"),
-        (["--model=my_module.other", "--weights=weights.pt", "--report=own"], 1, "my_module.other"),
-        (["--model=my_module.build", "--weights=weights.pt", "--report=own"], 1, "weights.pt"),
+        (["--model=no_module.Mine", "--weights=weights.pt"], 1, "no_module.Mine"),
+        (["--model=my_module.other", "--weights=weights.pt"], 1, "my_module.other"),
+        (["--model=my_module.build", "--weights=weights.pt"], 1, "weights.pt"),
+        (["--budget=50"], 2, "--budget"),
     ],
 )
 def test_a_model_or_zoo_that_cannot_be_had_is_named(
     cli: Cli, given: list[str], options: list[str], status: int, said: str
 ) -> None:
     Path("weights.pt").write_bytes(b"\x80\x04N.")
-    if "--report=own" in options:
-        report(Path("own"), trained(open_dataset("synthetic"), epochs=1))
-    outcome = cli("leaderboard", *given, *options)
+    report(Path("own"), trained(open_dataset("synthetic"), epochs=1))
+    outcome = cli("submit", "own", *given, *options)
     assert outcome.status == status
     assert said in outcome.err
-    assert status or len(list(Path("here").iterdir())) == 2
+
+
+def test_the_board_of_chosen_budgets(cli: Cli, given: list[str]) -> None:
+    assert cli("leaderboard", *given[:2], "--budget=5x20", "--out=here").status == 0
+    assert len(list(Path("here").iterdir())) == 2
+    assert "0 boards: no row" in cli("leaderboard", *given[:2], "--budget=1x2").out

@@ -3,12 +3,13 @@
 COMMANDS = {
     "audit": "check perturbed graphs against the clean graph and a budget",
     "certify": "certify a model against edge flips or injected nodes by smoothing",
+    "cite": "print BibTeX of the models, flows, attacks and data that a cell uses",
     "compare": "show what each option of a sweep changes, seed by seed",
     "data": "list the datasets, or verify their files",
     "evaluate": "attack a trained model of your own, from a class and a file of weights",
     "leaderboard": "rank models by their worst cases over budgets, as a page and as JSON",
-    "submit": "check a report of your own for the leaderboard",
     "records": "move lines that cannot be read out of a file of records",
+    "submit": "check a report of your own for the leaderboard",
     "wandb-import": "make W&B runs and tables of any records",
 }
 """Purpose of each; `run` calls `run_<name>_command` of the module of that name."""

@@ -15,7 +15,7 @@ class GrandPP(AttentionFlow):
     The source is each node's initial features less their mean over all nodes, so that it adds
     nothing in total.
 
-    Reference: Thorpe et al. 2022 (ICLR, OpenReview EMxu-dzvJk).
+    Reference: Thorpe et al. 2022, OpenReview:EMxu-dzvJk.
 
     Args:
         channels: Width d of the node features; `options` are those of `AttentionFlow`.

@@ -34,7 +34,8 @@ class Learned(AttentionFlow):
     alone ask for no robustness, injected ones do (`InjectionAdversary`). It can close edges between
     features that differ, or slow a node of many edges, and at most doubles the rate.
 
-    Reference: a learned edge-stopping function in the manner of Perona and Malik 1990.
+    Reference: of this project; a learned edge-stopping function in the manner of Perona and Malik
+    1990, doi:10.1109/34.56205.
 
     Args:
         channels: Width d of the node features; `options` are those of `AttentionFlow`.

@@ -12,6 +12,8 @@ class UniformModulation(ModulatedFlow):
     curvature with equal scores; what they do beyond it is due to the gradient norm. Arguments as
     `ModulatedFlow`; those of the gradient norm have no effect.
 
+    Reference: of this project; the control of eq. (belt), arXiv:2209.07754.
+
     Examples:
         >>> from robust_diffusion import GraphPDE, UniformModulation
         >>> GraphPDE(5, out_channels=3, flow=UniformModulation).layers[0].flow.modulation_exponents

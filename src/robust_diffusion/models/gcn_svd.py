@@ -24,7 +24,7 @@ class GCNSVD(StraightThrough, LayerStack):
     is the smooth part. The layers work on the factors, D^{-1/2} (U S V^T + I) D^{-1/2} X W, and
     no n x n matrix is formed.
 
-    Reference: Entezari et al. 2020, "All You Need Is Low (Rank)", WSDM; rank 50 as in GRB.
+    Reference: Entezari et al. 2020, doi:10.1145/3336191.3371789; rank 50 as in GRB.
 
     Args:
         in_channels: Number of input features; it and those not named here are as for `GCN`.

@@ -15,7 +15,7 @@ class MLP(LayerStack):
     It sees no edge, so its accuracy is the same under every attack that leaves the target nodes'
     own features alone; a graph model is robust only where it stays above.
 
-    Arguments as `GCN`.
+    Reference: of this project; the control of every graph model. Arguments as `GCN`.
 
     Examples:
         >>> import torch

@@ -24,8 +24,8 @@ class RobustGCN(nn.Module):
     With the attention a = exp(-V): M <- D^{-1/2} (A + I) D^{-1/2} (M * a) and
     V <- D^{-1} (A + I) D^{-1} (V * a^2). Training draws the logits from N(M, V).
 
-    Reference: Zhu et al. 2019, "Robust Graph Convolutional Networks Against Adversarial
-    Attacks", KDD; as GRB configures it, without the original's penalties on the first layer.
+    Reference: Zhu et al. 2019, doi:10.1145/3292500.3330851; as GRB configures it, without the
+    original's penalties on the first layer.
 
     Deviation: GRB draws the logits at test time too, so its accuracy is random; here they are the
     means unless `sample_at_test` says otherwise.

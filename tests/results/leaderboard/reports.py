@@ -8,30 +8,10 @@ from torch import nn
 
 from robust_diffusion import Attack, Budget, RandomInjection, evaluate, open_dataset
 from robust_diffusion.records.records import Record
-from robust_diffusion.results.leaderboard.check import AttackClaim, Claims, Entry
 from robust_diffusion.robustness.zoo import Zoo
 from tests.zoo import BUDGET
 
 DECLARED = {"declared": asdict(BUDGET)}
-
-
-def entry(
-    measured: list[Record] | None = None, name: str = "mine", training: str = "", **changes: Any
-) -> Entry:
-    """A report with what was measured of it, or one that could not be checked."""
-    attack = {"name": "pgd", "kind": "injection", "accuracy": 0.99, "is_control": False}
-    given: Any = {
-        "model": "<b>Mine</b>",
-        "dataset": "synthetic",
-        "weights": "0123456789",
-        "clean_accuracy": 1.0,
-        "budget": BUDGET,
-        "threat": "white_box",
-        "seed": 0,
-        "attacks": [AttackClaim(made_on="", **attack)],  # type: ignore[arg-type]
-        "folder": Path(name),
-    }
-    return Entry(Claims(**given | changes), measured or (), "no model", training)
 
 
 def record(model: str, threat: str = "white_box", seed: int = 0, **changes: Any) -> Record:

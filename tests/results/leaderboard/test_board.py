@@ -1,12 +1,13 @@
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from robust_diffusion.records.records import Record
-from robust_diffusion.results.leaderboard.board import boards, published, render
-from robust_diffusion.results.leaderboard.check import Entry
-from tests.results.leaderboard.reports import entry, record
+from robust_diffusion.results.leaderboard.board import Row, boards, published, render
+from robust_diffusion.results.leaderboard.grid import GRID, Grid, area, points_of
+from tests.results.leaderboard.reports import record
+from tests.zoo import BUDGET
 
 MLP = record("mlp", accuracy={"clean": 0.6, "auto": 0.6})
 GUARD = record("gnn_guard", accuracy={"clean": 0.8, "auto": 0.7})
@@ -17,9 +18,31 @@ PAGE = "leaderboard.html"
 RECORDS = [FLOW, FLAGGED, MLP, GUARD]
 
 
-def told(records: list[Record], *reports: Entry) -> list[tuple[str, int | None, str]]:
-    (board,) = boards(published(records), list(reports))
-    return [(row.model, row.rank, row.state) for row in board.rows]
+def rows(records: list[Record], grid: Grid | None = None) -> dict[str, Row]:
+    (board,) = boards(published(records), grid)
+    return {row.model: row for row in board.rows}
+
+
+def told(records: list[Record]) -> list[tuple[str, int | None, str]]:
+    return [(row.model, row.rank, row.state) for row in rows(records).values()]
+
+
+def within(nodes: int, edges: int, made: Record, worst: float = 0.0) -> Record:
+    """The record at another budget."""
+    budget = replace(BUDGET, max_injected_nodes=nodes, max_edges_per_injected_node=edges)
+    return made | {
+        "cell": f"{made['cell']} {nodes}x{edges}",
+        "budget": {"declared": asdict(budget)},
+        "accuracy": made["accuracy"] | {"auto": worst},
+    }
+
+
+def curve(made: Record, *worst: float) -> list[Record]:
+    points = sorted(GRID, key=lambda point: point[0] * point[1])
+    return [within(*point, made, of) for point, of in zip(points, worst, strict=True)]
+
+
+ON_GRID = curve(MLP, 0.6, 0.6, 0.6, 0.6, 0.6)
 
 
 def test_models_stand_above_and_below_the_mlp() -> None:
@@ -34,6 +57,54 @@ def test_models_stand_above_and_below_the_mlp() -> None:
     assert [rank for _, rank, _ in told([*same, last])] == [1, 1, 3]
 
 
+def test_models_alike_at_the_largest_budget_are_told_apart_by_their_curves() -> None:
+    lower = curve(GUARD, 0.7, 0.6, 0.2, 0.1, 0.0)
+    higher = curve(FLOW, 0.7, 0.6, 0.3, 0.1, 0.0)
+    found = rows([*ON_GRID, *lower, *higher])
+    assert [(row.model, row.rank) for row in found.values()] == [
+        ("mlp", None),
+        ("beltrami", 1),
+        ("gnn_guard", 2),
+    ]
+    points = [(5, 4), (1, 50), (50, 4), (5, 50), (50, 50)]
+    assert found["beltrami"].above_mlp == pytest.approx(area(points, [10, 0, -30, -50, -60]))
+    at_one = rows([*ON_GRID, *lower, *higher], [(50, 50)])
+    assert [row.above_mlp for row in at_one.values()] == [0, pytest.approx(-60), pytest.approx(-60)]
+    assert [row.rank for row in at_one.values()] == [None, 1, 1]
+
+
+def test_a_curve_is_of_the_seeds_that_have_it_whole() -> None:
+    whole = curve(GUARD, 0.7, 0.6, 0.3, 0.1, 0.0)
+    further = within(50, 50, GUARD | {"seed": 1, "cell": "further"}, 0.5)
+    row = rows([*ON_GRID, *whole, further])["gnn_guard"]
+    assert (row.seeds, row.curve[-1], row.state) == (1, 0, "ranked")
+    row = rows([*ON_GRID, *whole[1:], further])["gnn_guard"]
+    assert (row.seeds, row.curve[0], row.curve[-1]) == (2, None, 25)
+    assert (row.state, row.rank, row.above_mlp) == ("budgets missing", None, None)
+
+
+def test_a_graph_of_less_lowers_every_budget_that_holds_it() -> None:
+    whole = curve(GUARD, 0.7, 0.6, 0.3, 0.2, 0.1)
+    less = within(5, 40, GUARD) | {"report": {"source": "report me", "training": ""}}
+    less["accuracy"] = {"clean": 0.8, "report me: pgd": 0.05}
+    row = rows([*ON_GRID, *whole, less])["gnn_guard"]
+    assert row.curve == pytest.approx([70, 60, 30, 5, 5])
+    assert row.sources == ["published records", "report me"]
+    less["accuracy"] = {"clean": 0.8, "report me: pgd": 0.25}
+    row = rows([*ON_GRID, *whole, less])["gnn_guard"]
+    assert (row.curve, row.sources) == (pytest.approx([70, 60, 30, 20, 10]), ["published records"])
+
+
+def test_the_budgets_of_a_board() -> None:
+    budgets = [replace(BUDGET, max_injected_nodes=nodes) for nodes in (3, 5)]
+    assert points_of(budgets) == [(3, 20), (5, 20)]  # none is of the grid
+    small = replace(BUDGET, max_edges_per_injected_node=4)
+    assert points_of([*budgets, small]) == [(5, 4)]
+    assert points_of([*budgets, small], [(3, 20)]) == [(3, 20)]
+    assert points_of(budgets, [(1, 1)]) == []
+    assert area([(1, 1), (1, 10), (1, 1000)], [3, 3, 0]) == pytest.approx(2)
+
+
 def test_what_has_faced_less_is_left_out() -> None:
     transferred = record("gcn", "black_box", accuracy={"clean": 0.8, "auto": 0.79})
     smoke = record("gat", cell="a", scale="smoke", accuracy={"clean": 0.8, "auto": 0.79})
@@ -43,41 +114,27 @@ def test_what_has_faced_less_is_left_out() -> None:
     assert told([GUARD, other])[0] == ("gat", 1, "ranked")  # whichever experiment ran it
 
 
-def test_a_report_that_does_more_lowers_a_model_and_is_named() -> None:
-    better = GUARD | {"cell": "report", "accuracy": {"clean": 0.8, "new": 0.25}}
-    (board,) = boards(published(RECORDS), [entry([better])])
-    row = next(row for row in board.rows if row.model == "gnn_guard")
-    assert (row.worst, row.rank, row.by) == (25.0, 1, "new (white box)")
-    assert row.sources == ["published records", "report mine: seed 0 by new (white box), 25.00 %"]
-    assert row.above_mlp == pytest.approx(-35)
-    worse = better | {"accuracy": {"clean": 0.8, "new": 0.75}}
-    (board,) = boards(published(RECORDS), [entry([worse])])
-    row = next(row for row in board.rows if row.model == "gnn_guard")
-    assert (row.worst, row.sources) == (70.0, ["published records"])
-    assert "white box: auto, new" in row.attacks
-
-
 def test_a_model_of_the_users_is_ranked_if_it_was_trained_and_attacked_here() -> None:
-    own = record("Mine", cell="own", fidelity="own")
-    declared = entry([own], training="seed=3")
-    assert ("Mine", 2, "ranked") in told(RECORDS, declared)
-    (board,) = boards(published(RECORDS), [declared])
-    row = next(row for row in board.rows if row.variant == "own")
-    assert (row.sources, row.above_mlp) == (
-        ["report mine, trained by seed=3"],
-        pytest.approx(-10),
-    )
-    assert ("Mine", None, "training not checked") in told(RECORDS, entry([own]))
-    named_so = own | {"accuracy": {"clean": 0.8, "auto, reported": 0.7}}
-    assert ("Mine", None, "claimed") in told(RECORDS, entry([named_so], training="seed=3"))
+    report = {"source": "report mine", "training": "seed=3"}
+    own = record("Mine", cell="own", fidelity="own", report=report)
+    row = rows([*RECORDS, own])["Mine"]
+    assert (row.rank, row.state, row.above_mlp) == (2, "ranked", pytest.approx(-10))
+    assert row.sources == ["report mine", "trained by seed=3"]
+    untrained = own | {"report": report | {"training": ""}}
+    assert ("Mine", None, "training not checked") in told([*RECORDS, untrained])
+    named_so = own | {"accuracy": {"clean": 0.8, "report mine: auto": 0.7}}
+    assert ("Mine", None, "claimed") in told([*RECORDS, named_so])
 
 
 def test_the_page_loads_nothing_and_runs_nothing() -> None:
-    page = render(boards(published(RECORDS), [replace(entry(), reason="<script>")]))[PAGE]
+    report = {"source": "<script>", "training": ""}
+    own = record("<b>Mine</b>", cell="own", fidelity="own", report=report)
+    page = render(boards(published([*RECORDS, own])))[PAGE]
     assert "&lt;b&gt;Mine" in page
+    assert "&lt;script&gt;" in page
     assert not re.search(r"<script|<link|https?:|url\(|@import|<b>Mine| src=", page)
     order = [page.index(f">{name} <small") for name in ("gnn_guard", "mlp", "beltrami", "gat")]
     assert order == sorted(order)
-    for shown in ("+10.00", "−40.00", "not a bound", "zero_gradient", "not checked"):
+    for shown in ("+10.00", "−40.00", "not a bound", "zero_gradient", "training not checked"):
         assert shown in page
     assert "No model yet" in render([])[PAGE]

@@ -31,6 +31,8 @@ class GradientInjection(InjectionAttack):
     Of all steps and restarts, the features are kept at which the model classifies the fewest
     targets right.
 
+    Reference: of this project; the choices are those of the attacks that they are named after.
+
     Args:
         loss: Raised by the steps: cross_entropy, masked, logit, margin, tanh_margin, prob_margin
             or own_logit; see `attacks.losses`.

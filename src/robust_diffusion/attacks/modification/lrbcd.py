@@ -171,6 +171,8 @@ class LRBCD(PRBCD):
 class LGRBCD(GRBCD):
     """GRBCD that flips at most a share of each node's edges at that node; see `LRBCD`.
 
+    Reference: Gosch et al. 2023, arXiv:2306.15427, on Geisler et al. 2021, arXiv:2110.14038.
+
     Args:
         local_ratio: Most flips at a node by its edges, in (0, 1], rounded down. All others are
             those of `GRBCD`.

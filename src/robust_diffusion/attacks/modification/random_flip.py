@@ -26,6 +26,8 @@ class RandomFlip(ModificationAttack):
     the pairs of nodes that are none and include at least one target. The features stay, and
     the model is not looked at: the control beside every modification attack.
 
+    Reference: of this project.
+
     Args:
         add_ratio: Share of the flips that add an edge, in 0..1. Flips drawn uniformly among all
             pairs would next to never remove one.

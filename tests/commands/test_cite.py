@@ -1,0 +1,45 @@
+import re
+
+import pytest
+from omegaconf import OmegaConf
+
+from robust_diffusion.commands.cite import OWN, SOURCE, bibliography, reference_of
+from robust_diffusion.config import CONFIG_DIR
+from tests.conftest import Cli
+
+TARGETS = sorted(
+    {
+        target
+        for group in ("flow", "model", "attack")
+        for path in (CONFIG_DIR / group).glob("*.yaml")
+        for target in re.findall(r"_target_: (robust_diffusion[.\w]+)", path.read_text())
+    }
+)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_flow_model_and_attack_says_whose_it_is(target: str) -> None:
+    reference = reference_of(target)
+    found = SOURCE.findall(reference)
+    assert found or OWN in reference
+    assert {*found} <= bibliography().keys()
+
+
+def test_the_entries_are_whole() -> None:
+    for key, entry in bibliography().items():
+        assert entry.count("{") == entry.count("}"), key
+        assert {"title", "author", "year"} <= {*re.findall(r"(\w+) = ", entry)}, key
+        kind, _, own = key.partition(":")
+        assert not own or {"arXiv": "eprint", "doi": "doi", "OpenReview": "url"}[kind] in entry
+        assert entry.count(own or "robust") > 1, key
+
+
+def test_what_a_cell_uses_is_cited(cli: Cli) -> None:
+    outcome = cli("cite", "flow=beltrami", "attack=auto", "threat=white_box")
+    assert outcome.status == 0
+    found = re.findall(r"^@\w+{(.*),", outcome.out, re.MULTILINE)
+    assert found[0] == "robust_diffusion"
+    assert {"arXiv:2209.07754", "arXiv:2003.01690"} <= {*found}
+    assert "arXiv:2106.06663" not in found
+    assert "% MLP: of this project" in cli("cite", "model=mlp").out
+    assert cli("cite", "flow=none_such").status == 1
