@@ -91,7 +91,7 @@ reproduce: $(STAMP) ## Run published cells again and compare (ARGS="--cells 3", 
 zoo-check: $(STAMP) ## Evaluate each published model anew, on the clean and on its worst graph
 	$(BIN)/python experiments/make_zoo.py --check $(ARGS)
 
-leaderboard: $(STAMP) ## Models by worst case, with your own reports (ARGS="--report FOLDER")
+leaderboard: $(STAMP) ## Models by their worst cases over budgets
 	$(RUN) leaderboard $(addprefix --records ,$(RECORDS)) $(ARGS)
 
 dashboard: $(STAMP) ## W&B views of each table's runs (TABLE=3, ARGS=--dry-run to look first)

@@ -39,6 +39,8 @@ def run_cite_command(arguments: Sequence[str]) -> None:
         help="of the cell, as flow=beltrami attack=auto",
     )
     cfg, _ = composed(parser.parse_args(arguments).overrides)
+    if "surrogates" not in cfg.threat:
+        cfg.surrogates = {}
     users: dict[str, list[str]] = {"robust_diffusion": []}
     for target in dict.fromkeys(_targets(OmegaConf.to_container(cfg, resolve=True))):
         reference = reference_of(target)

@@ -12,7 +12,7 @@ from robust_diffusion.records.records import Record
 from robust_diffusion.results.leaderboard.board import boards, published, render
 from robust_diffusion.system.files import write_whole
 
-PUBLIC = ("results/records.jsonl.gz", "submissions.jsonl")
+PUBLIC = ("results/records.jsonl.gz", "submissions/records.jsonl")
 """The published records and the submitted ones, in a checkout."""
 
 
