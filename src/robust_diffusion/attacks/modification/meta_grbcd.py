@@ -27,7 +27,7 @@ TINY = 1e-16
 
 
 class _WithEdges(GRBCDAtTargets):
-    """PyG's GRBCD whose blocks have all edges of the graph as well: half of the best flips cut."""
+    """PyG's GRBCD whose blocks hold all edges of the graph as well: random pairs are hardly any."""
 
     block_edge_index: Tensor
 
