@@ -16,6 +16,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from robust_diffusion.cells.progress import shown_progress
 from robust_diffusion.cells.sweeper import covering, plan, without_lacking_keys
 from robust_diffusion.checks import check_number, check_whole
 from robust_diffusion.errors import ConfigError, TrainingError
@@ -60,9 +61,11 @@ class _LaunchingSweeper(Sweeper):
 
     def launch(self, cells: Sequence[Sequence[str]], first: int = 0) -> Sequence[JobReturn]:
         """Run cells, numbered from `first`; raises what one of them raised."""
+        assert self.config is not None
         assert self.launcher is not None
         try:
-            jobs = self.launcher.launch(cells, initial_job_idx=first) if cells else []
+            with shown_progress(Path(self.config.hydra.sweep.dir)):
+                jobs = self.launcher.launch(cells, initial_job_idx=first) if cells else []
         except Exception as error:
             library = type(error).__module__.partition(".")[0]
             if library not in ("ray", "submitit") and not isinstance(error, ConnectionError):

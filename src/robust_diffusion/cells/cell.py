@@ -145,7 +145,12 @@ def evaluate_cell(
     with seeded(seed):
         solves = solves_of(tested, clean)
     attacker = Attacker(
-        replace(task, device=device), budget, seed, store, knows_labels=threat.labels == "true"
+        replace(task, device=device),
+        budget,
+        seed,
+        store,
+        knows_labels=threat.labels == "true",
+        shows_progress=fit.progress_bar,
     )
     growth = solves.get("norm_growth", 0.0)
 
@@ -173,6 +178,8 @@ def evaluate_cell(
     same = {run.made_on for run in runs if run.made_on and run.attacked.state == victim.state}
     for name in sorted(same):
         log.warning("surrogate %s: has the victim's weights, a white box", name)
+    lowest = {name: f"{name} {100 * min(of):.2f} %" for name, of in rows.items()}
+    log.info("%s: accuracy %s", description, ", ".join(lowest.values()))
     return CellResult(
         accuracy={name: min(of) for name, of in rows.items()},
         mean_accuracy={name: sum(of) / len(of) for name, of in rows.items()},

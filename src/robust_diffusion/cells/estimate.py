@@ -17,9 +17,7 @@ ATTACK = ("attack", "attacks", "budget", "threat", "surrogate")
 """Keys that attacks on surrogates do not depend on; keys that no victim depends on."""
 
 
-def estimate(
-    cells: Sequence[Cell], records: Iterable[Record], code: str
-) -> tuple[float, int]:
+def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> tuple[float, int]:
     """Seconds that some cells take one after the other, and how many of them no record is like.
 
     The time of a cell is the mean of those records of its dataset, model and flow from which it
@@ -59,11 +57,12 @@ def estimate(
     return total, unlike
 
 
-def features_of(record: Record) -> dict[str, str]:
+def features_of(record: Record) -> Cell:
     """Choices and overrides of a finished cell; none of a line that tells no time of one."""
     if "accuracy" not in record or not isinstance(record.get("seconds"), dict):
         return {}
-    return {key: str(record.get(key)) for key in CHOICES} | record.get("overrides", {})
+    overrides: Cell = record.get("overrides", {})
+    return {**{key: str(record.get(key)) for key in CHOICES}, **overrides}
 
 
 def _parts(cell: Cell) -> tuple[frozenset[tuple[str, str]], ...]:

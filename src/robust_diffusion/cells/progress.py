@@ -1,9 +1,12 @@
-"""Hydra callback that logs the progress of a sweep."""
+"""Progress of a sweep: what it will cost, how far it is, and a bar."""
 
 import json
 import logging
 import os
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from omegaconf import DictConfig
 
 from robust_diffusion.cells.sweeper import planned_cells
 from robust_diffusion.records.records import read_records
+from robust_diffusion.system.progress import Progress, duration
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +67,24 @@ def _was_done_before(config: DictConfig) -> bool:
     return any(line.get("directory") == own for line in lines)
 
 
-def duration(seconds: float) -> str:
-    """A time in words, such as `2 h 05 min`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+@contextmanager
+def shown_progress(directory: Path) -> Iterator[None]:
+    """Show, while the cells of a sweep run here or elsewhere, how many are done."""
+    stop = threading.Event()
+
+    def watch(tell: Progress) -> None:
+        ended = False
+        while not ended:
+            ended = stop.wait(1)
+            cells = (directory / DONE).read_bytes()
+            tell(len(cells) - tell.done, free=cells.count(b"r") - tell.free)
+
+    plan = json.loads((directory / PLAN).read_text(encoding="utf-8"))
+    with Progress("sweep", plan["cells"], "cells") as tell:
+        watcher = threading.Thread(target=watch, args=(tell,), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            watcher.join()

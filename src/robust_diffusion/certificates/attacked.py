@@ -23,6 +23,7 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.robustness.evaluate_model import evaluate
 from robust_diffusion.robustness.report import RobustnessReport
 from robust_diffusion.robustness.subject import Subject
+from robust_diffusion.system.progress import Progress
 
 
 def attack_smoothed(
@@ -64,33 +65,39 @@ def attack_smoothed(
         (part.accuracy(votes[at].double()), "") for at, part in zip(positions, parts, strict=True)
     ]
     predicted, found, reports = torch.from_numpy(bounds.predicted), [], []
-    for total in filter(None, count.scheme.budgets):
-        budgets = [_budget(total, count, part, feature_limits, local=local) for part in parts]
-        sure, broken = torch.from_numpy(count.scheme.certified_at(bounds, total)), 0
-        for i, (at, part) in enumerate(zip(positions, parts, strict=True)):
-            report = evaluate(
-                smoothed,
-                data,
-                budget=budgets[i],
-                attacks=attacks,
-                nodes=part.targets,
-                labels="true",
-                threat="adaptive",
-                seed=count.seed,
-                store=folder,
-                progress=count.progress,
-            )
-            counter, of_attacks = replace(count, targets=part.targets), []
-            for name in attacks:
-                graph = report[name].graph
-                after = counter("attacked", count.scheme.samples, *on_device(graph, subject))
-                of_attacks.append(int((sure[at] & (after.argmax(1) != predicted[at])).sum()))
-                here = part.accuracy(after.double()), name
-                least[i] = min(least[i], here, key=itemgetter(0))
-            broken += max(of_attacks)
-            reports.append(report)
-        names = " ".join(sorted({name for _, name in least if name}))
-        found.append(Attacked(total, fmean(accuracy for accuracy, _ in least), names, broken))
+    totals = list(filter(None, count.scheme.budgets))
+    # One bar for all targets, of whose attacks each takes a moment.
+    shown = count.progress and local
+    count = replace(count, progress=count.progress and not local)
+    with Progress("targets attacked", len(parts) * len(totals), shown=shown) as tell:
+        for total in totals:
+            budgets = [_budget(total, count, part, feature_limits, local=local) for part in parts]
+            sure, broken = torch.from_numpy(count.scheme.certified_at(bounds, total)), 0
+            for i, (at, part) in enumerate(zip(positions, parts, strict=True)):
+                report = evaluate(
+                    smoothed,
+                    data,
+                    budget=budgets[i],
+                    attacks=attacks,
+                    nodes=part.targets,
+                    labels="true",
+                    threat="adaptive",
+                    seed=count.seed,
+                    store=folder,
+                    progress=count.progress,
+                )
+                counter, of_attacks = replace(count, targets=part.targets), []
+                for name in attacks:
+                    graph = report[name].graph
+                    after = counter("attacked", count.scheme.samples, *on_device(graph, subject))
+                    of_attacks.append(int((sure[at] & (after.argmax(1) != predicted[at])).sum()))
+                    here = part.accuracy(after.double()), name
+                    least[i] = min(least[i], here, key=itemgetter(0))
+                broken += max(of_attacks)
+                tell(1)
+                reports.append(report)
+            names = " ".join(sorted({name for _, name in least if name}))
+            found.append(Attacked(total, fmean(accuracy for accuracy, _ in least), names, broken))
     return found, reports
 
 

@@ -84,7 +84,7 @@ def certify(
         device: Where to run; `None` for where the model is.
         store: Folder that keeps votes and attacked graphs, so that a call that was cut off goes on
             where it stopped, and one of more draws has those that were made; `None` for none.
-        progress: Show bars on a terminal.
+        progress: Show bars on a terminal, or log a line a minute.
 
     Raises:
         ConfigError: An argument that is not as above, or a model that the scheme cannot certify.

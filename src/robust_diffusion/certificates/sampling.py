@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.certificates.base import Smoothing
@@ -20,6 +19,7 @@ from robust_diffusion.records.content import by_content
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
 from robust_diffusion.system.hashes import source_hash, tensor_hash
+from robust_diffusion.system.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class VoteCounter:
         store: Keeps the counts of each hundred draws.
         key: Whatever else tells the model from others.
         per_pass: Graphs of one pass; see `graphs_per_pass`.
-        progress: Show a bar on a terminal.
+        progress: Show a bar on a terminal, or log a line a minute.
     """
 
     model: nn.Module
@@ -123,31 +123,33 @@ class VoteCounter:
     ) -> Int[Tensor, "t c"]:
         """Votes by class of draws 0..samples - 1 of a graph, those of the store reused."""
         graph = tensor_hash(x, edge_index, self.targets)
-        starts = range(0, samples, PART)
-        bar = tqdm(
-            starts, f"draws ({purpose})", leave=False, disable=None if self.progress else True
-        )
         total: Tensor | int = 0
-        for start in bar:
-            draws = range(start, min(start + PART, samples))
-            key = {
-                "graph": graph,
-                "noise": [self.scheme.name, dict(self.scheme.probabilities), purpose],
-                "draws": [draws.start, draws.stop],
-                "seed": self.seed,
-                "certificates": [source_hash(path)[:8] for path in OWN_CODE],
-                **computed_by(),
-                **by_content(self.key),
-            }
+        with Progress(f"votes ({purpose})", samples, "draws", shown=self.progress) as tell:
+            for start in range(0, samples, PART):
+                draws = range(start, min(start + PART, samples))
+                key = {
+                    "graph": graph,
+                    "noise": [self.scheme.name, dict(self.scheme.probabilities), purpose],
+                    "draws": [draws.start, draws.stop],
+                    "seed": self.seed,
+                    "certificates": [source_hash(path)[:8] for path in OWN_CODE],
+                    **computed_by(),
+                    **by_content(self.key),
+                }
 
-            def count(draws: range = draws) -> Artifact:
-                return Artifact({"votes": self._count(purpose, draws, x, edge_index)})
+                def count(draws: range = draws) -> Artifact:
+                    return Artifact({"votes": self._count(purpose, draws, x, edge_index, tell)})
 
-            total = total + self.store.get_or_compute("votes", key, count)[0].tensors["votes"]
+                votes, reused = self.store.get_or_compute("votes", key, count)
+                total = total + votes.tensors["votes"]
+                if reused:
+                    tell(len(draws), free=len(draws))
         assert isinstance(total, Tensor)
         return total
 
-    def _count(self, purpose: Purpose, draws: range, x: Tensor, edge_index: Tensor) -> Tensor:
+    def _count(
+        self, purpose: Purpose, draws: range, x: Tensor, edge_index: Tensor, tell: Progress
+    ) -> Tensor:
         noise, found = Noise(self.seed, purpose), []
         for first in range(draws.start, draws.stop, self.per_pass):
             some = range(first, min(first + self.per_pass, draws.stop))
@@ -155,5 +157,6 @@ class VoteCounter:
                 logits = noisy_logits(self.model, x, edge_index, self.scheme, noise, some)
             classes = logits.size(2)
             found.append(logits[:, self.targets].argmax(2).cpu())
+            tell(len(some))
         given = torch.cat(found)
         return torch.stack([(given == c).sum(0) for c in range(classes)], 1)

@@ -8,7 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
-from tqdm.auto import tqdm
 
 from robust_diffusion.attacks import Budget, seeded
 from robust_diffusion.attacks.base import Kind
@@ -20,6 +19,7 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.robustness.subject import budget_of, subject_of
 from robust_diffusion.robustness.threat import WhiteBox
+from robust_diffusion.system.progress import Progress
 
 TRIED = 4
 """Flips of the highest gradients that are tried as they are, since a gradient is a guess."""
@@ -58,7 +58,7 @@ def attack_each(
         feature_limits: Of injected nodes; `None` for those of the graph.
         seed: Of a model that samples.
         device: Where to run; `None` for where the model is.
-        progress: Show a bar.
+        progress: Show a bar on a terminal, or log a line a minute.
 
     Returns:
         A frame by `node`: its class `label`; its `degree`; `margin`, the logit of its class less
@@ -88,14 +88,16 @@ def attack_each(
             one.problem.check_edge_weights()
         with torch.no_grad():
             clean = margins(one.problem.clean_logits[one.problem.targets], one.problem.labels)
-        edges = [
-            one.flips(i, max_edges)
-            if kind == "modification"
-            else one.injections(i, max_edges, budget.limits)
-            for i in tqdm(
-                range(len(clean)), "targets", leave=False, disable=None if progress else True
-            )
-        ]
+        edges = []
+        with Progress(f"{kind} of each", len(clean), "targets", shown=progress) as tell:
+            for i in range(len(clean)):
+                edges.append(
+                    one.flips(i, max_edges)
+                    if kind == "modification"
+                    else one.injections(i, max_edges, budget.limits)
+                )
+                lost = sum(found is not None for found in edges)
+                tell(1, note=f"{lost} lost")
     assert graph.edge_index is not None
     neighbours = degree(graph.edge_index[0], graph.num_nodes)[one.problem.targets]
     columns = {

@@ -9,9 +9,13 @@ from torch import Tensor, nn
 
 from robust_diffusion.attacks import Attack, Budget
 from robust_diffusion.robustness.subject import Task
+from robust_diffusion.system.progress import Progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+PASSES_PER_STEP = {"auto": 8}
+"""Of attacks of many parts, as published records count them; of others, about one."""
 
 Step = Sequence[float]
 """Forward passes and seconds until then, and the accuracy in 0..1; a list where JSON was read."""
@@ -30,6 +34,8 @@ class Effort:
     def __init__(self) -> None:
         self.forwards = 0
         self.trace: list[Step] = []
+        self.tell = Progress(shown=False)
+        self.part = ""
         self._start = time.perf_counter()
         self._before = 0.0
 
@@ -51,6 +57,7 @@ class Effort:
             _: nn.Module, given: tuple[Any, ...], named: dict[str, Any], logits: Tensor
         ) -> None:
             self.forwards += 1
+            self.tell(1)
             if named or len(given) != 2:  # weighed edges, or names that are the model's own
                 return
             x, edge_index = given
@@ -79,6 +86,7 @@ class Effort:
             self._reach((self.forwards + f, self.seconds + s, accuracy))
         self.forwards += forwards
         self._before += seconds
+        self.tell(forwards, free=forwards)
 
     def reach(self, accuracy: float) -> None:
         """Note what a graph leaves of the accuracy, if no other one left less."""
@@ -87,6 +95,18 @@ class Effort:
     def _reach(self, step: Step) -> None:
         if not self.trace or step[2] < self.trace[-1][2]:
             self.trace.append(step)
+            self.at(self.part)
+
+    def at(self, part: str) -> None:
+        """Tell which part of the attack is going on, and the lowest accuracy of all until now."""
+        self.part, lowest = part, f"accuracy {100 * self.trace[-1][2]:.2f} %" if self.trace else ""
+        self.tell(note=", ".join(filter(None, (lowest, part))))
+
+
+def expected_forwards(attack: Attack) -> int | None:
+    """Forward passes that an attack takes, as far as its steps tell; `None` if it has none."""
+    steps = getattr(attack, "num_steps", None)
+    return round(PASSES_PER_STEP.get(attack.name, 1) * steps) if steps else None
 
 
 def plot_traces(efforts: Mapping[str, Mapping[str, Any]], axes: "Axes") -> None:

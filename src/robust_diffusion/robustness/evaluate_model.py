@@ -89,7 +89,7 @@ def evaluate(
         device: Where to run; `None` for where the model is.
         store: Folder that keeps every attacked graph, so that a call that was cut off goes on where
             it stopped; `None` to keep none.
-        progress: Show a bar on a terminal.
+        progress: Show a bar on a terminal, or log a line a minute.
 
     Returns:
         The report; see `RobustnessReport`.
@@ -99,11 +99,8 @@ def evaluate(
         DataError: No graph can be like `data`, or `nodes` are none of its nodes.
         AttackError: A model cannot be attacked so; for one, it has no gradient.
     """
-    with _prepared(model, data, budget, attacks, nodes, labels, threat, seed, device, store) as (
-        attacker,
-        subject,
-        chosen,
-    ):
+    given = (model, data, budget, attacks, nodes, labels, threat, seed, device)
+    with _prepared(*given, store, progress) as (attacker, subject, chosen):
         others = surrogates_of(surrogates, subject)
         if threat == "black_box" and not others:
             raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
@@ -117,9 +114,7 @@ def evaluate(
             runs = _runs(subject, {"": subject.model}, controls, seed)
             runs += _runs(subject, seen, rest, seed)
             own = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
-            measured = attack_and_test(
-                attacker, subject.model, runs, own_flags=own, progress=progress
-            )
+            measured = attack_and_test(attacker, subject.model, runs, own_flags=own)
     flags = measured.flags
     return RobustnessReport(
         model=type(subject.model).__name__,
@@ -193,11 +188,8 @@ def attack(
         >>> graph.to_data().num_nodes
         102
     """
-    with _prepared(model, data, budget, [name], nodes, labels, threat, seed, device, None) as (
-        attacker,
-        subject,
-        chosen,
-    ):
+    given = (model, data, budget, [name], nodes, labels, threat, seed, device)
+    with _prepared(*given) as (attacker, subject, chosen):
         (run,) = _runs(subject, {"": _form(subject.model, threat)}, chosen, seed)
         return replace(attacker(run).graph, clean=subject.given)
 
@@ -213,7 +205,8 @@ def _prepared(
     threat: str,
     seed: int,
     device: str | torch.device | None,
-    store: str | Path | None,
+    store: str | Path | None = None,
+    progress: bool = False,
 ) -> Iterator[tuple[Attacker, Subject, dict[str, Attack]]]:
     """Who attacks, the checked model, in eval mode within the block, and the attacks by name."""
     chosen = attacks_of(attacks)
@@ -225,7 +218,9 @@ def _prepared(
     budget = budget_of(budget, subject)
     with subject.tried.ready(), TemporaryDirectory() as folder:
         kept = ArtifactStore(folder if store is None else store, option="store")
-        yield Attacker(subject, budget, seed, kept, knows_labels=labels == "true"), subject, chosen
+        knows = labels == "true"
+        attacker = Attacker(subject, budget, seed, kept, knows, shows_progress=progress)
+        yield attacker, subject, chosen
 
 
 def _runs(

@@ -22,6 +22,7 @@ class KeptParts:
 
     def __init__(self, store: ArtifactStore, key: Mapping[str, Any], effort: Effort) -> None:
         self.effort = effort
+        self._reused = 0
         self._store = store
         self._key = key
         # All entries of one graph are a kind of their own, so that they can be told by their name.
@@ -31,6 +32,8 @@ class KeptParts:
         """A part of this name, from the store or computed; see `attacks.ensemble.Keep`."""
 
         def timed() -> Artifact:
+            self._tell()
+            self.effort.at(name)
             before = self.effort.forwards, self.effort.seconds, len(self.effort.trace)
             found = compute()
             about = {"effort": self.effort.since(*before), "found": found.metadata}
@@ -38,10 +41,16 @@ class KeptParts:
 
         kept, reused = self._store.get_or_compute(self._kind, {"part": name, **self._key}, timed)
         if reused:
-            log.info("%s: done before, taken from the store", name)
+            self._reused += 1
             self.effort.add(**kept.metadata["effort"])
         return Artifact(kept.tensors, kept.metadata["found"])
 
+    def _tell(self) -> None:
+        if self._reused:
+            log.info("%d parts done before, taken from the store", self._reused)
+            self._reused = 0
+
     def discard(self) -> None:
         """Remove all parts: of a wide graph they would fill the disk."""
+        self._tell()
         self._store.discard(self._kind)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from tqdm import tqdm
 
 from robust_diffusion.attacks import (
     Attack,
@@ -28,7 +27,7 @@ from robust_diffusion.errors import AttackError
 from robust_diffusion.records.code import computed_by
 from robust_diffusion.records.content import by_content
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.robustness.effort import Effort
+from robust_diffusion.robustness.effort import Effort, expected_forwards
 from robust_diffusion.robustness.flags import (
     Flag,
     of_the_row,
@@ -42,6 +41,7 @@ from robust_diffusion.robustness.subject import Task
 from robust_diffusion.robustness.threat import AttackedModel
 from robust_diffusion.system.artifact import Artifact
 from robust_diffusion.system.hashes import state_hash, tensor_hash
+from robust_diffusion.system.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,6 @@ def attack_and_test(
     *,
     own_flags: Sequence[Flag] = (),
     norm_growth: float | None = 0.0,
-    progress: bool = False,
     retrain: Callable[[str, PerturbedGraph], nn.Module] | None = None,
 ) -> Measured:
     """Run attacks, test a model on the clean and on each attacked graph, and collect all flags.
@@ -111,12 +110,10 @@ def attack_and_test(
         runs: Attacks on the model or on surrogates.
         own_flags: Flags of the victim that are known already.
         norm_growth: As of `victim_flags`.
-        progress: Show a bar on a terminal.
         retrain: Trains the model anew on each attacked graph, by its label; `None` for an evasion.
     """
     task, seed = attacker.task, attacker.seed
-    bar = tqdm(runs, "attacks", leave=False, disable=None if progress else True)
-    outcomes = {run.label: attacker(run) for run in bar}
+    outcomes = {run.label: attacker(run) for run in runs}
     retrained = {k: retrain(k, of.graph) for k, of in outcomes.items()} if retrain else {}
     start = time.perf_counter()
     graphs = {"clean": task.graph, **{label: of.graph for label, of in outcomes.items()}}
@@ -158,13 +155,17 @@ def _tell(name: str, flags: Sequence[Flag]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Attacker:
-    """Runs attacks on one graph with one budget from one seed, or takes them from the store."""
+    """Runs attacks on one graph with one budget from one seed, or takes them from the store.
+
+    On a terminal it shows a bar of each attack's forward passes, elsewhere a line a minute.
+    """
 
     task: Task
     budget: Budget  # resolved
     seed: int
     store: ArtifactStore
     knows_labels: bool  # every attack is handed the true classes, not the worst case's alone
+    shows_progress: bool = False
 
     def __call__(self, run: Run) -> AttackOutcome:
         """Perturb the graph, unless the store has it, and audit the result.
@@ -193,8 +194,6 @@ class Attacker:
             raise AttackError(f"surrogates[{run.made_on}]: {error}") from error
         if isinstance(run.attack, Ensemble):
             parts.discard()
-        if reused:
-            log.info("%s: attacked before, taken from the store", run.label)
         graph, model = self._unpack(artifact), run.attacked.model.to(self.task.device)
         logits = [self.task.logits_of(model, of, self.seed) for of in (self.task.graph, graph)]
         before, after = (self.task.accuracy(of) for of in logits)
@@ -208,6 +207,7 @@ class Attacker:
         effort = artifact.metadata["effort"]
         change = f"{100 * before:.2f} % -> {100 * after:.2f} %"
         cost = f"{effort['forwards']} forward passes, {effort['seconds']:.1f} s"
+        cost += ", taken from the store" * reused
         log.info("%s: accuracy of the attacked model %s in %s", run.label, change, cost)
         path = self.store.path("graph", key)
         return AttackOutcome(graph, spent, before, after, flags, effort, path, reused)
@@ -252,7 +252,11 @@ class Attacker:
 
     def _perturb(self, run: Run, told: Mapping[str, Tensor], parts: KeptParts) -> Artifact:
         model = run.attacked.model
-        with parts.effort.of(model, run.attack, self.budget, self.task):
+        passes = expected_forwards(run.attack), "forward passes"
+        with (
+            Progress(run.label, *passes, shown=self.shows_progress) as parts.effort.tell,
+            parts.effort.of(model, run.attack, self.budget, self.task),
+        ):
             perturbed = self._run(run.attack, model, told, parts)
         parts.effort.reach(self.task.accuracy(self.task.logits_of(model, perturbed, self.seed)))
         # What differs from the clean features, since those of a wide graph would fill the disk.

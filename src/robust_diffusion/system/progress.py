@@ -1,0 +1,105 @@
+"""What takes long says how far it is: by a bar on a terminal, elsewhere by a line a minute."""
+
+import logging
+import sys
+import time
+from typing import Self
+
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+
+BAR = "{desc}: {bar:10} {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
+LINE_SECONDS = 60.0
+
+
+class Progress:
+    """A bar within a `with` block, on a terminal; elsewhere a line a minute in the log.
+
+    Bars of blocks within each other stand one below the other.
+
+    Examples:
+        >>> from robust_diffusion.system.progress import Progress
+        >>> with Progress("draws", 100, shown=False) as tell:
+        ...     for _ in range(100):
+        ...         tell(1)
+        >>> tell.done
+        100
+
+    Args:
+        name: What is done.
+        total: Steps in all, as far as that is known; the time left goes by it.
+        unit: Of the steps, for the lines.
+        shown: False shows nothing at all.
+    """
+
+    def __init__(
+        self, name: str = "", total: int | None = None, unit: str = "", *, shown: bool = True
+    ) -> None:
+        self.done = self.free = 0
+        self._name, self._total, self._unit, self._note = name, total, unit, ""
+        self._start = time.monotonic()
+        watched = shown and sys.stderr.isatty()
+        self._next = self._start + LINE_SECONDS if shown and not watched else float("inf")
+        self._bar = tqdm(
+            desc=name,
+            total=total,
+            leave=False,
+            dynamic_ncols=True,
+            smoothing=0,  # parts differ in speed
+            bar_format=BAR,
+            disable=not watched,
+        )
+
+    def __call__(self, steps: int = 0, *, free: int = 0, note: str = "") -> None:
+        """Tell of so many more steps.
+
+        Args:
+            steps: Of them all.
+            free: Of these, how many were done in an earlier run, and took no time now.
+            note: What is going on, until the next note.
+        """
+        self.done, self.free = self.done + steps, self.free + free
+        if note and note != self._note:
+            self._note = note
+            self._bar.set_postfix_str(note, refresh=False)
+        if not self._bar.disable:
+            self._bar.initial = self.free
+            self._bar.update(steps)
+        elif (now := time.monotonic()) >= self._next:
+            self._next = now + LINE_SECONDS
+            log.info("%s", self._line(now - self._start))
+
+    def _line(self, seconds: float) -> str:
+        known = self._total is not None and self.done <= self._total
+        of = f" of {self._total}" if known else ""
+        told = [f"{self.done}{of} {self._unit}".rstrip(), self._note]
+        if known and (computed := self.done - self.free):
+            assert self._total is not None
+            left = seconds / computed * (self._total - self.done)
+            told.append(f"about {duration(left)} left")
+        return f"{self._name}: {', '.join(filter(None, told))}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+
+class LineHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes lines above the bars, not into them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        with tqdm.external_write_mode(file=self.stream):
+            super().emit(record)
+
+
+def duration(seconds: float) -> str:
+    """A time in words, such as `2 h 05 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
