@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -21,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from robust_diffusion.checks import check_number
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.system.progress import Lines
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +137,10 @@ class ProcessLauncher(Launcher):
         with open_dict(config):
             config.hydra.job.id = f"{config.hydra.job.name}_{number}"
             config.hydra.job.num = number
+            # Cells side by side write to one terminal.
+            formatters = config.hydra.job_logging.get("formatters") or {}
+            if short := formatters.get("short"):
+                short.format = f"cell {number}, seed {config.seed}: {short.format}"
         HydraConfig.instance().set_config(config)
         return run_job(
             hydra_context=self.hydra_context,
@@ -163,6 +169,9 @@ def _executor(environment: dict[str, str]) -> Any:
 def _follow(sweep: int) -> None:
     """End this process when that of the sweep has ended, however it did."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which ends this one
+    if sys.stderr.isatty():
+        # The one bar is the sweep's; a line takes its place until it is drawn again.
+        sys.stderr = Lines(sys.stderr.fileno())
 
     def end() -> None:
         while os.getppid() == sweep:

@@ -1,16 +1,19 @@
 """How long a sweep will take on this machine, by the records of cells like its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from robust_diffusion.records.records import Record
 
 Cell = Mapping[str, str]
-"""Choices and overrides of a cell, by key."""
+"""Overrides of a cell by key, and its choices by the group and an equals sign."""
 
-CHOICES = ("dataset", "model", "flow", "solver", "experiment", "threat", "fidelity", "scale")
+CHOICES = ("dataset", "model", "flow", "solver", "threat", "fidelity", "max_epochs")
+ALIKE = ("dataset", "model", "flow", "max_epochs")
+"""Choices of a cell, and those of them without which one tells nothing of another."""
 
 IDLE = ("experiment", "logger", "callbacks", "force", "trainer", "threads", "paths", "hydra")
-"""Keys that change no result."""
+"""Keys that change no result but through others."""
 
 VICTIM = ("model", "flow", "solver", "training", "adversary")
 ATTACK = ("attack", "attacks", "budget", "threat", "surrogate")
@@ -25,11 +28,15 @@ def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> tup
     code a victim, or attacks on surrogates.
 
     Args:
-        cells: Choices and overrides of each.
+        cells: Those of the sweep.
         records: Those of the same machine.
         code: Hash of the code that will run.
     """
-    known = [(features, record) for record in records if (features := features_of(record))]
+    known = [
+        (features(record, record["config"]["training"], record.get("overrides", {})), record)
+        for record in records
+        if "accuracy" in record and record.get("seconds") and "training" in record.get("config", {})
+    ]
     done = {
         part
         for of, record in known
@@ -37,14 +44,12 @@ def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> tup
     }
     total, unlike = 0.0, 0
     for cell in cells:
-        whole, victim, attacks = (part not in done for part in _parts(cell))
+        is_new, trains, attacks = (part not in done for part in _parts(cell))
         done.update(_parts(cell))
-        if not whole:
+        if not is_new:
             continue
         alike = [
-            (_distance(cell, of), record["seconds"])
-            for of, record in known
-            if all(of.get(key) == cell.get(key) for key in ("dataset", "scale", "model", "flow"))
+            (_distance(cell, of), record["seconds"]) for of, record in known if _alike(cell, of)
         ]
         least = min((distance for distance, _ in alike), default=0)
         nearest = [seconds for distance, seconds in alike if distance == least]
@@ -52,34 +57,44 @@ def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> tup
         for seconds in nearest:
             left = dict(seconds)
             train, test = left.pop("train", 0.0), left.pop("test", 0.0)
-            spent = test + victim * train + attacks * sum(left.values())
-            total += spent / len(nearest)
+            total += (test + trains * train + attacks * sum(left.values())) / len(nearest)
     return total, unlike
 
 
-def features_of(record: Record) -> Cell:
-    """Choices and overrides of a finished cell; none of a line that tells no time of one."""
-    if "accuracy" not in record or not isinstance(record.get("seconds"), dict):
-        return {}
-    overrides: Cell = record.get("overrides", {})
-    return {**{key: str(record.get(key)) for key in CHOICES}, **overrides}
+def features(
+    choices: Mapping[str, Any], training: Mapping[str, Any], overrides: Mapping[str, str]
+) -> Cell:
+    """What tells a cell from others.
+
+    Args:
+        choices: Options by their groups, among others; `None` of a group that is not read.
+        training: Options of the training.
+        overrides: Values by their keys, which go before those.
+    """
+    chosen = {"max_epochs": training["max_epochs"], **choices}
+    values = {key: overrides.get(key, chosen.get(key)) for key in CHOICES}
+    return {**{f"{key}=": str(of) for key, of in values.items() if of is not None}, **overrides}
 
 
-def _parts(cell: Cell) -> tuple[frozenset[tuple[str, str]], ...]:
-    """What tells the cell from others, its victim, and its attacks, as far as these are shared."""
-    on_surrogates = cell.get("threat") == "black_box"
-    return tuple(
-        frozenset(
-            [("part", part), *((k, v) for k, v in cell.items() if k.split(".")[0] not in without)]
-        )
-        for part, without in {
-            "cell": IDLE,
-            "victim": (*IDLE, *ATTACK),
-            "attacks": (*IDLE, *VICTIM) if on_surrogates else IDLE,
-        }.items()
-    )
+def _alike(cell: Cell, other: Cell) -> bool:
+    # A record of a model that has no flow names none.
+    return all(other.get(f"{key}=", of) == of for key in ALIKE if (of := cell.get(f"{key}=")))
 
 
 def _distance(one: Cell, other: Cell) -> int:
     keys = (one.keys() | other.keys()) - {"seed", *IDLE}
     return sum(one.get(key) != other.get(key) for key in keys)
+
+
+def _parts(cell: Cell) -> list[tuple[str, frozenset[tuple[str, str]]]]:
+    """What tells the cell from others, its victim, and its attacks, as far as these are shared."""
+    shared = VICTIM if cell.get("threat=") == "black_box" else ()
+    return [
+        (part, frozenset(of for of in cell.items() if _group(of[0]) not in (*IDLE, *without)))
+        for part, without in {"cell": (), "victim": ATTACK, "attacks": shared}.items()
+    ]
+
+
+def _group(key: str) -> str:
+    """The group of a key; none that counts of a choice, since an override repeats it."""
+    return IDLE[0] if key.endswith("=") and key != "max_epochs=" else key.partition(".")[0]

@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from robust_diffusion.cells.estimate import estimate, features
 from robust_diffusion.cells.sweeper import planned_cells
 from robust_diffusion.records.records import read_records
 from robust_diffusion.system.progress import Progress, duration
@@ -38,10 +39,13 @@ class SweepProgress(Callback):
         directory = Path(config.hydra.sweep.dir)
         directory.mkdir(parents=True, exist_ok=True)
         # A sweeper that searches has a number of trials and no plan.
-        cells = config.hydra.sweeper.get("n_trials") or len(planned_cells(config))
-        plan = {"cells": cells, "start": time.time()}
+        trials, typed = config.hydra.sweeper.get("n_trials"), config.hydra.overrides.task
+        searched = [[*typed, f"trial={number}"] for number in range(trials or 0)]
+        cells = searched or planned_cells(config)
+        plan = {"cells": len(cells), "start": time.time()}
         (directory / PLAN).write_text(json.dumps(plan), encoding="utf-8")
         (directory / DONE).write_bytes(b"")
+        _tell_cost(config, cells)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Count one cell more."""
@@ -57,6 +61,32 @@ class SweepProgress(Callback):
         # None are left or none was computed yet, or the clock was put back.
         left = f", about {duration(seconds)} left" if computed and seconds > 0 else ""
         log.info("%d of %d cells done%s", done, plan["cells"], left)
+
+
+def _tell_cost(config: DictConfig, cells: Sequence[Sequence[str]]) -> None:
+    """Log how long the cells will take, if they run on this machine."""
+    from robust_diffusion.records.code import code_hash  # late: it brings PyTorch along
+    from robust_diffusion.records.provenance import cpu_name, gpu_name
+
+    launcher = config.hydra.launcher
+    if not launcher._target_.endswith(("BasicLauncher", "ProcessLauncher")):
+        return
+    cores = os.cpu_count() or 1
+    most = launcher.get("n_jobs", 1)
+    places = max(1, min(len(cells), most if most > 0 else cores + 1 + most))
+    on_cpu = config.trainer.get("accelerator") == "cpu"
+    machine = (None if on_cpu else gpu_name()) or cpu_name()
+    records = read_records(config.paths.records, containing=f'"{machine}', missing_ok=True)
+    own = [of for of in records if str(of.get("processor")).partition(", ")[0] == machine]
+    chosen = config.hydra.runtime.choices, config.training
+    overrides = [dict(of.lstrip("+").split("=", 1) for of in cell if "=" in of) for cell in cells]
+    seconds, unlike = estimate([features(*chosen, of) for of in overrides], own, code_hash())
+    if cells and unlike == len(cells):
+        log.info("%d cells; no record of this machine tells how long they take", unlike)
+        return
+    least, rest = ("at least ", f"; {unlike} are like none recorded") if unlike else ("about ", "")
+    time_, on = duration(seconds / places), f"{places} core{'s' * (places > 1)}"
+    log.info("%d cells, %s%s on %s%s", len(cells), least, time_, on, rest)
 
 
 def _was_done_before(config: DictConfig) -> bool:
@@ -79,6 +109,9 @@ def shown_progress(directory: Path) -> Iterator[None]:
             cells = (directory / DONE).read_bytes()
             tell(len(cells) - tell.done, free=cells.count(b"r") - tell.free)
 
+    if not (directory / PLAN).is_file():  # the callback was left out
+        yield
+        return
     plan = json.loads((directory / PLAN).read_text(encoding="utf-8"))
     with Progress("sweep", plan["cells"], "cells") as tell:
         watcher = threading.Thread(target=watch, args=(tell,), daemon=True)

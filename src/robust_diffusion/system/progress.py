@@ -1,5 +1,6 @@
 """What takes long says how far it is: by a bar on a terminal, elsewhere by a line a minute."""
 
+import io
 import logging
 import sys
 import time
@@ -47,6 +48,7 @@ class Progress:
             leave=False,
             dynamic_ncols=True,
             smoothing=0,  # parts differ in speed
+            miniters=0,  # time goes on where nothing is done
             bar_format=BAR,
             disable=not watched,
         )
@@ -85,6 +87,25 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.close()
+
+
+class Lines(io.TextIOWrapper):
+    """Standard error of a process beside that which has the bar: whole lines, in the bar's place.
+
+    Args:
+        number: The terminal's file.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(open(number, "wb", closefd=False), line_buffering=True)  # noqa: SIM115
+
+    def isatty(self) -> bool:
+        """False, so that nothing draws a bar of its own."""
+        return False
+
+    def write(self, text: str) -> int:
+        """Write lines."""
+        return super().write(f"\r\x1b[K{text}")
 
 
 class LineHandler(logging.StreamHandler):  # type: ignore[type-arg]
