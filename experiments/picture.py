@@ -6,7 +6,8 @@ beside what attacks on the smoothed models reach, from the reports in `experimen
 `... tradeoff` certified radius against accuracy by the noise, from those in its `tradeoff/`;
 `... each` what attacks on one target at a time leave, from `experiments/each/`, beside the
 certificates; `... effort` accuracy against forward passes of each attack, from the reports in
-`experiments/effort/`; `... tables` the charts of the paper's tables.
+`experiments/effort/`; `... stability` flows run on to t = 1000, from `experiments/stability/`;
+`... tables` the charts of the paper's tables.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
 from robust_diffusion.certificates.bounds import clopper_pearson
@@ -29,6 +31,8 @@ from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
 from robust_diffusion.paper.charts import draw_charts
 from robust_diffusion.paper.figures.draw import render
+from robust_diffusion.paper.figures.looks import look_of
+from robust_diffusion.paper.figures.stability import draw_stability
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.records import latest_by_cell, read_records
 from robust_diffusion.results.budget_curve import budget_curve
@@ -40,35 +44,19 @@ ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "experiments" / "results" / "records.jsonl.gz"
 EACH, EFFORT = ROOT / "experiments" / "each", ROOT / "experiments" / "effort"
 CERTIFICATES = ROOT / "experiments" / "certificates"
+STABILITY = ROOT / "experiments" / "stability" / "heat-mean_curvature-beltrami.json"
 PICTURES = ROOT / "docs" / "figures"
 
-MODELS = {
-    "beltrami_guard": "BeltramiGuard",
-    "mean_curvature": "Mean curvature",
-    "beltrami": "Beltrami",
-    "grand": "GRAND",
-    "heat": "Heat",
-    "gnn_guard": "GNNGuard",
-    "appnp": "APPNP",
-    "robust_gcn": "RobustGCN",
-    "gin": "GIN",
-    "gcn_svd": "GCN-SVD",
-    "graph_sage": "GraphSAGE",
-    "gat": "GAT",
-    "mlp": "MLP",
-}
+DIFFUSION = ("beltrami_guard", "mean_curvature", "beltrami", "grand", "heat")
+OTHERS = ("gnn_guard", "appnp", "robust_gcn", "gin", "gcn_svd", "graph_sage", "gat", "mlp")
 """Rows from top to bottom: diffusion, then other networks."""
 
-CURVES = {
-    "beltrami_guard": ("BeltramiGuard", "s", "#882255"),
-    "beltrami": ("Beltrami", "o", "#cc6677"),
-    "uniform_modulation": ("uniform B", "D", "#999933"),
-    "mean_curvature": ("Mean curvature", "^", "#117733"),
-    "grand": ("GRAND", "v", "#44aa99"),
-    "gnn_guard": ("GNNGuard", ">", "#332288"),
-    "gcn": ("GCN", "p", "#777777"),
-}
-"""Label, marker and colour of each curve; colours of Paul Tol's muted scheme, for all readers."""
+CURVES = (
+    *("beltrami_guard", "beltrami", "uniform_modulation", "mean_curvature", "grand"),
+    *("gnn_guard", "gcn"),
+)
+"""Models whose worst case is drawn against the budget."""
+
 ATTACKED = ("gcn", "gnn_guard")
 """Models that `effort` draws."""
 
@@ -77,7 +65,7 @@ NODES, EDGES = (1, 5, 10, 20, 50), (4, 50)
 LINE = 5.0
 """Least distance of two labels, in points of accuracy."""
 
-MARKS = {"clean": ("o", "#4477aa"), "speit": ("^", "#ee7733"), "tdgia": ("v", "#b2182b")}
+MARKS = ("clean", "speit", "tdgia")
 
 
 def mean_accuracy() -> dict[str, dict[str, float]]:
@@ -85,7 +73,7 @@ def mean_accuracy() -> dict[str, dict[str, float]]:
     cells = [cell for cell in latest_by_cell(read_records(RECORDS)).values() if plain(cell)]
     first = {name(cell): settings(cell) for cell in reversed(cells) if cell["experiment"] != "tune"}
     found: dict[str, dict[str, float]] = {}
-    for row in MODELS:
+    for row in (*DIFFUSION, *OTHERS):
         alike = [c for c in cells if name(c) == row and settings(c) == first[row]]
         seeds = {cell["seed"] for cell in alike}
         if seeds < set(range(5)):
@@ -98,7 +86,7 @@ def mean_accuracy() -> dict[str, dict[str, float]]:
 def plain(cell: dict[str, Any]) -> bool:
     """True of black-box cells on Cora of the paper's equations, in the tables' settings."""
     where = (cell.get("dataset"), cell.get("fidelity"), cell.get("threat"))
-    return where == ("cora", "paper", "black_box") and MARKS.keys() == cell["accuracy"].keys()
+    return where == ("cora", "paper", "black_box") and set(MARKS) == cell["accuracy"].keys()
 
 
 def name(cell: dict[str, Any]) -> str:
@@ -118,14 +106,15 @@ def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:
     for height, row in enumerate(found):
         values = found[row].values()
         axes.plot([min(values), max(values)], [height, height], color="#cccccc", lw=3, zorder=1)
-    for test_graph, (marker, color) in MARKS.items():
-        label = "clean" if test_graph == "clean" else f"under {test_graph.upper()}"
+    for test_graph in MARKS:
+        look = look_of(test_graph).style
+        look["label"] = "clean" if test_graph == "clean" else f"under {look['label']}"
         shown = [found[row][test_graph] for row in found]
-        axes.scatter(shown, range(len(found)), s=46, c=color, marker=marker, label=label, zorder=3)
+        axes.scatter(shown, range(len(found)), s=46, **look, zorder=3)
     axes.axvline(mlp, color="#1b1b1b", ls="--", lw=1, label=f"MLP, sees no edge: {mlp:.1f} %")
     axes.set(xlim=(0, 100), xlabel="accuracy in %, mean of five seeds")
-    axes.set_yticks(range(len(found)), [MODELS[row] for row in found])
-    axes.axhline(4.5, color="#888888", lw=0.6)
+    axes.set_yticks(range(len(found)), [look_of(row).label for row in found])
+    axes.axhline(len(DIFFUSION) - 0.5, color="#888888", lw=0.6)
     axes.invert_yaxis()
     axes.grid(axis="x", color="#eeeeee", zorder=0)
     axes.set_axisbelow(True)
@@ -174,7 +163,9 @@ def _draw_panel(axes: Axes, found: Mapping[Any, pd.DataFrame]) -> None:
     mlp = found["mlp"]["worst"].mean()
     axes.axhline(mlp, color="#1b1b1b", ls="--", lw=1)
     ends = {"MLP": (mlp, "#1b1b1b")}
-    for model, (label, marker, color) in CURVES.items():
+    for model in CURVES:
+        look = look_of(model)
+        label, marker, color = look.label, look.marker, look.colour
         curve = found[model].sort_values("nodes")
         x, y = [0, *curve["nodes"]], [curve["clean"].iloc[0], *curve["worst"]]
         axes.plot(x, y, color=color, lw=1.6, zorder=2)
@@ -226,13 +217,12 @@ def draw_tradeoff(found: Mapping[str, Mapping[str, Any]]) -> Figure:
         noise = [key for key in options if key.startswith("p_")]
         for name, record in of_panel.items():
             model = name.split("-")[0]
-            label, marker, color = CURVES.get(model, (model.upper(), "x", "#1b1b1b"))
             accuracy, nodes = record["clean_accuracy"], record["num_targets"]
             right = np.array(round(accuracy * nodes))
             low, high = clopper_pearson(right, nodes, 0.025)
             x, bars = 100 * accuracy, 100 * np.array([[accuracy - low], [high - accuracy]])
             at = (x, record["radius"])
-            axes.errorbar(*at, xerr=bars, fmt=marker, color=color, elinewidth=0.5, label=label)
+            axes.errorbar(*at, xerr=bars, ls="", elinewidth=0.5, **look_of(model).style)
             if model != "mlp":
                 text = ", ".join(f"{record['options'][key]:g}" for key in noise)
                 axes.annotate(text, at, (3, 4), textcoords="offset points", fontsize=8)
@@ -256,27 +246,35 @@ def draw_certificates(found: Mapping[str, Mapping[str, Any]]) -> Figure:
         found: Reports by `<model>-<certificate>`.
     """
     schemes = sorted({str(record["certificate"]) for record in found.values()}, reverse=True)
-    figure = plt.figure(figsize=(8, 4.2), layout="constrained")
+    figure = plt.figure(figsize=(5.6, 4.2), layout="constrained")
     panels = figure.subplots(1, len(schemes), sharey=True, squeeze=False)
     for axes, scheme in zip(panels[0], schemes, strict=True):
         of_panel = {n: r for n, r in found.items() if r["certificate"] == scheme}
-        for name, record in of_panel.items():
-            model = name.removesuffix(f"-{scheme}")
-            label, marker, color = CURVES.get(model, (model.upper(), "x", "#1b1b1b"))
+        for place, (name, record) in enumerate(of_panel.items()):
+            style = look_of(name.removesuffix(f"-{scheme}")).style
             curve = pd.DataFrame(record["curve"])
-            budgets, certified = curve["budget"], 100 * curve["certified"]
-            axes.step(budgets, certified, color=color, where="post", label=label)
+            budgets, certified = curve["budget"].to_numpy(), 100 * curve["certified"].to_numpy()
+            # A level for each budget, as wide as to the middle between it and the next.
+            edges = np.concatenate([budgets[:1] - 0.5, (budgets[1:] + budgets[:-1]) / 2])
+            edges = np.append(edges, budgets[-1] + 0.5)
+            axes.stairs(certified, edges, baseline=None, color=style["color"], lw=1.6)
             if "attacked" in curve:
-                axes.plot(budgets, 100 * curve["attacked"], marker, color=color, ls=":", ms=5)
-        axes.set(xlabel=next(iter(of_panel.values()))["unit"], ylim=(0, 100), xlim=(0, None))
+                at = budgets + 0.16 * (place - (len(of_panel) - 1) / 2)
+                axes.plot(at, 100 * curve["attacked"], ls="", ms=6, **style)
+        axes.set(xlabel=next(iter(of_panel.values()))["unit"], ylim=(-2, 80))
         axes.set_title(scheme.replace("_", "-"), fontsize=10)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(color="#eeeeee", zorder=0)
+        axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0][0].set_ylabel("accuracy in %")
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", frameon=False, ncols=4)
-    figure.suptitle("Cora: certified (lines) and reached by attacks (marks), smoothed", fontsize=11)
+    models, _ = panels[0][0].get_legend_handles_labels()
+    kinds = [
+        Line2D([], [], color="#777777", lw=1.6, label="certified: no attack leaves less"),
+        Line2D([], [], color="#777777", ls="", marker="o", label="what attacks leave"),
+    ]
+    figure.legend(handles=[*models, *kinds], loc="outside lower center", frameon=False, ncols=2)
+    figure.suptitle("Cora, smoothed models: accuracy by what may be changed", fontsize=11)
     return figure
 
 
@@ -319,8 +317,14 @@ def draw_effort(reports: Mapping[str, Mapping[str, Any]]) -> Figure:
     figure.set_layout_engine("constrained")
     for axes, (model, report) in zip(panels[0], reports.items(), strict=True):
         plot_traces({of["name"]: of for of in report["attacks"]}, axes)
-        axes.set_title(CURVES[model][0], fontsize=10)
+        axes.set_title(look_of(model).label, fontsize=10)
     return figure
+
+
+def draw_long_runs(record: Mapping[str, Any]) -> Figure:
+    """The flows of `figure stability`, from what the command wrote."""
+    rows = {look_of(of["choices"]["flow"]).label: of["rows"] for of in record["panels"]}
+    return draw_stability(rows)
 
 
 def _label_ends(axes: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
@@ -367,6 +371,10 @@ def main() -> None:
         "effort": (
             "accuracy_against_effort.svg",
             lambda: draw_effort({m: report(EFFORT / m) for m in ATTACKED}),
+        ),
+        "stability": (
+            "stability.svg",
+            lambda: draw_long_runs(json.loads(STABILITY.read_text())),
         ),
         "tradeoff": ("certified_radius.svg", lambda: draw_tradeoff(certificates("tradeoff"))),
     }

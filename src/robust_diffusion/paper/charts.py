@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from robust_diffusion.paper.axes import SOLVERS, label_of
-from robust_diffusion.paper.figures.draw import COLOURS, STYLE
+from robust_diffusion.paper.figures.draw import STYLE
+from robust_diffusion.paper.figures.looks import look_of
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN, RecordSet, is_tested, select, value_at
 from robust_diffusion.results.entry import Entry
 
-PUBLISHED = "published in the paper"
 ACCURACY = "accuracy in %"
 
 
@@ -35,8 +35,12 @@ def draw_charts(
 
     if not (models := points(1, 2, 3, 12, 13, 14)).empty:
         models = models.drop_duplicates(["panel", "series", "graph"])
-        models = models.assign(x=models["y"], y=models["series"], series=models["graph"])
-        printed = models.assign(x=models["printed"], error=None, series=PUBLISHED)
+        models = models.assign(
+            x=models["y"],
+            y=[look_of(name).label for name in models["series"]],
+            series=models["graph"],
+        )
+        printed = models.assign(x=models["printed"], error=None, series="published")
         shown = models if counted.scale == "smoke" else pd.concat([models, printed])
         caption = "Accuracy on the clean graph and under each attack, with standard deviations"
         yield "models", caption, _draw(shown, ACCURACY, "", line="")
@@ -63,8 +67,8 @@ def _point(entry: Entry, x: str) -> dict[str, Any]:
     named = f"{solver} τ={keys['tau']}".removesuffix(" τ=-")
     return {
         "panel": label_of("dataset", keys["dataset"]),
-        "series": named if solver else label_of("model", keys["model"]),
-        "graph": label_of("attack", entry.graph),
+        "series": named if solver else keys["model"],
+        "graph": entry.graph if solver is None else label_of("attack", entry.graph),
         "attack": label_of("attack", keys["attack"]),
         "x": counts.mean() if x == "nfe" else float(keys["injected"].replace(CLEAN, "0")),
         "y": entry.mean,
@@ -91,7 +95,7 @@ def _periods(counted: RecordSet) -> pd.DataFrame:
         place = {"x": means[CLEAN], "y": means[attack], "error": None}
         panel = f"{label_of('dataset', dataset)}, {label_of('attack', attack)}"
         note = "" if end < 0 else f"{end:g}"
-        points.append({"panel": panel, "series": label_of("model", model), "note": note, **place})
+        points.append({"panel": panel, "series": model, "note": note, **place})
     return pd.DataFrame(points)
 
 
@@ -125,15 +129,11 @@ def _draw(points: pd.DataFrame, x: str, y: str, *, line: str = "-") -> Figure:
             axes.remove()
         figure.supxlabel(x)
         figure.supylabel(y)
-        handles = [Line2D([], [], **_look(name, i), label=name) for i, name in enumerate(names)]
+        handles = [Line2D([], [], **_look(name, i)) for i, name in enumerate(names)]
         figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
     return figure
 
 
 def _look(name: str, place: int) -> dict[str, Any]:
-    """Colour and marker of a series; where there are more than colours, the marker is hollow."""
-    if name == PUBLISHED:
-        return {"color": "#1b1b1b", "marker": "|", "ms": 9, "lw": 1}
-    colour = COLOURS[place % len(COLOURS)]
-    face = "white" if place >= len(COLOURS) else colour
-    return {"color": colour, "mfc": face, "marker": "os^vD<>pX"[place % 9], "ms": 4, "lw": 1}
+    look = look_of(name, place)
+    return {**look.style, "ms": 9 if look.marker == "|" else 4, "lw": 1}

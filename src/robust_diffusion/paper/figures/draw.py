@@ -17,14 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy import ndarray
 
+from robust_diffusion.paper.figures.looks import COLOURS, MARKERS
 from robust_diffusion.system.files import write_whole
-
-COLOURS: tuple[str, ...] = ("#cc6677", "#332288", "#ddcc77", "#117733", "#88ccee")
-COLOURS += ("#882255", "#44aa99", "#999933", "#aa4499")
-"""Paul Tol's muted scheme: told apart by any colour vision, and none is grey as edges are."""
-
-MARKERS = ("o", "^", "s")
-"""Shapes tell classes apart where there are more than colours."""
 
 DARKNESS: Colormap = LinearSegmentedColormap.from_list(
     "darkness", [(0, "#f2f2f2"), (0.5, "#c4c4c4"), (0.8, "#7a7a7a"), (1, "#000000")]

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.axes import label_of
+from robust_diffusion.paper.figures.looks import look_of
 from robust_diffusion.records.code import code_hash
 from robust_diffusion.records.identity import cell_id
 from robust_diffusion.records.provenance import revision, versions
@@ -52,8 +52,7 @@ class FigureSpec:
 
 
 def _flow(name: str) -> tuple[str, str]:
-    label = label_of("model", name)
-    return name.replace("_", " ").capitalize() if label == name else label, f"flow={name}"
+    return look_of(name).label, f"flow={name}"
 
 
 SPECS = {

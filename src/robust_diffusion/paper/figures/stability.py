@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.paper.figures.build import BuiltFigure
-from robust_diffusion.paper.figures.draw import COLOURS, STYLE, mark_smoke_run
+from robust_diffusion.paper.figures.draw import STYLE, mark_smoke_run
+from robust_diffusion.paper.figures.looks import look_of
 from robust_diffusion.paper.figures.spec import (
     FigureCell,
     FigureSpec,
@@ -47,7 +48,7 @@ SHOWN = {
 """Panels from left to right, all relative to time 0; see `robustness.stability.follow`."""
 
 SMALLEST = 1e-6
-"""Lower end of the panels' axes: what is below is 0 up to rounding."""
+"""What is below is 0 up to rounding."""
 
 
 def build_stability(spec: FigureSpec, overrides: Sequence[str], *, layer: int = 0) -> BuiltFigure:
@@ -119,37 +120,44 @@ def detection(
 
 
 def draw_stability(flows: Mapping[str, Sequence[Row]], *, smoke: bool = False) -> Figure:
-    """One panel per quantity over time, one line per flow, on logarithmic axes."""
+    """One panel per quantity over time, one line per flow, on logarithmic axes.
+
+    A quantity that is 0 in all flows at all times has no panel, and is told in words.
+    """
+    highest = {
+        key: max((row[key] for rows in flows.values() for row in rows if key in row), default=0)
+        for key in SHOWN
+    }
+    shown = [key for key in SHOWN if highest[key] > SMALLEST]
+    none = [f"{title}: 0 in all flows" for key, title in SHOWN.items() if key not in shown]
     with rc_context(STYLE):
-        figure = Figure(figsize=(2.3 * len(SHOWN) + 0.2, 2.75), dpi=100)
-        panels = figure.subplots(1, len(SHOWN))
-        figure.subplots_adjust(left=0.05, right=0.99, top=0.9, bottom=0.3, wspace=0.28)
-        for axis, (key, title) in zip(panels, SHOWN.items(), strict=True):
+        figure = Figure(figsize=(4.6, 0.9 + 1.85 * -(-len(shown) // 2)), layout="constrained")
+        panels = figure.subplots(-(-len(shown) // 2), 2, squeeze=False).ravel()
+        for axis, key in zip(panels, shown, strict=False):
             _draw(axis, key, flows)
-            axis.set_title(title, fontsize=8)
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="lower center", ncols=8, fontsize=7, frameon=False)
+            axis.set_title(SHOWN[key], fontsize=8)
+        handles, _ = panels[0].get_legend_handles_labels()
+        if len(shown) % 2:
+            panels[-1].set_axis_off()
+            panels[-1].legend(handles=handles, loc="center", frameon=False)
+        else:
+            figure.legend(handles=handles, loc="outside upper center", ncols=3, frameon=False)
+        figure.supxlabel("\n".join(["t; trained up to the grey line", *none]), fontsize=8)
         if smoke:
             mark_smoke_run(figure)
     return figure
 
 
 def _draw(axis: Axes, key: str, flows: Mapping[str, Sequence[Row]]) -> None:
-    for index, (title, rows) in enumerate(flows.items()):
+    least = 1.0
+    for title, rows in flows.items():
         seen = [row for row in rows if row["t"] > 0 and key in row]
-        axis.plot(
-            [row["t"] for row in seen],
-            np.maximum([row[key] for row in seen], SMALLEST),
-            color=COLOURS[index % len(COLOURS)],
-            linestyle=("-", "--", ":")[index // len(COLOURS) % 3],
-            marker="o",
-            markersize=2,
-            linewidth=1,
-            label=title,
-        )
-    axis.set(xscale="log", yscale="log", xlabel="t")
-    highest = max((row[key] for rows in flows.values() for row in rows if key in row), default=1)
-    axis.set_ylim(SMALLEST, max(10.0, 2 * highest))
-    axis.tick_params(labelsize=6.5, length=2)
+        y = np.maximum([row[key] for row in seen], SMALLEST)
+        axis.plot([row["t"] for row in seen], y, **look_of(title).style, ms=3, linewidth=1)
+        least = min(least, y.min(initial=least))
+    axis.set(xscale="log", yscale="log")
+    axis.set_ylim(bottom=least / 2)
+    axis.tick_params(labelsize=8, length=2)
+    axis.minorticks_off()
     axis.axvline(1.0, color="#b0b0b0", linewidth=0.6, zorder=0)  # end of the trained period
     axis.spines[["top", "right"]].set_visible(False)
