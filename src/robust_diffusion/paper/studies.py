@@ -21,6 +21,8 @@ SHOWN: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
     "worst-case-models": show_worst_cases,
     "worst-case-splits": show_worst_cases,
     "worst-case-graphs": show_worst_cases,
+    "heterophily": show_worst_cases,
+    "worst-case-modification": show_worst_cases,
     "single-attacks": show_worst_cases,
     "successors": show_worst_cases,
     "adversarial": show_worst_cases,

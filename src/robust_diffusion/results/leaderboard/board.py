@@ -116,6 +116,7 @@ def boards(records: Sequence[Record], grid: Grid | None = None) -> list[Board]:
         grid: The budgets; `None` for `GRID`.
     """
     found = named_by_settings(frame(records))
+    found = found[found["nodes"].fillna(0) > 0]  # a modification is on no board
     models = lowest_within(worst_cases(found))
     made = [
         _board(of, found, points)
