@@ -1,7 +1,7 @@
 """One climb: gradient steps on the features of some nodes, the best of them kept."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -83,10 +83,12 @@ class Harm:
         """The mean loss, which has a gradient."""
         logits = self._problem.logits(self._place(new), self._edges)
         loss = self._loss(logits, self._labels).mean()
-        right = int((logits.argmax(1) == self._labels).sum())
-        found = Found(new.detach(), right, loss.item())
+        right = (logits.argmax(1) == self._labels).sum()
+        # Read together, to wait for a GPU once.
+        count, level = torch.stack([right.double(), loss.detach().double()]).tolist()
+        found = Found(new.detach(), int(count), level)
         if self.best is None or found.rank < self.best.rank:
-            self.best = Found(new.detach().clone(), right, loss.item())
+            self.best = replace(found, features=found.features.clone())
         return loss
 
 

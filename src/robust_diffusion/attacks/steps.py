@@ -106,6 +106,9 @@ class Ascent:
         rule: Builds the rule of a step from the variable that it moves.
         project: Maps the variable back into its range after each step.
         attack: Name of the attack, for messages.
+
+    Attributes:
+        is_flat: Every gradient so far was 0.
     """
 
     def __init__(
@@ -126,11 +129,7 @@ class Ascent:
         # the answer asked for at the end of some steps, to wait for a GPU only once.
         self._finite = torch.ones((), dtype=torch.bool, device=start.device)
         self._flat = torch.ones((), dtype=torch.bool, device=start.device)
-
-    @property
-    def is_flat(self) -> bool:
-        """True if every gradient so far was 0."""
-        return bool(self._flat)
+        self.is_flat = True
 
     def advance(self, num_steps: int) -> Float[Tensor, "k f"]:
         """Take some more steps, and return where they lead.
@@ -146,5 +145,6 @@ class Ascent:
             self._flat &= ~slope.any()
             self._rule(slope, value)
             self._free.copy_(self._project(self._free))
-        check_finite(self._finite, attack=self._attack, of="features")
+        finite, self.is_flat = torch.stack([self._finite, self._flat]).tolist()
+        check_finite(finite, attack=self._attack, of="features")
         return self._free

@@ -43,6 +43,10 @@ class _AtTargets:
 class PRBCDAtTargets(_AtTargets, PRBCDAttack):  # type: ignore[misc]
     """PyG's PRBCD on the pairs at targets."""
 
+    def _project(self, budget: int, values: Tensor, eps: float = 1e-7) -> Tensor:
+        # Each step of its bisection asks for a number, which a GPU would be waited for.
+        return super()._project(budget, values.cpu(), eps).to(values.device)  # type: ignore[no-any-return]
+
 
 class GRBCDAtTargets(_AtTargets, GRBCDAttack):  # type: ignore[misc]
     """PyG's GRBCD on the pairs at targets."""
