@@ -1,4 +1,4 @@
-"""Place of the Hydra configuration, in a checkout and in an installed package."""
+"""Places of the configuration and of published files, in a checkout and in an installed package."""
 
 import re
 from pathlib import Path
@@ -6,15 +6,25 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-_PACKAGED = Path(__file__).parent / "conf"
-_CHECKOUT = Path(__file__).parents[2] / "conf"
+_PACKAGE = Path(__file__).parent
+_ROOT = _PACKAGE if (_PACKAGE / "conf").is_dir() else _PACKAGE.parents[1]
 
-CONFIG_DIR = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
+CONFIG_DIR = _ROOT / "conf"
 """Folder of `config.yaml` and the config groups."""
 
+PUBLISHED = _ROOT / "experiments"
+"""Folder of the published records, their views, the certificates and the zoo."""
 
-PUBLISHED = Path(__file__).parents[2] / "experiments"
-"""Folder of the published records and the zoo, in a checkout."""
+
+def find_published(argument: str) -> str:
+    """A word of the command line, in which `experiments/...` names what was published.
+
+    A file of that name in the current folder comes first.
+    """
+    option, equals, path = argument.rpartition("=")
+    own = _ROOT / path
+    named = path.startswith(f"{PUBLISHED.name}/") and not Path(path).exists() and own.exists()
+    return f"{option}{equals}{own}" if named else argument
 
 
 def _unless(given: Any, default: Any) -> Any:

@@ -31,7 +31,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from robust_diffusion import __version__, commands, paper
 from robust_diffusion.cells.sweeper import as_sweeps
 from robust_diffusion.commands.usage import usage
-from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.config import CONFIG_DIR, find_published
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
 from robust_diffusion.system.interrupts import Terminated, end_on_sigterm
 
@@ -45,6 +45,9 @@ PLUGINS = {
     "hydra/launcher=submitit_slurm": "slurm",
 }
 """Options of Hydra's plugins, and the extra that brings each."""
+
+MODULES = {"matplotlib": "report", "sklearn": "report", "wandb": "wandb"}
+"""Modules that are imported where they are needed, likewise."""
 
 NO_NAME = re.compile(r"[-+\d.]+(e[-+]?\d+)?|true|false|null", re.IGNORECASE)
 """Text that Hydra reads as a number, a truth value or nothing, so no name of an option."""
@@ -108,7 +111,7 @@ def cell(cfg: DictConfig) -> float | None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an expected error becomes one line and exit status 1."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    given = list(map(find_published, sys.argv[1:] if arguments is None else arguments))
     sys.argv = [sys.argv[0], *(_as_override(argument) for argument in given)]
     traceback = _wants_traceback()
     # Makes Hydra hand every exception on to here instead of printing it its own way.
@@ -200,7 +203,11 @@ def expected_cause(error: BaseException) -> BaseException | None:
     for kind in (RobustDiffusionError, HydraException, OmegaConfBaseException):
         if found := next((link for link in chain if isinstance(link, kind)), None):
             return found
-    return next((link for link in chain if _is_of_the_machine(link)), None)
+    return next((link for link in chain if _is_missing(link) or _is_of_the_machine(link)), None)
+
+
+def _is_missing(error: BaseException) -> bool:
+    return isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in MODULES
 
 
 def _is_of_the_machine(error: BaseException) -> bool:
@@ -214,6 +221,8 @@ def describe(error: BaseException) -> str:
     """The error in one line: which key, which value, and what would be right."""
     lines = str(error).splitlines() or [""]
     match error:
+        case ModuleNotFoundError(name=str(name)) if extra := MODULES.get(name.partition(".")[0]):
+            return f"{name}: not installed; pip install 'robust-diffusion[{extra}]'"
         case RobustDiffusionError():
             return " ".join(str(error).split())
         case MissingConfigException(missing_cfg_file=str(path)):

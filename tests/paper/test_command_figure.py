@@ -67,7 +67,14 @@ def test_the_layer_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
         run_figure_command(["layer", "seed=1"])
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="matplotlib"):
-        run_figure_command(["flows", *SMOKE])
+def test_what_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in [name for name in sys.modules if name.startswith(commands.__package__ + ".fig")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit):
+        main(["figure", "flows", *SMOKE])
+    assert capsys.readouterr().err == (
+        "error: matplotlib: not installed; pip install 'robust-diffusion[report]'\n"
+    )

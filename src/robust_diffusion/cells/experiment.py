@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.cells.cell import evaluate_cell
-from robust_diffusion.cells.loggers import log_finished, log_record
+from robust_diffusion.cells.loggers import chosen_mode, log_finished, log_record
 from robust_diffusion.cells.overrides import check_config
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
@@ -85,12 +85,13 @@ def run_and_record(cfg: DictConfig) -> Record:
     check_config(cfg)
     set_up_process(cfg.threads)
     wandb = cfg.logger.get("wandb")
+    is_on = wandb and chosen_mode(wandb.mode) != "disabled"
     cell = _Cell(
         record_header(cfg),
         Path(cfg.paths.records),
         ArtifactStore(cfg.paths.store, refresh=cfg.force),
         # Not by `instantiate` itself, which would make objects of the record's own configuration.
-        instantiate(wandb, _partial_=True) if wandb else None,
+        instantiate(wandb, _partial_=True) if is_on else None,
     )
     check_writable(cell.path)
     if found := cell.recorded_before():
@@ -115,6 +116,7 @@ def run_and_record(cfg: DictConfig) -> Record:
             loggers = [
                 cell.open_run() if key == "wandb" else instantiate(options)
                 for key, options in cfg.logger.items()
+                if key != "wandb" or is_on
             ]
             logged = {} if cfg.timing else {"logger": loggers}
             return cell.compute(partial(measure, datamodule=datamodule, **logged), loggers)

@@ -5,6 +5,8 @@ import netrc
 import os
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
+
+INSTALL = "pip install 'robust-diffusion[wandb]'"
 
 FROM_RECORDS = "from-records"
 """Folder of the runs that were made of records: uploaded, they add to a run that is there."""
@@ -63,7 +67,8 @@ def wandb_logger(
         experiments: Experiments that have asked for the cell, such as table-3: a tag each.
         tags: Further tags, besides the choices of the cell.
         mode: `online`, `offline`, `disabled`, or `auto`: what the environment
-            variable `WANDB_MODE` says, else online with a key and offline without.
+            variable `WANDB_MODE` says, else online with a key and offline without; disabled if W&B
+            is not installed.
         init_timeout: Seconds to wait for the server before falling back to offline.
         finished: The cell was computed before. Curves and tags that its run may have on the server
             are kept; files go to `from-records`, which `make wandb-sync` uploads likewise.
@@ -145,12 +150,23 @@ def _open_run(
 
 
 def chosen_mode(mode: Mode | Literal["auto"]) -> Mode:
-    """The mode itself; of `auto`, what `WANDB_MODE` says, else online with a key."""
+    """The mode itself; of `auto`, what `WANDB_MODE` says, else online with a key.
+
+    Without W&B, whose package is an extra, `auto` is disabled, which a line says once.
+    """
     check_choice("logger.wandb.mode", mode, ["auto", *get_args(Mode)])
     if mode != "auto":
         return mode
+    if find_spec("wandb") is None:
+        return _without_wandb()
     chosen = os.environ.get("WANDB_MODE") or ("online" if has_key() else "offline")
     return cast(Mode, check_choice("WANDB_MODE", chosen, get_args(Mode)))
+
+
+@cache  # once per process
+def _without_wandb() -> Mode:
+    log.warning("logger=wandb: not installed, no run is logged; %s", INSTALL)
+    return "disabled"
 
 
 def log_record(run: "wandb.Run", record: Record, store: Path) -> None:

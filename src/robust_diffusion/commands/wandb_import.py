@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import wandb
 from omegaconf import OmegaConf
 from tqdm import tqdm
 
@@ -20,9 +21,6 @@ from robust_diffusion.commands.reading import DEFAULT_RECORDS, read_chosen
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.records import Record, experiments_asking, latest_by_cell
-
-if TYPE_CHECKING:
-    import wandb
 
 log = logging.getLogger(__name__)
 
@@ -92,8 +90,6 @@ class _Imported:
 
     def add(self, name: str, content: Any, make: "partial[wandb.Run] | None") -> str:
         """Make a run unless one of this content was made, and say what became of it."""
-        import wandb
-
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         if make is None or self._line(name, digest) in self._lines:
             return "passed over"

@@ -8,7 +8,7 @@ import pandas as pd
 from omegaconf import DictConfig
 
 from robust_diffusion.cells.callback import PrintResults
-from robust_diffusion.cells.loggers import log_table
+from robust_diffusion.cells.loggers import chosen_mode, log_table
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import build_table
 from robust_diffusion.paper.render import render_markdown, to_frame
@@ -29,7 +29,8 @@ class PrintPaperTable(PrintResults):
             counted = RecordSet.of(every, scale=scale, fidelity=fidelity)
             table = build_table(layout, counted, datasets)
             sys.stdout.write(render_markdown(table))
-            if wandb := (config.logger or {}).get("wandb"):
+            wandb = (config.logger or {}).get("wandb")
+            if wandb and chosen_mode(wandb.mode) != "disabled":
                 log_table(
                     to_frame(table),
                     project=wandb.project,

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import wandb
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
@@ -129,6 +128,8 @@ def publish(dashboard: Dashboard, *, entity: str | None, project: str) -> str:
 
     It is a view of the user or team `entity`; of `None`, that of the key.
     """
+    import wandb  # an extra
+
     try:
         if not (entity := entity or wandb.Api().default_entity):
             raise ConfigError("dashboard: W&B knows no user of this key; name one with --entity")
