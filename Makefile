@@ -2,7 +2,9 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+CORE := $(VENV)/.core
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 GRB := .venv-grb
 export ROBUST_DIFFUSION_DATA ?= $(or $(wildcard ../shared/data),data)
 
@@ -26,13 +28,17 @@ help: ## List the targets
 
 setup: $(STAMP) ## Create .venv and install the pinned dependencies
 
-$(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,launchers,sweepers,clusters,slurm]'
+$(CORE): pyproject.toml constraints.txt
+	@echo 'Into $(VENV): PyTorch, then what the package needs without extras'
+	@start=$$(date +%s); $(PYTHON) -m venv $(VENV) && $(PIP) torch && $(PIP) --editable . \
+		&& echo "Installed: $$(du -sm $(VENV) | cut -f1) MB in $$(( $$(date +%s) - start )) s"
 	@touch $@
 
-demo: $(STAMP) ## Train three flows on the built-in graph, attack them, print the table
+$(STAMP): $(CORE)
+	$(PIP) --editable '.[dev,launchers,sweepers,clusters,slurm]'
+	@touch $@
+
+demo: $(CORE) ## Train three flows on the built-in graph, attack them, print the table
 	$(BIN)/python -m robust_diffusion.run -m experiment=demo flow=heat,mean_curvature,beltrami seed=0,1
 
 data-list: $(STAMP) ## Which datasets are there
@@ -126,6 +132,9 @@ bench-check: $(STAMP) ## Measure the ratios of an epoch and compare them with th
 test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, with two cases of each
 	$(BIN)/python -m pytest -n 2 --dist worksteal --fast
 
+wheel-check: ## Install the wheel into an empty environment of PYTHON, and run there what the pages name (ARGS=--lowest)
+	$(PYTHON) tests/installed.py $(ARGS)
+
 # Checked in every call, for which the package is compiled anew in each process.
 SHAPES := --jaxtyping-packages='robust_diffusion,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))'
 
@@ -160,4 +169,4 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 
 .PHONY: help setup demo data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
 	figure-lipschitz figure-stability claims report publish reproduce zoo-check leaderboard dashboard wandb-fill wandb-sync grb-parity bench bench-check \
-	test test-all check audit docs format clean
+	test test-all wheel-check check audit docs format clean

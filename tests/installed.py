@@ -106,7 +106,7 @@ class Installed:
         (self.cwd / "my_flow.py").write_text(flow)
         (option,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
         (self.cwd / "my/flow/my_flow.yaml").write_text(option)
-        for words, expected in STEPS.items() | (ON_CORA.items() if on_cora() else set()):
+        for words, expected in (STEPS | (ON_CORA if on_cora() else {})).items():
             if "{victim}" in words:
                 words = words.format(victim=self.victim())
             self.step(words, [*command, *words.split()], expected)
@@ -130,6 +130,8 @@ def run(
 ) -> "subprocess.CompletedProcess[str]":
     """Run a command without the checkout's environment, both streams as one."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    if data := env.get("ROBUST_DIFFUSION_DATA"):
+        env["ROBUST_DIFFUSION_DATA"] = str(Path(data).resolve())
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     found = subprocess.run([*map(str, command)], cwd=cwd, env=env, check=False, **streams)
     if check and found.returncode:
@@ -176,7 +178,9 @@ def main() -> None:
         own.steps()
         print(f"[report]: {own.pip(*limits, f'{wheel}[report]')}")
         own.code("compare_flows", cells("compare_flows"))
-        versions = "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)"
+        versions = (
+            "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)"
+        )
         print(run([own.python, "-c", versions]).stdout.strip())
         print(f"{own.passed} passed, {own.failed} failed")
     sys.exit(own.failed > 0)
