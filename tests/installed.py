@@ -2,8 +2,8 @@
 
 python3.12 tests/installed.py [--constraint constraints.txt] [--lowest]
 
-Nothing of the checkout is on the path of what runs. Needs a package registry; the steps on Cora need
-ROBUST_DIFFUSION_DATA. Keeps nothing.
+Nothing of the checkout is on the path of what runs. Needs a package registry; the steps on Cora
+need ROBUST_DIFFUSION_DATA. Keeps nothing.
 """
 
 import argparse
@@ -23,7 +23,7 @@ RECORDS = "--records experiments/results/records.jsonl.gz"
 
 STEPS = {
     "--version": "robust_diffusion",
-    "-m flow=heat,mean_curvature,beltrami": "| beltrami",
+    "-m flow=heat,mean_curvature,beltrami training.max_epochs=40 threat.fit.max_epochs=40": "| beltrami",
     "table 3": "experiment=table-3 runs it. Published: ",
     f"table 3 {RECORDS}": "| Cora ",
     f"claims {RECORDS}": "holds",

@@ -203,11 +203,12 @@ def expected_cause(error: BaseException) -> BaseException | None:
     for kind in (RobustDiffusionError, HydraException, OmegaConfBaseException):
         if found := next((link for link in chain if isinstance(link, kind)), None):
             return found
-    return next((link for link in chain if _is_missing(link) or _is_of_the_machine(link)), None)
+    return next((link for link in chain if _extra(link) or _is_of_the_machine(link)), None)
 
 
-def _is_missing(error: BaseException) -> bool:
-    return isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in MODULES
+def _extra(error: BaseException) -> str | None:
+    missing = isinstance(error, ModuleNotFoundError)
+    return MODULES.get(str(error.name).partition(".")[0]) if missing else None
 
 
 def _is_of_the_machine(error: BaseException) -> bool:
@@ -221,8 +222,6 @@ def describe(error: BaseException) -> str:
     """The error in one line: which key, which value, and what would be right."""
     lines = str(error).splitlines() or [""]
     match error:
-        case ModuleNotFoundError(name=str(name)) if extra := MODULES.get(name.partition(".")[0]):
-            return f"{name}: not installed; pip install 'robust-diffusion[{extra}]'"
         case RobustDiffusionError():
             return " ".join(str(error).split())
         case MissingConfigException(missing_cfg_file=str(path)):
@@ -267,6 +266,8 @@ def _defect(error: BaseException, folder: str | None = None) -> str:
 
 
 def _unforeseen(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and (extra := _extra(error)):
+        return f"{error.name}: not installed; pip install 'robust-diffusion[{extra}]'"
     if not isinstance(error, OSError) and _is_of_the_machine(error):
         said = " ".join(str(error).split())[:200]
         return f"out of memory{f' ({said})' if said else ''}; take a smaller graph or model"

@@ -94,7 +94,7 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: RecordSet) -> lis
 
 
 def published(view: str) -> str:
-    """The place of a published view, as a sentence that follows another; "" outside a checkout."""
+    """The place of a published view, as a sentence that follows another; "" if it has none."""
     path = PUBLISHED / "results" / f"{view}.md"
     return f" Published: {path}." if path.is_file() else ""
 

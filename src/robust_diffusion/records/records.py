@@ -14,6 +14,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from robust_diffusion.config import PUBLISHED
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.schema import Failed, Line, Tested, Timed, misfit
 from robust_diffusion.system.files import read_limited
@@ -166,8 +167,8 @@ def read_records(
         if missing_ok:
             return []
         raise DataError(
-            f"{path}: not found; a run writes outputs/records.jsonl, and a checkout has "
-            "experiments/results/records.jsonl.gz"
+            f"{path}: not found; a run writes outputs/records.jsonl; published are "
+            f"{PUBLISHED / 'results' / 'records.jsonl.gz'}"
         )
     lines = list(record_lines(path, containing))
     if unreadable := tuple(number for number, _, record in lines if record is None):

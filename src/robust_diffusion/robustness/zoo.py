@@ -81,8 +81,8 @@ class Zoo:
         """Read the index of a zoo.
 
         Args:
-            directory: Its folder; `None` for `ROBUST_DIFFUSION_ZOO`, or else the zoo of the
-                checkout.
+            directory: Its folder; `None` for `ROBUST_DIFFUSION_ZOO`, or else the zoo that was
+                published.
 
         Raises:
             DataError: There is no index, or it is none.
@@ -160,8 +160,8 @@ def load_model(
         name: Of the model or its flow, such as beltrami, gcn or gnn_guard.
         dataset: It was trained on.
         variant: Of its equations: paper or released.
-        directory: Folder of the zoo; `None` for `ROBUST_DIFFUSION_ZOO`, or else the zoo of the
-            checkout.
+        directory: Folder of the zoo; `None` for `ROBUST_DIFFUSION_ZOO`, or else the zoo that was
+            published.
 
     Returns:
         The module, in eval mode, on the CPU.
