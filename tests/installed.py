@@ -23,7 +23,8 @@ RECORDS = "--records experiments/results/records.jsonl.gz"
 
 STEPS = {
     "--version": "robust_diffusion",
-    "-m flow=heat,mean_curvature,beltrami training.max_epochs=40 threat.fit.max_epochs=40": "| beltrami",
+    "-m flow=heat,mean_curvature,beltrami training.max_epochs=40"
+    " threat.fit.max_epochs=40": "| beltrami",
     "table 3": "experiment=table-3 runs it. Published: ",
     f"table 3 {RECORDS}": "| Cora ",
     f"claims {RECORDS}": "holds",

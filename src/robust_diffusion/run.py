@@ -207,8 +207,9 @@ def expected_cause(error: BaseException) -> BaseException | None:
 
 
 def _extra(error: BaseException) -> str | None:
-    missing = isinstance(error, ModuleNotFoundError)
-    return MODULES.get(str(error.name).partition(".")[0]) if missing else None
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    return MODULES.get(str(error.name).partition(".")[0])
 
 
 def _is_of_the_machine(error: BaseException) -> bool:
