@@ -86,9 +86,7 @@ class Smoothing(ABC):
         """Budgets that the certificate lists, from the smallest."""
 
     @abstractmethod
-    def certified(
-        self, bounds: ClassBounds, budget: Mapping[str, int]
-    ) -> Bool[NDArray[np.bool_], " t"]:
+    def certified(self, bounds: ClassBounds, budget: Mapping[str, int]) -> Bool[np.ndarray, " t"]:
         """Nodes whose class no perturbation within a budget of `grid` changes."""
 
     @abstractmethod
@@ -99,7 +97,7 @@ class Smoothing(ABC):
     def survival(self, degrees: int | NDArray[np.int64]) -> Any:
         """Probability that a node keeps any of so many edges."""
 
-    def certified_at(self, bounds: ClassBounds, total: int) -> Bool[NDArray[np.bool_], " t"]:
+    def certified_at(self, bounds: ClassBounds, total: int) -> Bool[np.ndarray, " t"]:
         """Nodes certified against every mix of one of `budgets`."""
         found: NDArray[np.bool_] = np.all(
             [self.certified(bounds, mix) for mix in self.mixes(total)], axis=0
@@ -115,7 +113,7 @@ class Smoothing(ABC):
 
 def copied(
     edge_index: Int[Tensor, "2 e"],
-    kept: Bool[NDArray[np.bool_], "b e"],
+    kept: Bool[np.ndarray, "b e"],
     num_nodes: int,
     edge_weight: Float[Tensor, " e"] | None,
 ) -> tuple[Int[Tensor, "2 s"], Float[Tensor, " s"] | None]:

@@ -91,9 +91,7 @@ class BiSmoothing(Smoothing):
         for edges, nodes in product(self.edges, range(self.max_nodes + 1)):
             yield {"edges_per_node": edges, "nodes": nodes}
 
-    def certified(
-        self, bounds: ClassBounds, budget: Mapping[str, int]
-    ) -> Bool[NDArray[np.bool_], " t"]:
+    def certified(self, bounds: ClassBounds, budget: Mapping[str, int]) -> Bool[np.ndarray, " t"]:
         """Nodes certified against so many injected nodes; see `Smoothing`."""
         s = isolation(self.p_e, self.p_n, budget["nodes"], budget["edges_per_node"])
         return s * (bounds.lower - bounds.upper + 1) > 1 + SLACK

@@ -22,19 +22,19 @@ class ClassBounds:
         upper: Largest probability of any other class.
     """
 
-    predicted: Int[NDArray[np.int64], " t"]
-    lower: Float[NDArray[np.float64], " t"]
-    upper: Float[NDArray[np.float64], " t"]
+    predicted: Int[np.ndarray, " t"]
+    lower: Float[np.ndarray, " t"]
+    upper: Float[np.ndarray, " t"]
 
     @property
-    def abstained(self) -> Bool[NDArray[np.bool_], " t"]:
+    def abstained(self) -> Bool[np.ndarray, " t"]:
         """Nodes at which the draws do not tell the most probable class."""
         return ~(self.lower > self.upper + SLACK)
 
 
 def clopper_pearson(
-    counts: Int[NDArray[np.int64], "..."], samples: int, alpha: float
-) -> tuple[Float[NDArray[np.float64], "..."], Float[NDArray[np.float64], "..."]]:
+    counts: Int[np.ndarray, "..."], samples: int, alpha: float
+) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
     """Exact one-sided bounds of a binomial probability, each true with 1 - alpha.
 
     Of k of N draws that count, lower = B(alpha; k, N - k + 1), upper = B(1 - alpha; k + 1, N - k),
@@ -69,11 +69,11 @@ def class_bounds(
 
 
 def worst_case(
-    clean: Float[NDArray[np.float64], " r"],
-    attacked: Float[NDArray[np.float64], " r"],
-    lower: Float[NDArray[np.float64], " t"],
-    upper: Float[NDArray[np.float64], " t"],
-) -> tuple[Float[NDArray[np.float64], " t"], Float[NDArray[np.float64], " t"]]:
+    clean: Float[np.ndarray, " r"],
+    attacked: Float[np.ndarray, " r"],
+    lower: Float[np.ndarray, " t"],
+    upper: Float[np.ndarray, " t"],
+) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
     """Least and largest probability of an event under another distribution (Neyman-Pearson).
 
     The least that an event of probability p can become is reached by the event that fills regions

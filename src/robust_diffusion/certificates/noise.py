@@ -37,17 +37,15 @@ class Noise:
     def uniform(
         self,
         subject: Subject,
-        draws: Int[NDArray[np.int64], " b"],
-        numbers: Int[NDArray[np.int64], " k"],
-    ) -> Float[NDArray[np.float64], "b k"]:
+        draws: Int[np.ndarray, " b"],
+        numbers: Int[np.ndarray, " k"],
+    ) -> Float[np.ndarray, "b k"]:
         """Uniform numbers in [0, 1), of each draw and each numbered edge or node."""
         keys = self._keys(subject, draws)
         states = keys[:, None] + (numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN
         return (_mixed(states) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
-    def chosen_pairs(
-        self, probability: float, draw: int, num_nodes: int
-    ) -> Int[NDArray[np.int64], " k"]:
+    def chosen_pairs(self, probability: float, draw: int, num_nodes: int) -> Int[np.ndarray, " k"]:
         """Numbers of the pairs that one draw chooses, each pair of all with this probability.
 
         Gaps between chosen pairs are geometric, so that only these are drawn. The pairs of the
@@ -73,14 +71,14 @@ class Noise:
         return _mixed(start + (draws.astype(np.uint64) + np.uint64(1)) * GOLDEN)
 
 
-def pair_numbers(edge_index: Int[Tensor, "2 e"]) -> Int[NDArray[np.int64], " e"]:
+def pair_numbers(edge_index: Int[Tensor, "2 e"]) -> Int[np.ndarray, " e"]:
     """The number h (h - 1) / 2 + l of each edge between nodes l < h, in either direction."""
     low, high = np.sort(edge_index.detach().cpu().numpy(), axis=0)
     found: NDArray[np.int64] = high * (high - 1) // 2 + low
     return found
 
 
-def pairs(numbers: Int[NDArray[np.int64], " k"]) -> Int[NDArray[np.int64], "2 k"]:
+def pairs(numbers: Int[np.ndarray, " k"]) -> Int[np.ndarray, "2 k"]:
     """The pairs l < h of these numbers."""
     # The root is one off at most, in pairs beyond 2^52.
     high = ((1 + np.sqrt(1 + 8 * numbers.astype(np.float64))) / 2).astype(np.int64)

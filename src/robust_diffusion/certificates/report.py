@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from robust_diffusion import __version__
@@ -90,7 +89,7 @@ class CertificateReport:
     scheme: Smoothing
     bounds: ClassBounds
     votes: Int[Tensor, "t c"]
-    labels: Int[NDArray[np.int64], " t"]
+    labels: Int[np.ndarray, " t"]
     nodes: Int[Tensor, " t"]
     num_edges: int
     sees_no_edge: float
@@ -120,7 +119,7 @@ class CertificateReport:
         """Average certified radius: the largest certified total of each target, 0 if wrong."""
         return sum(self.certified_accuracy(total) for total in range(1, self.largest + 1))
 
-    def certified(self, **budget: int) -> Bool[NDArray[np.bool_], " t"]:
+    def certified(self, **budget: int) -> Bool[np.ndarray, " t"]:
         """Targets whose class no perturbation of up to this budget changes, right or wrong.
 
         Args:
@@ -204,7 +203,7 @@ class CertificateReport:
         write_whole(Path(path) / REPORT, self.to_json() + "\n", option="certificate.save")
         return Path(path)
 
-    def _right(self, certified: Bool[NDArray[np.bool_], " t"]) -> float:
+    def _right(self, certified: Bool[np.ndarray, " t"]) -> float:
         return accuracy(np.where(certified, self.bounds.predicted, -1), self.labels)
 
 

@@ -104,9 +104,7 @@ class SparseSmoothing(Smoothing):
         for added, deleted in product(range(self.max_additions + 1), range(self.max_deletions + 1)):
             yield {"additions": added, "deletions": deleted}
 
-    def certified(
-        self, bounds: ClassBounds, budget: Mapping[str, int]
-    ) -> Bool[NDArray[np.bool_], " t"]:
+    def certified(self, bounds: ClassBounds, budget: Mapping[str, int]) -> Bool[np.ndarray, " t"]:
         """Nodes certified against so many additions and deletions; see `Smoothing`."""
         clean, attacked = flip_regions(
             self.p_plus, self.p_minus, budget["additions"], budget["deletions"]
@@ -126,7 +124,7 @@ class SparseSmoothing(Smoothing):
 @cache
 def flip_regions(
     p_plus: float, p_minus: float, additions: int, deletions: int
-) -> tuple[Float[NDArray[np.float64], " r"], Float[NDArray[np.float64], " r"]]:
+) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, " r"]]:
     """Probabilities of the regions of constant likelihood ratio, without and with the attack.
 
     Region q holds the noisy graphs that differ from the clean one in q of the r_a + r_d attacked
