@@ -94,7 +94,8 @@ class BiSmoothing(Smoothing):
     def certified(self, bounds: ClassBounds, budget: Mapping[str, int]) -> Bool[np.ndarray, " t"]:
         """Nodes certified against so many injected nodes; see `Smoothing`."""
         s = isolation(self.p_e, self.p_n, budget["nodes"], budget["edges_per_node"])
-        return s * (bounds.lower - bounds.upper + 1) > 1 + SLACK
+        found: NDArray[np.bool_] = s * (bounds.lower - bounds.upper + 1) > 1 + SLACK
+        return found
 
     def mixes(self, total: int) -> Sequence[Mapping[str, int]]:
         """So many injected nodes of the first number of edges."""
