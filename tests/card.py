@@ -153,7 +153,9 @@ class Card(TorchDispatchMode):
 
         return tree_map(place, out)
 
-    def _check(self, func: Any, given: list[Tensor], kwargs: dict[str, Any], *, there: bool) -> None:
+    def _check(
+        self, func: Any, given: list[Tensor], kwargs: dict[str, Any], *, there: bool
+    ) -> None:
         packet, away = func.overloadpacket, [a for a in given if not isinstance(a, OnCard)]
         if packet in COPIES:
             # To a card a copy can be on its way while the host goes on, from it only if pinned.
@@ -179,7 +181,9 @@ class Card(TorchDispatchMode):
         while frame.f_back and frame.f_globals["__name__"].startswith(("torch.", __name__)):
             frame = frame.f_back
         module = frame.f_globals["__name__"] if frame.f_back else "backward"
-        self.waits[f"{module.removeprefix('robust_diffusion.')}:{frame.f_lineno} {func.overloadpacket.__name__}"] += 1
+        self.waits[
+            f"{module.removeprefix('robust_diffusion.')}:{frame.f_lineno} {func.overloadpacket.__name__}"
+        ] += 1
 
 
 def _held(value: Any) -> Any:

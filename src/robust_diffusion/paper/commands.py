@@ -5,12 +5,10 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 from omegaconf import OmegaConf
 
 from robust_diffusion.checks import check_choice
@@ -47,21 +45,6 @@ FIGURES = Path("outputs/figures")
 
 LAYER_DIAGRAM = Path(__file__).parent / "figures" / "gode_layer.svg"
 """Diagram of one layer of a graph neural PDE, fig. (gode_layer) of arXiv:2209.07754."""
-
-STATISTICS = {
-    "intra_edges": "edges within",
-    "inter_edges": "between",
-    "intra_mean": "mean within",
-    "inter_mean": "mean between",
-    "inter_share": "share between",
-    "inter_preference": "preference between",
-    "inter_above_intra": "P(between > within)",
-    "evenness": "evenness",
-}
-"""Columns of the printed statistics."""
-
-LARGEST = ("norm", "overshoot", "growth", "shift")
-"""Quantities of `figure stability` whose largest value over time is printed."""
 
 
 def run_table_command(arguments: Sequence[str]) -> None:
@@ -187,10 +170,8 @@ def run_dashboard_command(arguments: Sequence[str]) -> None:
     project = OmegaConf.select(OmegaConf.load(CONFIG_DIR / "logger" / "wandb.yaml"), "project")
     parser.add_argument("--project", default=project, help="W&B project (default: %(default)s)")
     _add_variant_options(parser)
-    shown = parser.add_mutually_exclusive_group()
-    told = "print what the dashboards would show; no W&B"
-    shown.add_argument("--dry-run", action="store_true", help=told)
-    shown.add_argument("--json", type=Path, metavar="FILE", help="the same, into a file")
+    told = "print what the dashboards would show, as JSON; no W&B"
+    parser.add_argument("--dry-run", action="store_true", help=told)
     chosen = parser.parse_args(arguments)
     variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
     numbers = [chosen.table] if chosen.table else table_numbers()
@@ -200,11 +181,9 @@ def run_dashboard_command(arguments: Sequence[str]) -> None:
         for number in numbers
         if chosen.table or load_layout(number).kind != "budgets"
     ]
-    text = json.dumps([dashboard._asdict() for dashboard in dashboards], indent=2) + "\n"
-    if chosen.json:
-        text = f"{write_whole(chosen.json, text, option='--json')}\n"
-    if chosen.dry_run or chosen.json:
-        sys.stdout.write(text)
+    if chosen.dry_run:
+        shown = [dashboard._asdict() for dashboard in dashboards]
+        sys.stdout.write(f"{json.dumps(shown, indent=2)}\n")
         return
     if find_spec("wandb_workspaces") is None:
         remedy = "pip install 'robust-diffusion[dashboards]'"
@@ -266,6 +245,7 @@ def _draw(chosen: argparse.Namespace) -> None:
     # Imported late, since both need an extra.
     from robust_diffusion.paper.figures.build import Options, build_figure
     from robust_diffusion.paper.figures.draw import write_figure
+    from robust_diffusion.paper.figures.numbers import ends, statistics
     from robust_diffusion.paper.figures.observe import LAST_HIDDEN
     from robust_diffusion.paper.figures.spec import SPECS
     from robust_diffusion.paper.figures.stability import build_stability
@@ -288,42 +268,9 @@ def _draw(chosen: argparse.Namespace) -> None:
         f"fidelity={about['fidelity']}, seed {about['seed']}"
     )
     title += "; SMOKE RUN, says nothing about the paper" * smoke
-    if chosen.name == "stability":
-        print_table(title, _ends(about), ["flow"])
-    else:
-        print_table(title, _statistics(about), ["panel", "weight"])
+    numbers = ends(about) if chosen.name == "stability" else statistics(about)
+    print_table(title, numbers, ["flow", "panel", "weight"])
     sys.stdout.write("".join(f"{path}\n" for path in written))
-
-
-def _statistics(description: Mapping[str, Any]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {"panel": panel["title"], "weight": kind}
-        | {name: _text(found[key]) for key, name in STATISTICS.items()}
-        for panel in description["panels"]
-        for kind, found in panel["statistics"].items()
-    )
-
-
-def _ends(description: Mapping[str, Any]) -> pd.DataFrame:
-    """The last state of each flow, the most that a quantity was, and what NFE tells."""
-    return pd.DataFrame(
-        {
-            "flow": panel["title"],
-            "t": f"{panel['rows'][-1]['t']:g}",
-            "energy": f"{panel['rows'][-1]['energy']:.2g}",
-            **{
-                f"largest {key}": f"{max(row[key] for row in panel['rows']):.3g}" for key in LARGEST
-            },
-            **{f"AUC {name}": f"{of['auc']:.2f}" for name, of in panel["detection"].items()},
-            "NFE clean": f"{list(panel['detection'].values())[-1]['clean']:.0f}",
-            "attacked": f"{list(panel['detection'].values())[-1]['attacked']:.0f}",
-        }
-        for panel in description["panels"]
-    )
-
-
-def _text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def _add_variant_options(parser: argparse.ArgumentParser) -> None:

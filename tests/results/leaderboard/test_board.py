@@ -111,7 +111,9 @@ def test_what_has_faced_less_is_left_out() -> None:
     other = record("gat", cell="b", experiment="t-end", accuracy={"clean": 0.8, "auto": 0.79})
     failed = record("gat") | {"error": "no data"}
     flipped = within(0, 50, record("gin"), 0.7)  # a modification injects no node
-    assert told([GUARD, SINGLE, transferred, smoke, failed, flipped]) == [("gnn_guard", 1, "ranked")]
+    assert told([GUARD, SINGLE, transferred, smoke, failed, flipped]) == [
+        ("gnn_guard", 1, "ranked")
+    ]
     assert told([GUARD, other])[0] == ("gat", 1, "ranked")  # whichever experiment ran it
 
 
