@@ -1,4 +1,5 @@
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -26,5 +27,16 @@ def test_cells_that_were_done_before_tell_nothing_of_the_time_left(
     cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
     logging.getLogger("robust_diffusion").setLevel(logging.INFO)
     outcome = cli("-m", "flow=heat", "seed=0,1,2,3", *tiny_clean)
-    told = [line for line in outcome.err.splitlines() if "cells done" in line]
+    lines = outcome.err.splitlines()
+    told = [line for line in lines if "cells done" in line]
     assert [" left" in line for line in told] == [False, False, True, False]
+    assert lines[lines.index(told[-1]) - 1].startswith("synthetic heat: accuracy clean ")
+
+
+def test_what_a_sweep_costs_is_told_before_it_starts(
+    cli: Callable[..., Any], tiny_clean: list[str]
+) -> None:
+    first = cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
+    assert "2 cells; no record of this machine tells how long they take\n" in first.err
+    second = cli("-m", "flow=heat,beltrami", "seed=1,2", *tiny_clean)
+    assert re.search(r"4 cells, at least \d+ s on 1 core; 2 are like none recorded\n", second.err)

@@ -14,8 +14,8 @@ from robust_diffusion.system.progress import Progress
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PASSES_PER_STEP = {"auto": 8}
-"""Of attacks of many parts, as published records count them; of others, about one."""
+PASSES_PER_STEP = {"auto": 8, "auto_modification": 21}
+"""Forward passes of attacks of many parts, for the time left; others take about one."""
 
 Step = Sequence[float]
 """Forward passes and seconds until then, and the accuracy in 0..1; a list where JSON was read."""
@@ -104,7 +104,7 @@ class Effort:
 
 
 def expected_forwards(attack: Attack) -> int | None:
-    """Forward passes that an attack takes, as far as its steps tell; `None` if it has none."""
+    """Forward passes that an attack takes, about, if its steps tell."""
     steps = getattr(attack, "num_steps", None)
     return round(PASSES_PER_STEP.get(attack.name, 1) * steps) if steps else None
 

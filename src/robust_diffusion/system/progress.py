@@ -62,6 +62,8 @@ class Progress:
             note: What is going on, until the next note.
         """
         self.done, self.free = self.done + steps, self.free + free
+        if self._total is not None and self.done > self._total:
+            self._total = self._bar.total = None  # it was a guess
         if note and note != self._note:
             self._note = note
             self._bar.set_postfix_str(note, refresh=False)
@@ -73,11 +75,9 @@ class Progress:
             log.info("%s", self._line(now - self._start))
 
     def _line(self, seconds: float) -> str:
-        known = self._total is not None and self.done <= self._total
-        of = f" of {self._total}" if known else ""
+        of = f" of {self._total}" if self._total else ""
         told = [f"{self.done}{of} {self._unit}".rstrip(), self._note]
-        if known and (computed := self.done - self.free):
-            assert self._total is not None
+        if self._total and (computed := self.done - self.free):
             left = seconds / computed * (self._total - self.done)
             told.append(f"about {duration(left)} left")
         return f"{self._name}: {', '.join(filter(None, told))}"
