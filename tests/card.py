@@ -105,7 +105,7 @@ def card() -> Iterator[Counter[str]]:
     """
     lifted = torch._C._only_lift_cpu_tensors()
     # torch.tensor(..., device=CARD) makes a tensor on the CPU, and then copies it as others do.
-    torch._C._set_only_lift_cpu_tensors(True)
+    torch._C._set_only_lift_cpu_tensors(True)  # noqa: FBT003
     try:
         with Card() as mode:
             yield mode.waits
@@ -181,9 +181,8 @@ class Card(TorchDispatchMode):
         while frame.f_back and frame.f_globals["__name__"].startswith(("torch.", __name__)):
             frame = frame.f_back
         module = frame.f_globals["__name__"] if frame.f_back else "backward"
-        self.waits[
-            f"{module.removeprefix('robust_diffusion.')}:{frame.f_lineno} {func.overloadpacket.__name__}"
-        ] += 1
+        place = f"{module.removeprefix('robust_diffusion.')}:{frame.f_lineno}"
+        self.waits[f"{place} {func.overloadpacket.__name__}"] += 1
 
 
 def _held(value: Any) -> Any:

@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,12 @@ def test_the_layer_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
         run_figure_command(["layer", "seed=1"])
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="matplotlib"):
-        run_figure_command(["flows", *SMOKE])
+def test_what_is_not_installed_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith(commands.__package__ + ".fig")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    outcome = cli("figure", "flows", *SMOKE)
+    assert (outcome.status, outcome.err) == (
+        1,
+        "error: matplotlib: not installed; pip install 'robust-diffusion[report]'\n",
+    )
