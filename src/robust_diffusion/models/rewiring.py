@@ -57,5 +57,5 @@ class Rewiring:
         if self.drop_quantile == 0 or dense.num_edges == 0:
             return dense
         scores = similarity(dense).detach()
-        stays = scores > torch.quantile(scores, self.drop_quantile)
+        stays = (scores > torch.quantile(scores, self.drop_quantile)).nonzero().squeeze(1)
         return Graph(dense.src[stays], dense.dst[stays], dense.weight[stays], graph.num_nodes)
