@@ -127,6 +127,7 @@ class Card(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        torch._C._set_only_lift_cpu_tensors(True)  # noqa: FBT003 - autograd's threads have their own
         kwargs = dict(kwargs or {})
         if func.overloadpacket in COMPOSED:
             with self:
