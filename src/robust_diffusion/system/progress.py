@@ -4,7 +4,6 @@ import io
 import logging
 import sys
 import time
-from typing import Self
 
 from tqdm import tqdm
 
@@ -82,7 +81,7 @@ class Progress:
             told.append(f"about {duration(left)} left")
         return f"{self._name}: {', '.join(filter(None, told))}"
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *_: object) -> None:
