@@ -91,6 +91,9 @@ class _Module(_DummyBackendModule):
     def device_count(self) -> int:
         return 0  # with random numbers of its own
 
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16]  # asked for wherever autocast is switched off
+
 
 # Here, since autograd makes a thread for each device that there is when it is first used.
 _setup_privateuseone_for_python_backend(CARD, _Module())

@@ -41,6 +41,7 @@ pytestmark = pytest.mark.devices
 
 METHODS = sorted((FIXED_STEP_METHODS | ADAPTIVE_METHODS) - {"scipy_solver"})  # outside torch
 A_STEP = {"gradient_injection": 2, "grbcd": 22, "lgrbcd": 27, "prbcd": 44, "lrbcd": 56}
+A_STEP["meta_grbcd"] = 90  # a training in each
 """Most waits of a step of an attack, where there are any: most of RBCD's are PyG's."""
 
 

@@ -82,7 +82,7 @@ def test_one_number_has_one_value_on_all_pages(records: list[Record]) -> None:
     for row in (row for table in tables for row in table.to_dict("records")):
         shown = tuple(str(row[column]) for column in columns)
         assert found.setdefault(row["model"], shown) == shown
-    (board,) = boards(published(records), [(50, 50)])
+    (board,) = [of for of in boards(published(records), [(50, 50)]) if of.dataset == "cora"]
     assert {row.model for row in board.rows} == found.keys()
     for entry in board.rows:
         seeds, clean, *_, worst, _ = found[entry.model]

@@ -173,7 +173,7 @@ class Trained(nn.Module):
             for parameter in self.model.parameters():
                 if parameter.ndim > 1:
                     bound = (6 / (parameter.size(0) + parameter[0].numel())) ** 0.5
-                    drawn = torch.empty(parameter.shape).uniform_(
+                    drawn = torch.empty(parameter.shape, dtype=torch.float32).uniform_(
                         -bound, bound, generator=self.generator
                     )
                     parameter.copy_(drawn)
