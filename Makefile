@@ -144,6 +144,9 @@ LIMIT := --limit-seconds=20
 test-all: $(STAMP) ## Run every test that this machine can run, and every tensor's shape (ARGS=--cases=2: at most 2 cases of each)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(SHAPES) $(LIMIT) $(ARGS)
 
+test-devices: $(STAMP) ## Run what a card runs on a pretended one, in a process of its own
+	ROBUST_DIFFUSION_CARD=1 $(BIN)/python -m pytest tests/test_devices.py $(ARGS)
+
 check: $(STAMP) ## Format, lint, types, import order and insecure code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -169,4 +172,4 @@ clean: ## Remove what builds and tests leave behind; results in outputs/ stay
 
 .PHONY: help setup demo data-list data-verify table-4 $(RUN_TABLES) tables figure-flows \
 	figure-lipschitz figure-stability claims report publish reproduce zoo-check leaderboard dashboard wandb-fill wandb-sync grb-parity bench bench-check \
-	test test-all wheel-check check audit docs format clean
+	test test-all test-devices wheel-check check audit docs format clean

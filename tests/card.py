@@ -4,12 +4,14 @@ Unlike torch's fake tensors these hold numbers, so that what depends on data run
 card; and on a build of torch without CUDA, fake tensors of CUDA have no backward pass.
 """
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -94,6 +96,10 @@ class _Module(_DummyBackendModule):
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16]  # asked for wherever autocast is switched off
 
+
+if "ROBUST_DIFFUSION_CARD" not in os.environ:
+    reason = "autograd must not have run before there is a card: make test-devices"
+    pytest.skip(reason, allow_module_level=True)
 
 # Here, since autograd makes a thread for each device that there is when it is first used.
 _setup_privateuseone_for_python_backend(CARD, _Module())

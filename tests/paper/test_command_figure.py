@@ -24,7 +24,7 @@ def test_flows_are_drawn_and_their_numbers_printed(cli: Cli) -> None:
         "Figure (tsne_flows), arXiv:2209.07754; a drawn graph in place of cora, fid"
     )
     assert "SMOKE RUN, says nothing about the paper" in out
-    assert [row["panel"] for row in rows[::2]] == ["Heat", "Mean Curvature", "Beltrami"]
+    assert [row["panel"] for row in rows[::2]] == ["Heat", "Mean curvature", "Beltrami"]
     assert [row["weight"] for row in rows[:2]] == ["carried", "attention"]
     assert rows[0]["evenness"] == "1.0000"
     (svg,) = Path("outputs/figures").glob("flows-cora-paper-seed0-smoke-*.svg")
