@@ -171,11 +171,12 @@ def main() -> None:
         own = Installed(Path(folder))
         if chosen.lowest:
             own.pip("uv")
-            uv = [own.python, "-m", "uv", "pip", "install", "--python", own.python]
-            run([*uv, "--resolution", "lowest-direct", wheel])
-        else:
-            torch = own.pip(*limits, chosen.torch)
-            print(f"{chosen.torch}: {torch}; wheel: {own.pip(*limits, wheel)}", flush=True)
+            lowest = Path(folder) / "lowest.txt"
+            compiled = [own.python, "-m", "uv", "pip", "compile", ROOT / "pyproject.toml"]
+            run([*compiled, "--resolution=lowest-direct", "--extra=report", "-o", lowest])
+            limits = ["--constraint", lowest]
+        torch = own.pip(*limits, chosen.torch)
+        print(f"{chosen.torch}: {torch}; wheel: {own.pip(*limits, wheel)}", flush=True)
         own.steps()
         print(f"[report]: {own.pip(*limits, f'{wheel}[report]')}")
         own.code("compare_flows", cells("compare_flows"))
