@@ -62,8 +62,11 @@ def test_a_model_trains_without_waiting(case: Case, x: Tensor, edge_index: Tenso
             F.cross_entropy(model(*given), labels).backward()
         at_most = 4 if any("models.rewiring" in place for place in waits) else 0  # 2 per layer
         assert waits.total() <= at_most, waits
-        logits = model.eval()(*given).cpu()
-        model = model.cpu()
+        model.eval()
+        waits.clear()
+        logits = model(*given)
+        assert not waits
+        logits, model = logits.cpu(), model.cpu()
     torch.testing.assert_close(logits, model(x, edge_index))
 
 
@@ -132,22 +135,44 @@ class OnTheCard(CPUAccelerator):
         pass
 
 
+def on_the_card(**options: Any) -> pl.Trainer:
+    """Lightning's trainer, on the card."""
+    strategy = SingleDeviceStrategy(torch.device(CARD, 0), accelerator=OnTheCard())
+    return pl.Trainer(**options | {"accelerator": "auto", "strategy": strategy})
+
+
 def test_an_epoch_waits_once(make_datamodule: Callable[..., Any], tmp_path: Path) -> None:
-    def fit(max_epochs: int, **options: Any) -> float:
+    def fit(max_epochs: int, build: Callable[..., pl.Trainer], **options: Any) -> float:
         torch.manual_seed(0)
-        trainer = partial(pl.Trainer, enable_model_summary=False, num_sanity_val_steps=0, **options)
+        trainer = partial(build, enable_model_summary=False, num_sanity_val_steps=0, **options)
         trained = Fit(trainer, max_epochs=max_epochs, progress_bar=False)
         return trained(GCN(16, 8, 7), make_datamodule(), directory=tmp_path).val_accuracy
 
     counts = []
     for epochs in (2, 6):
         with card() as waits:
-            strategy = SingleDeviceStrategy(torch.device(CARD, 0), accelerator=OnTheCard())
-            accuracy = fit(epochs, strategy=strategy)
+            accuracy = fit(epochs, on_the_card)
             counts.append(waits.copy())
     more = counts[1] - counts[0]
     assert own(more) == 4, more
-    assert accuracy == fit(6, accelerator="cpu")
+    assert accuracy == fit(6, pl.Trainer, accelerator="cpu")
+
+
+CELLS = ["", "fidelity=released", "adversary=injection"]
+CLUSTERS = "batching=clusters batching.num_parts=4 batching.parts_per_batch=2"
+POISONING = "threat=poisoning attack=metattack attacks.metattack.num_epochs=3 model=gcn"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [*CELLS, CLUSTERS, POISONING])
+def test_a_cell_runs_on_the_card(cli: Callable[..., Any], tiny: list[str], options: str) -> None:
+    given = [option for option in tiny if "attacks." not in option or "attack=" not in options]
+    trainer = f"trainer._target_={on_the_card.__module__}.{on_the_card.__name__}"
+    with card() as waits:
+        outcome = cli(*options.split(), *given, trainer)
+    assert outcome.status == 0, outcome.err
+    assert outcome.records[0]["backend"] == "torch"
+    assert waits
 
 
 @pytest.mark.parametrize("cards", [1, 4])

@@ -21,14 +21,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.flows import Flow
 from robust_diffusion.flows.base import ModulatedFlow
-from robust_diffusion.operators import Graph
 from robust_diffusion.training import NodeClassification
 from robust_diffusion.training.sparse_input import sparse_input
 from tests import oracles, tutorials
 from tests.graphs import CHANNELS, CLUSTERS, clustered_edges, random_signal
-from tests.models.watch import WithoutWaiting, elsewhere
 
 Case = tuple[str, ...]
 
@@ -314,44 +311,6 @@ def test_takes_foreign_degrees_if_it_says_so(
         expected = model(x, edge_index, weight)
         torch.testing.assert_close(model(x, edge_index, weight, own), expected)
         assert (model(x, edge_index, weight, 2 * own) - expected).abs().max() > 1e-6
-
-
-@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
-@every_case
-def test_a_forward_pass_never_waits_for_the_device(
-    case: Case, training: bool, x: Tensor, edge_index: Tensor
-) -> None:
-    # The solver of torchdiffeq waits, and rewiring draws edges that it must count.
-    model = build(case, rewiring=None).train(training)
-    for flow in flows_of(model):
-        flow.t_end = 0.0
-    model(x, edge_index)  # finds the layout of the edges and, for a low-rank model, its factors
-    with WithoutWaiting():
-        model(x, edge_index)
-    with elsewhere():
-        model(x, edge_index)
-
-
-def flows_of(model: nn.Module) -> list[Flow]:
-    return [module for module in model.modules() if isinstance(module, Flow)]
-
-
-@pytest.mark.parametrize("case", [c for c in cases() if "flow=" in "".join(c)], ids=name)
-def test_a_flow_never_waits_for_the_device(case: Case, edge_index: Tensor) -> None:
-    flow, time = flows_of(build(case))[0], torch.tensor(0.0, dtype=torch.float64)
-    z = random_signal(0, flow.channels, NODES)
-    given = Graph.from_edge_index(edge_index, num_nodes=NODES, dtype=torch.float64)
-
-    def once() -> None:
-        graph = flow.prepare(z, given)
-        flow(time, flow.initial_state(z, graph), graph)
-        flow.similarity(z, given)
-
-    once()
-    with WithoutWaiting():
-        once()
-    with elsewhere():
-        once()
 
 
 @every_case
