@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor, nn
-from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import Data
 
 from robust_diffusion.data import GraphDataModule
@@ -23,6 +22,7 @@ from robust_diffusion.models.appnp import APPNP
 from robust_diffusion.models.gcn import GCN
 from robust_diffusion.models.gin import GIN
 from robust_diffusion.models.robust_gcn import RobustGCN
+from robust_diffusion.system.by_tensor import ByTensor
 
 VALUE_READERS = (GCN, RobustGCN, APPNP, GIN)
 """Models whose code in GRB reads the values of the adjacency matrix.
@@ -59,19 +59,20 @@ class EdgeNumbers:
         self._nodes: dict[int, Tensor] = {view.n_id.numel(): view.n_id for view in views}
         self._ranks = _ranks(graph.edge_index, self._num_nodes)
         self._places = self._place(graph.edge_index).sort().values
-        self._known: Any = WeakIdKeyDictionary()
+        self._known = ByTensor()
         self._row_sums = torch.zeros(self._num_nodes).index_add(
             0, graph.edge_index[1], self(graph.edge_index, self._num_nodes)
         )
 
     def __call__(self, edge_index: Int[Tensor, "2 e"], num_nodes: int) -> Float[Tensor, " e"]:
         """Values of the edges of a view, or of the whole graph, where injected nodes come last."""
-        if edge_index not in self._known:
+
+        def compute() -> Tensor:
             nodes = self._nodes.get(num_nodes)
             named = edge_index if nodes is None else nodes.to(edge_index.device)[edge_index]
-            with torch.inference_mode(mode=False):
-                self._known[edge_index] = self._values(named)
-        return self._known[edge_index]  # type: ignore[no-any-return]
+            return self._values(named)
+
+        return self._known.kept(edge_index, num_nodes, compute)
 
     def degree(self, degree: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         """Sums of values, self-loops included, for a view's degrees; other degrees as they are."""

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from robust_diffusion.errors import DataError
+from robust_diffusion.system.by_tensor import ByTensor
 from robust_diffusion.system.memory import KEPT_ABOVE, keep_freed_memory
 
 NodeSignal = Float[Tensor, "n d"]
@@ -266,24 +266,14 @@ class _Layout:
         return weight[self._order]
 
 
-# Keyed by the identity of the tensor; an entry goes when its tensor does.
-_LAYOUTS: Any = WeakIdKeyDictionary()
+_LAYOUTS = ByTensor()
 
 
 def _layout(edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> _Layout:
-    if edge_index.is_inference():  # no version counter tells whether such a tensor has changed
+    def compute() -> _Layout:
         return _Layout(edge_index, num_nodes, self_loops=self_loops)
-    version, known = _LAYOUTS.get(edge_index, (None, {}))
-    if version != edge_index._version:
-        known = {}
-        _LAYOUTS[edge_index] = (edge_index._version, known)
-    key = (num_nodes, self_loops)
-    if key not in known:
-        # Normal tensors even when first asked for in inference mode: training may come next.
-        with torch.inference_mode(mode=False):
-            known[key] = _Layout(edge_index, num_nodes, self_loops=self_loops)
-    layout: _Layout = known[key]
-    return layout
+
+    return _LAYOUTS.kept(edge_index, (num_nodes, self_loops), compute)
 
 
 def _pointers(sorted_nodes: Tensor, num_nodes: int) -> Tensor:

@@ -1,17 +1,18 @@
 """Random walks: where they come back to, and where they end."""
 
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from torch.utils.weak import WeakIdKeyDictionary
 
 from robust_diffusion.operators.graph import Graph
 from robust_diffusion.operators.normalization import symmetric_weights
 from robust_diffusion.operators.segments import gather_dst, segment_sum
 from robust_diffusion.operators.spmm import spmm
+from robust_diffusion.system.by_tensor import ByTensor
 
 NODES_AT_A_TIME = 256
 """Nodes whose walks are followed at once: tensors of n times so many entries."""
@@ -19,8 +20,8 @@ NODES_AT_A_TIME = 256
 SCORES_AT_A_TIME = 64
 """The same for PageRank, whose many steps are fastest in cache."""
 
-# By weights that are not all 1: their version, and what was found; an entry goes when they do.
-_KNOWN: Any = WeakIdKeyDictionary()
+_KNOWN = ByTensor()
+"""Return probabilities by weights that are not all 1."""
 
 
 def return_probabilities(graph: Graph, steps: int) -> Float[Tensor, "n k"]:
@@ -46,18 +47,9 @@ def return_probabilities(graph: Graph, steps: int) -> Float[Tensor, "n k"]:
     if weight.requires_grad and torch.is_grad_enabled():
         return _return_probabilities(graph, steps)
     key = "return probabilities", steps, weight.dtype
-    if graph.unweighted:
-        with torch.no_grad():
-            return graph.indexes.kept(key, lambda: _return_probabilities(graph, steps))
-    if weight.is_inference():  # no version counter tells whether such a tensor has changed
-        return _return_probabilities(graph, steps)
-    if _KNOWN.get(weight, (None,))[0] != weight._version:
-        _KNOWN[weight] = weight._version, {}
-    known = _KNOWN[weight][1]
-    if key not in known:
-        with torch.inference_mode(mode=False), torch.no_grad():
-            known[key] = _return_probabilities(graph, steps)
-    return known[key]  # type: ignore[no-any-return]
+    kept = graph.indexes.kept if graph.unweighted else partial(_KNOWN.kept, weight)
+    with torch.no_grad():
+        return kept(key, lambda: _return_probabilities(graph, steps))
 
 
 def pagerank_graph(

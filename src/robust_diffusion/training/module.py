@@ -8,13 +8,13 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import Data
 from torchmetrics.functional.classification import multiclass_accuracy
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
 from robust_diffusion.models.raw_features import follow_scale
+from robust_diffusion.system.by_tensor import ByTensor
 from robust_diffusion.training.sparse_input import sparse_input
 
 Attacker = Callable[[Data], Data]
@@ -156,7 +156,7 @@ class NodeClassification(pl.LightningModule):
 
     def _score(self, data: Data) -> tuple[Tensor, Tensor]:
         """Loss and accuracy of the scored nodes."""
-        nodes = _scored(data.mask)
+        nodes = _SCORED.kept(data.mask, (), lambda: data.mask.nonzero().squeeze(1))
         logits, labels = self(data)[nodes], data.y[nodes]
         loss = F.cross_entropy(logits, labels)
         accuracy = multiclass_accuracy(
@@ -170,16 +170,8 @@ class NodeClassification(pl.LightningModule):
         self.log_dict(values, on_step=False, on_epoch=True, batch_size=1, sync_dist=several)
 
 
-_SCORED: Any = WeakIdKeyDictionary()
-
-
-def _scored(mask: Tensor) -> Tensor:
-    """Numbers of the nodes in a mask, found once: how many there are, a graphics card must tell."""
-    if mask not in _SCORED:
-        with torch.inference_mode(mode=False):
-            _SCORED[mask] = mask.nonzero().squeeze(1)
-    nodes: Tensor = _SCORED[mask]
-    return nodes
+_SCORED = ByTensor()
+"""Numbers of the nodes in masks: how many there are, a graphics card must tell."""
 
 
 def first_non_finite(model: nn.Module, forward: Any) -> str:
