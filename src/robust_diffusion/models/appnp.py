@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robust_diffusion.checks import Probability, Share, Steps
 from robust_diffusion.models.hidden_step import HiddenStep, check_hidden_layers
-from robust_diffusion.models.mlp import MLP
+from robust_diffusion.models.mlp import PropagatingMLP
 from robust_diffusion.operators import Graph, graph_with_degree, spmm, symmetric_weights
 
 Variant = Literal["original", "grb"]
@@ -18,7 +18,7 @@ Variant = Literal["original", "grb"]
 logits pass ReLU and dropout before it, and dropped edges stay dropped, without scaling."""
 
 
-class APPNP(MLP):
+class APPNP(PropagatingMLP):
     """MLP, then personalised PageRank of its predictions: Z <- (1 - alpha) A Z + alpha H.
 
     With `variant="grb"` alpha Z takes the place of alpha H, which starts at dropout(ReLU(H)): no
@@ -42,8 +42,6 @@ class APPNP(MLP):
         torch.Size([4, 3])
     """
 
-    normalizes_by_degree = True
-
     def __init__(
         self,
         *widths: Any,
@@ -59,17 +57,11 @@ class APPNP(MLP):
         self.edge_dropout = edge_dropout
         self.variant = variant
 
-    def forward(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-        degree: Float[Tensor, " n"] | None = None,
+    def propagated(
+        self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node; `degree` as for `GCN`."""
-        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
-        weights = symmetric_weights(graph, degree)
-        z = local = self.run(x, self.along(x, edge_index))
+        """Logits after the steps of the walk."""
+        weights, z = symmetric_weights(graph, degree), local
         if self.variant == "grb":
             z = self.dropout(self.activation(z))
         for kept in self._edges_kept(weights):

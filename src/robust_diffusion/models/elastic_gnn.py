@@ -3,16 +3,16 @@
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from robust_diffusion.checks import NonNegative, Steps
-from robust_diffusion.models.mlp import MLP
-from robust_diffusion.operators import Graph, graph_with_degree, spmm, symmetric_weights
+from robust_diffusion.models.mlp import PropagatingMLP
+from robust_diffusion.operators import Graph, spmm, symmetric_weights
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 
 
-class ElasticGNN(MLP):
+class ElasticGNN(PropagatingMLP):
     """MLP, then steps towards the smooth signal Z nearest to its predictions H.
 
     The minimum of lambda1 sum_e w_e |(D Z)_e| + lambda2 / 2 sum_e w_e |(D Z)_e|^2 + |Z - H|^2 / 2
@@ -41,8 +41,6 @@ class ElasticGNN(MLP):
         torch.Size([4, 3])
     """
 
-    normalizes_by_degree = True
-
     def __init__(
         self,
         *widths: Any,
@@ -58,22 +56,17 @@ class ElasticGNN(MLP):
         self.lambda2 = lambda2
         self.penalty = penalty
 
-    def forward(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-        degree: Float[Tensor, " n"] | None = None,
+    def propagated(
+        self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node; `degree` as for `GCN`."""
-        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
+        """Logits after the steps towards the minimum."""
         weights, gamma = symmetric_weights(graph, degree), 1 / (1 + self.lambda2)
         scale = degree.clamp_min(1e-38).rsqrt()[:, None]
 
         def at_nodes(dual: Tensor) -> Tensor:
             return scale * segment_sum(graph.weight[:, None] * dual, graph)
 
-        z = local = self.run(x, self.along(x, edge_index))
+        z = local
         # Of each direction of an edge, seen from where it points to.
         dual = local.new_zeros(graph.num_edges, local.size(1))
         for _ in range(self.num_iterations):

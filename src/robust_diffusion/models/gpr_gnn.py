@@ -3,15 +3,15 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from robust_diffusion.checks import Share, Steps
-from robust_diffusion.models.mlp import MLP
-from robust_diffusion.operators import graph_with_degree, spmm, symmetric_weights
+from robust_diffusion.models.mlp import PropagatingMLP
+from robust_diffusion.operators import Graph, spmm, symmetric_weights
 
 
-class GPRGNN(MLP):
+class GPRGNN(PropagatingMLP):
     """MLP, then generalised PageRank of its predictions: sum over k of w_k A^k H, w learned.
 
     The weights start as those of a walk with restarts, w_k = alpha (1 - alpha)^k, the last
@@ -33,8 +33,6 @@ class GPRGNN(MLP):
         torch.Size([4, 3])
     """
 
-    normalizes_by_degree = True
-
     def __init__(
         self, *widths: Any, num_iterations: Steps = 10, teleport: Share = 0.1, **options: Any
     ) -> None:
@@ -44,17 +42,11 @@ class GPRGNN(MLP):
         decay[:-1] *= teleport
         self.weights = nn.Parameter(decay)
 
-    def forward(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-        degree: Float[Tensor, " n"] | None = None,
+    def propagated(
+        self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node; `degree` as for `GCN`."""
-        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
-        weights = symmetric_weights(graph, degree)
-        z = self.run(x, self.along(x, edge_index))
+        """Sum of the steps of the walk, each by its learned weight."""
+        weights, z = symmetric_weights(graph, degree), local
         out = self.weights[0] * z
         for weight in self.weights[1:]:
             z = spmm(weights, z, graph)

@@ -1,12 +1,15 @@
 """Multi-layer perceptron, the control that no edge can hurt."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from robust_diffusion.models.stack import Apply, LayerStack
+from robust_diffusion.operators import Graph, graph_with_degree
 
 
 class MLP(LayerStack):
@@ -32,6 +35,29 @@ class MLP(LayerStack):
     def along(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Apply:
         """The layers see each node by itself, and no edge."""
         return lambda linear, x: linear(x)
+
+
+class PropagatingMLP(MLP):
+    """MLP whose predictions are then propagated along the edges; a subclass says how."""
+
+    normalizes_by_degree = True
+
+    def forward(
+        self,
+        x: Float[Tensor, "n f"],
+        edge_index: Int[Tensor, "2 e"],
+        edge_weight: Float[Tensor, " e"] | None = None,
+        degree: Float[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Class logits of every node; `degree` as for `GCN`."""
+        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
+        return self.propagated(self.run(x, self.along(x, edge_index)), graph, degree)
+
+    @abstractmethod
+    def propagated(
+        self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
+    ) -> Float[Tensor, "n c"]:
+        """Logits by those that each node has of itself, along a graph with self-loops."""
 
 
 def linear_layers(widths: Sequence[int]) -> list[nn.Module]:

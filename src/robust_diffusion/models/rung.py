@@ -3,19 +3,19 @@
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from robust_diffusion.checks import Positive, Probability, Steps
-from robust_diffusion.models.mlp import MLP
-from robust_diffusion.operators import Graph, graph_with_degree, spmm, symmetric_weights
+from robust_diffusion.models.mlp import PropagatingMLP
+from robust_diffusion.operators import Graph, spmm, symmetric_weights
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
 
 SMALLEST = 0.01
 """Distance below which two nodes count as equally alike."""
 
 
-class RUNG(MLP):
+class RUNG(PropagatingMLP):
     """MLP, then robust aggregation of its predictions by a minimax concave penalty.
 
     Z <- (s (W A) Z + (1 - s) H) / (s q + 1 - s), where A is the normalised adjacency, H the
@@ -44,8 +44,6 @@ class RUNG(MLP):
         torch.Size([4, 3])
     """
 
-    normalizes_by_degree = True
-
     def __init__(
         self,
         *widths: Any,
@@ -66,18 +64,11 @@ class RUNG(MLP):
         before, self.gradient = self.gradient, "exact"
         return before != self.gradient
 
-    def forward(
-        self,
-        x: Float[Tensor, "n f"],
-        edge_index: Int[Tensor, "2 e"],
-        edge_weight: Float[Tensor, " e"] | None = None,
-        degree: Float[Tensor, " n"] | None = None,
+    def propagated(
+        self, local: Float[Tensor, "n c"], graph: Graph, degree: Float[Tensor, " n"]
     ) -> Float[Tensor, "n c"]:
-        """Class logits of every node; `degree` as for `GCN`."""
-        graph, degree = graph_with_degree(x, edge_index, edge_weight, degree)
-        weights = symmetric_weights(graph, degree)
-        z = local = self.run(x, self.along(x, edge_index))
-        s = self.smoothing
+        """Logits after the steps of the aggregation."""
+        weights, s, z = symmetric_weights(graph, degree), self.smoothing, local
         for _ in range(self.num_iterations):
             trust = self._trust(z * degree.clamp_min(1e-38).rsqrt()[:, None], graph)
             mean = segment_sum(trust * graph.weight, graph) / degree.clamp_min(1e-38)
