@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from robust_diffusion.operators import set_backend
-from robust_diffusion.operators.kernels import build, selection
+from robust_diffusion.operators import backend_set, current_backend
+from robust_diffusion.operators.kernels import build
 
 FAST = ["torch", "compiled"]
 BACKENDS = ["reference", *FAST]
@@ -25,14 +26,10 @@ needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler"
 
 
 @contextmanager
-def backend(name: str) -> Iterator[None]:
+def backend(name: Any) -> Iterator[None]:
     """This backend within, the one from before afterwards."""
     if name == "compiled" and not has_compiler():
         pytest.skip("no C++ compiler")
-    setting = selection._Setting
-    before = setting.asked, setting.effective
-    try:
-        assert set_backend(name) == name
+    with backend_set(name):
+        assert current_backend() == name
         yield
-    finally:
-        setting.asked, setting.effective = before

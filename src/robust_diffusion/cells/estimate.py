@@ -1,4 +1,4 @@
-"""How long a sweep will take on this machine, by the records of cells like its own."""
+"""Time that a sweep will take on this machine, by the records of cells like its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -64,7 +64,7 @@ def estimate(cells: Sequence[Cell], records: Iterable[Record], code: str) -> tup
 def features(
     choices: Mapping[str, Any], training: Mapping[str, Any], overrides: Mapping[str, str]
 ) -> Cell:
-    """What tells a cell from others.
+    """Choices and overrides that tell a cell from others.
 
     Args:
         choices: Options by their groups, among others; `None` of a group that is not read.
@@ -87,7 +87,7 @@ def _distance(one: Cell, other: Cell) -> int:
 
 
 def _parts(cell: Cell) -> list[tuple[str, frozenset[tuple[str, str]]]]:
-    """What tells the cell from others, its victim, and its attacks, as far as these are shared."""
+    """The cell, its victim, and its attacks as far as others share them, each by what it reads."""
     shared = VICTIM if cell.get("threat=") == "black_box" else ()
     return [
         (part, frozenset(of for of in cell.items() if _group(of[0]) not in (*IDLE, *without)))

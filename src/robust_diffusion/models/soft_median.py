@@ -101,7 +101,7 @@ def soft_median(z: Float[Tensor, "n d"], graph: Graph, temperature: float) -> Fl
 
 
 def weighted_median(z: Float[Tensor, "n d"], graph: Graph) -> Float[Tensor, "n d"]:
-    """Of each channel, the lowest value at which half of the weight that arrives is reached."""
+    """Lowest value, channel by channel, at which half of the weight that arrives is reached."""
     with torch.no_grad():
         rank = z.argsort(dim=0, stable=True).argsort(0)
         place = graph.dst[:, None] * graph.num_nodes + gather_src(rank, graph)

@@ -10,11 +10,9 @@ from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
-from robust_diffusion.results.worst_case import (
-    limits_in_words,
-    worst_case_table,
-    worst_cases,
-)
+from robust_diffusion.results.worst_case import limits_in_words, worst_case_table, worst_cases
+
+SHOWN = ("clean", "worst")
 
 
 def show_targets(records: Sequence[Record]) -> ResultTable:
@@ -34,9 +32,6 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
     if not tables:
         return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
     first, *_ = tables.values()
-    values = {
-        (name, kind): table[kind] for name, table in tables.items() for kind in ("clean", "worst")
-    }
     notes = [
         f"! {model}, {name}: not a bound: {flags}"
         for name, table in tables.items()
@@ -45,17 +40,13 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
     ]
     cells = pd.DataFrame(index=first.index)
     for name, table in tables.items():
-        marks = [
-            "" if bound else " !" for bound in table["bound"].reindex(cells.index, fill_value=True)
-        ]
-        both = [values[name, kind].reindex(cells.index) for kind in ("clean", "worst")]
+        rows = table.reindex(cells.index)[[*SHOWN, "flags"]].fillna({"flags": ""})
         cells[name] = [
-            f"{spread(clean, None, 1)} to {spread(worst, None, 1)}{mark}"
-            for clean, worst, mark in zip(*both, marks, strict=True)
+            f"{spread(clean, None, 1)} to {spread(worst, None, 1)}{' !' * bool(flags)}"
+            for clean, worst, flags in rows.itertuples(index=False)
         ]
     cells.loc["Kendall's tau"] = [
-        " to ".join(_tau(values[name, kind], first[kind]) for kind in ("clean", "worst"))
-        for name in tables
+        " to ".join(_tau(table[of], first[of]) for of in SHOWN) for table in tables.values()
     ]
     cells.insert(0, "seeds", [*first["seeds"].astype(str), ""])
     title = (

@@ -1,13 +1,11 @@
-"""How visible an attack is: accuracy after a filter of outliers has looked at the graph."""
+"""Visibility of an attack: accuracy after a filter of outliers has looked at the graph."""
 
 from collections.abc import Sequence
 from math import ceil
-from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import torch
-from annotated_types import Ge
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -15,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree, scatter
 
 from robust_diffusion.attacks import PerturbedGraph
-from robust_diffusion.checks import Probability, Seed, check_value
+from robust_diffusion.checks import Count, PositiveShare, Seed, check_value
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.robustness.report import RobustnessReport
@@ -31,7 +29,7 @@ def filtered(
     report: RobustnessReport,
     shares: Sequence[float] = (0.03, 0.15),
     *,
-    neighbors: Annotated[int, Ge(1)] = 100,
+    neighbors: Count = 100,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Accuracy under each attack of a report after outliers have been cut off the graph.
@@ -43,7 +41,7 @@ def filtered(
     Args:
         model: That the report is of.
         report: As `evaluate` returns it, or `RobustnessReport.load` reads it.
-        shares: Of all nodes, that are cut off, each in (0, 1).
+        shares: Of all nodes, that are cut off, each in (0, 1].
         neighbors: As of `outlier_scores`.
         seed: Of a model that samples.
 
@@ -67,7 +65,8 @@ def filtered(
     if report.clean is None:
         raise ConfigError("report: has no clean graph; save it by this version, or evaluate again")
     for share in shares:
-        check_value("shares", share, Probability)
+        check_value("shares", share, PositiveShare)
+    check_value("neighbors", neighbors, Count)
     check_value("seed", seed, Seed)
     subject = subject_of(model, report.clean, report.clean.target_nodes, None)
     graphs: dict[str, Data | PerturbedGraph] = {"clean": subject.graph}
@@ -112,13 +111,10 @@ def outlier_scores(
     Returns:
         About 1 for a node among its like, higher for outliers.
     """
-    try:
-        from sklearn.decomposition import PCA
-        from sklearn.neighbors import LocalOutlierFactor
-    except ImportError as error:
-        raise ConfigError(
-            "filters need scikit-learn; pip install robust-diffusion[report]"
-        ) from error
+    # Late, since they need an extra.
+    from sklearn.decomposition import PCA
+    from sklearn.neighbors import LocalOutlierFactor
+
     n, (src, dst) = len(x), edge_index
     around = scatter(x[src], dst, dim=0, dim_size=n, reduce="mean")
     own = [

@@ -1,4 +1,4 @@
-"""What takes long says how far it is: by a bar on a terminal, elsewhere by a line a minute."""
+"""Progress of what takes long: a bar on a terminal, elsewhere a line a minute."""
 
 import io
 import logging

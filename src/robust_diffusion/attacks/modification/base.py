@@ -18,6 +18,7 @@ from robust_diffusion.attacks.base import (
 )
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.errors import ConfigError
 
 
 class ModificationAttack(Attack):
@@ -72,6 +73,22 @@ def membership(nodes: Int[Tensor, " t"], num_nodes: int) -> Bool[Tensor, " n"]:
     member = torch.zeros(num_nodes, dtype=torch.bool, device=nodes.device)
     member[nodes] = True
     return member
+
+
+def trained_on(problem: Problem) -> Bool[Tensor, " n"]:
+    """Nodes that a poisoned victim is trained on: `data.index_train`, or all that are no targets.
+
+    Raises:
+        ConfigError: These are all nodes, or none.
+    """
+    n, nodes = len(problem.x), problem.data.get("index_train")
+    train = ~membership(problem.targets, n) if nodes is None else membership(nodes, n)
+    if not 0 < int(train.sum()) < n:
+        raise ConfigError(
+            f"target nodes: all; {problem.attack} trains on others, or on data.index_train if it "
+            "is some of them"
+        )
+    return train
 
 
 def flip(

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.modification.base import membership
+from robust_diffusion.attacks.modification.base import trained_on
 from robust_diffusion.attacks.modification.prbcd import GRBCD, GRBCDAtTargets, Loss
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Count, Positive, SomeSteps
-from robust_diffusion.errors import AttackError, ConfigError
+from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.operators import backend_set
 
 DECAY = (0.9, 0.999)
-"""Of Adam's means of the gradient and of its square."""
+"""Decay of Adam's means of the gradient and of its square."""
 
 TINY = 1e-16
 """Added to the mean square, whose root would have no slope at 0."""
@@ -105,15 +105,13 @@ class MetaGRBCD(GRBCD):
             )
         data = copy.copy(problem.data)
         data.y = problem.all_labels
-        trained = Trained(
-            problem.model, data.y, _is_trained(problem), self.num_epochs, self.training_rate
-        )
-        trained.generator = generator
+        options = self.num_epochs, self.training_rate, generator
+        trained = Trained(problem.model, data.y, trained_on(problem), *options)
         return super().modify(replace(problem, model=trained, data=data), budget, generator)
 
     def scored(self, problem: Problem) -> Int[Tensor, " s"]:
         """Nodes that are not trained on."""
-        return (~_is_trained(problem)).nonzero().squeeze(1)
+        return (~trained_on(problem)).nonzero().squeeze(1)
 
 
 class Trained(nn.Module):
@@ -125,9 +123,8 @@ class Trained(nn.Module):
         train: Nodes that it is trained on.
         num_epochs: Of Adam.
         learning_rate: Of Adam.
+        generator: Draws the matrices that each training starts from.
     """
-
-    generator: torch.Generator | None = None  # of the matrices that a training starts from
 
     def __init__(
         self,
@@ -136,8 +133,10 @@ class Trained(nn.Module):
         train: Bool[Tensor, " n"],
         num_epochs: int,
         learning_rate: float,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
+        self.generator = generator
         self.model = adaptive_form(copy.deepcopy(model)).eval()  # it is differentiated directly
         self.labels, self.train_mask = labels, train
         self.num_epochs, self.learning_rate = num_epochs, learning_rate
@@ -183,17 +182,3 @@ class Trained(nn.Module):
                     normed[0]._u.copy_(u[:, 0])
                     normed[0]._v.copy_(v[0])
         return {name: of.detach().requires_grad_() for name, of in self.model.named_parameters()}
-
-
-def _is_trained(problem: Problem) -> Bool[Tensor, " n"]:
-    """Nodes that a victim is trained on."""
-    n = len(problem.x)
-    train = ~membership(problem.targets, n)
-    if "index_train" in problem.data:
-        train = membership(problem.data.index_train, n)
-    if not 0 < int(train.sum()) < n:
-        raise ConfigError(
-            "target nodes: all; poisoning trains on others, or on data.index_train if it is some "
-            "of them"
-        )
-    return train

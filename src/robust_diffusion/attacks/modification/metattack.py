@@ -15,10 +15,11 @@ from robust_diffusion.attacks.modification.base import (
     edges_at,
     flip,
     membership,
+    trained_on,
 )
 from robust_diffusion.attacks.problem import Problem, check_finite
 from robust_diffusion.checks import Positive, Share, SomeSteps
-from robust_diffusion.errors import AttackError, ConfigError
+from robust_diffusion.errors import AttackError
 
 LossOf = Literal["self", "train"]
 
@@ -86,14 +87,7 @@ class Metattack(ModificationAttack):
                 "torch_geometric.utils.to_undirected(data.edge_index)"
             )
         labels = problem.all_labels
-        train = ~membership(targets, n)
-        if "index_train" in problem.data:
-            train = membership(problem.data.index_train, n)
-        if not 0 < int(train.sum()) < n:
-            raise ConfigError(
-                "target nodes: all; metattack trains on others, or on data.index_train if it is "
-                "some of them"
-            )
+        train = trained_on(problem)
         flips = budget.max_flipped_edges(edges_at(targets, edges, n).size(1))
         free = membership(targets, n)
         free = (free[:, None] | free).triu(1)  # pairs that may still be flipped

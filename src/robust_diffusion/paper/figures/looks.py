@@ -14,7 +14,7 @@ MARKERS = "os^vD<>pXPh*d"
 
 @dataclass(frozen=True)
 class Look:
-    """How a series is shown: its name, marker and colour."""
+    """Name, marker and colour of a series."""
 
     label: str
     marker: str
@@ -75,7 +75,7 @@ _BY_LABEL = {look.label: look for look in LOOKS.values()}
 
 
 def look_of(name: str, place: int | None = None) -> Look:
-    """How a model is shown; one that is not known goes by its own name, and looks alike each time.
+    """Look of a model; one that is not known goes by its own name, and looks alike each time.
 
     Args:
         name: Of its option, or its label.

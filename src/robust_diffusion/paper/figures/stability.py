@@ -48,7 +48,7 @@ SHOWN = {
 """Panels from left to right, all relative to time 0; see `robustness.stability.follow`."""
 
 SMALLEST = 1e-6
-"""What is below is 0 up to rounding."""
+"""Lowest value that is drawn: 0 up to rounding."""
 
 
 def build_stability(spec: FigureSpec, overrides: Sequence[str], *, layer: int = 0) -> BuiltFigure:

@@ -30,7 +30,7 @@ def points_of(budgets: Iterable[Budget], grid: Grid | None = None) -> list[tuple
 
 
 def besides(budget: Budget) -> Budget:
-    """What a budget says besides injected nodes and their edges; alike on all of a board."""
+    """The limits but those of injected nodes and their edges; alike on all of a board."""
     return replace(budget, max_injected_nodes=1, max_edges_per_injected_node=1)
 
 
