@@ -11,6 +11,9 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import SPEIT, AutoInjection, Budget, GradientInjection
 from robust_diffusion.attacks.rows import FixedRows
+from robust_diffusion.certificates import BiSmoothing, SparseSmoothing
+from robust_diffusion.certificates.noise import Noise
+from robust_diffusion.certificates.sampling import graphs_per_pass, noisy_logits
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN
 from robust_diffusion.operators import set_backend
@@ -93,5 +96,36 @@ def rows(repeat: int) -> dict[str, Any]:
             run()
 
     runs = {"apart": run, "together": put_together}
+    seconds = by_turns(runs, repeat=max(1, repeat // 5), warm_up=1)
+    return {name: summary(values) for name, values in seconds.items()}
+
+
+def votes(repeat: int) -> dict[str, Any]:
+    """A hundred draws of a certificate on Cora, as `certify` counts them and by whole graphs."""
+    datamodule = load("cora")
+    x, edges = datamodule.graph.x, datamodule.graph.edge_index
+    torch.manual_seed(0)
+    gcn = GCN(datamodule.num_features, 64, datamodule.num_classes, num_layers=3).eval()
+    models, runs = {"GCN": gcn, "Beltrami, 3 x 64": network(datamodule, ONE_STEP).eval()}, {}
+
+    def whole(model: torch.nn.Module, scheme: Any) -> None:
+        with torch.no_grad():
+            for first in range(0, 100, 20):
+                noise, draws = Noise(0, "votes"), range(first, first + 20)
+                noisy_logits(model, x, edges, scheme, noise, draws)
+
+    def counted(model: torch.nn.Module, scheme: Any, per_pass: int) -> None:
+        with torch.no_grad():
+            edgeless = model(x, edges[:, :0]) if per_pass > 1 else None
+            for first in range(0, 100, per_pass):
+                noise, draws = Noise(0, "votes"), range(first, first + per_pass)
+                noisy_logits(model, x, edges, scheme, noise, draws, edgeless=edgeless)
+
+    for name, model in models.items():
+        for scheme in (BiSmoothing(), SparseSmoothing()):
+            case = f"{scheme.name}, {name}"
+            per_pass = graphs_per_pass(model, x, edges, scheme)
+            runs[f"{case}, whole graphs"] = partial(whole, model, scheme)
+            runs[case] = partial(counted, model, scheme, per_pass)
     seconds = by_turns(runs, repeat=max(1, repeat // 5), warm_up=1)
     return {name: summary(values) for name, values in seconds.items()}

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from attack_cases import auto, rows, white_box
+from attack_cases import auto, rows, votes, white_box
 from floor import floor_seconds
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
@@ -254,6 +254,7 @@ _ALL = (
     white_box,
     auto,
     rows,
+    votes,
     seeds,
     portable,
     loading,

@@ -78,6 +78,7 @@ def _ratios(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
             programs["whole"]["median_ms"] / programs["parts"]["median_ms"],
         )
     yield from _large(results)
+    yield from _of_votes(results.get("votes", {}))
     if "rows" in results:
         apart, together = (results["rows"][name]["median_ms"] for name in ("apart", "together"))
         yield "SPEIT, Coauthor, rows that stay apart / put together", together / apart
@@ -113,6 +114,14 @@ def _large(results: dict[str, Any]) -> Iterator[tuple[str, float]]:
             "step on communities, 3,000,000 edges, freed memory kept / given back",
             (given_back / kept),
         )
+
+
+def _of_votes(seconds: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    for name in seconds:
+        case = name.removesuffix(", whole graphs")
+        if case == name:
+            ratio = seconds[f"{case}, whole graphs"]["median_ms"] / seconds[case]["median_ms"]
+            yield f"draws of a certificate, {case}, as counted / twenty whole graphs a pass", ratio
 
 
 def as_markdown(results: dict[str, Any]) -> str:

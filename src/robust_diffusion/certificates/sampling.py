@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ log = logging.getLogger(__name__)
 PART = 100
 """Draws of one entry of the store: what a killed run loses at most."""
 
-FEATURES_PER_PASS = 2**24
-"""Features of all graphs of one pass, 64 MiB in single precision."""
+NUMBERS_PER_PASS = {"cpu": 2**20, "cuda": 2**24}
+"""Features of all nodes with edges, or edges of all copies, of one pass: what a cache holds."""
 
 OWN_CODE = sorted(Path(__file__).parent.glob("*.py"))
 """Files that votes may depend on."""
@@ -44,22 +45,33 @@ def noisy_logits(
     noise: Noise,
     draws: Sequence[int],
     edge_weight: Float[Tensor, " e"] | None = None,
+    edgeless: Float[Tensor, "n c"] | None = None,
 ) -> Float[Tensor, "b n c"]:
-    """Logits on several noisy graphs, in one pass over all of them side by side."""
-    n = x.size(0)
+    """Logits on several noisy graphs, in one pass over all of them side by side.
+
+    With the logits of the graph without edges as `edgeless`, nodes that the noise leaves without
+    edges have these, and the pass is over the others alone: one in a hundred under bi-smoothing.
+    """
+    n, b = x.size(0), len(draws)
     edges, weights = scheme.sample(edge_index, n, noise, draws, edge_weight)
     given = () if weights is None else (weights,)
-    logits = model(x.repeat(len(draws), 1) if len(draws) > 1 else x, edges, *given)
-    return logits.view(len(draws), n, -1)
+    if edgeless is None:
+        return model(x.repeat(b, 1) if b > 1 else x, edges, *given).view(b, n, -1)
+    joined, ends = torch.unique(edges, return_inverse=True)
+    logits = edgeless.repeat(b, 1)
+    if len(joined):
+        found = model(x[joined % n], ends, *given)
+        logits = logits.index_put((joined,), found.to(logits.dtype))
+    return logits.view(b, n, -1)
 
 
 def graphs_per_pass(
     model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], scheme: Smoothing
 ) -> int:
-    """Noisy graphs that one pass can take.
+    """Noisy graphs that one pass can take, of nodes with edges alone.
 
-    As many as there is memory for, if the logits are those of one graph at a time; 1 of a model
-    that looks at all edges at once, such as GCN-SVD, or that samples.
+    As many as fit at once, if the logits are those of one whole graph at a time; 1 of a
+    model that looks at all edges at once, such as GCN-SVD, or that samples.
 
     Raises:
         ConfigError: Injection is to be certified, and nodes without edges change what the model
@@ -74,8 +86,8 @@ def graphs_per_pass(
 
     with torch.no_grad():
         single = [noisy_logits(model, x, edge_index, scheme, noise, [i])[0] for i in range(2)]
+        edges, _ = scheme.sample(edge_index, x.size(0), noise, [0])
         if scheme.kind == "injection":
-            edges, _ = scheme.sample(edge_index, x.size(0), noise, [0])
             alone = model(torch.cat([x, 3 * x[:2]]), edges)[: x.size(0)]
             if change(single[0], alone) > TOLERANCE:
                 raise ConfigError(
@@ -83,11 +95,14 @@ def graphs_per_pass(
                     "nodes without edges are added, so that nothing can be certified against "
                     "injection; certify another model"
                 )
-        both = noisy_logits(model, x, edge_index, scheme, noise, [0, 1])
+        edgeless = model(x, edges[:, :0])
+        both = noisy_logits(model, x, edge_index, scheme, noise, [0, 1], edgeless=edgeless)
     if change(torch.stack(single), both) > TOLERANCE:
         log.info("%s: one noisy graph at a time", type(model).__name__)
         return 1
-    return min(PART, max(1, FEATURES_PER_PASS // max(1, x.numel())))
+    numbers = max(len(torch.unique(edges)) * x.size(1), edge_index.size(1))
+    room = NUMBERS_PER_PASS.get(x.device.type, NUMBERS_PER_PASS["cuda"])
+    return min(PART, max(1, room // max(1, numbers)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +116,8 @@ class VoteCounter:
         seed: Of all draws.
         store: Keeps the counts of each hundred draws.
         key: Whatever else tells the model from others.
-        per_pass: Graphs of one pass; see `graphs_per_pass`.
+        per_pass: Graphs of one pass, of nodes with edges alone; 1 for whole graphs, one at a time.
+            See `graphs_per_pass`.
         progress: Show a bar on a terminal, or log a line a minute.
     """
 
@@ -124,6 +140,12 @@ class VoteCounter:
         """Votes by class of draws 0..samples - 1 of a graph, those of the store reused."""
         graph = tensor_hash(x, edge_index, self.targets)
         total: Tensor | int = 0
+
+        @cache
+        def edgeless() -> Tensor | None:
+            with torch.no_grad():
+                return self.model(x, edge_index[:, :0]) if self.per_pass > 1 else None
+
         with Progress(f"votes ({purpose})", samples, "draws", shown=self.progress) as tell:
             for start in range(0, samples, PART):
                 draws = range(start, min(start + PART, samples))
@@ -138,7 +160,8 @@ class VoteCounter:
                 }
 
                 def count(draws: range = draws) -> Artifact:
-                    return Artifact({"votes": self._count(purpose, draws, x, edge_index, tell)})
+                    given = (x, edge_index, edgeless(), tell)
+                    return Artifact({"votes": self._count(purpose, draws, *given)})
 
                 votes, reused = self.store.get_or_compute("votes", key, count)
                 total = total + votes.tensors["votes"]
@@ -148,13 +171,21 @@ class VoteCounter:
         return total
 
     def _count(
-        self, purpose: Purpose, draws: range, x: Tensor, edge_index: Tensor, tell: Progress
+        self,
+        purpose: Purpose,
+        draws: range,
+        x: Tensor,
+        edge_index: Tensor,
+        edgeless: Tensor | None,
+        tell: Progress,
     ) -> Tensor:
         noise, found = Noise(self.seed, purpose), []
         for first in range(draws.start, draws.stop, self.per_pass):
             some = range(first, min(first + self.per_pass, draws.stop))
             with torch.no_grad(), seeded(self.seed + first):  # a model may sample
-                logits = noisy_logits(self.model, x, edge_index, self.scheme, noise, some)
+                logits = noisy_logits(
+                    self.model, x, edge_index, self.scheme, noise, some, edgeless=edgeless
+                )
             classes = logits.size(2)
             found.append(logits[:, self.targets].argmax(2).cpu())
             tell(len(some))

@@ -24,7 +24,8 @@ class SmoothedModel(nn.Module):
         scheme: Draws the noisy graphs.
         draws: Their number, at least 1.
         seed: Of the draws.
-        per_pass: Graphs of one pass; see `sampling.graphs_per_pass`.
+        per_pass: Graphs of one pass, of nodes with edges alone; 1 for whole graphs, one at a time.
+            See `sampling.graphs_per_pass`.
 
     Examples:
         >>> import torch
@@ -60,11 +61,11 @@ class SmoothedModel(nn.Module):
     ) -> Float[Tensor, "n c"]:
         """Logits of every node."""
         parts = []
+        edgeless = self.model(x, edge_index[:, :0]) if self.per_pass > 1 else None
         for first in range(0, self.draws, self.per_pass):
             some = range(first, min(first + self.per_pass, self.draws))
-            parts.append(
-                noisy_logits(self.model, x, edge_index, self.scheme, self.noise, some, edge_weight)
-            )
+            given = (self.model, x, edge_index, self.scheme, self.noise, some, edge_weight)
+            parts.append(noisy_logits(*given, edgeless=edgeless))
         logits = torch.cat(parts)
         classes = logits.size(2)
         soft = torch.logsumexp(logits.log_softmax(2), 0) - math.log(self.draws)

@@ -81,7 +81,9 @@ class SparseSmoothing(Smoothing):
         spared = noise.uniform("edge", np.array(draws), numbers) >= self.p_minus
         edges, weights = copied(edge_index, spared, num_nodes, edge_weight)
         joined = [noise.chosen_pairs(self.p_plus, draw, num_nodes) for draw in draws]
-        ends = [pairs(of[~np.isin(of, numbers)]) + i * num_nodes for i, of in enumerate(joined)]
+        known = np.unique(numbers)
+        others = [of[~np.isin(of, known, assume_unique=True)] for of in joined]
+        ends = [pairs(of) + i * num_nodes for i, of in enumerate(others)]
         new = torch.from_numpy(np.concatenate(ends, axis=1)).to(edges.device)
         added = torch.cat([new, new.flip(0)], 1)
         if edge_weight is None or weights is None:
