@@ -46,7 +46,7 @@ class Flow(nn.Module, ABC):
 
     To add a flow, write one such class in `flows/<name>.py` and one `conf/flow/<name>.yaml`.
 
-    A flow of Z(0), such as one with a source, lets the graph carry it, here with a learned rate::
+    A flow of Z(0), such as one with a source, lets the graph carry it, here with a learned rate:
 
         def prepare(self, z, graph):
             return graph.carrying(initial=z)
