@@ -31,6 +31,7 @@ from robust_diffusion.records.records import (
     reference_to,
 )
 from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.results.frame import model_name
 from robust_diffusion.robustness.load import set_up_process
 from robust_diffusion.system.files import locked
 from robust_diffusion.system.interrupts import time_limit
@@ -188,7 +189,7 @@ def _measure(cfg: DictConfig, cell: _Cell) -> Callable[..., Any]:
         "model": instantiate(cfg.model),
         "fit": instantiate(cfg.training),
         "seed": cfg.seed,
-        "description": f"{record['dataset']} {record['flow'] or record['model']}",
+        "description": f"{record['dataset']} {model_name(record)}",
     }
     if cfg.timing:
         if HydraConfig.get().runtime.choices.get("hydra/launcher", "basic") != "basic":
