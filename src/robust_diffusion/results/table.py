@@ -126,7 +126,7 @@ def _row_keys(rows: Sequence[dict[str, str]]) -> list[str]:
     names = list(dict.fromkeys([*ALWAYS_SHOWN, *(key for row in rows for key in row)]))
     differing = [name for name in names if len({row.get(name, "") for row in rows}) > 1]
     # A single row still needs a name: its flow, or its model if it has none.
-    return differing or (["flow"] if "flow" in rows[0] else ["model"])
+    return differing or (["flow"] if rows[0].get("model") == "graph_pde" else ["model"])
 
 
 def _cell(values: "pd.Series[float]", failed: int) -> str:
