@@ -114,6 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(map(find_published, sys.argv[1:] if arguments is None else arguments))
     sys.argv = [sys.argv[0], *(_as_override(argument) for argument in given)]
     traceback = _wants_traceback()
+    # The console command finds a class in the current folder, as `python -m` does.
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.append(os.getcwd())
     # Makes Hydra hand every exception on to here instead of printing it its own way.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # Set to nothing is as good as not set; as a folder it would be the current one.

@@ -84,9 +84,10 @@ def _tell_cost(config: DictConfig, cells: Sequence[Sequence[str]]) -> None:
     if cells and unlike == len(cells):
         log.info("%d cells; no record of this machine tells how long they take", unlike)
         return
-    least, rest = ("at least ", f"; {unlike} are like none recorded") if unlike else ("about ", "")
+    some = f": {len(cells) - unlike} of them" if unlike else ","
+    rest = f", {unlike} like none recorded" if unlike else ""
     time_, on = duration(seconds / places), f"{places} core{'s' * (places > 1)}"
-    log.info("%d cells, %s%s on %s%s", len(cells), least, time_, on, rest)
+    log.info("%d cells%s about %s on %s%s", len(cells), some, time_, on, rest)
 
 
 def _was_done_before(config: DictConfig) -> bool:

@@ -113,7 +113,8 @@ def node_numbers(nodes: object, n: int, name: str) -> Int[Tensor, "_"]:
         )
     index = given.nonzero().squeeze(1) if given.dtype == torch.bool else given
     if index.ndim != 1 or not index.numel():
-        raise DataError(f"{name}: has shape {tuple(index.shape)}; it must name one node at least")
+        said = "names no node" if not index.numel() else f"has shape {tuple(given.shape)}"
+        raise DataError(f"{name}: {said}; give a mask, or the numbers of one node at least")
     if index.is_floating_point() or index.is_complex():
         raise DataError(f"{name}: is of type {index.dtype}; use bool for a mask, int64 for numbers")
     index = index.long().sort().values

@@ -112,8 +112,12 @@ def outlier_scores(
         About 1 for a node among its like, higher for outliers.
     """
     # Late, since they need an extra.
-    from sklearn.decomposition import PCA
-    from sklearn.neighbors import LocalOutlierFactor
+    try:
+        from sklearn.decomposition import PCA
+        from sklearn.neighbors import LocalOutlierFactor
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'robust-diffusion[report]'"
+        raise ConfigError(f"filtered: needs scikit-learn; {remedy}") from error
 
     n, (src, dst) = len(x), edge_index
     around = scatter(x[src], dst, dim=0, dim_size=n, reduce="mean")

@@ -47,6 +47,11 @@ def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) 
         raise
     except (InstantiationException, AttributeError, TypeError, ValueError) as error:
         reason = " ".join(str(error.__cause__ or error).split())
+        if isinstance(error.__cause__, ImportError):
+            raise ConfigError(
+                f"model={config.get('_target_')}: cannot be imported ({reason}); check the name, "
+                "and that Python finds its module"
+            ) from error
         keys = [key for key in given if not key.startswith("_")]
         raise ConfigError(
             f"model={config.get('_target_')}: cannot be built with {', '.join(keys)} ({reason}); "

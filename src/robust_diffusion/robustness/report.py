@@ -196,8 +196,11 @@ class RobustnessReport:
             ax: Where to draw; `None` for a new figure.
         """
         if ax is None:
-            from matplotlib import pyplot as plt
-
+            try:
+                from matplotlib import pyplot as plt
+            except ModuleNotFoundError as error:
+                remedy = "pip install 'robust-diffusion[report]'"
+                raise ConfigError(f"report.plot: needs Matplotlib; {remedy}") from error
             ax = plt.subplots(layout="constrained")[1]
         plot_traces({attack.name: attack.effort for attack in self.attacks}, ax)
         return ax
