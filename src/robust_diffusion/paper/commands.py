@@ -245,7 +245,6 @@ def _draw(chosen: argparse.Namespace) -> None:
     # Imported late, since both need an extra.
     from robust_diffusion.paper.figures.build import Options, build_figure
     from robust_diffusion.paper.figures.draw import write_figure
-    from robust_diffusion.paper.figures.numbers import ends, statistics
     from robust_diffusion.paper.figures.observe import LAST_HIDDEN
     from robust_diffusion.paper.figures.spec import SPECS
     from robust_diffusion.paper.figures.stability import build_stability
@@ -268,8 +267,7 @@ def _draw(chosen: argparse.Namespace) -> None:
         f"fidelity={about['fidelity']}, seed {about['seed']}"
     )
     title += "; SMOKE RUN, says nothing about the paper" * smoke
-    numbers = ends(about) if chosen.name == "stability" else statistics(about)
-    print_table(title, numbers, ["flow", "panel", "weight"])
+    print_table(title, built.numbers, ["flow", "panel", "weight"])
     sys.stdout.write("".join(f"{path}\n" for path in written))
 
 

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
-from scipy.stats import rankdata
+from scipy.special import entr
+from scipy.stats import mannwhitneyu
 from sklearn.manifold import TSNE
 from torch import Tensor, nn
 
@@ -15,7 +17,6 @@ from robust_diffusion.checks import check_number, check_whole
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Flow
 from robust_diffusion.models.graph_pde import PDELayer
-from robust_diffusion.operators import Graph
 
 LAST_HIDDEN = -2
 """Default layer: the last one whose state is a representation.
@@ -60,15 +61,18 @@ def observe(
             f"model={type(model).__name__}: has no flow to look at; use model=graph_pde or "
             "model=beltrami_guard"
         )
-    number = _number(layer, len(layers))
-    watched: Any = layers[number]
+    last = len(layers)
+    if last == 1 and layer == LAST_HIDDEN:
+        layer = 0
+    if not check_whole("--layer", layer, at_least=-last) < last:
+        raise ConfigError(f"--layer {layer}: the model has {last} layers, counted from 0")
+    watched: Any = layers[layer]
     flow: Flow = watched.flow
-    graphs: list[Graph] = []
-    states: list[Tensor] = []
+    seen: dict[str, Any] = {}
     # The flow's own argument, since a guard may have pruned it and a flow may have prepared it.
     handles = [
-        flow.register_forward_hook(lambda *seen: graphs.append(seen[2]["graph"]), with_kwargs=True),
-        watched.register_forward_hook(lambda _, __, output: states.append(output[0])),
+        flow.register_forward_hook(lambda *of: seen.update(of[2]), with_kwargs=True),
+        watched.register_forward_hook(lambda _, __, output: seen.update(z=output[0])),
     ]
     try:
         with torch.no_grad():
@@ -76,21 +80,13 @@ def observe(
     finally:
         for handle in handles:
             handle.remove()
-    if not graphs:
+    if "graph" not in seen:
         raise ConfigError("flow.t_end=0: nothing is diffused, so no edge has a weight; use above 0")
-    z, graph = states[-1], graphs[-1]
+    z, graph = seen["z"], seen["graph"]
     with torch.no_grad():
         carried, attention = flow.edge_weights(z, graph), flow.similarity(z, graph)
-    edge = graph.src != graph.dst
-    return Observation(z, graph.src[edge], graph.dst[edge], carried[edge], attention[edge], number)
-
-
-def _number(layer: int, num_layers: int) -> int:
-    if num_layers == 1 and layer == LAST_HIDDEN:
-        return 0
-    if not check_whole("--layer", layer, at_least=-num_layers) < num_layers:
-        raise ConfigError(f"--layer {layer}: the model has {num_layers} layers, counted from 0")
-    return layer % num_layers
+    src, dst, edge = graph.src, graph.dst, graph.src != graph.dst
+    return Observation(z, src[edge], dst[edge], carried[edge], attention[edge], layer % last)
 
 
 def tsne(z: Float[ndarray, "n d"], *, seed: int, perplexity: float = 30.0) -> Float[ndarray, "n 2"]:
@@ -107,13 +103,8 @@ def tsne(z: Float[ndarray, "n d"], *, seed: int, perplexity: float = 30.0) -> Fl
     if n < MIN_NODES or not (z != z[0]).any():
         angle = np.linspace(0, 2 * np.pi, n, endpoint=False)
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    method = TSNE(
-        2,
-        perplexity=min(wanted, (n - 1) / 3),
-        init="pca" if min(z.shape) > 1 else "random",
-        learning_rate="auto",
-        random_state=seed,
-    )
+    start = "pca" if min(z.shape) > 1 else "random"
+    method = TSNE(perplexity=min(wanted, (n - 1) / 3), init=start, random_state=seed)
     layout = method.fit_transform(np.asarray(z, np.float64)).astype(np.float64)
     low, high = layout.min(0), layout.max(0)
     half = max((high - low).max() / 2, 1e-12)
@@ -141,33 +132,21 @@ def edge_statistics(
         unrelated to classes; `evenness`, entropy at a node / its largest value, 1 if all weigh the
         same. `None` where there are no edges of a kind.
     """
-    weight = weight.astype(np.float64)
     inter = label[src] != label[dst]
-    n = label.size
-    degree = np.bincount(dst, minlength=n)
-    total = np.bincount(dst, weights=weight, minlength=n)
-    arriving = total[dst]
-    # A node to which no weight arrives prefers none of its edges.
-    share = np.divide(weight, arriving, out=1 / degree[dst], where=arriving > 0)
-    entropy = np.bincount(dst, weights=-share * np.log(np.maximum(share, 1e-300)), minlength=n)
-    several = (degree > 1) & (total > 0)
-    intra_edges, inter_edges = int((~inter).sum()), int(inter.sum())
-    above = rankdata(weight)[inter].sum() - inter_edges * (inter_edges + 1) / 2
-    return {
-        "intra_edges": intra_edges,
-        "inter_edges": inter_edges,
-        "intra_mean": _mean(weight[~inter]),
-        "inter_mean": _mean(weight[inter]),
-        "inter_share": _ratio(weight[inter].sum(), weight.sum()),
-        "inter_preference": _mean((share * degree[dst])[inter]),
-        "inter_above_intra": _ratio(above, intra_edges * inter_edges),
-        "evenness": _mean(entropy[several] / np.log(degree[several])),
+    weights = pd.Series(weight.astype(np.float64))
+    within, between = weights[~inter], weights[inter]
+    pairs = len(within) * len(between)
+    arriving = weights.groupby(dst)
+    share = weights / arriving.transform("sum")  # NaN at a node to which no weight arrives
+    preference = (share * arriving.transform("size")).fillna(1)
+    entropy = entr(share).groupby(dst).sum(min_count=1)
+    found = {
+        "intra_mean": within.mean(),
+        "inter_mean": between.mean(),
+        "inter_share": between.sum() / (weights.sum() or np.nan),
+        "inter_preference": preference[inter].mean(),
+        "inter_above_intra": mannwhitneyu(between, within).statistic / pairs if pairs else None,
+        "evenness": (entropy / np.log(arriving.size())).mean(),  # NaN at a node of one edge
     }
-
-
-def _mean(values: Float[ndarray, " k"]) -> float | None:
-    return float(values.mean()) if values.size else None
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return float(part / whole) if whole > 0 else None
+    known = {key: None if pd.isna(of) else float(of) for key, of in found.items()}
+    return {"intra_edges": len(within), "inter_edges": len(between), **known}
