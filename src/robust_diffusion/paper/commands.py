@@ -19,7 +19,7 @@ from robust_diffusion.paper.claims.claim import CLAIMS, load_claims
 from robust_diffusion.paper.claims.judge import VERDICTS, side_by_side, variants_of
 from robust_diffusion.paper.claims.show import claims_table, legend, to_json
 from robust_diffusion.paper.datasets import published_beside_measured
-from robust_diffusion.paper.layout import load_layout, table_name, table_numbers
+from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import PaperTable, build_table
 from robust_diffusion.paper.remarks import published
 from robust_diffusion.paper.render import render_csv, render_html, render_latex, render_markdown
@@ -84,7 +84,7 @@ def _dataset_table(data_dir: str, form: str) -> str:
     frame = published_beside_measured(data_dir)
     if form == "csv":
         return frame.to_csv(index=False)
-    title = f"**{table_name(4)} (data), arXiv:2209.07754.** data directory {data_dir}"
+    title = f"**Table 4 · datasets (data), arXiv:2209.07754.** data directory {data_dir}"
     return f"{title}\n\n{markdown_table(frame, ['dataset', 'statistic'])}\n"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from robust_diffusion.paper.axes import MODELS, NAMED, STAND_INS, Choice, choice
 from robust_diffusion.paper.layout import Grid, Layout, Line
@@ -11,9 +11,6 @@ from robust_diffusion.results.cells import CLEAN, value_at
 
 GROWING = ("dataset", "attack", "model")
 """Axes on which a table grows."""
-
-Choices = Mapping[str, Choice]
-"""By value."""
 
 
 def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
@@ -36,9 +33,9 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
         here = replace(_choice("dataset", timed[-1]), printed=fixed.printed)
         return replace(layout, fixed=fixed.at("dataset", here))
     datasets = {record["dataset"] for record in records if "error" not in record}
-    stand_ins = {name: other for name, other in STAND_INS.items() if other in datasets}
+    stand_ins = {name: choice("dataset", of) for name, of in STAND_INS.items() if of in datasets}
     if own in stand_ins and own not in datasets:
-        fixed = fixed.at("dataset", choice("dataset", stand_ins[own]))
+        fixed = fixed.at("dataset", stand_ins[own])
     found = {
         axis: {one.value: one for record in records for one in _choices(axis, record)}
         for axis in GROWING
@@ -50,7 +47,7 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
     def fitted(lines: Sequence[Line]) -> tuple[Line, ...]:
         grown = _with_stand_ins(lines, stand_ins)
         for axis in GROWING:
-            grown = _grown(grown, axis, found[axis])
+            _grow(grown, axis, found[axis])
         # Of the user's own lines those of which there is a record.
         return tuple(x for x in grown if not x.own or any(_fits(x, record) for record in records))
 
@@ -60,39 +57,37 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
     return replace(layout, fixed=fixed, grids=tuple(map(on, layout.grids)))
 
 
-def _with_stand_ins(lines: Sequence[Line], stand_ins: Mapping[str, str]) -> list[Line]:
+def _with_stand_ins(lines: Sequence[Line], stand_ins: Mapping[str, Choice]) -> list[Line]:
     """The lines, after each block of a dataset the same of its stand-in."""
     found: list[Line] = []
     for dataset, group in groupby(lines, key=lambda line: line.keys.get("dataset", "")):
-        block = list(group)
-        found += block
+        found += (block := list(group))
         if other := stand_ins.get(dataset):
-            found += [line.at("dataset", choice("dataset", other)) for line in block]
+            found += [line.at("dataset", other) for line in block]
     return found
 
 
-def _grown(lines: Sequence[Line], axis: str, found: Choices) -> list[Line]:
-    """The lines and, for each value that they lack, the same of that value."""
-    have = {line.keys[axis] for line in lines if axis in line.keys}
-    grown = list(lines)
+def _grow(lines: list[Line], axis: str, found: Mapping[str, Choice]) -> None:
+    """Insert, for each value that the lines lack, the same lines of that value."""
+    old = list(lines)
+    have = {line.keys[axis] for line in old if axis in line.keys}
     for value in (v for v in found if have and v not in have):
-        for line in lines:
+        for line in old:
             own = replace(line.at(axis, found[value]), own=True)
-            if own not in grown:
-                grown.insert(_place(own, axis, grown), own)
-    return grown
-
-
-def _place(own: Line, axis: str, lines: Sequence[Line]) -> int:
-    """Behind the last of the lines that are the same on all axes before this one."""
-    before = list(own.keys)[: list(own.keys).index(axis)]
-    alike = [i for i, x in enumerate(lines) if all(x.keys.get(a) == own.keys[a] for a in before)]
-    return alike[-1] + 1
+            if own not in lines:
+                # Behind the last of the lines that are the same on all axes before this one.
+                before = dict(takewhile(lambda key: key[0] != axis, own.keys.items())).items()
+                alike = [i for i, x in enumerate(lines) if before <= x.keys.items()]
+                lines.insert(alike[-1] + 1, own)
 
 
 def _fits(line: Line, record: Record) -> bool:
     attacked = line.keys.get("attack", CLEAN) in (CLEAN, *_attacks(record))
-    return attacked and all(value_at(record, path) == value for path, value in line.record.items())
+    return attacked and _has(record, line.record)
+
+
+def _has(record: Record, wanted: Mapping[str, object]) -> bool:
+    return all(value_at(record, path) == value for path, value in wanted.items())
 
 
 def _choices(axis: str, record: Record) -> list[Choice]:
@@ -105,7 +100,7 @@ def _choices(axis: str, record: Record) -> list[Choice]:
 
 def _choice(axis: str, name: str) -> Choice:
     """Meaning of a name; one that no table of the paper has stands for itself."""
-    record = {axis: name} if axis == "dataset" else {}
+    record = {} if axis == "attack" else {axis: name}
     return NAMED[axis].get(name) or Choice(name, name, {axis: name}, record)
 
 
@@ -120,13 +115,13 @@ def _models(record: Record) -> list[Choice]:
 
     Under its name, that would pass for the flow itself.
     """
-    for known in NAMED["model"].values():
-        if all(value_at(record, path) == value for path, value in known.record.items()):
-            return [known]
+    known = NAMED["model"].values()
+    if found := [of for of in known if _has(record, of.record)]:
+        return found[:1]
     model, flow = record["model"], record.get("flow")
     if model != "graph_pde":
         return [replace(_choice("model", model), record={"model": model})]
-    if any(known.record.get("flow") == flow for known in NAMED["model"].values()):
+    if any(of.record.get("flow") == flow for of in known):
         return []
     name = f"{model} {flow}" if flow in MODELS else str(flow)  # a flow may be called as a model is
     return [Choice(name, name, {"model": name}, {"model": model, "flow": flow})]

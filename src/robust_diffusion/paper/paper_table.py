@@ -7,8 +7,14 @@ from omegaconf import OmegaConf
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.paper.fit_layout import fit_layout
-from robust_diffusion.paper.layout import Grid, Layout, Line, load_layout, table_numbers
-from robust_diffusion.paper.printed import ASSUMED_RUNS
+from robust_diffusion.paper.layout import (
+    ASSUMED_RUNS,
+    Grid,
+    Layout,
+    Line,
+    load_layout,
+    table_numbers,
+)
 from robust_diffusion.paper.remarks import remarks, title_of
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.bounds import stronger_attacks

@@ -6,8 +6,7 @@ from typing import Any
 
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.paper.axes import DATASETS, STAND_INS
-from robust_diffusion.paper.layout import Layout
-from robust_diffusion.paper.printed import ASSUMED_RUNS
+from robust_diffusion.paper.layout import ASSUMED_RUNS, Layout
 from robust_diffusion.records.identity import IGNORED_KEYS, PRESENTATION_KEYS
 from robust_diffusion.records.records import Record, is_timing
 from robust_diffusion.results.captions import describe_limits, describe_spent, ranges, spent_ranges

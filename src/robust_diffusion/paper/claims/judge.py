@@ -22,8 +22,7 @@ from robust_diffusion.paper.claims.claim import (
     Terms,
     merged,
 )
-from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.printed import ASSUMED_RUNS, printed_number
+from robust_diffusion.paper.layout import ASSUMED_RUNS, load_layout, printed_number
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN, RecordSet, select, value_at
 from robust_diffusion.results.entry import Reported

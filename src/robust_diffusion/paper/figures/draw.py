@@ -33,6 +33,9 @@ STYLE: dict[Any, object] = {
     "pdf.fonttype": 42,
 }
 
+OPEN: dict[Any, object] = {"axes.spines.top": False, "axes.spines.right": False}
+"""Axes without a frame."""
+
 FORMATS: Mapping[str, dict[str, Any]] = {
     # Without dates, so that the same figure is the same file.
     "pdf": {"dpi": 300, "metadata": {"CreationDate": None}},

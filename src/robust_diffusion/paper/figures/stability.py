@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.paper.figures.draw import STYLE, mark_smoke_run
+from robust_diffusion.paper.figures.draw import OPEN, STYLE, mark_smoke_run
 from robust_diffusion.paper.figures.looks import look_of
 from robust_diffusion.paper.figures.spec import (
     BuiltFigure,
@@ -127,8 +127,7 @@ def draw_stability(flows: Mapping[str, Sequence[Row]], *, smoke: bool = False) -
     shown = [key for key in SHOWN if states[key].max() > SMALLEST]
     none = [f"{title}: 0 in all flows" for key, title in SHOWN.items() if key not in shown]
     lines = -(-len(shown) // 2)
-    off = {"axes.spines.top": False, "axes.spines.right": False}
-    with rc_context({**STYLE, **off, "axes.titlesize": 8}):
+    with rc_context({**STYLE, **OPEN, "axes.titlesize": 8}):
         figure = Figure(figsize=(4.6, 0.9 + 1.85 * lines), layout="constrained")
         panels = figure.subplots(lines, 2, squeeze=False).ravel()
         for axes, key in zip(panels, shown, strict=False):
