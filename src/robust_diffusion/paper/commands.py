@@ -15,10 +15,10 @@ from robust_diffusion.checks import check_choice
 from robust_diffusion.commands.reading import add_records_option, add_scale_option, read_chosen
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.agreement import published_beside_measured
 from robust_diffusion.paper.claims.claim import CLAIMS, load_claims
 from robust_diffusion.paper.claims.judge import VERDICTS, side_by_side, variants_of
 from robust_diffusion.paper.claims.show import claims_table, legend, to_json
-from robust_diffusion.paper.datasets import published_beside_measured
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import PaperTable, build_table
 from robust_diffusion.paper.remarks import published

@@ -39,11 +39,6 @@ class PaperTable:
     title: str
     lines: Sequence[str]  # remarks on the table as a whole, a sentence each
 
-    @property
-    def decimals(self) -> int:
-        """Digits behind the point."""
-        return 2 if self.layout.kind == "accuracy" else 0
-
     def __iter__(self) -> Iterator[tuple[Line, Line, Entry]]:
         """Row, column and entry, row by row, grid by grid."""
         for grid, entries in self.grids:
@@ -60,37 +55,27 @@ def build_tables(records: RecordSet) -> dict[int, PaperTable]:
 def build_table(
     layout: Layout, records: RecordSet, datasets: Collection[str] | None = None
 ) -> PaperTable:
-    """Fill a layout from the records; an entry without a number says why.
+    """Fill a layout from the records that count; an entry without a number says why.
 
-    Args:
-        layout: As it was printed.
-        records: Those that count.
-        datasets: Of the rows and columns to show; `None` for all.
+    The rows and columns are those of some `datasets`, or of all.
     """
     cells = records.cells(layout.experiment)
     layout = fit_layout(layout, cells)
     if datasets is not None:
         layout = _cut(layout, datasets)
-    grids = [
-        [
-            [_entry(layout, layout.fixed | row | column, cells, records) for column in grid.columns]
-            for row in grid.rows
-        ]
-        for grid in layout.grids
-    ]
+    grids = []
+    for grid in layout.grids:
+        lines = [[layout.fixed | row | column for column in grid.columns] for row in grid.rows]
+        grids.append([[_entry(layout, of, cells, records) for of in row] for row in lines])
     entries = [entry for of_grid in grids for row in of_grid for entry in row]
     mark_fewer_seeds(entries)
     for grid, of_grid in zip(layout.grids, grids, strict=True):
         if records.scale != "smoke" and layout.kind == "accuracy":
             compare_entries([entry for row in of_grid for entry in row], runs=ASSUMED_RUNS)
         rank_entries(of_grid, grid.best)
-    return PaperTable(
-        layout,
-        tuple(zip(layout.grids, grids, strict=True)),
-        records,
-        title_of(layout, records),
-        remarks(layout, entries, records),
-    )
+    filled = tuple(zip(layout.grids, grids, strict=True))
+    said = title_of(layout, records), remarks(layout, entries, records)
+    return PaperTable(layout, filled, records, *said)
 
 
 def _cut(layout: Layout, datasets: Collection[str]) -> Layout:
@@ -107,10 +92,9 @@ def _entry(layout: Layout, line: Line, cells: Sequence[Record], records: RecordS
         config = OmegaConf.load(CONFIG_DIR / "dataset" / f"{line.keys['dataset']}.yaml")
         limit = float(config.budget[line.keys["limit"]])
         return Entry(line.keys, CLEAN, printed, "measured", mean=limit)
-    timed = layout.kind == "time"
+    timed, comparable = layout.kind == "time", records.scale != "smoke"
     graph = CLEAN if timed else line.printed["attack"]
     found = select(cells, line.record, graph, timed=timed)
-    comparable = records.scale != "smoke"
     entry = measure(line.keys, graph, printed, found, comparable=comparable, timed=timed)
     entry.marks += stronger_attacks(entry, records.by_model)
     return entry

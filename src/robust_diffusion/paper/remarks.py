@@ -42,13 +42,7 @@ def title_of(layout: Layout, records: RecordSet) -> str:
 
 
 def remarks(layout: Layout, entries: Sequence[Entry], records: RecordSet) -> list[str]:
-    """Remarks on a table as a whole, a sentence each.
-
-    Args:
-        layout: Fitted to the records.
-        entries: Of all its grids.
-        records: Those that count.
-    """
+    """Remarks on a table as a whole, a sentence each, from its fitted layout and all entries."""
     if layout.kind == "budgets":
         return ["Edges are counted per injected node, as GRB's attacks do."]
     shown = [(entry.graph, run.record) for entry in entries for run in entry.runs]
@@ -71,8 +65,7 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: RecordSet) -> lis
     if options := _options(layout, cells):
         said = (f"{option} in {n} of {len(cells)} cells" for option, n in options.items())
         lines.append(f"Options beyond the table's: {'; '.join(said)}.")
-    codes = {record.get("code") for record in cells} - {None}
-    if len(codes) > 1:
+    if len(codes := {record.get("code") for record in cells} - {None}) > 1:
         named = _list(record.get("code") for record in cells)
         lines.append(f"Cells of {len(codes)} versions of the code: {named}.")
     if layout.kind == "accuracy":
@@ -117,7 +110,9 @@ def _times(layout: Layout, cells: Sequence[Record], states: Mapping[Any, int]) -
         low, high = min(t[key] for t in timings), max(t[key] for t in timings)
         return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
-    places = Counter(map(_place, timings))
+    places = Counter(
+        ", ".join([t["device"], *_threads(t), f"backend {t['backend']}"]) for t in timings
+    )
     named = [f"{place} ({n} of {len(cells)} cells)" for place, n in places.items()]
     seeds = ", means over the seeds" if len({record["seed"] for record in cells}) > 1 else ""
     lines = [
@@ -135,10 +130,9 @@ def _times(layout: Layout, cells: Sequence[Record], states: Mapping[Any, int]) -
     return lines
 
 
-def _place(timing: Mapping[str, Any]) -> str:
-    threads = f"{timing['threads']} thread{'s' if timing['threads'] > 1 else ''}"
-    details = [threads] if timing["kind"] == "cpu" else []
-    return ", ".join([timing["device"], *details, f"backend {timing['backend']}"])
+def _threads(timing: Mapping[str, Any]) -> list[str]:
+    number = timing["threads"]
+    return [f"{number} thread{'s' * (number > 1)}"] if timing["kind"] == "cpu" else []
 
 
 def _setting(cells: Sequence[Record], attacked: Attacked, fidelity: str) -> str:
@@ -151,8 +145,8 @@ def _setting(cells: Sequence[Record], attacked: Attacked, fidelity: str) -> str:
         on = f" on {surrogates}" if surrogates else ""
         threat = f"threat model {_list(record.get('threat') for _, record in attacked)}{on}, "
     seeds = sorted({record["seed"] for record in cells})
-    plural = "s" if len(seeds) > 1 else ""
-    return f"{nodes}{threat}fidelity={fidelity}, {len(seeds)} seed{plural} ({_list(seeds)})."
+    number = f"{len(seeds)} seed{'s' * (len(seeds) > 1)} ({_list(seeds)})"
+    return f"{nodes}{threat}fidelity={fidelity}, {number}."
 
 
 def _budget(attacked: Attacked) -> list[str]:
@@ -167,19 +161,12 @@ def _budget(attacked: Attacked) -> list[str]:
         low, high = min(low for low, _ in features), max(high for _, high in features)
         limits += f", features from {low:.3g} to {high:.3g}"
     spending = "; ".join(f"{attack} {describe_spent(counts)}" for attack, counts in spent.items())
-    unbounded = {
-        attack: found
+    exceptions = dict.fromkeys(
+        f"{attack}: not bounded by {limit} ({why})."
         for attack, record in attacked
-        if (found := record["budget"].get("unbounded", {}).get(attack))
-    }
-    return [
-        f"Budget of each attack: {limits}. Spent: {spending}.",
-        *(
-            f"{attack}: not bounded by {limit} ({why})."
-            for attack, found in unbounded.items()
-            for limit, why in found.items()
-        ),
-    ]
+        for limit, why in record["budget"].get("unbounded", {}).get(attack, {}).items()
+    )
+    return [f"Budget of each attack: {limits}. Spent: {spending}.", *exceptions]
 
 
 def _options(layout: Layout, cells: Sequence[Record]) -> Mapping[str, int]:
