@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from robust_diffusion.paper.axes import SOLVERS, label_of
-from robust_diffusion.paper.figures.draw import OPEN, STYLE
-from robust_diffusion.paper.figures.looks import look_of
+from robust_diffusion.paper.figures.draw import OPEN, STYLE, look_of
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN, RecordSet, is_tested, select, value_at

@@ -20,8 +20,7 @@ from robust_diffusion.paper.claims.claim import CLAIMS, load_claims
 from robust_diffusion.paper.claims.judge import VERDICTS, side_by_side, variants_of
 from robust_diffusion.paper.claims.show import claims_table, legend, to_json
 from robust_diffusion.paper.layout import load_layout, table_numbers
-from robust_diffusion.paper.paper_table import PaperTable, build_table
-from robust_diffusion.paper.remarks import published
+from robust_diffusion.paper.paper_table import PaperTable, build_table, published
 from robust_diffusion.paper.render import render_csv, render_html, render_latex, render_markdown
 from robust_diffusion.paper.report import FIGURES, render_report
 from robust_diffusion.results.cells import RecordSet
@@ -221,9 +220,8 @@ def run_figure_command(arguments: Sequence[str]) -> None:
 
 def _draw(chosen: argparse.Namespace) -> None:
     # Imported late, since both need an extra.
-    from robust_diffusion.paper.figures.build import Options, build_figure
+    from robust_diffusion.paper.figures.build import LAST_HIDDEN, Options, build_figure
     from robust_diffusion.paper.figures.draw import write_figure
-    from robust_diffusion.paper.figures.observe import LAST_HIDDEN
     from robust_diffusion.paper.figures.spec import SPECS
     from robust_diffusion.paper.figures.stability import build_stability
 

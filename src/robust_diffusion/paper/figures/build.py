@@ -1,4 +1,4 @@
-"""Figures of trained models: training or loading, observation, layout."""
+"""Figures of trained models: one layer of each, its map in the plane, its edge weights by class."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
+from scipy.special import entr
+from scipy.stats import mannwhitneyu
+from sklearn.manifold import TSNE
+from torch import Tensor, nn
 
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import check_number, check_whole
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.flows import Flow
+from robust_diffusion.models.graph_pde import PDELayer
 from robust_diffusion.paper.figures.draw import Panel, draw_panels
-from robust_diffusion.paper.figures.observe import (
-    LAST_HIDDEN,
-    Observation,
-    edge_statistics,
-    observe,
-    tsne,
-)
 from robust_diffusion.paper.figures.spec import (
     BuiltFigure,
     FigureCell,
@@ -26,6 +26,140 @@ from robust_diffusion.paper.figures.spec import (
     plan,
     train_cell,
 )
+
+LAST_HIDDEN = -2
+"""Default layer: the last one whose state is a representation.
+
+The state of the very last layer is the logits: a map of it shows the classifier's decision. The
+paper's figures are about the attention between representations, those of the layer before.
+"""
+
+MIN_NODES = 4
+"""Fewest nodes for t-SNE; fewer are laid out on a circle."""
+
+Statistics = dict[str, float | None]
+"""By name, those of `edge_statistics`."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One layer's state after diffusion, and its edges without self-loops."""
+
+    z: Float[Tensor, "n d"]  # end of the diffusion, before ReLU and dropout
+    src: Int[Tensor, " e"]
+    dst: Int[Tensor, " e"]
+    carried: Float[Tensor, " e"]  # weight with which the flow carries features, at that state
+    attention: Float[Tensor, " e"]  # A(Z) before any modulation; the weights where there is none
+    layer: int  # counted from 0
+
+
+def observe(
+    model: nn.Module,
+    x: Float[Tensor, "n f"],
+    edge_index: Int[Tensor, "2 e"],
+    *,
+    layer: int = LAST_HIDDEN,
+) -> Observation:
+    """Observe one layer of a trained stack of graph neural PDEs; leaves it in eval mode.
+
+    The layer counts from the end where negative; of a model with one layer, -2 is that one.
+    """
+    layers = getattr(model, "layers", None)
+    if not isinstance(layers, nn.ModuleList) or not isinstance(layers[0], PDELayer):
+        raise ConfigError(
+            f"model={type(model).__name__}: has no flow to look at; use model=graph_pde or "
+            "model=beltrami_guard"
+        )
+    last = len(layers)
+    if last == 1 and layer == LAST_HIDDEN:
+        layer = 0
+    if not check_whole("--layer", layer, at_least=-last) < last:
+        raise ConfigError(f"--layer {layer}: the model has {last} layers, counted from 0")
+    watched: Any = layers[layer]
+    flow: Flow = watched.flow
+    seen: dict[str, Any] = {}
+    # The flow's own argument, since a guard may have pruned it and a flow may have prepared it.
+    handles = [
+        flow.register_forward_hook(lambda *of: seen.update(of[2]), with_kwargs=True),
+        watched.register_forward_hook(lambda _, __, output: seen.update(z=output[0])),
+    ]
+    try:
+        with torch.no_grad():
+            model.eval()(x, edge_index)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if "graph" not in seen:
+        raise ConfigError("flow.t_end=0: nothing is diffused, so no edge has a weight; use above 0")
+    z, graph = seen["z"], seen["graph"]
+    with torch.no_grad():
+        carried, attention = flow.edge_weights(z, graph), flow.similarity(z, graph)
+    src, dst, edge = graph.src, graph.dst, graph.src != graph.dst
+    return Observation(z, src[edge], dst[edge], carried[edge], attention[edge], layer % last)
+
+
+def tsne(z: Float[ndarray, "n d"], *, seed: int, perplexity: float = 30.0) -> Float[ndarray, "n 2"]:
+    """t-SNE of the representations, the same for the same input and seed.
+
+    Started from the principal components, so that the large-scale layout has a meaning. Positions
+    are centred, the larger of the two extents from -1 to 1. The perplexity, the effective number of
+    neighbours, is above 0; it is lowered where there are too few nodes.
+
+    Reference: van der Maaten and Hinton 2008; Kobak and Berens 2019, arXiv:1902.07023 (start).
+    """
+    n = len(z)
+    wanted = check_number("--perplexity", perplexity, above=0)
+    if n < MIN_NODES or not (z != z[0]).any():
+        angle = np.linspace(0, 2 * np.pi, n, endpoint=False)
+        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    start = "pca" if min(z.shape) > 1 else "random"
+    method = TSNE(perplexity=min(wanted, (n - 1) / 3), init=start, random_state=seed)
+    layout = method.fit_transform(np.asarray(z, np.float64)).astype(np.float64)
+    low, high = layout.min(0), layout.max(0)
+    half = max((high - low).max() / 2, 1e-12)
+    return (layout - (low + high) / 2) / half  # type: ignore[no-any-return]
+
+
+def edge_statistics(
+    weight: Float[ndarray, " e"],
+    src: Int[ndarray, " e"],
+    dst: Int[ndarray, " e"],
+    label: Int[ndarray, " n"],
+) -> Statistics:
+    """Statistics of directed edges inside classes (intra) and between them (inter).
+
+    Args:
+        weight: At least 0.
+        src: Of each edge, none of them a self-loop.
+        dst: Of each edge.
+        label: Class of each node.
+
+    Returns:
+        `intra_edges` and `inter_edges`, numbers; `intra_mean` and `inter_mean`, of the weights;
+        `inter_share` of all weight, in 0..1; `inter_preference`, the mean of weight / mean weight
+        at its node, 1 if unrelated; `inter_above_intra`, a probability, ties half, 0.5 if
+        unrelated to classes; `evenness`, entropy at a node / its largest value, 1 if all weigh the
+        same. `None` where there are no edges of a kind.
+    """
+    inter = label[src] != label[dst]
+    weights = pd.Series(weight.astype(np.float64))
+    within, between = weights[~inter], weights[inter]
+    pairs = len(within) * len(between)
+    arriving = weights.groupby(dst)
+    share = weights / arriving.transform("sum")  # NaN at a node to which no weight arrives
+    preference = (share * arriving.transform("size")).fillna(1)
+    entropy = entr(share).groupby(dst).sum(min_count=1)
+    found = {
+        "intra_mean": within.mean(),
+        "inter_mean": between.mean(),
+        "inter_share": between.sum() / (weights.sum() or np.nan),
+        "inter_preference": preference[inter].mean(),
+        "inter_above_intra": mannwhitneyu(between, within).statistic / pairs if pairs else None,
+        "evenness": (entropy / np.log(arriving.size())).mean(),  # NaN at a node of one edge
+    }
+    known = {key: None if pd.isna(of) else float(of) for key, of in found.items()}
+    return {"intra_edges": len(within), "inter_edges": len(between), **known}
+
 
 Weights = Literal["carried", "attention"]
 """Weight of a drawn edge: attention A(Z), or the weight with which the flow carries features.

@@ -1,11 +1,13 @@
-"""Graphs side by side, edges darker the larger their weight, and figures as files."""
+"""Looks of models and graphs; graphs side by side, edges darker the larger their weight; files."""
 
+import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,8 +19,45 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from numpy import ndarray
 
-from robust_diffusion.paper.figures.looks import COLOURS, MARKERS
 from robust_diffusion.system.files import write_whole
+
+COLOURS: tuple[str, ...] = ("#cc6677", "#332288", "#b8860b", "#117733", "#4477aa")
+COLOURS += ("#882255", "#44aa99", "#999933", "#aa4499")
+"""Paul Tol's muted scheme, its pale colours darkened; none is grey as edges are."""
+
+MARKERS = "os^vD<>pXPh*d"
+
+
+class Look(NamedTuple):
+    """Name, marker and colour of a series."""
+
+    label: str
+    marker: str
+    colour: str
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """Arguments of Matplotlib for its lines and marks."""
+        return {"label": self.label, "marker": self.marker, "color": self.colour}
+
+
+with Path(__file__).with_name("looks.csv").open(newline="", encoding="utf-8") as _file:
+    LOOKS = {row.pop("name"): Look(**row) for row in csv.DictReader(_file)}
+"""Models by the option that names them, or their flow, and test graphs by the attack."""
+
+_BY_LABEL = {look.label: look for look in LOOKS.values()}
+
+
+def look_of(name: str, place: int | None = None) -> Look:
+    """Look of a model by its option or its label; one that is not known goes by its own name.
+
+    Its marker and colour follow from the name, or from its `place` among what is drawn beside it.
+    """
+    if look := LOOKS.get(name, _BY_LABEL.get(name)):
+        return look
+    number = crc32(name.encode()) if place is None else place
+    return Look(name, MARKERS[number % len(MARKERS)], COLOURS[number % len(COLOURS)])
+
 
 DARKNESS: Colormap = LinearSegmentedColormap.from_list(
     "darkness", [(0, "#f2f2f2"), (0.5, "#c4c4c4"), (0.8, "#7a7a7a"), (1, "#000000")]

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.figures.looks import look_of
+from robust_diffusion.paper.figures.draw import look_of
 from robust_diffusion.records.code import code_hash
 from robust_diffusion.records.identity import cell_id
 from robust_diffusion.records.provenance import revision, versions

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.paper.figures.draw import OPEN, STYLE, mark_smoke_run
-from robust_diffusion.paper.figures.looks import look_of
+from robust_diffusion.paper.figures.draw import OPEN, STYLE, look_of, mark_smoke_run
 from robust_diffusion.paper.figures.spec import (
     BuiltFigure,
     FigureCell,
