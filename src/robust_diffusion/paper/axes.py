@@ -71,20 +71,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Name of a model -> its label, and how its records say so; the paper has no MLP and no GCN."""
 
-SOLVERS = {
-    "implicit_adams": "Implicit Adam",
-    "explicit_adams": "Explicit Adam",
-    "dopri5": "Dopri5",
-}
+SOLVERS = {"implicit_adams": "Implicit Adam", "explicit_adams": "Explicit Adam", "dopri5": "Dopri5"}
 
 STEPS = {"aggregation": "one aggregation step"}
 """Steps that are timed beside a diffusion."""
 
-LIMITS = {
-    "max_injected_nodes": "max # Nodes",
-    "max_edges_per_injected_node": "max # Edges",
-}
-
+LIMITS = {"max_injected_nodes": "max # Nodes", "max_edges_per_injected_node": "max # Edges"}
 
 NAMED: Mapping[str, Mapping[str, Choice]] = {
     "dataset": {n: Choice(n, of, {"dataset": n}, {"dataset": n}) for n, of in DATASETS.items()},

@@ -1,7 +1,6 @@
 """Charts of the paper's tables: accuracy by model, budget, solver and integration period."""
 
 from collections.abc import Iterator, Mapping
-from math import isnan
 from typing import Any
 
 import pandas as pd
@@ -29,8 +28,8 @@ def draw_charts(
 
     def points(*numbers: int, x: str = "injected") -> pd.DataFrame:
         entries = [entry for number in numbers for _, _, entry in tables[number]]
-        found = [_point(entry, x) for entry in entries if entry.mean is not None]
-        return pd.DataFrame([point for point in found if not isnan(point["x"])])
+        found = pd.DataFrame([_point(entry, x) for entry in entries if entry.mean is not None])
+        return found if found.empty else found[found["x"].notna()]
 
     if not (models := points(1, 2, 3, 12, 13, 14)).empty:
         models = models.drop_duplicates(["panel", "series", "graph"])

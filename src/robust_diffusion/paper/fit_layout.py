@@ -1,6 +1,6 @@
 """A layout fitted to records: stand-ins, and the user's own graphs, attacks and models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, takewhile
 
@@ -8,9 +8,6 @@ from robust_diffusion.paper.axes import MODELS, NAMED, STAND_INS, Choice, choice
 from robust_diffusion.paper.layout import Grid, Layout, Line
 from robust_diffusion.records.records import Record, is_timing
 from robust_diffusion.results.cells import CLEAN, value_at
-
-GROWING = ("dataset", "attack", "model")
-"""Axes on which a table grows."""
 
 
 def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
@@ -23,11 +20,9 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
     come in the order in which they were last asked for.
     """
     fixed, own = layout.fixed, layout.fixed.keys.get("dataset", "")
-    if layout.kind == "budgets":
-        return layout
-    if layout.kind == "time":
+    if layout.kind != "accuracy":
         timed = [r["dataset"] for r in records if "error" not in r and is_timing(r)]
-        if own in timed or not timed:
+        if layout.kind == "budgets" or own in timed or not timed:
             return layout
         # Beside the times that are printed of the paper's dataset.
         here = replace(_choice("dataset", timed[-1]), printed=fixed.printed)
@@ -36,18 +31,17 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
     stand_ins = {name: choice("dataset", of) for name, of in STAND_INS.items() if of in datasets}
     if own in stand_ins and own not in datasets:
         fixed = fixed.at("dataset", stand_ins[own])
-    found = {
-        axis: {one.value: one for record in records for one in _choices(axis, record)}
-        for axis in GROWING
-    }
+    found: dict[str, dict[str, Choice]] = {"dataset": {}, "attack": {}, "model": {}}
+    for axis, one in (each for record in records for each in _choices(record)):
+        found[axis][one.value] = one
     for axis in ("dataset", "model"):
         if found[axis] and fixed.keys.get(axis) not in (None, *found[axis]):
             fixed = replace(fixed.at(axis, list(found[axis].values())[-1]), own=True)
 
     def fitted(lines: Sequence[Line]) -> tuple[Line, ...]:
         grown = _with_stand_ins(lines, stand_ins)
-        for axis in GROWING:
-            _grow(grown, axis, found[axis])
+        for axis, choices in found.items():
+            _grow(grown, axis, choices)
         # Of the user's own lines those of which there is a record.
         return tuple(x for x in grown if not x.own or any(_fits(x, record) for record in records))
 
@@ -83,24 +77,17 @@ def _grow(lines: list[Line], axis: str, found: Mapping[str, Choice]) -> None:
 
 def _fits(line: Line, record: Record) -> bool:
     attacked = line.keys.get("attack", CLEAN) in (CLEAN, *_attacks(record))
-    return attacked and _has(record, line.record)
+    return attacked and has_values(record, line.record)
 
 
-def _has(record: Record, wanted: Mapping[str, object]) -> bool:
+def has_values(record: Record, wanted: Mapping[str, object]) -> bool:
+    """True if a record has these values at their dotted paths."""
     return all(value_at(record, path) == value for path, value in wanted.items())
-
-
-def _choices(axis: str, record: Record) -> list[Choice]:
-    """Values of a record on an axis."""
-    if axis == "model":
-        return _models(record)
-    names = [str(record["dataset"])] if axis == "dataset" else _attacks(record)
-    return [_choice(axis, name) for name in names]
 
 
 def _choice(axis: str, name: str) -> Choice:
     """Meaning of a name; one that no table of the paper has stands for itself."""
-    record = {} if axis == "attack" else {axis: name}
+    record = {axis: name} if axis == "dataset" else {}
     return NAMED[axis].get(name) or Choice(name, name, {axis: name}, record)
 
 
@@ -110,18 +97,18 @@ def _attacks(record: Record) -> list[str]:
     return [name for name in names if name != CLEAN]
 
 
-def _models(record: Record) -> list[Choice]:
-    """The model, or its flow; nothing of a known flow with options that no table knows.
+def _choices(record: Record) -> Iterator[tuple[str, Choice]]:
+    """Values of a record by axis; no model for a known flow with options that no table knows.
 
     Under its name, that would pass for the flow itself.
     """
-    known = NAMED["model"].values()
-    if found := [of for of in known if _has(record, of.record)]:
-        return found[:1]
-    model, flow = record["model"], record.get("flow")
-    if model != "graph_pde":
-        return [replace(_choice("model", model), record={"model": model})]
-    if any(of.record.get("flow") == flow for of in known):
-        return []
-    name = f"{model} {flow}" if flow in MODELS else str(flow)  # a flow may be called as a model is
-    return [Choice(name, name, {"model": name}, {"model": model, "flow": flow})]
+    yield "dataset", _choice("dataset", str(record["dataset"]))
+    yield from (("attack", _choice("attack", name)) for name in _attacks(record))
+    known, model, flow = NAMED["model"].values(), record["model"], record.get("flow")
+    if found := [of for of in known if has_values(record, of.record)]:
+        yield "model", found[0]
+    elif model != "graph_pde":
+        yield "model", replace(_choice("model", model), record={"model": model})
+    elif all(of.record.get("flow") != flow for of in known):
+        name = f"{model} {flow}" if flow in MODELS else str(flow)  # it may be called as a model is
+        yield "model", Choice(name, name, {"model": name}, {"model": model, "flow": flow})

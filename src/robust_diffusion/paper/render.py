@@ -12,7 +12,7 @@ from markupsafe import Markup
 from robust_diffusion.paper.axes import AXES
 from robust_diffusion.paper.layout import Grid
 from robust_diffusion.paper.paper_table import PaperTable
-from robust_diffusion.results.entry import Entries, Entry
+from robust_diffusion.results.entry import Entry
 from robust_diffusion.results.markdown import aligned
 from robust_diffusion.results.numbers import p_value, places_for, signed, spread
 
@@ -116,7 +116,7 @@ def render_markdown(table: PaperTable) -> str:
 def render_html(table: PaperTable) -> str:
     """A `<figure>`: the caption with remarks, a table per grid, and the notes."""
     template = ENVIRONMENT.get_template("table.html.jinja")
-    grids = [list(rows) for _, rows in _grids(table, IN_HTML)]
+    grids = [rows for _, rows in _grids(table, IN_HTML)]
     return template.render(table=table, grids=grids, notes=list(_notes(table)))
 
 
@@ -143,7 +143,7 @@ def render_latex(table: PaperTable) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _in_latex(grid: Grid, rows: Iterator[list[str]]) -> Iterator[str]:
+def _in_latex(grid: Grid, rows: list[list[str]]) -> Iterator[str]:
     columns = f"{'l' * (len(grid.headings) + 1)}{'c' * len(grid.columns)}"
     yield rf"\makebox[\textwidth][c]{{\begin{{tabular}}{{{columns}}}"
     yield r"\toprule"
@@ -175,43 +175,33 @@ def _notes(table: PaperTable) -> dict[str, int]:
 
 def _grids(
     table: PaperTable, formats: Mapping[int, str], escaped: Callable[[str], str] = str
-) -> Iterator[tuple[Grid, Iterator[list[str]]]]:
+) -> Iterator[tuple[Grid, list[list[str]]]]:
     """Each grid with its header and rows, as every format shows them."""
-    for grid, entries in table.grids:
-        yield grid, _rows(table, grid, entries, formats, escaped)
-
-
-def _rows(
-    table: PaperTable,
-    grid: Grid,
-    entries: Entries,
-    formats: Mapping[int, str],
-    escaped: Callable[[str], str],
-) -> Iterator[list[str]]:
-    notes, decimals = _notes(table), 2 if table.layout.kind == "accuracy" else 0
-    timed = table.layout.kind == "time"
+    notes, timed = _notes(table), table.layout.kind == "time"
+    decimals = 2 if table.layout.kind == "accuracy" else 0
     paper, comparison = ("RTX 3090", "factor") if timed else ("printed", "difference")
-    yield [*map(escaped, [*grid.headings, "", *(column.label for column in grid.columns)])]
-    above = nothing = ("",) * len(grid.headings)
-    for row, of_row in zip(grid.rows, entries, strict=True):
-        labels = _unrepeated(row.labels, above) if grid.grouped else row.labels
-        above = row.labels
-        here = [
-            formats.get(entry.rank or 0, "{}").format(escaped(_measured(entry, decimals)))
-            + "".join(f" [{n}]" for n in sorted({notes[mark.text] for mark in entry.marks}))
-            for entry in of_row
-        ]
-        yield [*map(escaped, labels), "here", *here]
+
+    def here(entry: Entry) -> str:
+        shown = formats.get(entry.rank or 0, "{}").format(escaped(_measured(entry, decimals)))
+        numbers = sorted({notes[mark.text] for mark in entry.marks})
+        return shown + "".join(f" [{number}]" for number in numbers)
+
+    def printed(entry: Entry) -> str:
         # The paper has times to the tenth of a millisecond.
-        printed = [(e.reported.mean, e.reported.std, 1 if timed else decimals) for e in of_row]
-        yield [*nothing, paper, *(escaped(spread(*number)) for number in printed)]
-        compared = [_compared(entry, decimals) for entry in of_row]
-        if any(compared):
-            shown = [
-                (of or "-") + ("" if e.p_holm is None else f" (p {p_value(e.p_holm)})")
-                for of, e in zip(compared, of_row, strict=True)
-            ]
-            yield [*nothing, comparison, *map(escaped, shown)]
+        return spread(entry.reported.mean, entry.reported.std, 1 if timed else decimals)
+
+    for grid, entries in table.grids:
+        rows = [[*map(escaped, [*grid.headings, "", *(column.label for column in grid.columns)])]]
+        above = nothing = ("",) * len(grid.headings)
+        for row, of_row in zip(grid.rows, entries, strict=True):
+            labels = _unrepeated(row.labels, above) if grid.grouped else row.labels
+            above = row.labels
+            rows.append([*map(escaped, labels), "here", *map(here, of_row)])
+            rows.append([*nothing, paper, *(escaped(printed(entry)) for entry in of_row)])
+            compared = [_compared(entry, decimals) for entry in of_row]
+            if any(text != "-" for text in compared):
+                rows.append([*nothing, comparison, *map(escaped, compared)])
+        yield grid, rows
 
 
 def _measured(entry: Entry, decimals: int) -> str:
@@ -224,11 +214,12 @@ def _measured(entry: Entry, decimals: int) -> str:
     return entry.state if entry.reason is None else _shortened(entry.reason)
 
 
-def _compared(entry: Entry, decimals: int) -> str | None:
-    """Measured against reported: a difference, or a factor of times; `None` without either."""
+def _compared(entry: Entry, decimals: int) -> str:
+    """Measured against reported: a difference with its p-value, or a factor of times."""
     if entry.factor is not None:
         return f"×{entry.factor:.{places_for(entry.factor, digits=2)}f}"
-    return None if entry.difference is None else signed(entry.difference, decimals)
+    p = "" if entry.p_holm is None else f" (p {p_value(entry.p_holm)})"
+    return "-" if entry.difference is None else signed(entry.difference, decimals) + p
 
 
 def _unrepeated(labels: Sequence[str], above: Sequence[str]) -> list[str]:
