@@ -121,12 +121,9 @@ def draw_panels(panels: Sequence[Panel], weight_name: str, *, smoke: bool = Fals
         bar.set_ticks(QUANTILES, labels=texts, fontsize=6.5)
         bar.ax.set_title(weight_name, fontsize=7, loc="left")
         handles, labels = row[0].get_legend_handles_labels()
-        place: Any = {
-            "loc": "outside lower center",
-            "ncols": min(len(classes), 15),
-            "frameon": False,
-        }
-        figure.legend(handles, labels, title="class", **place)
+        place: Any = {"loc": "outside lower center", "ncols": min(len(classes), 15)}
+        place |= {"fontsize": 7, "title_fontsize": 7, "handletextpad": 0.1, "handlelength": 1}
+        figure.legend(handles, labels, title="class", frameon=False, columnspacing=1, **place)
         if smoke:
             mark_smoke_run(figure)
     return figure
