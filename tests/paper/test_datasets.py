@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from robust_diffusion.paper.datasets import published_beside_measured
+from robust_diffusion.paper.agreement import published_beside_measured
 
 
 @pytest.mark.real_data

@@ -5,11 +5,17 @@ from typing import Any
 import pytest
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.layout import load_layout, parse_layout, table_numbers
-from robust_diffusion.paper.printed import NOT_PRINTED, printed_rows
+from robust_diffusion.paper.layout import (
+    NOT_PRINTED,
+    load_layout,
+    parse_layout,
+    printed_rows,
+    table_numbers,
+)
 
 SECTION: dict[str, Any] = {
     "number": 99,
+    "name": "things",
     "label": "flows",
     "caption": "A table.",
     "headings": ["Dataset", "Attack"],

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from robust_diffusion.paper.layout import load_layout
+from robust_diffusion.paper.layout import ASSUMED_RUNS, load_layout
 from robust_diffusion.paper.paper_table import PaperTable
-from robust_diffusion.paper.printed import ASSUMED_RUNS
 from robust_diffusion.paper.render import render_markdown
 from robust_diffusion.results.entry import Entry
 from tests.paper.records import Record, finished, seeds, timed

@@ -1,7 +1,7 @@
 import pytest
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.printed import printed_number, printed_rows
+from robust_diffusion.paper.layout import printed_number, printed_rows
 
 BELTRAMI = {"table": "flows", "dataset": "cora", "attack": "speit", "model": "beltrami"}
 

@@ -1,11 +1,13 @@
-"""Agreement with the paper: entries outside the tolerance, and how many are within."""
+"""Agreement with the paper: entries outside the tolerance, how many are within; datasets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from pathlib import Path
 
 import pandas as pd
 
+from robust_diffusion.data.inventory import Statistics, compose_dataset, measure
 from robust_diffusion.paper.axes import AXES
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render import to_frame
@@ -22,6 +24,8 @@ INTRODUCTION = (
     "within 1 and 2 points. An entry that several tables share counts in each of them, and once in "
     '"Once each".'
 )
+
+PAPER_ORDER = ("cora", "citeseer", "pubmed", "coauthor", "flickr", "amazon_computer")
 
 POINTS = (1, 2)
 """Distances, in points, within which entries are counted."""
@@ -102,6 +106,24 @@ def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
             alone = f"{one.undecided} more have one seed or no published deviation"
             lines += ["", f"fidelity={name}: {alone}."]
     return "\n".join(lines) + "\n"
+
+
+def published_beside_measured(data_dir: str | Path) -> pd.DataFrame:
+    """Published and measured value of each statistic of each dataset."""
+    rows = []
+    for name in PAPER_ORDER:
+        published = compose_dataset(name, data_dir).dataset.printed
+        measured = measure(name, data_dir)
+        for column in ("nodes", "edges", "features", "classes", "feature_range"):
+            row = {"dataset": name, "statistic": column, "published": _text(published[column])}
+            found = _text(getattr(measured, column)) if isinstance(measured, Statistics) else None
+            equal = "-" if found is None else "yes" if found == row["published"] else "no"
+            rows.append(row | {"measured": found or "no data", "equal": equal})
+    return pd.DataFrame(rows)
+
+
+def _text(value: int | Sequence[float]) -> str:
+    return str(value) if isinstance(value, int) else " .. ".join(f"{v:.2f}" for v in value)
 
 
 def _counts(found: Agreement, numbers: Sequence[int]) -> list[str]:

@@ -1,6 +1,6 @@
 """Axes of the paper's tables: label, published numbers and records of each value."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,81 +71,41 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Name of a model -> its label, and how its records say so; the paper has no MLP and no GCN."""
 
-SOLVERS = {
-    "implicit_adams": "Implicit Adam",
-    "explicit_adams": "Explicit Adam",
-    "dopri5": "Dopri5",
-}
+SOLVERS = {"implicit_adams": "Implicit Adam", "explicit_adams": "Explicit Adam", "dopri5": "Dopri5"}
 
 STEPS = {"aggregation": "one aggregation step"}
 """Steps that are timed beside a diffusion."""
 
-LIMITS = {
-    "max_injected_nodes": "max # Nodes",
-    "max_edges_per_injected_node": "max # Edges",
-}
-
-
-def _named(labels: Mapping[str, str], column: str, *, recorded: bool = False) -> dict[str, Choice]:
-    """Choices of an axis whose names stand in one column of `printed.csv`, and in records."""
-    return {
-        name: Choice(name, label, {column: name}, {column: name} if recorded else {})
-        for name, label in labels.items()
-    }
-
+LIMITS = {"max_injected_nodes": "max # Nodes", "max_edges_per_injected_node": "max # Edges"}
 
 NAMED: Mapping[str, Mapping[str, Choice]] = {
-    "dataset": _named(DATASETS, "dataset", recorded=True),
-    "attack": _named(TEST_GRAPHS, "attack"),
-    "model": {
-        name: Choice(name, label, {"model": name}, record)
-        for name, (label, record) in MODELS.items()
-    },
-    "solver": {
-        name: Choice(name, label, {"parameter": name}, {"solver": name})
-        for name, label in SOLVERS.items()
-    },
-    "step": {name: Choice(name, label, {"parameter": label}) for name, label in STEPS.items()},
-    "limit": _named(LIMITS, "metric"),
+    "dataset": {n: Choice(n, of, {"dataset": n}, {"dataset": n}) for n, of in DATASETS.items()},
+    "attack": {n: Choice(n, of, {"attack": n}) for n, of in TEST_GRAPHS.items()},
+    "model": {n: Choice(n, of, {"model": n}, record) for n, (of, record) in MODELS.items()},
+    "solver": {n: Choice(n, of, {"parameter": n}, {"solver": n}) for n, of in SOLVERS.items()},
+    "step": {n: Choice(n, of, {"parameter": of}) for n, of in STEPS.items()},
+    "limit": {n: Choice(n, of, {"metric": n}) for n, of in LIMITS.items()},
+    "tau": {"-": Choice("-", "-")},
+    "injected": {"clean": Choice("clean", "Clean", {"attack": "clean"})},
 }
-"""Axes whose values are names."""
+"""Axes whose values are names, and those of numbers that have a name as well."""
 
-
-def _tau(n: str) -> Choice:
-    if n == "-":
-        return Choice(n, n)
-    record = {"config.model.solver.num_steps": int(n)}
-    return Choice(n, f"τ={n}", {"parameter": f"tau={n}"}, record)
-
-
-def _layers(n: str) -> Choice:
-    return Choice(n, n, {"parameter": f"layers={n}"}, {"config.model.num_layers": int(n)})
-
-
-def _injected(n: str) -> Choice:
-    if n == "clean":
-        return Choice(n, "Clean", {"attack": n})
-    limits = {f"config.budget.{key}": int(n) for key in LIMITS}
-    return Choice(n, f"{n}/{n}", {"budget_nodes": n, "budget_edges": n}, limits)
-
-
-def _modified(n: str) -> Choice:
-    ratios = {f"config.budget.{key}": int(n) / 100 for key in ("node_ratio", "edge_ratio")}
-    return Choice(n, f"{n}% / {n}%", {"budget_nodes": f"{n}%", "budget_edges": f"{n}%"}, ratios)
-
-
-def _epsilon(x: str) -> Choice:
-    return Choice(x, f"ε={x}", {"parameter": f"eps={x}"}, {"config.budget.epsilon": float(x)})
-
-
-NUMBERED: Mapping[str, Callable[[str], Choice]] = {
-    "tau": _tau,
-    "layers": _layers,
-    "injected": _injected,
-    "modified": _modified,
-    "epsilon": _epsilon,
+NUMBERED: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, float]]] = {
+    "tau": ("τ={}", {"parameter": "tau={}"}, {"model.solver.num_steps": 1}),
+    "layers": ("{}", {"parameter": "layers={}"}, {"model.num_layers": 1}),
+    "injected": (
+        "{0}/{0}",
+        {"budget_nodes": "{}", "budget_edges": "{}"},
+        {f"budget.{limit}": 1 for limit in LIMITS},
+    ),
+    "modified": (
+        "{0}% / {0}%",
+        {"budget_nodes": "{}%", "budget_edges": "{}%"},
+        {"budget.node_ratio": 100, "budget.edge_ratio": 100},
+    ),
+    "epsilon": ("ε={}", {"parameter": "eps={}"}, {"budget.epsilon": 1}),
 }
-"""Axes whose values are numbers."""
+"""Axes whose values are numbers: label, columns of `printed.csv`, unit of paths in `config`."""
 
 AXES = (
     *("dataset", "attack", "model", "solver", "tau", "step"),
@@ -156,14 +116,15 @@ AXES = (
 
 def choice(axis: str, value: str) -> Choice:
     """Meaning of a value of a layout's axis; an unknown axis or name is a `ConfigError`."""
-    if check_choice("table.axis", axis, AXES) in NUMBERED:
-        return NUMBERED[axis](value)
-    return NAMED[axis][check_choice(f"table.{axis}", value, NAMED[axis])]
+    named = NAMED.get(check_choice("table.axis", axis, AXES), {})
+    if axis not in NUMBERED or value in named:
+        return named[check_choice(f"table.{axis}", value, named)]
+    label, columns, paths = NUMBERED[axis]
+    printed = {column: text.format(value) for column, text in columns.items()}
+    record = {f"config.{path}": float(value) / unit for path, unit in paths.items()}
+    return Choice(value, label.format(value), printed, record)
 
 
 def label_of(axis: str, name: str) -> str:
-    """Name of a dataset, attack or model in tables and charts.
-
-    What no table of the paper has goes by its own name.
-    """
+    """Name of a dataset, attack or model; what no table of the paper has goes by its own."""
     return NAMED[axis][name].label if name in NAMED[axis] else name

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from itertools import product
 
 import pandas as pd
 from omegaconf import DictConfig
@@ -31,22 +30,16 @@ class PrintPaperTable(PrintResults):
             sys.stdout.write(render_markdown(table))
             wandb = (config.logger or {}).get("wandb")
             if wandb and chosen_mode(wandb.mode) != "disabled":
-                log_table(
-                    to_frame(table),
-                    project=wandb.project,
-                    experiment=layout.experiment,
-                    directory=config.hydra.sweep.dir,
-                    mode=wandb.mode,
-                    tags=[fidelity, scale],
-                )
+                place = {"directory": config.hydra.sweep.dir, "experiment": layout.experiment}
+                place |= {"project": wandb.project, "mode": wandb.mode}
+                log_table(to_frame(table), tags=[fidelity, scale], **place)
 
     def tables(
         self, experiment: str, records: list[Record], scale: str
     ) -> Iterator[tuple[pd.DataFrame, list[str]]]:
         """The paper's table, once per variant that is in the records."""
         cells = RecordSet.of(records, scale=scale).cells(experiment)
-        layouts = [of for of in map(load_layout, table_numbers()) if of.experiment == experiment]
-        fidelities = sorted({record["fidelity"] for record in cells})
-        for layout, fidelity in product(layouts, fidelities):
-            table = build_table(layout, RecordSet.of(records, scale=scale, fidelity=fidelity))
-            yield to_frame(table), [fidelity, scale]
+        for number in (n for n in table_numbers() if experiment == f"table-{n}"):
+            for fidelity in sorted({record["fidelity"] for record in cells}):
+                counted = RecordSet.of(records, scale=scale, fidelity=fidelity)
+                yield to_frame(build_table(load_layout(number), counted)), [fidelity, scale]

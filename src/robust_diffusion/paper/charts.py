@@ -1,7 +1,6 @@
 """Charts of the paper's tables: accuracy by model, budget, solver and integration period."""
 
 from collections.abc import Iterator, Mapping
-from math import isnan
 from typing import Any
 
 import pandas as pd
@@ -10,8 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from robust_diffusion.paper.axes import SOLVERS, label_of
-from robust_diffusion.paper.figures.draw import STYLE
-from robust_diffusion.paper.figures.looks import look_of
+from robust_diffusion.paper.figures.draw import OPEN, STYLE, look_of
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN, RecordSet, is_tested, select, value_at
@@ -30,8 +28,8 @@ def draw_charts(
 
     def points(*numbers: int, x: str = "injected") -> pd.DataFrame:
         entries = [entry for number in numbers for _, _, entry in tables[number]]
-        found = [_point(entry, x) for entry in entries if entry.mean is not None]
-        return pd.DataFrame([point for point in found if not isnan(point["x"])])
+        found = pd.DataFrame([_point(entry, x) for entry in entries if entry.mean is not None])
+        return found if found.empty else found[found["x"].notna()]
 
     if not (models := points(1, 2, 3, 12, 13, 14)).empty:
         models = models.drop_duplicates(["panel", "series", "graph"])
@@ -103,10 +101,11 @@ def _draw(points: pd.DataFrame, x: str, y: str, *, line: str = "-") -> Figure:
     """A panel per `panel`, in it each `series`; names on the y axis go from top to bottom."""
     panels, names = points.groupby("panel", sort=False), list(dict.fromkeys(points["series"]))
     columns, rows = min(2, len(panels)), -(-len(panels) // 2)
+    looks = [look_of(name, place) for place, name in enumerate(names)]
+    sizes = [{"ms": 9 if look.marker == "|" else 4, "lw": 1} for look in looks]
+    styles = {of: look.style | size for of, look, size in zip(names, looks, sizes, strict=True)}
     listed = isinstance(points["y"].iloc[0], str)
-    with rc_context(
-        {**STYLE, "axes.spines.top": False, "axes.spines.right": False, "figure.labelsize": 8}
-    ):
+    with rc_context({**STYLE, **OPEN, "figure.labelsize": 8}):
         size = (1 + 3.5 * columns, 0.8 + (3 if listed else 2.4) * rows)
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, sharey=not listed).ravel()
@@ -118,8 +117,7 @@ def _draw(points: pd.DataFrame, x: str, y: str, *, line: str = "-") -> Figure:
                 at = [heights.index(value) for value in curve["y"]] if listed else curve["y"]
                 error = curve["error"].astype(float).fillna(0)
                 errors = {"xerr" if listed else "yerr": error} if error.any() else {}
-                look = _look(str(name), names.index(name))
-                axes.errorbar(curve["x"], at, **errors, **look, linestyle=line)
+                axes.errorbar(curve["x"], at, **errors, **styles[str(name)], linestyle=line)
                 for note, *place in zip(curve.get("note", ()), curve["x"], at, strict=False):
                     axes.annotate(note, place, (3, 3), textcoords="offset points", fontsize=6)
             if listed:
@@ -129,11 +127,6 @@ def _draw(points: pd.DataFrame, x: str, y: str, *, line: str = "-") -> Figure:
             axes.remove()
         figure.supxlabel(x)
         figure.supylabel(y)
-        handles = [Line2D([], [], **_look(name, i)) for i, name in enumerate(names)]
+        handles = [Line2D([], [], **styles[name]) for name in names]
         figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
     return figure
-
-
-def _look(name: str, place: int) -> dict[str, Any]:
-    look = look_of(name, place)
-    return {**look.style, "ms": 9 if look.marker == "|" else 4, "lw": 1}

@@ -15,15 +15,14 @@ from robust_diffusion.checks import check_choice
 from robust_diffusion.commands.reading import add_records_option, add_scale_option, read_chosen
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.agreement import published_beside_measured
 from robust_diffusion.paper.claims.claim import CLAIMS, load_claims
 from robust_diffusion.paper.claims.judge import VERDICTS, side_by_side, variants_of
 from robust_diffusion.paper.claims.show import claims_table, legend, to_json
-from robust_diffusion.paper.datasets import published_beside_measured
-from robust_diffusion.paper.layout import load_layout, table_name, table_numbers
-from robust_diffusion.paper.paper_table import PaperTable, build_table
-from robust_diffusion.paper.remarks import published
+from robust_diffusion.paper.layout import load_layout, table_numbers
+from robust_diffusion.paper.paper_table import PaperTable, build_table, published
 from robust_diffusion.paper.render import render_csv, render_html, render_latex, render_markdown
-from robust_diffusion.paper.report import render_report
+from robust_diffusion.paper.report import FIGURES, render_report
 from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import markdown_table, print_table
 from robust_diffusion.system.files import write_whole
@@ -41,8 +40,6 @@ FORMATS: dict[str, Callable[[PaperTable], str]] = {
 DATASETS = 4
 """Number of the table of datasets, which holds no result."""
 
-FIGURES = Path("outputs/figures")
-
 LAYER_DIAGRAM = Path(__file__).parent / "figures" / "gode_layer.svg"
 """Diagram of one layer of a graph neural PDE, fig. (gode_layer) of arXiv:2209.07754."""
 
@@ -54,18 +51,15 @@ def run_table_command(arguments: Sequence[str]) -> None:
         description="Show a table of the paper as the records have it; nothing is run. "
         "experiment=table-<number> runs it; table 4, of the datasets, is measured on the files.",
     )
-    parser.add_argument("number", type=int, choices=sorted({DATASETS, *table_numbers()}))
+    add, default = parser.add_argument, "default: %(default)s"
+    add("number", type=int, choices=sorted({DATASETS, *table_numbers()}))
     add_records_option(parser)
-    parser.add_argument(
-        "--format", choices=list(FORMATS), default="markdown", help="default: %(default)s"
-    )
+    add("--format", choices=list(FORMATS), default="markdown", help=default)
     _add_variant_options(parser)
-    parser.add_argument(
-        "--data-dir",
-        default=os.environ.get("ROBUST_DIFFUSION_DATA") or "data",
-        help="data directory of table 4 (default: ROBUST_DIFFUSION_DATA, else data)",
-    )
-    parser.add_argument("--out", type=Path, help="file to write to (default: standard output)")
+    data_dir = os.environ.get("ROBUST_DIFFUSION_DATA") or "data"
+    where = "data directory of table 4 (default: ROBUST_DIFFUSION_DATA, else data)"
+    add("--data-dir", default=data_dir, help=where)
+    add("--out", type=Path, help="file to write to (default: standard output)")
     chosen = parser.parse_args(arguments)
     if chosen.number == DATASETS:
         text = _dataset_table(chosen.data_dir, chosen.format)
@@ -84,7 +78,7 @@ def _dataset_table(data_dir: str, form: str) -> str:
     frame = published_beside_measured(data_dir)
     if form == "csv":
         return frame.to_csv(index=False)
-    title = f"**{table_name(4)} (data), arXiv:2209.07754.** data directory {data_dir}"
+    title = f"**Table 4 · datasets (data), arXiv:2209.07754.** data directory {data_dir}"
     return f"{title}\n\n{markdown_table(frame, ['dataset', 'statistic'])}\n"
 
 
@@ -95,15 +89,13 @@ def run_claims_command(arguments: Sequence[str]) -> None:
         description="Judge the paper's sentences on the records: by each variant, by the printed "
         "means and under the worst case of each model.",
     )
-    parser.add_argument("names", nargs="*", metavar="claim", help="claims to judge (default: all)")
+    add = parser.add_argument
+    add("names", nargs="*", metavar="claim", help="claims to judge (default: all)")
     add_records_option(parser)
-    parser.add_argument("--claims", default=CLAIMS, type=Path, help="file of claims")
-    parser.add_argument(
-        "--fidelity",
-        choices=FIDELITIES,
-        help="variant of the paper that counts (default: each that was run)",
-    )
-    parser.add_argument("--format", choices=["markdown", "json"], default="markdown")
+    add("--claims", default=CLAIMS, type=Path, help="file of claims")
+    which = "variant of the paper that counts (default: each that was run)"
+    add("--fidelity", choices=FIDELITIES, help=which)
+    add("--format", choices=["markdown", "json"], default="markdown")
     chosen = parser.parse_args(arguments)
     claims = load_claims(chosen.claims)
     for name in chosen.names:
@@ -139,14 +131,9 @@ def run_report_command(arguments: Sequence[str]) -> None:
         "is run.",
     )
     add_records_option(parser)
-    out, figures = Path("outputs/report.html"), "folder of figures drawn before"
-    parser.add_argument(
-        "--out", type=Path, default=out, help="file to write to (default: %(default)s)"
-    )
+    _add_path(parser, "--out", Path("outputs/report.html"), "file to write to")
     _add_variant_options(parser)
-    parser.add_argument(
-        "--figures", type=Path, default=FIGURES, help=f"{figures} (default: %(default)s)"
-    )
+    _add_path(parser, "--figures", FIGURES, "folder of figures drawn before")
     chosen = parser.parse_args(arguments)
     variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
     page = render_report(read_chosen(chosen.records), **variant, figures=chosen.figures)
@@ -164,23 +151,22 @@ def run_dashboard_command(arguments: Sequence[str]) -> None:
         description="Create or update saved views of a W&B project: accuracy, training curves, "
         "times and spent budgets of each table's runs, and of all runs. Nothing is run.",
     )
-    one = "one table (default: each, and all runs)"
-    parser.add_argument("--table", type=int, choices=table_numbers(), help=one)
-    parser.add_argument("--entity", help="W&B user or team (default: that of the key)")
+    add, one = parser.add_argument, "one table (default: each, and all runs)"
+    add("--table", type=int, choices=table_numbers(), help=one)
+    add("--entity", help="W&B user or team (default: that of the key)")
     project = OmegaConf.select(OmegaConf.load(CONFIG_DIR / "logger" / "wandb.yaml"), "project")
-    parser.add_argument("--project", default=project, help="W&B project (default: %(default)s)")
+    add("--project", default=project, help="W&B project (default: %(default)s)")
     _add_variant_options(parser)
     told = "print what the dashboards would show, as JSON; no W&B"
-    parser.add_argument("--dry-run", action="store_true", help=told)
+    add("--dry-run", action="store_true", help=told)
     chosen = parser.parse_args(arguments)
     variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
-    numbers = [chosen.table] if chosen.table else table_numbers()
-    dashboards = [] if chosen.table else [project_dashboard(**variant)]
-    dashboards += [
-        table_dashboard(number, **variant)
-        for number in numbers
-        if chosen.table or load_layout(number).kind != "budgets"
-    ]
+    if chosen.table:
+        dashboards = [table_dashboard(chosen.table, **variant)]
+    else:
+        numbers = [n for n in table_numbers() if load_layout(n).kind != "budgets"]
+        dashboards = [project_dashboard(**variant)]
+        dashboards += [table_dashboard(number, **variant) for number in numbers]
     if chosen.dry_run:
         shown = [dashboard._asdict() for dashboard in dashboards]
         sys.stdout.write(f"{json.dumps(shown, indent=2)}\n")
@@ -203,50 +189,39 @@ def run_figure_command(arguments: Sequence[str]) -> None:
         description="Draw a figure of the paper as PDF, PNG and SVG, with a JSON of what shaped "
         "it. Options are those of a run: dataset=cora fidelity=released seed=1 scale=smoke.",
     )
-    parser.add_argument(
-        "name",
-        choices=["flows", "lipschitz", "stability", "layer"],
-        help="flows: one panel per flow (flow=a,b,c); lipschitz: Beltrami without and with "
+    add, names = parser.add_argument, ["flows", "lipschitz", "stability", "layer"]
+    shown = (
+        "flows: one panel per flow (flow=a,b,c); lipschitz: Beltrami without and with "
         "spectral normalisation; stability: perturbations and energy of each flow up to t = 1000; "
-        "layer: the diagram of a layer",
+        "layer: the diagram of a layer"
     )
-    parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="key=value", help="options of a run"
+    add("name", choices=names, help=shown)
+    add("overrides", nargs="*", default=[], metavar="key=value", help="options of a run")
+    _add_path(parser, "--directory", FIGURES, "")
+    which = "which layer (default: -2, the last hidden one; for stability 0, the first)"
+    add("--layer", type=int, help=which)
+    add("--perplexity", type=float, default=30.0, help="of t-SNE (default: 30)")
+    add("--max-nodes", type=int, default=3000, help="most nodes drawn (default: 3000)")
+    by = (
+        "what edges are drawn by: attention A(Z), or the weight with which the flow carries "
+        "features (default: attention)"
     )
-    parser.add_argument("--directory", default=str(FIGURES), help="(default: %(default)s)")
-    parser.add_argument(
-        "--layer",
-        type=int,
-        help="which layer (default: -2, the last hidden one; for stability 0, the first)",
-    )
-    parser.add_argument("--perplexity", type=float, default=30.0, help="of t-SNE (default: 30)")
-    parser.add_argument(
-        "--max-nodes", type=int, default=3000, help="most nodes drawn (default: 3000)"
-    )
-    parser.add_argument(
-        "--weights",
-        choices=["attention", "carried"],
-        default="attention",
-        help="what edges are drawn by: attention A(Z), or the weight with which the flow carries "
-        "features (default: attention)",
-    )
+    add("--weights", choices=["attention", "carried"], default="attention", help=by)
     chosen = parser.parse_intermixed_args(arguments)
     if chosen.name != "layer":
         _draw(chosen)
         return
     if chosen.overrides:
         raise ConfigError(f"{chosen.overrides[0]}: figure layer takes no option; drop it")
-    layer = Path(chosen.directory) / LAYER_DIAGRAM.name
+    layer = chosen.directory / LAYER_DIAGRAM.name
     diagram = LAYER_DIAGRAM.read_text(encoding="utf-8")
     sys.stdout.write(f"{write_whole(layer, diagram, option='--directory')}\n")
 
 
 def _draw(chosen: argparse.Namespace) -> None:
     # Imported late, since both need an extra.
-    from robust_diffusion.paper.figures.build import Options, build_figure
+    from robust_diffusion.paper.figures.build import LAST_HIDDEN, Options, build_figure
     from robust_diffusion.paper.figures.draw import write_figure
-    from robust_diffusion.paper.figures.numbers import ends, statistics
-    from robust_diffusion.paper.figures.observe import LAST_HIDDEN
     from robust_diffusion.paper.figures.spec import SPECS
     from robust_diffusion.paper.figures.stability import build_stability
 
@@ -263,22 +238,19 @@ def _draw(chosen: argparse.Namespace) -> None:
     about = built.description
     smoke = about["scale"] == "smoke"
     graph = f"a drawn graph in place of {about['dataset']}" if smoke else about["dataset"]
-    title = (
-        f"Figure ({about['label']}), arXiv:2209.07754; {graph}, "
-        f"fidelity={about['fidelity']}, seed {about['seed']}"
-    )
-    title += "; SMOKE RUN, says nothing about the paper" * smoke
-    numbers = ends(about) if chosen.name == "stability" else statistics(about)
-    print_table(title, numbers, ["flow", "panel", "weight"])
+    title = f"Figure ({about['label']}), arXiv:2209.07754; {graph}, fidelity={about['fidelity']}"
+    title += f", seed {about['seed']}" + "; SMOKE RUN, says nothing about the paper" * smoke
+    print_table(title, built.numbers, ["flow", "panel", "weight"])
     sys.stdout.write("".join(f"{path}\n" for path in written))
 
 
 def _add_variant_options(parser: argparse.ArgumentParser) -> None:
     """Let a command take the scale of the runs, and the variant, whose records count."""
     add_scale_option(parser)
-    parser.add_argument(
-        "--fidelity",
-        choices=FIDELITIES,
-        default="paper",
-        help="variant of the paper (default: paper)",
-    )
+    told = "variant of the paper (default: paper)"
+    parser.add_argument("--fidelity", choices=FIDELITIES, default="paper", help=told)
+
+
+def _add_path(parser: argparse.ArgumentParser, option: str, default: Path, of: str) -> None:
+    told = f"{of} (default: %(default)s)".strip()
+    parser.add_argument(option, type=Path, default=default, help=told)

@@ -46,21 +46,20 @@ def table_dashboard(number: int, *, scale: str = "full", fidelity: str = "paper"
     layout = load_layout(number)
     if layout.kind == "budgets":
         raise ConfigError(f"--table {number}: shows the configuration, so no run has logged it")
-    lines = layout.entries
-    paths = _distinguishing(lines)
+    records, paths = [line.record for line in layout.entries], _distinguishing(layout.entries)
+    graphs = [CLEAN, *(line.printed.get("attack", CLEAN) for line in layout.entries)]
+    graphs = list(dict.fromkeys(graphs))
+    sections = _panels("timed" if layout.kind == "time" else "attacked", graphs[1:])
     varied = [
         ["scatter", f"{{title}} by {p.rpartition('.')[2]}", "summary:accuracy/{attack}", _config(p)]
         for p in paths
-        if all(type(line.record.get(p, 0)) in (int, float) for line in lines)
+        if all(type(record.get(p, 0)) in (int, float) for record in records)
     ]
-    graphs = dict.fromkeys([CLEAN, *(line.printed.get("attack", CLEAN) for line in lines)])
-    heading = f"What table {number} varies"
-    sections = _panels("timed" if layout.kind == "time" else "attacked", list(graphs)[1:])
     if varied and layout.kind != "time":
-        sections[heading] = _of_each(varied, list(graphs))
+        sections[f"What table {number} varies"] = _of_each(varied, graphs)
     shown = {"run:Tags": layout.experiment}
     name = f"Table {number}: {layout.label}"
-    return _dashboard(name, shown, [_config(path) for path in paths], sections, scale, fidelity)
+    return _dashboard(name, shown, list(map(_config, paths)), sections, scale, fidelity)
 
 
 def project_dashboard(*, scale: str = "full", fidelity: str = "paper") -> Dashboard:
@@ -141,15 +140,13 @@ def publish(dashboard: Dashboard, *, entity: str | None, project: str) -> str:
             # The package names a new view at random and finds none by the name that is shown.
             made._internal_name = f"nw-{slug}-v"
             found = made
-        found.name, found.sections = made.name, made.sections
-        found.settings, found.runset_settings = made.settings, made.runset_settings
+        for part in ("name", "sections", "settings", "runset_settings"):
+            setattr(found, part, getattr(made, part))
         found.save()  # type: ignore[no-untyped-call]
     except wandb.Error as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        remedy = "run `wandb login`, or add --dry-run"
-        raise ConfigError(
-            f"dashboard {dashboard.name}: W&B refuses ({reason}); {remedy}"
-        ) from error
+        refused = f"dashboard {dashboard.name}: W&B refuses ({reason})"
+        raise ConfigError(f"{refused}; run `wandb login`, or add --dry-run") from error
     return str(found.url)
 
 
@@ -157,17 +154,15 @@ def _find(made: "Workspace", slug: str) -> "Workspace | None":
     place = f"{made.entity}/{made.project}"
     try:
         # Only the path of the address is read.
-        found: Workspace | None = type(made).from_url(f"https://wandb.ai/{place}?nw={slug}")
+        return type(made).from_url(f"https://wandb.ai/{place}?nw={slug}")  # type: ignore[no-any-return]
     except ValueError as error:
-        if str(error).startswith("Project"):
-            raise ConfigError(
-                f"W&B project {place}: not found; log a run to it first "
-                "(logger=wandb, then `make wandb-sync`), or name another with --entity, --project"
-            ) from error
         if str(error).startswith("Workspace"):
             return None
-        raise
-    return found
+        if not str(error).startswith("Project"):
+            raise
+        remedy = "log a run to it first (logger=wandb, then `make wandb-sync`), or name another"
+        told = f"W&B project {place}: not found; {remedy} with --entity, --project"
+        raise ConfigError(told) from error
 
 
 def to_workspace(dashboard: Dashboard, *, entity: str, project: str) -> "Workspace":

@@ -1,19 +1,13 @@
 """A layout fitted to records: stand-ins, and the user's own graphs, attacks and models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from robust_diffusion.paper.axes import MODELS, NAMED, STAND_INS, Choice, choice
 from robust_diffusion.paper.layout import Grid, Layout, Line
 from robust_diffusion.records.records import Record, is_timing
 from robust_diffusion.results.cells import CLEAN, value_at
-
-GROWING = ("dataset", "attack", "model")
-"""Axes on which a table grows."""
-
-Choices = Mapping[str, Choice]
-"""By value."""
 
 
 def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
@@ -26,31 +20,28 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
     come in the order in which they were last asked for.
     """
     fixed, own = layout.fixed, layout.fixed.keys.get("dataset", "")
-    if layout.kind == "budgets":
-        return layout
-    if layout.kind == "time":
+    if layout.kind != "accuracy":
         timed = [r["dataset"] for r in records if "error" not in r and is_timing(r)]
-        if own in timed or not timed:
+        if layout.kind == "budgets" or own in timed or not timed:
             return layout
         # Beside the times that are printed of the paper's dataset.
         here = replace(_choice("dataset", timed[-1]), printed=fixed.printed)
         return replace(layout, fixed=fixed.at("dataset", here))
     datasets = {record["dataset"] for record in records if "error" not in record}
-    stand_ins = {name: other for name, other in STAND_INS.items() if other in datasets}
+    stand_ins = {name: choice("dataset", of) for name, of in STAND_INS.items() if of in datasets}
     if own in stand_ins and own not in datasets:
-        fixed = fixed.at("dataset", choice("dataset", stand_ins[own]))
-    found = {
-        axis: {one.value: one for record in records for one in _choices(axis, record)}
-        for axis in GROWING
-    }
+        fixed = fixed.at("dataset", stand_ins[own])
+    found: dict[str, dict[str, Choice]] = {"dataset": {}, "attack": {}, "model": {}}
+    for axis, one in (each for record in records for each in _choices(record)):
+        found[axis][one.value] = one
     for axis in ("dataset", "model"):
         if found[axis] and fixed.keys.get(axis) not in (None, *found[axis]):
             fixed = replace(fixed.at(axis, list(found[axis].values())[-1]), own=True)
 
     def fitted(lines: Sequence[Line]) -> tuple[Line, ...]:
         grown = _with_stand_ins(lines, stand_ins)
-        for axis in GROWING:
-            grown = _grown(grown, axis, found[axis])
+        for axis, choices in found.items():
+            _grow(grown, axis, choices)
         # Of the user's own lines those of which there is a record.
         return tuple(x for x in grown if not x.own or any(_fits(x, record) for record in records))
 
@@ -60,47 +51,38 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
     return replace(layout, fixed=fixed, grids=tuple(map(on, layout.grids)))
 
 
-def _with_stand_ins(lines: Sequence[Line], stand_ins: Mapping[str, str]) -> list[Line]:
+def _with_stand_ins(lines: Sequence[Line], stand_ins: Mapping[str, Choice]) -> list[Line]:
     """The lines, after each block of a dataset the same of its stand-in."""
     found: list[Line] = []
     for dataset, group in groupby(lines, key=lambda line: line.keys.get("dataset", "")):
-        block = list(group)
-        found += block
+        found += (block := list(group))
         if other := stand_ins.get(dataset):
-            found += [line.at("dataset", choice("dataset", other)) for line in block]
+            found += [line.at("dataset", other) for line in block]
     return found
 
 
-def _grown(lines: Sequence[Line], axis: str, found: Choices) -> list[Line]:
-    """The lines and, for each value that they lack, the same of that value."""
-    have = {line.keys[axis] for line in lines if axis in line.keys}
-    grown = list(lines)
+def _grow(lines: list[Line], axis: str, found: Mapping[str, Choice]) -> None:
+    """Insert, for each value that the lines lack, the same lines of that value."""
+    old = list(lines)
+    have = {line.keys[axis] for line in old if axis in line.keys}
     for value in (v for v in found if have and v not in have):
-        for line in lines:
+        for line in old:
             own = replace(line.at(axis, found[value]), own=True)
-            if own not in grown:
-                grown.insert(_place(own, axis, grown), own)
-    return grown
-
-
-def _place(own: Line, axis: str, lines: Sequence[Line]) -> int:
-    """Behind the last of the lines that are the same on all axes before this one."""
-    before = list(own.keys)[: list(own.keys).index(axis)]
-    alike = [i for i, x in enumerate(lines) if all(x.keys.get(a) == own.keys[a] for a in before)]
-    return alike[-1] + 1
+            if own not in lines:
+                # Behind the last of the lines that are the same on all axes before this one.
+                before = dict(takewhile(lambda key: key[0] != axis, own.keys.items())).items()
+                alike = [i for i, x in enumerate(lines) if before <= x.keys.items()]
+                lines.insert(alike[-1] + 1, own)
 
 
 def _fits(line: Line, record: Record) -> bool:
     attacked = line.keys.get("attack", CLEAN) in (CLEAN, *_attacks(record))
-    return attacked and all(value_at(record, path) == value for path, value in line.record.items())
+    return attacked and has_values(record, line.record)
 
 
-def _choices(axis: str, record: Record) -> list[Choice]:
-    """Values of a record on an axis."""
-    if axis == "model":
-        return _models(record)
-    names = [str(record["dataset"])] if axis == "dataset" else _attacks(record)
-    return [_choice(axis, name) for name in names]
+def has_values(record: Record, wanted: Mapping[str, object]) -> bool:
+    """True if a record has these values at their dotted paths."""
+    return all(value_at(record, path) == value for path, value in wanted.items())
 
 
 def _choice(axis: str, name: str) -> Choice:
@@ -115,18 +97,18 @@ def _attacks(record: Record) -> list[str]:
     return [name for name in names if name != CLEAN]
 
 
-def _models(record: Record) -> list[Choice]:
-    """The model, or its flow; nothing of a known flow with options that no table knows.
+def _choices(record: Record) -> Iterator[tuple[str, Choice]]:
+    """Values of a record by axis; no model for a known flow with options that no table knows.
 
     Under its name, that would pass for the flow itself.
     """
-    for known in NAMED["model"].values():
-        if all(value_at(record, path) == value for path, value in known.record.items()):
-            return [known]
-    model, flow = record["model"], record.get("flow")
-    if model != "graph_pde":
-        return [replace(_choice("model", model), record={"model": model})]
-    if any(known.record.get("flow") == flow for known in NAMED["model"].values()):
-        return []
-    name = f"{model} {flow}" if flow in MODELS else str(flow)  # a flow may be called as a model is
-    return [Choice(name, name, {"model": name}, {"model": model, "flow": flow})]
+    yield "dataset", _choice("dataset", str(record["dataset"]))
+    yield from (("attack", _choice("attack", name)) for name in _attacks(record))
+    known, model, flow = NAMED["model"].values(), record["model"], record.get("flow")
+    if found := [of for of in known if has_values(record, of.record)]:
+        yield "model", found[0]
+    elif model != "graph_pde":
+        yield "model", replace(_choice("model", model), record={"model": model})
+    elif all(of.record.get("flow") != flow for of in known):
+        name = f"{model} {flow}" if flow in MODELS else str(flow)  # it may be called as a model is
+        yield "model", Choice(name, name, {"model": name}, {"model": model, "flow": flow})

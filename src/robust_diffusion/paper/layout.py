@@ -1,9 +1,10 @@
 """Layouts: the `table` section of an experiment, read into grids of rows and columns."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,32 +14,22 @@ from robust_diffusion.checks import check_choice, check_whole
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import STAND_INS, Choice, choice
-from robust_diffusion.paper.printed import NOT_PRINTED, printed_number
 from robust_diffusion.results.entry import Best, Reported
 
 Kind = Literal["accuracy", "budgets", "time"]
 
-REQUIRED = {"number", "label", "caption", "headings", "rows", "columns", "best"}
-OPTIONAL = {"kind", "fixed", "grouped", "below"}
+KEYS = frozenset(["number", "name", "label", "caption", "headings", "rows", "columns", "best"])
+KEYS |= {"kind", "fixed", "grouped", "below"}
+"""Keys of a layout; those of the second line have defaults."""
 
-NAMES = {
-    1: "networks under attack",
-    2: "BeltramiGuard under attack",
-    3: "flows under attack",
-    4: "datasets",
-    5: "solvers and step sizes",
-    6: "numbers of layers",
-    7: "time of a step",
-    8: "white-box attacks",
-    9: "sizes of injections",
-    10: "modified nodes and edges",
-    11: "heat flow under small attacks",
-    12: "networks under attack, other graphs",
-    13: "flows under attack, other graphs",
-    14: "p-Laplacian under attack",
-    15: "budgets of the attacks",
-}
-"""Tables of the paper in words; it has labels alone."""
+PRINTED = Path(__file__).with_name("printed.csv")
+"""The numbers that the paper prints."""
+
+ASSUMED_RUNS = 5
+"""Runs behind a printed mean and deviation; the paper says 5 to 10, so this is the cautious end."""
+
+NOT_PRINTED = Reported()
+"""Published number of an entry that the paper does not have."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +61,17 @@ class Line:
     @property
     def printed(self) -> dict[str, str]:
         """Column of `printed.csv` -> its text there."""
-        texts = [chosen.printed for chosen in self.choices.values()]
-        # Two axes may each have a part of the paper's parameter, as in "implicit_adams;tau=2".
-        parameters = [text["parameter"] for text in texts if "parameter" in text]
-        shared = {"parameter": ";".join(parameters)} if parameters else {}
-        return dict(chain.from_iterable(text.items() for text in texts)) | shared
+        texts: dict[str, str] = {}
+        for column, text in (each for of in self.choices.values() for each in of.printed.items()):
+            # Two axes may each have a part of the paper's parameter, as in "implicit_adams;tau=2".
+            both = column == "parameter" and column in texts
+            texts[column] = f"{texts[column]};{text}" if both else text
+        return texts
 
     @property
     def record(self) -> dict[str, Any]:
         """Dotted path in a record -> value."""
-        return dict(chain.from_iterable(of.record.items() for of in self.choices.values()))
+        return {path: value for of in self.choices.values() for path, value in of.record.items()}
 
     def at(self, axis: str, chosen: Choice) -> "Line":
         """The same line at another value of one of its axes."""
@@ -102,6 +94,7 @@ class Layout:
     """Layout of one of the paper's tables."""
 
     number: int  # in the order of the paper's source
+    title: str  # what it is about; the paper has labels alone
     label: str  # in the paper's source and in `printed.csv`
     kind: Kind  # accuracies of cells, their times, or configured budgets
     caption: str
@@ -112,7 +105,7 @@ class Layout:
     @property
     def name(self) -> str:
         """Number, and what it is about."""
-        return table_name(self.number)
+        return f"Table {self.number} · {self.title}"
 
     @property
     def experiment(self) -> str:
@@ -122,11 +115,8 @@ class Layout:
     @property
     def entries(self) -> list[Line]:
         """Meaning of every entry, grid by grid, row by row."""
-        return [
-            self.fixed | row | column
-            for grid in self.grids
-            for row, column in product(grid.rows, grid.columns)
-        ]
+        pairs = (pair for grid in self.grids for pair in product(grid.rows, grid.columns))
+        return [self.fixed | row | column for row, column in pairs]
 
     def printed(self, entry: Line) -> Reported:
         """The published entry; of a stand-in, or of what the paper does not have, there is none."""
@@ -135,23 +125,16 @@ class Layout:
         return printed_number({"table": self.label, **entry.printed})
 
 
-def table_name(number: int) -> str:
-    """Number of a table, and what it is about."""
-    return f"Table {number} · {NAMES[number]}"
-
-
 def table_numbers() -> list[int]:
     """Numbers of the tables that have a layout."""
     paths = CONFIG_DIR.glob("experiment/table-*.yaml")
-    return sorted(
-        int(path.stem.removeprefix("table-")) for path in paths if "table" in _experiment(path)
-    )
+    return sorted(int(of.stem.removeprefix("table-")) for of in paths if "table" in _read(of))
 
 
 def load_layout(number: int) -> Layout:
     """The layout of a table."""
     path = CONFIG_DIR / "experiment" / f"table-{number}.yaml"
-    experiment = _experiment(path) if path.is_file() else {}
+    experiment = _read(path) if path.is_file() else {}
     if "table" not in experiment:
         known = ", ".join(map(str, table_numbers()))
         raise ConfigError(f"table={number}: has no layout; use one of {known}")
@@ -163,44 +146,60 @@ def load_layout(number: int) -> Layout:
 
 def parse_layout(section: Mapping[str, Any]) -> Layout:
     """Read the `table` section of an experiment."""
-    below = section.get("below")
-    for key in (*section, *(below or {})):
-        check_choice("table", key, REQUIRED | OPTIONAL)
-    for key in sorted(REQUIRED - set(section)):
-        raise ConfigError(f"table.{key}: missing; every layout has one")
+    below = section.get("below") or {}
+    for key in (*section, *below):
+        check_choice("table", key, KEYS)
     return Layout(
         number=check_whole("table.number", section["number"], at_least=1),
+        title=section["name"],
         label=section["label"],
         kind=check_choice("table.kind", section.get("kind", "accuracy"), get_args(Kind)),  # type: ignore[arg-type]
         caption=section["caption"],
         fixed=_product(section.get("fixed", {}))[0],
-        grids=(_grid(section), *([_grid({**section, **below})] if below else [])),
+        grids=tuple(map(_grid, [section, {**section, **below}] if below else [section])),
     )
-
-
-def _grid(section: Mapping[str, Any]) -> Grid:
-    grid = Grid(
-        headings=tuple(section["headings"]),
-        rows=_lines(section["rows"]),
-        columns=_lines(section["columns"]),
-        best=check_choice("table.best", section["best"], get_args(Best)),  # type: ignore[arg-type]
-        grouped=section.get("grouped", True),
-    )
-    for line in grid.rows:
-        if len(line.labels) != len(grid.headings):
-            row = f"the row {line.label} has {len(line.labels)} labels"
-            raise ConfigError(f"table.headings={list(grid.headings)}: {row}; give one for each")
-    return grid
 
 
 @cache
-def _experiment(path: Path) -> dict[str, Any]:
+def printed_rows() -> tuple[dict[str, str], ...]:
+    """Every row of `printed.csv`, as text."""
+    with PRINTED.open(newline="", encoding="utf-8") as file:
+        return tuple(csv.DictReader(file))
+
+
+def printed_number(where: Mapping[str, str]) -> Reported:
+    """The one entry with these texts in its columns.
+
+    None, or more than one, is a `ConfigError`.
+    """
+    found = [row for row in printed_rows() if where.items() <= row.items()]
+    if len(found) != 1:
+        wanted = ", ".join(f"{column}={text}" for column, text in where.items())
+        raise ConfigError(f"table: {len(found)} printed numbers with {wanted}; name exactly one")
+    nodes, edges = found[0]["budget_nodes"], found[0]["budget_edges"]
+    mean, std = (float(found[0][key]) if found[0][key] else None for key in ("mean", "std"))
+    is_count = nodes.isdigit() and edges.isdigit()
+    return Reported(mean, std, (int(nodes), int(edges)) if is_count else None)
+
+
+@cache
+def _read(path: Path) -> dict[str, Any]:
     experiment: Any = OmegaConf.to_container(OmegaConf.load(path))
     return experiment  # type: ignore[no-any-return]
 
 
-def _lines(blocks: Sequence[Mapping[str, Any]]) -> tuple[Line, ...]:
-    return tuple(line for block in blocks for line in _product(block))
+def _grid(section: Mapping[str, Any]) -> Grid:
+    rows, columns = (
+        tuple(line for block in section[key] for line in _product(block))
+        for key in ("rows", "columns")
+    )
+    headings = tuple(section["headings"])
+    for line in rows:
+        if len(line.labels) != len(headings):
+            row = f"the row {line.label} has {len(line.labels)} labels"
+            raise ConfigError(f"table.headings={list(headings)}: {row}; give one for each")
+    best: Any = check_choice("table.best", section["best"], get_args(Best))
+    return Grid(headings, rows, columns, best, section.get("grouped", True))
 
 
 def _product(axes: Mapping[str, Any]) -> list[Line]:
@@ -209,7 +208,7 @@ def _product(axes: Mapping[str, Any]) -> list[Line]:
     return [Line(dict(zip(axes, chosen, strict=True))) for chosen in product(*values)]
 
 
-def _choices(axis: str, values: Any) -> list[Choice]:
+def _choices(axis: str, values: Any) -> Sequence[Choice]:
     """One choice per value; a mapping gives each value its label."""
     if isinstance(values, Mapping):
         return [replace(choice(axis, str(v)), label=str(label)) for v, label in values.items()]

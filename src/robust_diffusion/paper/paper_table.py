@@ -1,18 +1,28 @@
-"""One of the paper's tables, measured numbers beside the published ones."""
+"""One of the paper's tables, measured numbers beside the published ones, and remarks on it."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from omegaconf import OmegaConf
 
-from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.config import CONFIG_DIR, PUBLISHED
+from robust_diffusion.paper.axes import DATASETS, STAND_INS
 from robust_diffusion.paper.fit_layout import fit_layout
-from robust_diffusion.paper.layout import Grid, Layout, Line, load_layout, table_numbers
-from robust_diffusion.paper.printed import ASSUMED_RUNS
-from robust_diffusion.paper.remarks import remarks, title_of
-from robust_diffusion.records.records import Record
+from robust_diffusion.paper.layout import (
+    ASSUMED_RUNS,
+    Grid,
+    Layout,
+    Line,
+    load_layout,
+    table_numbers,
+)
+from robust_diffusion.records.identity import IGNORED_KEYS, PRESENTATION_KEYS
+from robust_diffusion.records.records import Record, is_timing
 from robust_diffusion.results.bounds import stronger_attacks
-from robust_diffusion.results.cells import CLEAN, RecordSet, select
+from robust_diffusion.results.captions import describe_limits, describe_spent, ranges, spent_ranges
+from robust_diffusion.results.cells import ABSENT, CLEAN, RecordSet, select, value_at
 from robust_diffusion.results.entry import (
     Entries,
     Entry,
@@ -21,6 +31,196 @@ from robust_diffusion.results.entry import (
     measure,
     rank_entries,
 )
+
+SAID_ELSEWHERE = frozenset(
+    ["attack", "difficulty", "fidelity", "seed", "surrogate", "surrogates", "threat", "trainer"]
+)
+"""Options that the remarks name in words of their own, or that shape no result."""
+
+SMOKE = (
+    "Smoke run: every dataset is one small drawn graph under its own name, training and attacks "
+    "are cut short, the grid is thinned; it is not tested against the paper."
+)
+
+TIMED = ("planetoid_citeseer", "cora")
+"""Datasets to time for those who lack the table's own, the most alike first."""
+
+Attacked = Sequence[tuple[str, Record]]
+"""Attacks, and a record of each."""
+
+
+def title_of(layout: Layout, records: RecordSet) -> str:
+    """Number, words and label of a fitted layout, and what its numbers are worth."""
+    title = f"{layout.name} ({layout.label}), arXiv:2209.07754"
+    if other := _stand_in(layout):
+        title += f"; dataset={other} as a stand-in"
+    if layout.fixed.own:
+        title += f"; of {', '.join(f'{axis}={value}' for axis, value in layout.fixed.keys.items())}"
+    smoke = records.scale == "smoke"
+    return f"{title}; SMOKE RUN, not comparable with the paper" if smoke else title
+
+
+def remarks(layout: Layout, entries: Sequence[Entry], records: RecordSet) -> list[str]:
+    """Remarks on a table as a whole, a sentence each, from its fitted layout and all entries."""
+    if layout.kind == "budgets":
+        return ["Edges are counted per injected node, as GRB's attacks do."]
+    shown = [(entry.graph, run.record) for entry in entries for run in entry.runs]
+    cells = list({id(record): record for _, record in shown}.values())
+    states = Counter(entry.state for entry in entries)
+    lines = [SMOKE] if records.scale == "smoke" else []
+    if layout.kind == "time":
+        lines += _times(layout, cells, states)
+    lines.append(f"Entries: {', '.join(f'{n} {state}' for state, n in states.items())}.")
+    if cells:
+        attacked = [(graph, record) for graph, record in shown if graph != CLEAN]
+        lines.append(_setting(cells, attacked, records.fidelity or "paper"))
+        lines += _budget(attacked) if attacked else []
+    if comparisons := sum(entry.p is not None for entry in entries):
+        lines.append(
+            f"p: Welch's t-test against the printed mean and deviation, {ASSUMED_RUNS} runs "
+            'assumed behind them (the paper says "5 to 10"); Student\'s where no deviation is '
+            f"printed; Holm-corrected over the table's {comparisons} comparisons."
+        )
+    if options := _options(layout, cells):
+        said = (f"{option} in {n} of {len(cells)} cells" for option, n in options.items())
+        lines.append(f"Options beyond the table's: {'; '.join(said)}.")
+    if len(codes := {record.get("code") for record in cells} - {None}) > 1:
+        named = _list(record.get("code") for record in cells)
+        lines.append(f"Cells of {len(codes)} versions of the code: {named}.")
+    if layout.kind == "accuracy":
+        datasets = {entry.keys["dataset"] for entry in entries}
+        lines += [
+            f"{DATASETS[other]} stands in for the paper's {DATASETS[own]}, which is another graph; "
+            "the paper has no number of it."
+            for own, other in STAND_INS.items()
+            if other in datasets
+        ]
+    if set(states) == {"not run"}:
+        variant = f" fidelity={records.fidelity}" if records.fidelity not in (None, "paper") else ""
+        variant += " scale=smoke" if records.scale == "smoke" else ""
+        command = f"python -m robust_diffusion.run experiment={layout.experiment}{variant}"
+        view = f"table-{layout.number}-{records.fidelity or 'paper'}"
+        lines.append(f"{command} runs it.{published(view) * (records.scale != 'smoke')}")
+    return lines
+
+
+def published(view: str) -> str:
+    """The place of a published view, as a sentence that follows another; "" if it has none."""
+    path = PUBLISHED / "results" / f"{view}.md"
+    return f" Published: {path}." if path.is_file() else ""
+
+
+def _stand_in(layout: Layout) -> str | None:
+    """The dataset that stands in for the table's own, if one does."""
+    dataset = layout.fixed.keys.get("dataset")
+    own = dataset == layout.fixed.printed.get("dataset") and dataset not in STAND_INS.values()
+    return None if own else dataset
+
+
+def _times(layout: Layout, cells: Sequence[Record], states: Mapping[Any, int]) -> list[str]:
+    """Machine, graph, number of repeats."""
+    own = DATASETS[layout.fixed.printed["dataset"]]
+    if not cells:
+        options = " or ".join(f"dataset={name}" for name in TIMED)
+        return [f"In place of {own}, {options} can be timed."] if "no data" in states else []
+    timings = [record["timing"] for record in cells]
+
+    def span(key: str) -> str:
+        low, high = min(t[key] for t in timings), max(t[key] for t in timings)
+        return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+    places = Counter(
+        ", ".join([t["device"], *_threads(t), f"backend {t['backend']}"]) for t in timings
+    )
+    named = [f"{place} ({n} of {len(cells)} cells)" for place, n in places.items()]
+    seeds = ", means over the seeds" if len({record["seed"] for record in cells}) > 1 else ""
+    lines = [
+        f"Timed on {'; '.join(named if len(places) > 1 else places)}.",
+        f"In ms: median and, in brackets, quartiles of {span('repeats')} runs after "
+        f"{span('warm_up')} of warm-up{seeds}, of one hidden layer of width "
+        f"{span('width')} on {span('nodes')} nodes and {span('edges')} edges; weights are drawn, "
+        "not trained.",
+        "Printed: the mean of 500 runs on an RTX 3090. Times of two machines are not tested "
+        "against each other; × is the time here over the printed one.",
+    ]
+    if other := _stand_in(layout):
+        name = DATASETS.get(other, other)
+        lines.insert(0, f"{name} stands in for {own}; the printed times are {own}'s.")
+    return lines
+
+
+def _threads(timing: Mapping[str, Any]) -> list[str]:
+    number = timing["threads"]
+    return [f"{number} thread{'s' * (number > 1)}"] if timing["kind"] == "cpu" else []
+
+
+def _setting(cells: Sequence[Record], attacked: Attacked, fidelity: str) -> str:
+    """Test nodes, threat model, variant and seeds."""
+    difficulty = _list(record.get("difficulty") for record in cells if not is_timing(record))
+    nodes = f"{difficulty.capitalize()} test nodes, " if difficulty else ""
+    threat = ""
+    if attacked:
+        surrogates = _list(name for _, record in attacked for name in record.get("surrogates", []))
+        on = f" on {surrogates}" if surrogates else ""
+        threat = f"threat model {_list(record.get('threat') for _, record in attacked)}{on}, "
+    seeds = sorted({record["seed"] for record in cells})
+    number = f"{len(seeds)} seed{'s' * (len(seeds) > 1)} ({_list(seeds)})"
+    return f"{nodes}{threat}fidelity={fidelity}, {number}."
+
+
+def _budget(attacked: Attacked) -> list[str]:
+    """Limits of the attacks, what they spent, and the limits that they do not keep."""
+    declared = [record["budget"]["declared"] for _, record in attacked]
+    spent = {
+        attack: spent_ranges([record for name, record in attacked if name == attack], [attack])
+        for attack in dict.fromkeys(attack for attack, _ in attacked)
+    }
+    limits = describe_limits(ranges(declared), {key for of in spent.values() for key in of})
+    if features := [found for budget in declared if (found := budget.get("feature_limits"))]:
+        low, high = min(low for low, _ in features), max(high for _, high in features)
+        limits += f", features from {low:.3g} to {high:.3g}"
+    spending = "; ".join(f"{attack} {describe_spent(counts)}" for attack, counts in spent.items())
+    exceptions = dict.fromkeys(
+        f"{attack}: not bounded by {limit} ({why})."
+        for attack, record in attacked
+        for limit, why in record["budget"].get("unbounded", {}).get(attack, {}).items()
+    )
+    return [f"Budget of each attack: {limits}. Spent: {spending}.", *exceptions]
+
+
+def _options(layout: Layout, cells: Sequence[Record]) -> Mapping[str, int]:
+    """Number of cells that asked for each option that neither table nor experiment says."""
+    lines = [line for grid in layout.grids for line in (*grid.rows, *grid.columns)]
+    own = {path for line in (layout.fixed, *lines) for path in line.record}
+    own = {path.removeprefix("config.").removeprefix("model.") for path in own} | layout.swept
+    said = own | {f"model.{key}" for key in own} | SAID_ELSEWHERE
+    return Counter(
+        f"{key}={value}"
+        for record in cells
+        for key, value in record.get("overrides", {}).items()
+        if key not in said
+        and key.split(".")[0] not in PRESENTATION_KEYS
+        and not IGNORED_KEYS.fullmatch(key)
+        and not _is_default(key, record, cells)
+    )
+
+
+def _is_default(key: str, record: Record, cells: Sequence[Record]) -> bool:
+    """True if a cell that did not ask for the option has the same value there."""
+    value = value_at(record, f"config.{key}")
+    # Datasets and models have defaults of their own, which those of a variant do not depend on.
+    kinds = () if key.startswith("fidelity.") else ("dataset", "model", "flow")
+    return value is not ABSENT and any(
+        key not in other.get("overrides", {})
+        and all(other.get(kind) == record.get(kind) for kind in kinds)
+        and value_at(other, f"config.{key}") == value
+        for other in cells
+    )
+
+
+def _list(values: Iterable[Any]) -> str:
+    """The distinct values that are known, in one text."""
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
 
 
 @dataclass(frozen=True)
@@ -32,11 +232,6 @@ class PaperTable:
     records: RecordSet  # that it is made of
     title: str
     lines: Sequence[str]  # remarks on the table as a whole, a sentence each
-
-    @property
-    def decimals(self) -> int:
-        """Digits behind the point."""
-        return 2 if self.layout.kind == "accuracy" else 0
 
     def __iter__(self) -> Iterator[tuple[Line, Line, Entry]]:
         """Row, column and entry, row by row, grid by grid."""
@@ -54,37 +249,27 @@ def build_tables(records: RecordSet) -> dict[int, PaperTable]:
 def build_table(
     layout: Layout, records: RecordSet, datasets: Collection[str] | None = None
 ) -> PaperTable:
-    """Fill a layout from the records; an entry without a number says why.
+    """Fill a layout from the records that count; an entry without a number says why.
 
-    Args:
-        layout: As it was printed.
-        records: Those that count.
-        datasets: Of the rows and columns to show; `None` for all.
+    The rows and columns are those of some `datasets`, or of all.
     """
     cells = records.cells(layout.experiment)
     layout = fit_layout(layout, cells)
     if datasets is not None:
         layout = _cut(layout, datasets)
-    grids = [
-        [
-            [_entry(layout, layout.fixed | row | column, cells, records) for column in grid.columns]
-            for row in grid.rows
-        ]
-        for grid in layout.grids
-    ]
+    grids = []
+    for grid in layout.grids:
+        lines = [[layout.fixed | row | column for column in grid.columns] for row in grid.rows]
+        grids.append([[_entry(layout, of, cells, records) for of in row] for row in lines])
     entries = [entry for of_grid in grids for row in of_grid for entry in row]
     mark_fewer_seeds(entries)
     for grid, of_grid in zip(layout.grids, grids, strict=True):
         if records.scale != "smoke" and layout.kind == "accuracy":
             compare_entries([entry for row in of_grid for entry in row], runs=ASSUMED_RUNS)
         rank_entries(of_grid, grid.best)
-    return PaperTable(
-        layout,
-        tuple(zip(layout.grids, grids, strict=True)),
-        records,
-        title_of(layout, records),
-        remarks(layout, entries, records),
-    )
+    filled = tuple(zip(layout.grids, grids, strict=True))
+    said = title_of(layout, records), remarks(layout, entries, records)
+    return PaperTable(layout, filled, records, *said)
 
 
 def _cut(layout: Layout, datasets: Collection[str]) -> Layout:
@@ -101,10 +286,9 @@ def _entry(layout: Layout, line: Line, cells: Sequence[Record], records: RecordS
         config = OmegaConf.load(CONFIG_DIR / "dataset" / f"{line.keys['dataset']}.yaml")
         limit = float(config.budget[line.keys["limit"]])
         return Entry(line.keys, CLEAN, printed, "measured", mean=limit)
-    timed = layout.kind == "time"
+    timed, comparable = layout.kind == "time", records.scale != "smoke"
     graph = CLEAN if timed else line.printed["attack"]
     found = select(cells, line.record, graph, timed=timed)
-    comparable = records.scale != "smoke"
     entry = measure(line.keys, graph, printed, found, comparable=comparable, timed=timed)
     entry.marks += stronger_attacks(entry, records.by_model)
     return entry

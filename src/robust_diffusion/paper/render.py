@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -11,7 +12,7 @@ from markupsafe import Markup
 from robust_diffusion.paper.axes import AXES
 from robust_diffusion.paper.layout import Grid
 from robust_diffusion.paper.paper_table import PaperTable
-from robust_diffusion.results.entry import Entries, Entry
+from robust_diffusion.results.entry import Entry
 from robust_diffusion.results.markdown import aligned
 from robust_diffusion.results.numbers import p_value, places_for, signed, spread
 
@@ -27,26 +28,24 @@ PREAMBLE = r"""% Needs \usepackage{booktabs,xcolor}.
 \providecommand{\red}[1]{\textcolor{red}{#1}}
 \providecommand{\blue}[1]{\textcolor{blue}{#1}}"""
 
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "|": "$|$",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "×": r"$\times$",
-    "τ": r"$\tau$",
-    "ε": r"$\epsilon$",
-    "⁺": "$^+$",
-    "…": r"\dots{}",
-    "·": r"$\cdot$",
-    "–": "--",
-} | {character: f"\\{character}" for character in "&%$#_{}"}
-
-COLUMNS = ("difference", "factor", "deviations", "p", "p_holm", "test", "rank")
-"""Attributes of an entry that are columns of the same name."""
+SPECIAL = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{sign: f"${sign}$" for sign in "<>|"},
+        "±": r"$\pm$",
+        "−": "$-$",
+        "×": r"$\times$",
+        "τ": r"$\tau$",
+        "ε": r"$\epsilon$",
+        "⁺": "$^+$",
+        "…": r"\dots{}",
+        "·": r"$\cdot$",
+        "–": "--",
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    }
+)
 
 ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -67,31 +66,29 @@ def to_frame(table: PaperTable) -> pd.DataFrame:
         "scale": table.records.scale,
         "fidelity": table.records.fidelity or "paper",
     }
-    rows = []
-    for row, column, entry in table:
-        q1, q3 = entry.quartiles or (None, None)
-        rows.append(
-            {
-                **common,
-                "row": row.label,
-                "column": column.label,
-                **dict.fromkeys(AXES),
-                **entry.keys,
-                "graph": entry.graph,
-                "state": entry.state,
-                "mean": entry.mean,
-                "std": entry.std,
-                "q1": q1,
-                "q3": q3,
-                "n": entry.n,
-                "seeds": " ".join(map(str, entry.seeds)),
-                "values": " ".join(str(run.value) for run in entry.runs),
-                "printed_mean": entry.reported.mean,
-                "printed_std": entry.reported.std,
-                **{name: getattr(entry, name) for name in COLUMNS},
-                "marks": "; ".join(f"{mark.kind}: {mark.text}" for mark in entry.marks),
-            }
-        )
+
+    def numbers(entry: Entry, *names: str) -> dict[str, Any]:
+        return {name: getattr(entry, name) for name in names}
+
+    rows = [
+        {
+            **common,
+            "row": row.label,
+            "column": column.label,
+            **dict.fromkeys(AXES),
+            **entry.keys,
+            **numbers(entry, "graph", "state", "mean", "std"),
+            **dict(zip(("q1", "q3"), entry.quartiles or (None, None), strict=True)),
+            "n": entry.n,
+            "seeds": " ".join(map(str, entry.seeds)),
+            "values": " ".join(str(run.value) for run in entry.runs),
+            "printed_mean": entry.reported.mean,
+            "printed_std": entry.reported.std,
+            **numbers(entry, "difference", "factor", "deviations", "p", "p_holm", "test", "rank"),
+            "marks": "; ".join(f"{mark.kind}: {mark.text}" for mark in entry.marks),
+        }
+        for row, column, entry in table
+    ]
     return pd.DataFrame(rows).astype({"rank": "Int64"})
 
 
@@ -106,15 +103,12 @@ def render_markdown(table: PaperTable) -> str:
     Each row of the paper becomes two, measured and reported, and a third where they can be
     compared: the difference with its corrected p-value, or the factor of times.
     """
-    notes = _notes(table)
-    ranked = any(entry.rank for _, _, entry in table)
-    legend = ["Best in **bold**, second best in _italics_."] if ranked else []
+    legend = ["Best in **bold**, second best in _italics_."] if _ranked(table) else []
     lines = [f"**{table.title}.** {table.layout.caption}", ""]
     lines += [f"- {line}" for line in [*table.lines, *legend]]
-    for grid, entries in table.grids:
-        header, *rows = _rows(table, grid, entries, IN_MARKDOWN)
+    for grid, (header, *rows) in _grids(table, IN_MARKDOWN):
         lines += ["", *aligned(header, rows, left=len(grid.headings) + 1)]
-    if notes:
+    if notes := _notes(table):
         lines += ["", *(f"- [{i}] {text}" for text, i in notes.items())]
     return "\n".join(lines) + "\n"
 
@@ -122,7 +116,7 @@ def render_markdown(table: PaperTable) -> str:
 def render_html(table: PaperTable) -> str:
     """A `<figure>`: the caption with remarks, a table per grid, and the notes."""
     template = ENVIRONMENT.get_template("table.html.jinja")
-    grids = [list(_rows(table, grid, entries, IN_HTML)) for grid, entries in table.grids]
+    grids = [rows for _, rows in _grids(table, IN_HTML)]
     return template.render(table=table, grids=grids, notes=list(_notes(table)))
 
 
@@ -131,28 +125,86 @@ def render_latex(table: PaperTable) -> str:
 
     Its cells are those of `render_markdown`; remarks and notes go beneath the table.
     """
-    ranked = ["Best in red, second best in blue."] if any(e.rank for *_, e in table) else []
-    caption = [table.layout.caption, *ranked]
+    legend = " Best in red, second best in blue." if _ranked(table) else ""
     remarks = [f"{table.title}.", *table.lines]
     remarks += [f"[{number}] {text}" for text, number in _notes(table).items()]
-    grids = (
-        "\n".join(_in_latex(grid, _rows(table, grid, entries, IN_LATEX, escape)))
-        for grid, entries in table.grids
-    )
+    grids = ("\n".join(_in_latex(*of)) for of in _grids(table, IN_LATEX, _escaped))
+    caption = _escaped(table.layout.caption + legend)
     lines = [
         PREAMBLE,
         r"\begin{table}[!htp]",
         r"\centering",
-        rf"\caption{{{escape(' '.join(caption))}}} \label{{tab:{table.layout.label}}}",
+        rf"\caption{{{caption}}} \label{{tab:{table.layout.label}}}",
         r"\tiny",
         "\n\\par\\medskip\n".join(grids),
-        *(rf"\par\smallskip\parbox{{\textwidth}}{{\tiny {escape(text)}}}" for text in remarks),
+        *(rf"\par\smallskip\parbox{{\textwidth}}{{\tiny {_escaped(text)}}}" for text in remarks),
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def measured(entry: Entry, decimals: int) -> str:
+def _in_latex(grid: Grid, rows: list[list[str]]) -> Iterator[str]:
+    columns = f"{'l' * (len(grid.headings) + 1)}{'c' * len(grid.columns)}"
+    yield rf"\makebox[\textwidth][c]{{\begin{{tabular}}{{{columns}}}"
+    yield r"\toprule"
+    for number, cells in enumerate(rows):
+        if number == 1 or (number > 1 and cells[0]):
+            yield r"\midrule"
+        yield rf"{' & '.join(cells)} \\"
+    yield r"\bottomrule"
+    yield r"\end{tabular}}"
+
+
+def _escaped(text: str) -> str:
+    """The text for LaTeX to print as it is; a question mark for what it has no sign for."""
+    # Every other quotation mark opens.
+    for i in range(text.count('"')):
+        text = text.replace('"', "''" if i % 2 else "``", 1)
+    return re.sub(r"[^ -~]", "?", text.translate(SPECIAL))
+
+
+def _ranked(table: PaperTable) -> bool:
+    return any(entry.rank for _, _, entry in table)
+
+
+def _notes(table: PaperTable) -> dict[str, int]:
+    """The marks of a table by number, from 1 in order of appearance; equal ones share theirs."""
+    texts = dict.fromkeys(mark.text for _, _, entry in table for mark in entry.marks)
+    return {text: number for number, text in enumerate(texts, start=1)}
+
+
+def _grids(
+    table: PaperTable, formats: Mapping[int, str], escaped: Callable[[str], str] = str
+) -> Iterator[tuple[Grid, list[list[str]]]]:
+    """Each grid with its header and rows, as every format shows them."""
+    notes, timed = _notes(table), table.layout.kind == "time"
+    decimals = 2 if table.layout.kind == "accuracy" else 0
+    paper, comparison = ("RTX 3090", "factor") if timed else ("printed", "difference")
+
+    def here(entry: Entry) -> str:
+        shown = formats.get(entry.rank or 0, "{}").format(escaped(_measured(entry, decimals)))
+        numbers = sorted({notes[mark.text] for mark in entry.marks})
+        return shown + "".join(f" [{number}]" for number in numbers)
+
+    def printed(entry: Entry) -> str:
+        # The paper has times to the tenth of a millisecond.
+        return spread(entry.reported.mean, entry.reported.std, 1 if timed else decimals)
+
+    for grid, entries in table.grids:
+        rows = [[*map(escaped, [*grid.headings, "", *(column.label for column in grid.columns)])]]
+        above = nothing = ("",) * len(grid.headings)
+        for row, of_row in zip(grid.rows, entries, strict=True):
+            labels = _unrepeated(row.labels, above) if grid.grouped else row.labels
+            above = row.labels
+            rows.append([*map(escaped, labels), "here", *map(here, of_row)])
+            rows.append([*nothing, paper, *(escaped(printed(entry)) for entry in of_row)])
+            compared = [_compared(entry, decimals) for entry in of_row]
+            if any(text != "-" for text in compared):
+                rows.append([*nothing, comparison, *map(escaped, compared)])
+        yield grid, rows
+
+
+def _measured(entry: Entry, decimals: int) -> str:
     """The measured number, or in a few words why there is none."""
     if entry.quartiles is not None and entry.mean is not None:
         places = places_for(entry.mean, digits=3)
@@ -162,71 +214,19 @@ def measured(entry: Entry, decimals: int) -> str:
     return entry.state if entry.reason is None else _shortened(entry.reason)
 
 
-def reported(entry: Entry, decimals: int) -> str:
-    """The published number; of times to the tenth of a millisecond that the paper has."""
-    return spread(entry.reported.mean, entry.reported.std, 1 if entry.timed else decimals)
-
-
-def escape(text: str) -> str:
-    """The text for LaTeX to print as it is; a question mark for what it has no sign for."""
-    # Every other quotation mark opens.
-    for i in range(text.count('"')):
-        text = text.replace('"', "''" if i % 2 else "``", 1)
-    characters = (SPECIAL.get(c, c if c.isascii() and c.isprintable() else "?") for c in text)
-    return "".join(characters)
-
-
-def _compared(entry: Entry, decimals: int) -> str | None:
-    """Measured against reported: a difference, or a factor of times; `None` without either."""
+def _compared(entry: Entry, decimals: int) -> str:
+    """Measured against reported: a difference with its p-value, or a factor of times."""
     if entry.factor is not None:
         return f"×{entry.factor:.{places_for(entry.factor, digits=2)}f}"
-    return None if entry.difference is None else signed(entry.difference, decimals)
-
-
-def _notes(table: PaperTable) -> dict[str, int]:
-    """The marks of a table by number, from 1 in order of appearance; equal ones share theirs."""
-    texts = dict.fromkeys(mark.text for _, _, entry in table for mark in entry.marks)
-    return {text: number for number, text in enumerate(texts, start=1)}
-
-
-def _rows(
-    table: PaperTable,
-    grid: Grid,
-    entries: Entries,
-    formats: Mapping[int, str],
-    escaped: Callable[[str], str] = str,
-) -> Iterator[list[str]]:
-    """Header and rows of one grid, as every format shows them."""
-    notes, decimals = _notes(table), table.decimals
-    timed = table.layout.kind == "time"
-    paper, comparison = ("RTX 3090", "factor") if timed else ("printed", "difference")
-    yield [*map(escaped, [*grid.headings, "", *(column.label for column in grid.columns)])]
-    above = nothing = ("",) * len(grid.headings)
-    for row, of_row in zip(grid.rows, entries, strict=True):
-        labels = _unrepeated(row.labels, above) if grid.grouped else row.labels
-        above = row.labels
-        here = [
-            formats.get(entry.rank or 0, "{}").format(escaped(measured(entry, decimals)))
-            + "".join(f" [{n}]" for n in sorted({notes[mark.text] for mark in entry.marks}))
-            for entry in of_row
-        ]
-        yield [*map(escaped, labels), "here", *here]
-        yield [*nothing, paper, *(escaped(reported(entry, decimals)) for entry in of_row)]
-        compared = [_compared(entry, decimals) for entry in of_row]
-        if any(compared):
-            tested = ["" if e.p_holm is None else f" (p {p_value(e.p_holm)})" for e in of_row]
-            shown = [(of or "-") + p for of, p in zip(compared, tested, strict=True)]
-            yield [*nothing, comparison, *map(escaped, shown)]
+    p = "" if entry.p_holm is None else f" (p {p_value(entry.p_holm)})"
+    return "-" if entry.difference is None else signed(entry.difference, decimals) + p
 
 
 def _unrepeated(labels: Sequence[str], above: Sequence[str]) -> list[str]:
     """Labels of a row, without those that the row above has already."""
-    same = [a == b for a, b in zip(labels, above, strict=True)]
     # The last label tells rows apart, and one below a label that changed is said again.
-    return [
-        "" if all(same[: i + 1]) and i < len(labels) - 1 else label
-        for i, label in enumerate(labels)
-    ]
+    kept = next(i for i, of in enumerate(labels) if of != above[i] or i == len(labels) - 1)
+    return [*[""] * kept, *labels[kept:]]
 
 
 def _shortened(reason: str) -> str:
@@ -238,15 +238,3 @@ def _shortened(reason: str) -> str:
     cut = reason[:LONGEST_REASON]
     words = cut.rpartition(" ")[0].rstrip(" :,")
     return f"{words if len(words) > LONGEST_REASON // 2 else cut[:-1]}…"
-
-
-def _in_latex(grid: Grid, rows: Iterator[list[str]]) -> Iterator[str]:
-    columns = f"{'l' * (len(grid.headings) + 1)}{'c' * len(grid.columns)}"
-    yield rf"\makebox[\textwidth][c]{{\begin{{tabular}}{{{columns}}}"
-    yield r"\toprule"
-    for number, cells in enumerate(rows):
-        if number == 1 or (number > 1 and cells[0]):
-            yield r"\midrule"
-        yield rf"{' & '.join(cells)} \\"
-    yield r"\bottomrule"
-    yield r"\end{tabular}}"

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.claims.claim import load_claims
 from robust_diffusion.paper.claims.judge import side_by_side, variants_of
-from robust_diffusion.paper.claims.show import describe_basis, in_short, legend
+from robust_diffusion.paper.claims.show import claims_frame, legend
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
 from robust_diffusion.paper.studies import studies
@@ -23,6 +23,8 @@ from robust_diffusion.results.entry import BAND
 from robust_diffusion.results.table import ResultTable
 
 log = logging.getLogger(__name__)
+
+FIGURES = Path("outputs/figures")
 
 FAILED = ["experiment", "scale", "fidelity", "dataset", "model", "flow", "seed", "error"]
 DESCRIBED = ("caption", "dataset", "fidelity", "scale", "seed", "weights")
@@ -37,7 +39,7 @@ def render_report(
     *,
     scale: str = "full",
     fidelity: str = "paper",
-    figures: Path = Path("outputs/figures"),
+    figures: Path = FIGURES,
 ) -> str:
     """The report as the text of an HTML file; parts that nothing fills are left out.
 
@@ -87,35 +89,21 @@ def _facts(records: Sequence[Record]) -> dict[str, str]:
 def _claims(records: Sequence[Record], fidelity: str) -> Sections:
     claims, variants = load_claims(), sorted({fidelity, *variants_of(records)})
     rows = side_by_side(claims, records, variants)
-    shown = [
-        {
-            "claim": row.claim.quote,
-            "rests on": describe_basis(row.claim, row.datasets),
-            **{
-                name: "\n".join(in_short(row.claim, judged)) for name, judged in row.columns.items()
-            },
-        }
-        for row in rows
-        if row.recorded
-    ]
-    if shown:
-        yield "Claims", ResultTable(legend(claims.alpha, variants[0]), pd.DataFrame(shown), [], [])
+    tested = [(row, row.claim.quote) for row in rows if row.recorded]
+    if tested:
+        cells = claims_frame(tested, lambda *lines: "\n".join(lines))
+        yield "Claims", ResultTable(legend(claims.alpha, variants[0]), cells, [], [])
 
 
 def _deviations(measured: Sequence[PaperTable]) -> Sections:
-    if not measured:
-        return
-    found = agreement(measured)
-    if len(found.entries):
-        inside, others = found.placebo.sum(), len(found.placebo)
+    if measured and len(entries := (found := agreement(measured)).entries):
         title = (
-            f"{found.entries['within'].sum()} of {len(found.entries)} entries lie within {BAND:g} "
-            f"pooled standard deviations of the printed numbers, as do {inside} of {others} "
-            "printed numbers of other models in their rows. These entries do not; p is "
-            "Holm-corrected over the table."
+            f"{entries['within'].sum()} of {len(entries)} entries lie within {BAND:g} pooled "
+            f"standard deviations of the printed numbers, as do {found.placebo.sum()} of "
+            f"{len(found.placebo)} printed numbers of other models in their rows. These entries do "
+            "not; p is Holm-corrected over the table."
         )
-        cells = found.outside.round(1)
-        yield "Agreement with the paper", ResultTable(title, cells, [], [])
+        yield "Agreement with the paper", ResultTable(title, found.outside.round(1), [], [])
 
 
 def _failed(records: Sequence[Record]) -> Sections:

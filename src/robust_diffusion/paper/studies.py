@@ -13,19 +13,16 @@ from robust_diffusion.results.table import ResultTable, rank, summarize
 from robust_diffusion.results.targets import show_targets
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 
+WORST_CASES = (
+    *("worst-case", "worst-case-models", "worst-case-splits", "worst-case-graphs"),
+    *("heterophily", "worst-case-modification", "single-attacks", "successors", "adversarial"),
+)
+
 SHOWN: Mapping[str, Callable[[Sequence[Record]], ResultTable]] = {
     "tune": rank,
     "mlp": summarize,
     "grand-rate": rank,
-    "worst-case": show_worst_cases,
-    "worst-case-models": show_worst_cases,
-    "worst-case-splits": show_worst_cases,
-    "worst-case-graphs": show_worst_cases,
-    "heterophily": show_worst_cases,
-    "worst-case-modification": show_worst_cases,
-    "single-attacks": show_worst_cases,
-    "successors": show_worst_cases,
-    "adversarial": show_worst_cases,
+    **dict.fromkeys(WORST_CASES, show_worst_cases),
     "budget-curve": show_budgets,
     "poisoning": summarize,
     "switches": show_effects,
@@ -42,32 +39,21 @@ PAIRED = {
 }
 """Views of two models, seed by seed: the experiment, the model or flow, and its control."""
 
-COMPARED = {
-    "readings": "test",
-    "t-end": "test",
-    "seeds": "test",
-    "pgd-steps": "test",
-    "gcn-svd": "test",
-    "graph-sage": "test",
-    "edge-ids": "test",
-    "splits": "test",
-    "degree-leak": "test",
-    "tdgia-limits": "test",
-    "guard-gradient": "test",
-    "tune-check": "validation",
-}
+ON_TEST = (
+    *("readings", "t-end", "seeds", "pgd-steps", "gcn-svd", "graph-sage"),
+    *("edge-ids", "splits", "degree-leak", "tdgia-limits", "guard-gradient"),
+)
+
+COMPARED = dict.fromkeys(ON_TEST, "test") | {"tune-check": "validation"}
 """Experiments whose settings are compared with each other, and the nodes they are compared on."""
 
 
 def studies(
     records: Sequence[Record], *, scale: str = "full", own: bool = False
 ) -> Iterator[tuple[str, ResultTable]]:
-    """Name and table of each of these experiments of which there are records.
+    """Name and table of each of these experiments of which there are records of that scale.
 
-    Args:
-        records: Any.
-        scale: Of the runs that count.
-        own: Also the user's own experiments, by accuracy on the test graphs.
+    With `own` also the user's own experiments, by accuracy on the test graphs.
     """
     records = [record for record in records if record.get("scale", "full") == scale]
     for name, on in COMPARED.items():
@@ -82,7 +68,7 @@ def studies(
         shown |= {name: summarize for name in sorted(others) if not name.startswith("table-")}
     for name, show in shown.items():
         # Apart from `auto`, whose worst cases have a page of their own.
-        together = show is show_worst_cases and name != "single-attacks"
+        together = name in WORST_CASES and name != "single-attacks"
         table = show(recorded_on(records, {name}) if together else asked[name])
         yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
     for name, (experiment, *models) in PAIRED.items():

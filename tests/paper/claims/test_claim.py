@@ -5,8 +5,7 @@ import pytest
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.claims.claim import ACCURACY, Claim, Group, group, load_claims
-from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.printed import printed_number
+from robust_diffusion.paper.layout import load_layout, printed_number
 
 EVERY = load_claims()
 GROUPS = {g for claim in EVERY.claims.values() for one in claim.comparisons() for g in one.groups}

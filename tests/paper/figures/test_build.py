@@ -8,9 +8,8 @@ import torch
 
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.figures import build, spec
-from robust_diffusion.paper.figures.build import BuiltFigure, Options, build_figure
+from robust_diffusion.paper.figures.build import BuiltFigure, Observation, Options, build_figure
 from robust_diffusion.paper.figures.draw import render
-from robust_diffusion.paper.figures.observe import Observation
 from robust_diffusion.paper.figures.spec import SPECS
 from robust_diffusion.records.identity import cell_id
 

@@ -2,7 +2,7 @@
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.paper.axes import MODELS
-from robust_diffusion.paper.figures.looks import LOOKS, look_of
+from robust_diffusion.paper.figures.draw import LOOKS, look_of
 
 
 def test_no_two_models_look_alike() -> None:

@@ -7,7 +7,7 @@ import torch
 from hydra.utils import instantiate
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.figures.observe import edge_statistics, observe
+from robust_diffusion.paper.figures.build import edge_statistics, observe
 
 Compose = Callable[..., Any]
 

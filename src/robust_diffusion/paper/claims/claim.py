@@ -57,8 +57,7 @@ class Group:
         return dict(self.axes).get("dataset")
 
 
-Terms = tuple[tuple[float, Group], ...]
-"""Weighted groups."""
+Terms = tuple[tuple[float, Group], ...]  # weights, and what they weigh
 
 
 class Comparison(NamedTuple):
@@ -69,7 +68,7 @@ class Comparison(NamedTuple):
 
     @property
     def groups(self) -> list[Group]:
-        """All groups it needs."""
+        """What it compares."""
         return [group for _, group in self.terms]
 
 
@@ -99,8 +98,7 @@ class Claim:
     def comparisons(self) -> list[Comparison]:
         """The comparisons it consists of; a selection that does not fit is a `ConfigError`."""
         found = []
-        for values in product(*self.each.values()):
-            chosen = dict(zip(self.each, values, strict=True))
+        for chosen in _combinations(self.each):
             named = [f"vs {v}" if a == "right.model" else str(v) for a, v in chosen.items()]
             for more, sides in self._sides(chosen):
                 terms = merged((w / len(side), group) for w, side in sides for group in side)
@@ -110,14 +108,15 @@ class Claim:
     def against_mlp(self) -> "Claim | None":
         """The same with an MLP on the right, if it says that models are better under attack."""
         named = "model" in self.right or "right.model" in self.each
-        if not (self.test == "greater" and named and self._plain() and CLEAN not in self._graphs()):
+        graphs = self._plain_graphs()
+        if self.test != "greater" or not named or not graphs or CLEAN in graphs:
             return None
         each = {axis: values for axis, values in self.each.items() if axis != "right.model"}
         return replace(self, each=each, right={"experiment": MLP, "model": MLP})
 
     def under_worst_case(self) -> "Claim | None":
         """The same by the worst case of each model, if it is about accuracies under attack."""
-        if not self._plain() or not self._graphs() - {CLEAN, WORST}:
+        if not self._plain_graphs() - {CLEAN, WORST}:
             return None
 
         def swapped(node: Any, key: str = "") -> Any:
@@ -133,15 +132,13 @@ class Claim:
         parts = ("select", "each", "left", "right", "terms", "levels")
         return replace(self, **{part: swapped(getattr(self, part)) for part in parts})
 
-    def _plain(self) -> bool:
-        """True if it compares accuracies at the default settings and budget."""
+    def _plain_graphs(self) -> set[str]:
+        """Its test graphs, if it compares accuracies at the default settings and budget."""
         groups = [group for one in self.comparisons() for group in one.groups]
         axes = {axis for group in groups for axis, _ in group.axes}
         default = axes <= {"dataset", "model", "attack"} and self.unit == "points"
-        return default and self.of == "level" and all(g.experiment != MLP for g in groups)
-
-    def _graphs(self) -> set[str]:
-        return {group.graph for one in self.comparisons() for group in one.groups}
+        plain = default and self.of == "level" and all(g.experiment != MLP for g in groups)
+        return {group.graph for group in groups} if plain else set()
 
     def _sides(self, chosen: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
         """Label and weighted sides of each comparison of one combination of `each`."""
@@ -164,8 +161,8 @@ class Claim:
         """Every combination of the values of one side's axes."""
         own = {a.removeprefix(side): v for a, v in chosen.items() if "." not in a or side in a}
         whole = {k: v for k, v in {**self.select, **axes, **own}.items() if k != "weight"}
-        values = [value if isinstance(value, list) else [value] for value in whole.values()]
-        return [group(dict(zip(whole, one, strict=True))) for one in product(*values)]
+        lists = {axis: of if isinstance(of, list) else [of] for axis, of in whole.items()}
+        return [group(one) for one in _combinations(lists)]
 
 
 @dataclass
@@ -200,6 +197,11 @@ def load_claims(path: str | Path = CLAIMS) -> Claims:
         if not compared or () in compared:
             raise ConfigError(f"claims.{name}: test={claim.test} compares nothing; name two sides")
     return Claims(**vars(found))
+
+
+def _combinations(values: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Every choice of one value per key, the first key slowest."""
+    return [dict(zip(values, one, strict=True)) for one in product(*values.values())]
 
 
 def group(axes: Mapping[str, Any]) -> Group:

@@ -19,11 +19,9 @@ from robust_diffusion.paper.claims.claim import (
     Claims,
     Comparison,
     Group,
-    Terms,
     merged,
 )
-from robust_diffusion.paper.layout import load_layout
-from robust_diffusion.paper.printed import ASSUMED_RUNS, printed_number
+from robust_diffusion.paper.layout import ASSUMED_RUNS, load_layout, printed_number
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN, RecordSet, select, value_at
 from robust_diffusion.results.entry import Reported
@@ -44,7 +42,6 @@ Sample = Mapping[int, float] | Reported
 """Values of a group by seed, of times their logarithms, or what is printed; empty if unknown."""
 
 Evidence = Callable[[Group], Sample]
-"""Source of samples."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,13 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
     def sample(group: Group) -> Sample:
         name, graph, wanted = group.experiment, group.graph, group.line.record
         if name == WORST_CASE:
-            return _worst_case(of_worst(), wanted, "worst" if graph == WORST else CLEAN)
+            own = [
+                all(value_at(of, k) == v for k, v in wanted.items()) for of in of_worst()["record"]
+            ]
+            models = worst_cases(of_worst().loc[own])
+            # Of a model that was itself attacked.
+            accuracies = models[models["seen"]].set_index("draw")
+            return dict(100.0 * accuracies["worst" if graph == WORST else CLEAN])
         if name == MLP:
             found, graph = of_any(name), CLEAN  # it sees no edge, injected ones included
         else:
@@ -130,47 +133,6 @@ def published_evidence(group: Group) -> Sample:
     except ConfigError:
         return {}
     return {} if None in (found.mean, found.std) else found
-
-
-def _worst_case(results: pd.DataFrame, wanted: Mapping[str, object], accuracy: str) -> Sample:
-    """Worst, or clean, accuracy per seed of a model that was itself attacked."""
-
-    def fits(record: Record) -> bool:
-        return all(value_at(record, path) == value for path, value in wanted.items())
-
-    models = worst_cases(results[results["record"].map(fits).astype(bool)])
-    return dict(100.0 * models[models["seen"]].set_index("draw")[accuracy])
-
-
-def _deviations(sample: Sample) -> Sample:
-    """Distances from the median, whose mean measures the spread: Brown and Forsythe 1974."""
-    if isinstance(sample, Reported) or not sample:
-        return {}
-    middle = median(sample.values())
-    return {seed: abs(value - middle) for seed, value in sample.items()}
-
-
-def _estimate(terms: Terms, samples: Mapping[Group, Sample], min_seeds: int) -> Estimate | None:
-    """The weighted sum of the means of some groups; `None` of fewer seeds than that.
-
-    Values are summed seed by seed, since models of one seed share the split and the attacked
-    graph; printed means are of independent runs.
-    """
-    found = [(weight, samples[group]) for weight, group in terms]
-    printed = [
-        (weight, of.mean or 0.0, of.std or 0.0, ASSUMED_RUNS)
-        for weight, of in found
-        if isinstance(of, Reported)
-    ]
-    if len(printed) == len(found):
-        return Estimate.sum(printed)
-    of_seeds = [(w, {} if isinstance(of, Reported) else of) for w, of in found]
-    shared = sorted(set.intersection(*(set(values) for _, values in of_seeds)))
-    if len(shared) < min_seeds:
-        return None
-    # Rounded, since equal differences of floats are not quite equal.
-    sums = [round(math.fsum(w * values[seed] for w, values in of_seeds), 9) for seed in shared]
-    return Estimate.of(sums)
 
 
 def variants_of(records: Sequence[Record]) -> list[str]:
@@ -206,11 +168,7 @@ def judge(
     lies. A claim over all is supported if every comparison holds and contradicted if one is; of an
     average the mean decides, of `differ` any two levels. All else is undecided.
 
-    Args:
-        claim: The claim; comparisons on a dataset of which nothing is known are left out.
-        evidence: Source of samples.
-        claims: The claims' file.
-        datasets: Only those count; all by default.
+    Comparisons on a dataset of which nothing is known, or that is none of `datasets`, are left out.
     """
     comparisons = claim.comparisons()
     known = _datasets(comparisons, evidence)
@@ -221,14 +179,7 @@ def judge(
         samples = {group: _deviations(sample) for group, sample in samples.items()}
 
     def tested(comparisons: Sequence[Comparison]) -> list[Finding]:
-        findings = []
-        for one in comparisons:
-            if found := _estimate(one.terms, samples, claims.min_seeds):
-                p, right = _test(claim, found)
-                findings.append(Finding(one.label, "holds" if right else "contradicted", found, p))
-            else:
-                some = any(samples[group] for group in one.groups)
-                findings.append(Finding(one.label, "too few seeds" if some else "no data"))
+        findings = [_tested(claim, one, samples, claims.min_seeds) for one in comparisons]
         corrected = iter(holm([finding.p for finding in findings if finding.p is not None]))
         return [
             finding
@@ -242,15 +193,15 @@ def judge(
         return -abs(effect) if claim.test in ("equivalent", "differ") else effect
 
     findings = tested(compared)
-    known_terms = [c.terms for c, f in zip(compared, findings, strict=True) if f.estimate]
+    estimated = [c.terms for c, f in zip(compared, findings, strict=True) if f.estimate]
     shown = min((f for f in findings if f.estimate), key=strength, default=None)
     deciding = findings
     if claim.over == "average" and shown:
-        mean = merged((w / len(known_terms), g) for terms in known_terms for w, g in terms)
-        deciding = tested([Comparison("mean", mean)])
-        if len(known_terms) < len(compared):
-            deciding = [replace(deciding[0], state="too few seeds")]
-        shown = deciding[0]
+        mean = ((w / len(estimated), group) for terms in estimated for w, group in terms)
+        (shown,) = tested([Comparison("mean", merged(mean))])
+        if len(estimated) < len(compared):
+            shown = replace(shown, state="too few seeds")
+        deciding = [shown]
     states = {finding.state for finding in deciding}
     verdict = "contradicted" if "contradicted" in states else "undecided"
     if states == {"holds"} or (claim.test == "differ" and "holds" in states):
@@ -266,18 +217,55 @@ def _datasets(comparisons: Sequence[Comparison], evidence: Evidence) -> tuple[st
     return tuple(dict.fromkeys(g.dataset for g in groups if g.dataset and evidence(g)))
 
 
-def _test(claim: Claim, found: Estimate) -> tuple[float, bool]:
-    """P-value of an effect against the margin, and whether it lies on the claimed side of it."""
+def _deviations(sample: Sample) -> Sample:
+    """Distances from the median, whose mean measures the spread: Brown and Forsythe 1974."""
+    if isinstance(sample, Reported) or not sample:
+        return {}
+    middle = median(sample.values())
+    return {seed: abs(value - middle) for seed, value in sample.items()}
+
+
+def _tested(
+    claim: Claim, one: Comparison, samples: Mapping[Group, Sample], min_seeds: int
+) -> Finding:
+    """A comparison with its test against the margin, uncorrected."""
+    found = _estimate([(weight, samples[group]) for weight, group in one.terms], min_seeds)
+    if found is None:
+        some = any(samples[group] for group in one.groups)
+        return Finding(one.label, "too few seeds" if some else "no data")
     margin = claim.margin
     if claim.unit == "factor":
         margin = math.log(margin) if margin > 0 else 0.0
-
-    def p(bound: float) -> float:
-        # Where nothing varies the effect is certain, and a tie proves nothing.
-        found_p = found.p(bound)
-        return float(found.effect == bound) if found_p is None else found_p
-
     if claim.test == "equivalent":
         # Within both margins, or beyond the nearer; two tests, as of Schuirmann 1987.
-        return max(p(margin), p(-margin)), abs(found.effect) < margin
-    return p(margin), found.effect > margin or claim.test == "differ"
+        p, right = max(_p(found, margin), _p(found, -margin)), abs(found.effect) < margin
+    else:
+        p, right = _p(found, margin), found.effect > margin or claim.test == "differ"
+    return Finding(one.label, "holds" if right else "contradicted", found, p)
+
+
+def _p(found: Estimate, bound: float) -> float:
+    # Where nothing varies the effect is certain, and a tie proves nothing.
+    p = found.p(bound)
+    return float(found.effect == bound) if p is None else p
+
+
+def _estimate(found: Sequence[tuple[float, Sample]], min_seeds: int) -> Estimate | None:
+    """The weighted sum of the means of some samples; `None` of fewer seeds than that.
+
+    Values are summed seed by seed, since models of one seed share the split and the attacked
+    graph; printed means are of independent runs.
+    """
+    printed = [
+        (weight, of.mean or 0.0, of.std or 0.0, ASSUMED_RUNS)
+        for weight, of in found
+        if isinstance(of, Reported)
+    ]
+    if len(printed) == len(found):
+        return Estimate.sum(printed)
+    by_seed = [(weight, of) for weight, of in found if not isinstance(of, Reported)]
+    shared = sorted(set.intersection(*(set(values) for _, values in by_seed)))
+    if printed or len(shared) < min_seeds:
+        return None
+    # Rounded, since equal differences of floats are not quite equal.
+    return Estimate.of([round(math.fsum(w * of[s] for w, of in by_seed), 9) for s in shared])

@@ -3,15 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import pandas as pd
 from hydra.utils import instantiate
+from matplotlib.figure import Figure
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.figures.looks import look_of
+from robust_diffusion.paper.figures.draw import look_of
 from robust_diffusion.records.code import code_hash
 from robust_diffusion.records.identity import cell_id
 from robust_diffusion.records.provenance import revision, versions
@@ -19,68 +21,67 @@ from robust_diffusion.results.cells import CLEAN, settings_of
 from robust_diffusion.robustness.load import set_up_process, train_composed
 from robust_diffusion.robustness.threat import TrainedModel
 
-Weights = Literal["carried", "attention"]
-"""Weight of a drawn edge: attention A(Z), or the weight with which the flow carries features.
-
-Attention is named in the paper's captions and can be compared between flows: the weights
-that arrive at a node sum to 1 in each. The rows of A * B do not, they sum to about 1 / degree.
-"""
-
-Note = Literal["classes", "evenness"]
-
 IN_NAME = frozenset(["dataset", "fidelity", "seed", "scale"])
 """Options in the names of a figure's files."""
 
 DATASET = "dataset=cora"
 """The paper's graph, unless the user names another."""
 
+OF_TSNE = "t-SNE of the last hidden representation after diffusion, coloured by class"
 SAME_SCALE = (
     "The darker the edge, the larger its weight, on one scale for all panels; an edge is drawn "
     "once, with the mean weight of its two directions."
 )
 
 
-@dataclass(frozen=True)
-class FigureSpec:
+class FigureSpec(NamedTuple):
     """One figure."""
 
     name: str  # on the command line
     label: str  # in the paper's source
     caption: str
-    panels: tuple[tuple[str, str], ...]  # title and override of each, from left to right
-    note: Note = "classes"  # statistic below each panel
+    panels: Mapping[str, str]  # title -> override, from left to right
+    note: Literal["classes", "evenness"] = "classes"  # statistic below each panel
 
 
-def _flow(name: str) -> tuple[str, str]:
-    return look_of(name).label, f"flow={name}"
+class BuiltFigure(NamedTuple):
+    """A figure, the stem of its files, its options and numbers for JSON, and those to print."""
+
+    figure: Figure
+    stem: str
+    description: dict[str, Any]
+    numbers: pd.DataFrame
 
 
-SPECS = {
-    "flows": FigureSpec(
+def _flows(*names: str) -> dict[str, str]:
+    return {look_of(name).label: f"flow={name}" for name in names}
+
+
+_SPECS = (
+    FigureSpec(
         name="flows",
         label="tsne_flows",
-        caption="t-SNE of the last hidden representation after diffusion, coloured by class. "
-        f"{SAME_SCALE}",
-        panels=tuple(map(_flow, ("heat", "mean_curvature", "beltrami"))),
+        caption=f"{OF_TSNE}. {SAME_SCALE}",
+        panels=_flows("heat", "mean_curvature", "beltrami"),
     ),
-    "lipschitz": FigureSpec(
+    FigureSpec(
         name="lipschitz",
         label="tsne_q2",
-        caption="t-SNE of the last hidden representation after diffusion, coloured by class, "
-        f"without and with spectral normalisation. {SAME_SCALE}",
-        panels=(
-            ("without spectral normalisation", "flow.spectral_norm=false"),
-            ("with spectral normalisation", "flow.spectral_norm=true"),
-        ),
+        caption=f"{OF_TSNE}, without and with spectral normalisation. {SAME_SCALE}",
+        panels={
+            "without spectral normalisation": "flow.spectral_norm=false",
+            "with spectral normalisation": "flow.spectral_norm=true",
+        },
         note="evenness",
     ),
-    "stability": FigureSpec(
+    FigureSpec(
         name="stability",
         label="lem:lyap_stable",
         caption="State of a trained layer far beyond its integration period, relative to time 0.",
-        panels=tuple(map(_flow, ("heat", "grand", "mean_curvature", "beltrami", "p_laplacian"))),
+        panels=_flows("heat", "grand", "mean_curvature", "beltrami", "p_laplacian"),
     ),
-}
+)
+SPECS = {spec.name: spec for spec in _SPECS}
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,7 @@ def compose_cell(overrides: Sequence[str]) -> FigureCell:
 def train_cell(
     cell: FigureCell, title: str
 ) -> tuple[TrainedModel, GraphDataModule, dict[str, Any]]:
-    """The victim of a cell, trained as a run's or from the store, its graph, and both described.
-
-    Args:
-        cell: Of `compose_cell`.
-        title: Of its panel.
-    """
+    """The victim of a cell, trained as a run's or from the store, its graph, and both described."""
     cfg = cell.cfg
     set_up_process(cfg.threads, cfg.backend)
     datamodule = instantiate(cfg.data)
@@ -140,28 +136,30 @@ def panel_cells(figure: FigureSpec, given: Sequence[str]) -> dict[str, FigureCel
         if "=" not in override:
             raise ConfigError(f"{override}: cannot be read; write key=value")
     panels, rest = figure.panels, list(given)
-    if panels[0][1].startswith("flow="):
+    if all(own.startswith("flow=") for own in panels.values()):
         rest = [override for override in given if not override.startswith("flow=")]
-        flows = [override for override in given if override.startswith("flow=")]
-        if flows:
-            panels = tuple(map(_flow, flows[-1].removeprefix("flow=").split(",")))
-    keys = {_key(override) for override in rest}
-    for _, own in panels:
-        if _key(own) in keys:
-            raise ConfigError(f"{_key(own)}: is what figure {figure.name} compares; drop it")
-    default = () if _key(DATASET) in keys else (DATASET,)
+        if flows := [override for override in given if override not in rest]:
+            panels = _flows(*flows[-1].removeprefix("flow=").split(","))
+    keys = {override.split("=", 1)[0].lstrip("+~") for override in rest}
+    for compared in (own.partition("=")[0] for own in panels.values()):
+        if compared in keys:
+            raise ConfigError(f"{compared}: is what figure {figure.name} compares; drop it")
+    default = () if "dataset" in keys else (DATASET,)
     # All composed first, so that a mistyped option of the last panel costs no training.
-    return {title: compose_cell((*default, own, *rest)) for title, own in panels}
+    return {title: compose_cell((*default, own, *rest)) for title, own in panels.items()}
 
 
-def _key(override: str) -> str:
-    return override.split("=", 1)[0].lstrip("+~")
+def plan(
+    figure: FigureSpec, given: Sequence[str], chosen: object, defaults: object
+) -> tuple[dict[str, FigureCell], str, dict[str, Any]]:
+    """Cells of a figure, the stem of its files, and its description before anything is measured.
 
-
-def describe(figure: FigureSpec, cells: Mapping[str, FigureCell]) -> dict[str, Any]:
-    """The description of a figure, as far as it does not depend on what was measured."""
+    The stem ends in a hash where the user chose anything but what it names: an override of those
+    `given`, or options of drawing other than the defaults.
+    """
+    cells = panel_cells(figure, given)
     first = next(iter(cells.values()))
-    return {
+    about = {
         "figure": figure.name,
         "label": figure.label,
         "caption": figure.caption,
@@ -173,28 +171,13 @@ def describe(figure: FigureSpec, cells: Mapping[str, FigureCell]) -> dict[str, A
         "revision": revision(),
         "versions": versions(),
     }
-
-
-def stem_of(figure: FigureSpec, overrides: Sequence[str], chosen: object, defaults: object) -> str:
-    """Name of a figure's files, with a hash where anything but what it names was chosen.
-
-    Args:
-        figure: The figure.
-        overrides: Those of the user.
-        chosen: Options of drawing.
-        defaults: The same by default.
-    """
-    cells = panel_cells(figure, overrides)
-    about = describe(figure, cells)
     stem = "{figure}-{dataset}-{fidelity}-seed{seed}".format(**about)
-    stem += "-smoke" if about["scale"] == "smoke" else ""
-    named = [given for given in overrides if given.split("=")[0] in IN_NAME]
-    identity = _identity(cells, chosen)
+    stem += "-smoke" * (about["scale"] == "smoke")
+    named = panel_cells(figure, [own for own in given if own.split("=")[0] in IN_NAME])
+    identity, of_name = (
+        repr(([settings_of({"config": cell.config}, CLEAN) for cell in of.values()], options))
+        for of, options in ((cells, chosen), (named, defaults))
+    )
     # Else a figure of other panels or options would take its place.
-    is_other = identity != _identity(panel_cells(figure, named), defaults)
-    return f"{stem}-{sha256(identity.encode()).hexdigest()[:8]}" if is_other else stem
-
-
-def _identity(cells: Mapping[str, FigureCell], options: object) -> str:
-    """Settings of the panels and of drawing."""
-    return repr(([settings_of({"config": c.config}, CLEAN) for c in cells.values()], options))
+    digest = sha256(identity.encode()).hexdigest()[:8]
+    return cells, stem if identity == of_name else f"{stem}-{digest}", about

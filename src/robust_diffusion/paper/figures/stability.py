@@ -4,23 +4,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
+import pandas as pd
 from hydra.utils import instantiate
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor, nn
 
 from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.paper.figures.build import BuiltFigure
-from robust_diffusion.paper.figures.draw import STYLE, mark_smoke_run
-from robust_diffusion.paper.figures.looks import look_of
+from robust_diffusion.paper.figures.draw import OPEN, STYLE, look_of, mark_smoke_run
 from robust_diffusion.paper.figures.spec import (
+    BuiltFigure,
     FigureCell,
     FigureSpec,
-    describe,
-    panel_cells,
-    stem_of,
+    plan,
     train_cell,
 )
 from robust_diffusion.robustness.evaluate_model import attack
@@ -60,42 +57,32 @@ def build_stability(spec: FigureSpec, overrides: Sequence[str], *, layer: int = 
         ConfigError: An override that means nothing, or a layer that is not there.
     """
     attacks = [given for given in overrides if given.split("=")[0] in ("attack", "attacks")]
-    cells = panel_cells(spec, overrides if attacks else [*overrides, ATTACKS])
+    given = overrides if attacks else [*overrides, ATTACKS]
+    cells, stem, about = plan(spec, given, (layer, attacks), (0, []))
     panels = [_measured(title, cell, layer) for title, cell in cells.items()]
-    about = describe(spec, cells) | {"layer": layer, "graphs": GRAPHS, "panels": panels}
     rows = {panel["title"]: panel["rows"] for panel in panels}
     figure = draw_stability(rows, smoke=about["scale"] == "smoke")
-    stem = stem_of(spec, overrides, (layer, attacks), (0, []))
-    return BuiltFigure(figure, stem, about)
+    about |= {"layer": layer, "graphs": GRAPHS, "panels": panels}
+    return BuiltFigure(figure, stem, about, pd.DataFrame(map(_numbers, panels)))
 
 
 def _measured(title: str, cell: FigureCell, layer: int) -> dict[str, Any]:
     cfg = cell.cfg
     trained, datamodule, about = train_cell(cell, title)
     model, graph = trained.model.eval(), datamodule.view("test")
-    assert graph.x is not None
-    assert graph.edge_index is not None
     budget, attacked = instantiate(cfg.budget), {}
     for name, own in cfg.attacks.items():
         built = instantiate(own)
         attacked[str(name)] = attack(model, datamodule, budget, built, labels="true", seed=cfg.seed)
-    last = list(attacked.values())[-1]
-    clean = motion(model, graph.x, graph.edge_index, layer=layer)
-    moved = motion(model, last.x, last.edge_index, layer=layer)
-    return about | {
-        "attack": list(attacked)[-1],
-        "detection": {
-            name: detection(model, graph.x, graph.edge_index, of) for name, of in attacked.items()
-        },
-        "rows": follow(clean, moved, seed=cfg.seed),
-    }
+    name, last = list(attacked.items())[-1]
+    clean, moved = (motion(model, of.x, of.edge_index, layer=layer) for of in (graph, last))
+    found = {name: detection(model, graph.x, graph.edge_index, of) for name, of in attacked.items()}
+    rows = follow(clean, moved, seed=cfg.seed)
+    return about | {"attack": name, "detection": found, "rows": rows}
 
 
 def detection(
-    model: torch.nn.Module,
-    x: torch.Tensor,
-    edge_index: torch.Tensor,
-    attacked: PerturbedGraph,
+    model: nn.Module, x: Tensor, edge_index: Tensor, attacked: PerturbedGraph
 ) -> dict[str, float]:
     """Detection of an attacked graph by an adaptive solver's effort.
 
@@ -104,19 +91,29 @@ def detection(
         detector that takes the graph of more evaluations for the attacked one.
     """
     solver, n = Solver("dopri5", rtol=1e-4, atol=1e-4), x.size(0)
-    parts = {
-        "clean": [thinned(n, edge_index, n, seed=seed) for seed in range(GRAPHS)],
-        "attacked": [
-            thinned(n, attacked.edge_index, attacked.x.size(0), seed=seed) for seed in range(GRAPHS)
-        ],
+
+    def counts(x: Tensor, edge_index: Tensor) -> list[int]:
+        parts = (thinned(n, edge_index, x.size(0), seed=seed) for seed in range(GRAPHS))
+        return [evaluations(model, solver, x, part) for part in parts]
+
+    clean, moved = counts(x, edge_index), counts(attacked.x, attacked.edge_index)
+    means = {"clean": float(np.mean(clean)), "attacked": float(np.mean(moved))}
+    return {**means, "auc": area_under_curve(clean, moved)}
+
+
+def _numbers(panel: Mapping[str, Any]) -> dict[str, str]:
+    """The last state of a flow, the most that a quantity was, and what NFE tells."""
+    last, most = panel["rows"][-1], pd.DataFrame(panel["rows"]).max()
+    nfe = panel["detection"][panel["attack"]]
+    return {
+        "flow": panel["title"],
+        "t": f"{last['t']:g}",
+        "energy": f"{last['energy']:.2g}",
+        **{f"largest {of}": f"{most[of]:.3g}" for of in ("norm", "overshoot", "growth", "shift")},
+        **{f"AUC {name}": f"{of['auc']:.2f}" for name, of in panel["detection"].items()},
+        "NFE clean": f"{nfe['clean']:.0f}",
+        "attacked": f"{nfe['attacked']:.0f}",
     }
-    features = {"clean": x, "attacked": attacked.x}
-    counts = {
-        kind: [evaluations(model, solver, features[kind], part) for part in own]
-        for kind, own in parts.items()
-    }
-    means = {kind: sum(own) / len(own) for kind, own in counts.items()}
-    return {**means, "auc": area_under_curve(counts["clean"], counts["attacked"])}
 
 
 def draw_stability(flows: Mapping[str, Sequence[Row]], *, smoke: bool = False) -> Figure:
@@ -124,18 +121,25 @@ def draw_stability(flows: Mapping[str, Sequence[Row]], *, smoke: bool = False) -
 
     A quantity that is 0 in all flows at all times has no panel, and is told in words.
     """
-    highest = {
-        key: max((row[key] for rows in flows.values() for row in rows if key in row), default=0)
-        for key in SHOWN
-    }
-    shown = [key for key in SHOWN if highest[key] > SMALLEST]
+    states = pd.concat({title: pd.DataFrame(rows) for title, rows in flows.items()})
+    states = states.reindex(columns=["t", *SHOWN])
+    shown = [key for key in SHOWN if states[key].max() > SMALLEST]
     none = [f"{title}: 0 in all flows" for key, title in SHOWN.items() if key not in shown]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(4.6, 0.9 + 1.85 * -(-len(shown) // 2)), layout="constrained")
-        panels = figure.subplots(-(-len(shown) // 2), 2, squeeze=False).ravel()
-        for axis, key in zip(panels, shown, strict=False):
-            _draw(axis, key, flows)
-            axis.set_title(SHOWN[key], fontsize=8)
+    lines = -(-len(shown) // 2)
+    with rc_context({**STYLE, **OPEN, "axes.titlesize": 8}):
+        figure = Figure(figsize=(4.6, 0.9 + 1.85 * lines), layout="constrained")
+        panels = figure.subplots(lines, 2, squeeze=False).ravel()
+        for axes, key in zip(panels, shown, strict=False):
+            seen = states[states["t"] > 0].set_index("t", append=True)[key].dropna()
+            seen = seen.clip(lower=SMALLEST)
+            for title, of in seen.groupby(level=0, sort=False):
+                x = of.index.get_level_values("t")
+                axes.plot(x, of, **look_of(str(title)).style, ms=3, linewidth=1)
+            axes.set(xscale="log", yscale="log", title=SHOWN[key])
+            axes.set_ylim(bottom=min(1.0, seen.min()) / 2)
+            axes.tick_params(labelsize=8, length=2)
+            axes.minorticks_off()
+            axes.axvline(1.0, color="#b0b0b0", linewidth=0.6, zorder=0)  # end of trained period
         handles, _ = panels[0].get_legend_handles_labels()
         if len(shown) % 2:
             panels[-1].set_axis_off()
@@ -146,18 +150,3 @@ def draw_stability(flows: Mapping[str, Sequence[Row]], *, smoke: bool = False) -
         if smoke:
             mark_smoke_run(figure)
     return figure
-
-
-def _draw(axis: Axes, key: str, flows: Mapping[str, Sequence[Row]]) -> None:
-    least = 1.0
-    for title, rows in flows.items():
-        seen = [row for row in rows if row["t"] > 0 and key in row]
-        y = np.maximum([row[key] for row in seen], SMALLEST)
-        axis.plot([row["t"] for row in seen], y, **look_of(title).style, ms=3, linewidth=1)
-        least = min(least, y.min(initial=least))
-    axis.set(xscale="log", yscale="log")
-    axis.set_ylim(bottom=least / 2)
-    axis.tick_params(labelsize=8, length=2)
-    axis.minorticks_off()
-    axis.axvline(1.0, color="#b0b0b0", linewidth=0.6, zorder=0)  # end of the trained period
-    axis.spines[["top", "right"]].set_visible(False)
