@@ -115,8 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.argv = [sys.argv[0], *(_as_override(argument) for argument in given)]
     traceback = _wants_traceback()
     # The console command finds a class in the current folder, as `python -m` does.
-    if not {"", os.getcwd()} & set(sys.path):
-        sys.path.append(os.getcwd())
+    if "" not in sys.path:
+        sys.path.append("")
     # Makes Hydra hand every exception on to here instead of printing it its own way.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # Set to nothing is as good as not set; as a folder it would be the current one.

@@ -101,6 +101,10 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: RecordSet) -> lis
         command = f"python -m robust_diffusion.run experiment={layout.experiment}{variant}"
         view = f"table-{layout.number}-{records.fidelity or 'paper'}"
         lines.append(f"{command} runs it.{published(view) * (records.scale != 'smoke')}")
+        others = sorted(str(of) for name, of in records.others if name == layout.experiment)
+        lines += [
+            f"Records of another variant are there: --fidelity {of} shows them." for of in others
+        ]
     return lines
 
 

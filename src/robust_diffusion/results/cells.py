@@ -36,13 +36,15 @@ class RecordSet:
     asked: tuple[tuple[str | None, Record], ...]  # experiment and record of every line, in order
     scale: str = "full"  # or smoke
     fidelity: str | None = None  # the variant; any by default
+    others: frozenset[tuple[Any, Any]] = frozenset()  # experiment and variant of what is left out
 
     @classmethod
     def of(
         cls, records: Sequence[Record], *, scale: str = "full", fidelity: str | None = None
     ) -> "RecordSet":
         """The latest record of each cell, in the order asked; a reference stands for its cell's."""
-        latest, asked, missing = latest_by_cell(records), [], set()
+        latest, asked = latest_by_cell(records), []
+        missing, others = set(), set()
         for record in records:
             cell = record.get("cell")
             if cell is None or record.get("scale", "full") != scale:
@@ -52,9 +54,11 @@ class RecordSet:
                 missing.add(cell)
             elif fidelity in (None, found.get("fidelity")):
                 asked.append((record.get("experiment"), found))
+            else:
+                others.add((record.get("experiment"), found.get("fidelity")))
         for cell in sorted(missing):
             log.warning("cell %s: only a reference is there, its record is not; left out", cell)
-        return cls(tuple(asked), scale, fidelity)
+        return cls(tuple(asked), scale, fidelity, frozenset(others))
 
     def cells(self, experiment: str) -> list[Record]:
         """Cells of an experiment, each once, in the order in which they were last asked for.
