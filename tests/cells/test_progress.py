@@ -39,4 +39,6 @@ def test_what_a_sweep_costs_is_told_before_it_starts(
     first = cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
     assert "2 cells; no record of this machine tells how long they take\n" in first.err
     second = cli("-m", "flow=heat,beltrami", "seed=1,2", *tiny_clean)
-    assert re.search(r"4 cells: 2 of them about \d+ s on 1 core, 2 like none recorded\n", second.err)
+    assert re.search(
+        r"4 cells: 2 of them about \d+ s on 1 core, 2 like none recorded\n", second.err
+    )
