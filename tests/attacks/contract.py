@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
@@ -69,8 +70,8 @@ def graph() -> Data:
 
 
 @cache
-def model() -> GCN:
-    """A GCN that was trained on it."""
+def trained() -> GCN:
+    """A GCN that was trained on it; nobody may change it, either."""
     return trained_gcn(graph())
 
 
@@ -101,9 +102,6 @@ def run(
     )
 
 
-trained = model
-
-
 def problem(model: Classifier | None = None) -> Problem:
     """What an attack on it at the test nodes looks at."""
     return Problem("any", model or trained(), clean(graph()), graph().index_test)
@@ -121,6 +119,14 @@ def broken(
     targets = graph().index_test if targets is None else targets
     limits = asdict(budget.resolve(graph().x))
     return audit(graph(), perturbed, kind=attack.kind, target_nodes=targets, **limits)
+
+
+def harm(perturbed: PerturbedGraph) -> tuple[float, float]:
+    """Loss and share of errors against the model's own clean predictions."""
+    targets = graph().index_test
+    labels = trained()(graph().x, graph().edge_index).argmax(1)[targets]
+    logits = trained()(perturbed.x, perturbed.edge_index)[targets]
+    return F.cross_entropy(logits, labels).item(), (logits.argmax(1) != labels).double().mean()
 
 
 def state(model: torch.nn.Module) -> Any:

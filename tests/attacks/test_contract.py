@@ -15,7 +15,6 @@ from robust_diffusion.models import GCN
 from tests.attacks.contract import (
     BUDGET,
     NAMES,
-    attack_class,
     broken,
     clean,
     graph,
@@ -38,13 +37,6 @@ def attack(request: pytest.FixtureRequest) -> Attack:
 @pytest.fixture(scope="module")
 def perturbed(attack: Attack) -> PerturbedGraph:
     return run(attack)
-
-
-def test_the_configuration_names_the_attack(attack: Attack) -> None:
-    assert attack.name in NAMES
-    assert attack_class(attack.name) is type(attack)
-    assert attack.kind in ("injection", "modification")
-    assert attack.needs <= {"predictions", "feature_gradient", "edge_gradient"}
 
 
 def test_the_result_is_a_simple_undirected_graph_within_the_budget(

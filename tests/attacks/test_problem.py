@@ -63,18 +63,18 @@ def test_labels_are_those_of_the_graph_or_else_predictions_without_gradient() ->
     assert attack_labels(double, data, attack="any").tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a\nb"), ValueError(""), IndexError("no 3")])
-def test_errors_of_the_model_are_told_in_one_line(error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"), [(RuntimeError("a\nb"), AttackError), (ConfigError("a=0: no"), ConfigError)]
+)
+def test_an_error_of_the_model_is_wrapped_but_one_of_the_package_passes(
+    error: Exception, told: type[Exception]
+) -> None:
     def model(x: Tensor, edge_index: Tensor) -> Tensor:
         raise error
 
-    reason = (str(error) or type(error).__name__).split("\n")[0]
-    with pytest.raises(AttackError, match=rf"2 features per node \({reason}\); ") as info:
+    with pytest.raises(told) as info:
         attack_labels(model, DATA, attack="any")
-    assert info.value.__cause__ is error
-    error = ConfigError("solver.rtol=0: must be above 0")  # the package's own passes
-    with pytest.raises(ConfigError):
-        attack_labels(model, DATA, attack="any")
+    assert error in (info.value, info.value.__cause__)
 
 
 def test_loss_is_the_cross_entropy_at_the_targets() -> None:

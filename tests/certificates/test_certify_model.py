@@ -19,7 +19,7 @@ from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import MLP
 from robust_diffusion.operators import Graph
-from tests.attacks.contract import clean, graph, make, model, names, trained
+from tests.attacks.contract import clean, graph, make, names, trained
 
 SPARSE = SparseSmoothing(
     p_plus=0.002, p_minus=0.8, samples=400, selection_samples=50, budgets=(1, 2), alpha=0.01
@@ -33,7 +33,7 @@ SCHEMES = [SPARSE, INJECTION]
 def call(scheme: Any, of: nn.Module | None = None, **options: Any) -> CertificateReport:
     data = Data(x=graph().x, edge_index=graph().edge_index, y=graph().y)
     given = {"nodes": graph().index_test, "progress": False} | options
-    return certify(of or model(), data, certificate=scheme, **given)
+    return certify(of or trained(), data, certificate=scheme, **given)
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +73,8 @@ def test_no_attack_of_the_package_breaks_a_certificate(scheme: Any, total: int) 
     sure = torch.from_numpy(scheme.certified_at(bounds, total)[nodes])
     targets, named = graph().index_test[nodes], torch.from_numpy(bounds.predicted[nodes])
     assert sure.tolist() == [False] * 6 + [True] * 6
-    smoothed = SmoothedModel(model(), scheme, draws=4, per_pass=4).eval()
-    judge = SmoothedModel(model(), scheme, draws=200, per_pass=50, seed=1).eval()
+    smoothed = SmoothedModel(trained(), scheme, draws=4, per_pass=4).eval()
+    judge = SmoothedModel(trained(), scheme, draws=200, per_pass=50, seed=1).eval()
     data = Data(x=graph().x, edge_index=graph().edge_index)
     edges = edges_at(targets, graph().edge_index, graph().num_nodes).size(1)
     budget = Budget(total, 12, (-0.94, 0.94), node_ratio=0, edge_ratio=(total + 0.5) / edges)

@@ -5,7 +5,17 @@ import torch.nn.functional as F
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, spent_budget
 from robust_diffusion.attacks.injection.features import neighbourhood
-from tests.attacks.contract import broken, clean, graph, make, names, options, run, trained
+from tests.attacks.contract import (
+    broken,
+    clean,
+    graph,
+    harm,
+    make,
+    names,
+    options,
+    run,
+    trained,
+)
 
 LIMITS = [(-0.04, 1.0), (0.2, 0.9), (-0.9, -0.2)]
 NAMES = names("injection")
@@ -16,11 +26,6 @@ DISGUISED = [name for name in GRADIENT if "homophily" in options(name)]
 @pytest.fixture(scope="module", params=NAMES)
 def attack(request: pytest.FixtureRequest) -> Attack:
     return make(request.param)
-
-
-@pytest.fixture(scope="module")
-def perturbed(attack: Attack) -> PerturbedGraph:
-    return run(attack)
 
 
 @pytest.mark.parametrize(
@@ -42,24 +47,10 @@ def test_stays_within_budget_and_spends_it(attack: Attack, budget: Budget) -> No
         assert spent.injected_edges == sum(budget.injected_degrees)
 
 
-def test_the_original_graph_comes_first(perturbed: PerturbedGraph) -> None:
-    assert perturbed.num_original_nodes == graph().num_nodes
-    kept = perturbed.edge_index[:, (perturbed.edge_index < graph().num_nodes).all(0)]
-    assert kept.size(1) == graph().num_edges
-
-
 def test_fewer_targets_than_edges_get_one_edge_each_of_a_new_node(attack: Attack) -> None:
     few = graph().index_test[:3]
     spent = spent_budget(clean(graph()), run(attack, targets=few))
     assert 0 < spent.max_edges_per_injected_node <= 3
-
-
-def harm(perturbed: PerturbedGraph) -> tuple[float, float]:
-    """Loss and share of errors against the model's own clean predictions."""
-    targets = graph().index_test
-    labels = trained()(graph().x, graph().edge_index).argmax(1)[targets]
-    logits = trained()(perturbed.x, perturbed.edge_index)[targets]
-    return F.cross_entropy(logits, labels).item(), (logits.argmax(1) != labels).double().mean()
 
 
 def harm_of(name: str) -> tuple[float, float]:
