@@ -315,22 +315,3 @@ def zoo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.zoo import small_zoo
 
     return Path(small_zoo(tmp_path_factory.mktemp("zoo")).directory)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    from robust_diffusion.records.store import ArtifactStore
-
-    return ArtifactStore(tmp_path / "store")
-
-
-@pytest.fixture
-def make_training(make_datamodule: Callable[..., Any], store: Any, tmp_path: Path) -> Any:
-    """Builds a ModelTraining on a small graph; keyword arguments replace its parts."""
-    from robust_diffusion.robustness.trained import ModelTraining
-
-    def build(**parts: Any) -> Any:
-        defaults = {"datamodule": make_datamodule(), "store": store, "seed": 0}
-        return ModelTraining(**({**defaults, "directory": tmp_path / "checkpoints"} | parts))
-
-    return build

@@ -30,9 +30,7 @@ def options(group: str) -> list[str]:
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
-    container = OmegaConf.to_container(cfg, resolve=True)
-    assert isinstance(container, dict)
-    return container  # type: ignore[return-value]
+    return OmegaConf.to_container(cfg, resolve=True)  # type: ignore[return-value]
 
 
 def flat(node: Any, path: str = "") -> dict[str, Any]:

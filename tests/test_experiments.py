@@ -30,8 +30,6 @@ RESULTS = ROOT / "experiments" / "results"
 def script(name: str) -> ModuleType:
     path = ROOT / "experiments" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -9,29 +9,6 @@ import pytest
 
 import robust_diffusion
 from robust_diffusion import attacks, flows, models
-from robust_diffusion.errors import (
-    AttackError,
-    ConfigError,
-    DataError,
-    RobustDiffusionError,
-    TrainingError,
-)
-
-
-def test_every_name_is_there_and_no_other() -> None:
-    for name in robust_diffusion.__all__:
-        assert getattr(robust_diffusion, name) is not None
-        assert name in dir(robust_diffusion)
-    with pytest.raises(AttributeError, match=r"'robust_diffusion' has no attribute 'Beltram'"):
-        robust_diffusion.Beltram  # type: ignore[attr-defined] # noqa: B018
-
-
-def test_an_error_can_be_caught_by_base_and_by_builtin() -> None:
-    for error in (ConfigError, DataError, TrainingError, AttackError):
-        builtin = ValueError if error in (ConfigError, DataError) else RuntimeError
-        assert issubclass(error, builtin)
-        assert issubclass(error, RobustDiffusionError)
-
 
 LIGHT = """
 import sys, robust_diffusion

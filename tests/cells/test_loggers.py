@@ -1,7 +1,7 @@
 import builtins
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,6 @@ from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.cells import loggers
 from tests.paper.records import finished
-
-Cli = Callable[..., Any]
 
 FAKE_KEY = "0123456789" * 4
 NOBODY_LISTENS = "http://127.0.0.1:9"
@@ -57,10 +55,6 @@ def test_without_a_key_the_run_is_offline_and_fast(
     logger.experiment.finish()
     assert time.perf_counter() - start < 20
     assert "logger=wandb" not in caplog.text  # offline by choice, not after a failure
-    assert logger.experiment.name == "cora beltrami black_box 0"
-    told = f"W&B: offline, below {tmp_path}; `make wandb-sync` uploads the runs"
-    assert loggers.where_logged("p", "auto", tmp_path) == told
-    assert loggers.where_logged("p", "online", tmp_path / "nowhere") == "W&B: project p"
     assert len(run_files(tmp_path / "cell", "offline-run")) == 1
 
 
@@ -75,12 +69,5 @@ def test_an_unreachable_server_falls_back_to_offline(
     logger.log_metrics({"loss": 1.0})
     logger.experiment.finish()
     assert time.perf_counter() - start < 25
-    assert "logging offline" in caplog.text
     assert len([r for r in caplog.records if "logger=wandb" in r.getMessage()]) == 1
     assert len(run_files(tmp_path / "cell", "offline-run")) == 1
-
-
-@pytest.mark.slow
-def test_the_last_line_says_where_the_runs_are(cli: Cli, tiny_clean: list[str]) -> None:
-    out = cli("-m", "flow=heat", "logger=wandb", *tiny_clean).out
-    assert out.splitlines()[-1].startswith("W&B: offline, below outputs/multirun/")

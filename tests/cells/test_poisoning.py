@@ -113,13 +113,11 @@ class Changing(ModificationAttack):
 
 def test_a_broken_budget_is_told_and_an_injection_refused(run: Callable[..., CellResult]) -> None:
     assert "budget_overspent" in run(attacks={"changing": Changing()}).flags["changing"]
-    with pytest.raises(
-        ConfigError, match=r"^attack=speit: injects nodes; threat=poisoning [^\n]*$"
-    ):
+    with pytest.raises(ConfigError, match=r"^attack=speit: [^\n]*$"):
         run(attacks={"speit": SPEIT()})
 
 
-def test_a_cell_of_the_command_line_says_that_it_was_retrained(
+def test_a_cell_of_the_command_line_is_retrained(
     cli: Callable[..., Any], tiny_clean: list[str]
 ) -> None:
     given = [*tiny_clean[:-1], "data.normalize=null", "data.transductive=true", "model=gcn"]
@@ -129,8 +127,4 @@ def test_a_cell_of_the_command_line_says_that_it_was_retrained(
     (record,) = outcome.records
     assert (record["threat"], record["surrogates"]) == ("poisoning", ["gcn"])
     assert set(record["accuracy"]) == {"clean", "random_flip", "metattack"}
-    assert "; poisoning (gcn), retrained on each attacked graph, spent" in outcome.out
-    (row,) = outcome.table
-    assert set(row) == {"model", "seeds", "clean", "random_flip", "metattack"}
-    evasion = cli(*given, "attack=metattack", "logger=none", "threat.fit.max_epochs=3")
-    assert "; black_box (gcn), evasion, not retrained, spent" in evasion.out
+    assert "retrained on each attacked graph" in outcome.out

@@ -325,7 +325,6 @@ def test_an_epoch_has_each_node_once(view: Data, parts: int, per_batch: int, bat
     batching = Clusters(parts, per_batch)
     found = list(batching.loader(view))
     assert len(found) == batching.batches_per_epoch == batches
-    assert view.x is not None
     rows = torch.cat([batch.x for batch in found])
     assert torch.equal(rows.sort(0).values, view.x.sort(0).values)
     if batches == 1:
@@ -337,7 +336,6 @@ def test_joined_parts_are_the_induced_subgraph(view: Data) -> None:
     membership = metis_parts(_adjacency(view), 6, seed=0)
     batch = Clusters(6, 2).loader(view).collate_fn([4, 1])  # type: ignore[misc]
     nodes = torch.from_numpy(np.flatnonzero(np.isin(membership, [1, 4])))
-    assert view.edge_index is not None
     edges, _ = subgraph(nodes, view.edge_index, relabel_nodes=True, num_nodes=view.num_nodes)
     assert sorted(edges.T.tolist()) == sorted(batch.edge_index.T.tolist())
     for key in ("x", "y", "mask", "degree"):

@@ -55,8 +55,6 @@ def dense_stack(
     activation: Callable[[Tensor], Tensor] = torch.relu,
 ) -> Tensor:
     """Normalise, apply, activate; nothing after the last layer."""
-    assert isinstance(model.norms, nn.ModuleList)
-    assert isinstance(model.layers, nn.ModuleList)
     last = len(model.layers) - 1
     for i, (norm, layer) in enumerate(zip(model.norms, model.layers, strict=True)):
         x = apply(layer, oracles.layer_norm(x, norm))

@@ -13,13 +13,12 @@ from torch_geometric.data import Data
 
 from robust_diffusion import models
 from robust_diffusion.data.views import induced_view
-from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, RobustGCN, gcn_svd
 from robust_diffusion.models.edge_values import EdgeNumbers, OnEdgeValues
 from robust_diffusion.models.hidden_step import HasHiddenStep
-from robust_diffusion.models.variants import with_adjoint, with_gradient, with_solver
+from robust_diffusion.models.variants import with_gradient, with_solver
 from robust_diffusion.operators import Graph, truncated_svd
 from robust_diffusion.training import NodeClassification
 from tests.graphs import NODES, random_edges, random_signal
@@ -121,27 +120,10 @@ def test_the_gradient_of_a_copy_is_switched_and_nothing_else(cls: type[nn.Module
         given = (random_signal(), random_edges()[0])
         assert torch.equal(variant(*given), model(*given))
         expected = by_weights(build_model(cls, gradient=gradient))
-        assert expected is not None
         torch.testing.assert_close(by_weights(variant), expected)
         assert by_weights(model) is None
         found.append(expected)
     assert not torch.allclose(*found)
-
-
-@pytest.mark.parametrize("adjoint", [False, True])
-def test_the_derivative_of_a_copy_is_switched(adjoint: bool) -> None:
-    model = build_model(GUARDED, solver=Solver("rk4", num_steps=2, adjoint=not adjoint))
-    variant = with_adjoint(model, adjoint=adjoint)
-    for new, old in zip(variant.layers, model.layers, strict=True):
-        changed = {k for k, v in vars(new.solver).items() if v != vars(old.solver)[k]}
-        assert changed == {"adjoint", "_watch"}
-        assert new.solver.adjoint == adjoint
-
-
-def test_a_solver_that_needs_the_adjoint_keeps_it() -> None:
-    model = build_model(GUARDED, solver=Solver("scipy_solver", rtol=1e-3, atol=1e-3, adjoint=True))
-    with pytest.raises(ConfigError, match=r"threat\.adjoint=false"):
-        with_adjoint(model, adjoint=False)
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,6 @@ def test_the_factors_are_the_same_whatever_the_number_of_threads() -> None:
         assert not getattr(first, part).requires_grad
     z = random_signal(0, 2, nodes).float()  # and no matrix of all pairs is formed, of 6 GB
     low_rank_product(z, first, graph, gradient="exact").sum().backward()
-    assert weight.grad is not None
     assert weight.grad.isfinite().all()
 
 
@@ -323,7 +322,6 @@ def with_gap(seed: int, rank: int, *, symmetric: bool) -> Graph:
 def test_exact_gradient_is_that_of_the_truncated_matrix(rank: int, symmetric: bool) -> None:
     graph = with_gap(0, rank, symmetric=symmetric)
     by_z, by_weight = gradients(graph, rank, "exact")
-    assert by_weight is not None
     torch.testing.assert_close(by_weight, differences(graph, rank), rtol=1e-5, atol=1e-6)
     dense = oracles.truncated(dense_of(graph), rank)
     torch.testing.assert_close(by_z, dense.T @ random_signal(1))

@@ -108,8 +108,6 @@ def gradient_through(edge_index: torch.Tensor) -> torch.Tensor:
     graph = Graph.from_edge_index(edge_index, weight, num_nodes=NODES)
     z = random_signal().requires_grad_()
     spmm(graph.weight, spmm(graph.weight, z, graph), graph).square().sum().backward()
-    assert z.grad is not None
-    assert weight.grad is not None
     return weight.grad
 
 

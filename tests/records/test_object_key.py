@@ -101,8 +101,6 @@ def test_the_source_of_a_class_counts_and_not_its_place(
         path.parent.mkdir()
         path.write_text(f"class Model:\n    def forward(self, x):\n        return x * {factor}")
         spec = spec_from_file_location("some_script", path)
-        assert spec is not None
-        assert spec.loader is not None
         module = module_from_spec(spec)
         monkeypatch.setitem(sys.modules, "some_script", module)
         spec.loader.exec_module(module)

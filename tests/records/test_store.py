@@ -122,7 +122,6 @@ def killed_at(target: Callable[[str, str], None], folder: Path, sign: int) -> li
     deadline = time.monotonic() + 60
     while not mark.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert process.pid is not None
     os.kill(process.pid, sign)
     process.join()
     assert process.exitcode != 0

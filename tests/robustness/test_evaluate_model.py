@@ -265,13 +265,3 @@ def test_a_call_that_was_cut_off_goes_on(gcn: nn.Module, tmp_path: Path) -> None
     ):
         other = evaluate(gcn, DATA, **{"attacks": first, **arguments, **changed})
         assert not other["pgd"].reused
-
-
-@pytest.mark.parametrize("budget", [Budget(0, 5), Budget(4, 0), Budget(4, 5, max_injected_edges=0)])
-def test_an_empty_budget_leaves_the_clean_accuracy(gcn: nn.Module, budget: Budget) -> None:
-    attacks = [AutoInjection(num_steps=4), PGD(num_steps=2)]
-    report = evaluate(gcn, DATA, attacks=attacks, budget=budget)
-    for of in report.attacks:
-        assert of.accuracy == report.clean_accuracy
-        assert list(of.flags) == []
-        assert of.spent.injected_edges == 0

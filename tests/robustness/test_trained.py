@@ -2,15 +2,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 from robust_diffusion.models import GAT
 from robust_diffusion.models.edge_values import OnEdgeValues
+from robust_diffusion.records.store import ArtifactStore
+from robust_diffusion.robustness.trained import ModelTraining
 from tests.backends import backend
 from tests.models.small import gcn
 
 Make = Callable[..., Any]
+
+
+@pytest.fixture
+def make_training(make_datamodule: Make, tmp_path: Path) -> Make:
+    """Builds a ModelTraining on a small graph; keyword arguments replace its parts."""
+
+    def build(**parts: Any) -> ModelTraining:
+        given = {"datamodule": make_datamodule(), "seed": 0} | parts
+        return ModelTraining(store=ArtifactStore(tmp_path / "store"), directory=tmp_path, **given)
+
+    return build
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:

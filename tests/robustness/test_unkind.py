@@ -107,7 +107,6 @@ class Writing(Attack):
         self, model: Any, data: Data, target_nodes: Tensor, budget: Budget, generator: Any
     ) -> PerturbedGraph:
         made = self.attack(model, data.clone(), target_nodes.clone(), budget, generator)
-        assert data.x is not None
         data.x[target_nodes] += 5
         target_nodes.zero_()
         model.train()

@@ -296,35 +296,27 @@ def test_the_loss_of_training_alone_is_mixed(
     datamodule, negation = make_datamodule(), Negation()
     assert isinstance(negation, Adversary)
     assert isinstance(InjectionAdversary(), Adversary)
-    model, logger, found = nn.Linear(16, 7), CSVLogger(tmp_path), []
-    keep = LambdaCallback(on_after_backward=lambda *_: found.append(model.weight.grad.clone()))
+    model, logger, found = Linear(), CSVLogger(tmp_path), []
+    weight = model.first.weight
+    keep = LambdaCallback(on_after_backward=lambda *_: found.append(weight.grad.clone()))
     options = {"logger": logger, "callbacks": [keep]}
     fit = make_fit(max_epochs=1, learning_rate=1e-30, adversary=negation)
-    fit(Wrapped(model), datamodule, directory=tmp_path, **options)
+    fit(model, datamodule, directory=tmp_path, **options)
     with Path(logger.log_dir, "metrics.csv").open() as file:
         logged = {k: float(v) for row in csv.DictReader(file) for k, v in row.items() if v}
     losses = {}
     for name, stage, sign in (("train", "train", 1), ("attacked", "train", -1), ("val", "val", 1)):
         view = datamodule.view(stage)
-        logits, y = model(sign * view.x)[view.mask], view.y[view.mask]
+        logits, y = model.first(sign * view.x)[view.mask], view.y[view.mask]
         losses[name] = nn.functional.cross_entropy(logits, y)
         assert logged[f"{name}_loss"] == pytest.approx(losses[name].item(), rel=1e-5)
         right = (logits.argmax(1) == y).float().mean().item()
         assert logged[f"{name}_accuracy"] == pytest.approx(right)
     mixed = 0.75 * losses["train"] + 0.25 * losses["attacked"]
-    (expected,) = torch.autograd.grad(mixed, model.weight)
+    (expected,) = torch.autograd.grad(mixed, weight)
     torch.testing.assert_close(found, [expected])
     (seen,) = negation.seen
     assert seen.num_nodes == datamodule.view("train").num_nodes
-
-
-class Wrapped(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.model(x)  # type: ignore[no-any-return]
 
 
 def test_no_test_node_is_seen() -> None:
