@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
@@ -32,7 +31,6 @@ FEWER = {"auto": {"num_steps": 2}, "auto_modification": {"num_steps": 2}}  # of 
 
 
 def attack_class(name: str) -> type[Attack]:
-    """The class that the YAML file names."""
     return get_class(OmegaConf.load(FILES[name])[name]["_target_"])
 
 
@@ -48,7 +46,6 @@ def names(kind: str = "", need: str = "") -> list[str]:
 
 @cache
 def options(name: str, fidelity: str = "paper") -> Any:
-    """The attack's configuration, found under its file's name."""
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         given = [f"attack=[{name}]", f"fidelity={fidelity}", tutorials.SEARCHED]
         cfg = compose("config", given)
@@ -108,7 +105,6 @@ def problem(model: Classifier | None = None) -> Problem:
 
 
 def same(a: PerturbedGraph, b: PerturbedGraph) -> bool:
-    """Whether two attacked graphs are equal to the bit."""
     return torch.equal(a.x, b.x) and torch.equal(a.edge_index, b.edge_index)
 
 
@@ -119,14 +115,6 @@ def broken(
     targets = graph().index_test if targets is None else targets
     limits = asdict(budget.resolve(graph().x))
     return audit(graph(), perturbed, kind=attack.kind, target_nodes=targets, **limits)
-
-
-def harm(perturbed: PerturbedGraph) -> tuple[float, float]:
-    """Loss and share of errors against the model's own clean predictions."""
-    targets = graph().index_test
-    labels = trained()(graph().x, graph().edge_index).argmax(1)[targets]
-    logits = trained()(perturbed.x, perturbed.edge_index)[targets]
-    return F.cross_entropy(logits, labels).item(), (logits.argmax(1) != labels).double().mean()
 
 
 def state(model: torch.nn.Module) -> Any:

@@ -66,9 +66,7 @@ def test_labels_are_those_of_the_graph_or_else_predictions_without_gradient() ->
 @pytest.mark.parametrize(
     ("error", "told"), [(RuntimeError("a\nb"), AttackError), (ConfigError("a=0: no"), ConfigError)]
 )
-def test_an_error_of_the_model_is_wrapped_but_one_of_the_package_passes(
-    error: Exception, told: type[Exception]
-) -> None:
+def test_an_error_of_the_model_is_wrapped(error: Exception, told: type[Exception]) -> None:
     def model(x: Tensor, edge_index: Tensor) -> Tensor:
         raise error
 
@@ -220,7 +218,6 @@ def test_rows_are_those_of_a_plain_tensor_to_any_model(
 
 
 def near_3(free: Tensor) -> Tensor:
-    """Highest where every entry is 3."""
     return -(free - 3).square().sum()
 
 

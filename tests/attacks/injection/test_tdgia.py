@@ -29,7 +29,6 @@ def run(
 
 
 def edges_of_new_nodes(perturbed: PerturbedGraph) -> list[list[int]]:
-    """The neighbours of each injected node."""
     src, dst = perturbed.edge_index
     new = range(perturbed.num_original_nodes, perturbed.x.size(0))
     return [dst[src == node].tolist() for node in new]
@@ -63,7 +62,7 @@ def test_grb_spends_54_percent_on_cora() -> None:
 
 
 @pytest.mark.parametrize("limits", [(-0.04, 1.0), (-1.0, 0.04), (0.2, 0.9)])
-def test_only_strict_stays_within_limits_that_are_not_symmetric(
+def test_only_strict_stays_within_asymmetric_limits(
     limits: tuple[float, float],
 ) -> None:
     low, high = limits
