@@ -15,11 +15,10 @@ from robust_diffusion import models
 from robust_diffusion.data.views import induced_view
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, RobustGCN, gcn_svd
+from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, RobustGCN
 from robust_diffusion.models.edge_values import EdgeNumbers, OnEdgeValues
 from robust_diffusion.models.hidden_step import HasHiddenStep
 from robust_diffusion.models.variants import with_gradient, with_solver
-from robust_diffusion.operators import Graph, truncated_svd
 from robust_diffusion.training import NodeClassification
 from tests.graphs import NODES, random_edges, random_signal
 from tests.models.small import HIDDEN, build_model, edges
@@ -30,34 +29,15 @@ def given() -> tuple[Tensor, Tensor]:
     return random_signal(), edges()[0]
 
 
-@pytest.fixture
-def decomposed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Ranks of the decompositions made so far."""
-    ranks: list[int] = []
-
-    def counted(graph: Graph, rank: int) -> Any:
-        ranks.append(rank)
-        return truncated_svd(graph, rank)
-
-    monkeypatch.setattr(gcn_svd, "truncated_svd", counted)
-    return ranks
-
-
-def test_an_unweighted_graph_is_decomposed_once(decomposed: list[int], given: Any) -> None:
+def test_a_decomposition_that_is_kept_is_of_its_rank_type_and_edges(given: Any) -> None:
     x, edge_index = given
-    model, other = build_model(GCNSVD, rank=2), build_model(GCNSVD, rank=3)
-    with torch.inference_mode():
-        first = model(x, edge_index)
-    model.train()(x, edge_index).sum().backward()
-    assert torch.equal(model.eval()(x, edge_index), first)
-    assert decomposed == [2]
-    other(x, edge_index)
-    assert decomposed == [2, 3]
-    model.float()(x.float(), edge_index)
-    assert decomposed == [2, 3, 2]
-    edge_index[:, 0] = edge_index[:, 1]
-    assert not torch.equal(model(x.float(), edge_index), first.float())
-    assert decomposed == [2, 3, 2, 2]
+    made = [build_model(GCNSVD, rank=rank) for rank in (2, 3, 2)]
+    made[2].float()
+    for _ in range(2):
+        for model, own in zip(made, (x, x, x.float()), strict=True):
+            found = model(own, edge_index)
+            torch.testing.assert_close(found, model(own, edge_index.clone()))
+        edge_index[:, 0] = edge_index[:, 1]
 
 
 def test_gradient_of_robust_gcn_is_finite_where_the_variance_is_zero(given: Any) -> None:
@@ -79,22 +59,17 @@ STACKS: dict[str, dict[str, Any]] = {
 }
 
 
-def second_layer(model: nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
-    """Input of the third layer's norm in a forward pass."""
-    seen = []
-    handle = model.norms[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    model(x, edge_index)
-    handle.remove()
-    return seen[0]
-
-
-@pytest.mark.parametrize("name", STACKS)
-def test_a_stacks_step_is_its_second_layer(name: str) -> None:
-    model, (edge_index, _) = build_model(getattr(models, name), **STACKS[name]), edges()
+@pytest.mark.parametrize("name", [*STACKS, "RobustGCN"])
+def test_a_step_is_that_of_the_second_layer(name: str) -> None:
+    model, (edge_index, _) = build_model(getattr(models, name), **STACKS.get(name, {})), edges()
     assert isinstance(model, HasHiddenStep)
-    step = model.hidden_step(random_signal(), edge_index)
-    expected = second_layer(model, random_signal(), edge_index)
-    torch.testing.assert_close(model.activation(step.run()), expected)
+    step, seen = model.hidden_step(random_signal(), edge_index), []
+    layers, activation = (
+        (model.mean, nn.functional.elu) if name == "RobustGCN" else (model.norms, model.activation)
+    )
+    layers[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model(random_signal(), edge_index)
+    torch.testing.assert_close(activation(step.run()), seen[0])
     assert torch.equal(step.run(), step.run())
     assert (step.kind, step.width) == ("aggregation", HIDDEN * (2 if name == "GAT" else 1))
 
@@ -198,13 +173,3 @@ def test_a_view_has_the_whole_graphs_values(degree_leak: bool) -> None:
     plain = NodeClassification(model, num_classes=3)(view)
     leaked = view.degree if degree_leak else None
     assert torch.equal(plain, model(view.x, view.edge_index, degree=leaked))
-
-
-def test_the_step_of_robust_gcn_is_a_convolution() -> None:
-    model, (edge_index, _) = build_model(models.RobustGCN), edges()
-    seen: list[Tensor] = []
-    model.mean[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    model(random_signal(), edge_index)
-    step = model.hidden_step(random_signal(), edge_index)
-    torch.testing.assert_close(nn.functional.elu(step.run()), seen[0])
-    assert (step.kind, step.width) == ("aggregation", HIDDEN)

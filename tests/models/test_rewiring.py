@@ -44,9 +44,7 @@ def large_graph() -> Graph:
     drop=st.floats(0.0, 0.9),
     seed=st.integers(0, 10**6),
 )
-def test_result_is_a_sorted_graph_without_duplicates(
-    keep: float, add: float, drop: float, seed: int
-) -> None:
+def test_the_result_has_no_duplicates(keep: float, add: float, drop: float, seed: int) -> None:
     torch.manual_seed(seed)
     scored: list[Graph] = []
     rewired = Rewiring(keep, add, drop)(
