@@ -175,7 +175,6 @@ def tiny() -> list[str]:
 
 @pytest.fixture
 def tiny_clean() -> list[str]:
-    """The same without an attack."""
     return [*TINY_DATA, *TINY_TRAINING, "attack=none"]
 
 
@@ -212,8 +211,6 @@ def compose(tmp_path: Path) -> Iterator[Compose]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command line ended."""
-
     status: int
     out: str
     err: str
@@ -302,9 +299,37 @@ def make_fit() -> Callable[..., Any]:
     return lambda **options: Fit(trainer, **({"max_epochs": 3} | options))
 
 
+@pytest.fixture(scope="session")
+def cell_in(make_datamodule: Callable[..., Any], make_fit: Callable[..., Any]) -> Any:
+    """Evaluates a cell in a folder, of a GCN unless said otherwise; others are its parts."""
+    from robust_diffusion.cells.cell import evaluate_cell
+    from robust_diffusion.records.store import ArtifactStore
+    from robust_diffusion.robustness import BlackBox
+    from tests.models.small import gcn
+
+    def cell(folder: Path, **parts: Any) -> Any:
+        given = {
+            "datamodule": make_datamodule(),
+            "model": gcn,
+            "fit": make_fit(),
+            "threat": BlackBox({"gcn": gcn}, make_fit()),
+            "seed": 0,
+            "directory": folder / "cell",
+            "store": ArtifactStore(folder / "store"),
+        } | parts
+        cache_key = {
+            "model": {"name": getattr(given["model"], "__name__", "model")},
+            "training": {},
+            "threat": {"surrogates": {"gcn": {}, "other": {"name": "other"}}, "fit": {}},
+            "attacks": {name: {"name": name} for name in given["attacks"]},
+        }
+        return evaluate_cell(**({"cache_key": cache_key} | given))
+
+    return cell
+
+
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be downloaded."""
     message = "the network was used"
     monkeypatch.setattr("pooch.retrieve", lambda *_, **__: pytest.fail(message))
 

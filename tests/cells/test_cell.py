@@ -11,12 +11,11 @@ from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
 
 from robust_diffusion.attacks import SPEIT, TDGIA, Attack, Budget, PerturbedGraph, PGDModification
-from robust_diffusion.cells.cell import CellResult, evaluate_cell
+from robust_diffusion.cells.cell import CellResult
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GraphPDE, RobustGCN
-from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness import BlackBox, WhiteBox
 from tests.models.small import gcn
 
@@ -38,30 +37,9 @@ def sampling(in_channels: int, out_channels: int) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def run_in(make_datamodule: Make, make_fit: Make) -> Make:
+def run_in(cell_in: Make) -> Make:
     """Runs a cell of two attacks in a folder; keyword arguments replace its parts."""
-
-    def cell(folder: Path, **parts: Any) -> CellResult:
-        given = {
-            "datamodule": make_datamodule(),
-            "model": heat,
-            "fit": make_fit(),
-            "threat": BlackBox({"gcn": gcn}, make_fit()),
-            "attacks": ATTACKS,
-            "budget": Budget(4, 2, (-0.5, 0.5)),
-            "seed": 0,
-            "directory": folder / "cell",
-            "store": ArtifactStore(folder / "store"),
-        } | parts
-        cache_key = {
-            "model": {"name": getattr(given["model"], "__name__", "model")},
-            "training": {},
-            "threat": {"surrogates": {"gcn": {}, "other": {"name": "other"}}, "fit": {}},
-            "attacks": {name: {"name": name} for name in given["attacks"]},
-        }
-        return evaluate_cell(**({"cache_key": cache_key} | given))
-
-    return cell
+    return partial(cell_in, model=heat, attacks=ATTACKS, budget=Budget(4, 2, (-0.5, 0.5)))
 
 
 @pytest.fixture
@@ -153,9 +131,7 @@ def test_a_cell_counts_times_and_spends(done: Any) -> None:
         assert logged == pytest.approx(accuracy, abs=1e-6)
 
 
-def test_every_victim_of_one_seed_faces_the_same_graphs(
-    run: Run, make_datamodule: Make, done: Any
-) -> None:
+def test_every_victim_of_a_seed_faces_the_same(run: Run, make_datamodule: Make, done: Any) -> None:
     second, third = make_datamodule(), make_datamodule()
     other = run(datamodule=second, model=gcn)
     assert done.result.attacked == other.attacked
@@ -181,9 +157,7 @@ def test_what_was_computed_before_is_taken_from_the_store(
 
 
 @pytest.mark.parametrize("white_box", [False, True])
-def test_a_model_that_samples_has_one_result_whatever_the_store_has(
-    run: Run, make_fit: Make, white_box: bool
-) -> None:
+def test_a_model_that_samples_has_one_result(run: Run, make_fit: Make, white_box: bool) -> None:
     threat = WhiteBox() if white_box else BlackBox({"gcn": sampling}, make_fit())
     first, again = (run(model=sampling, threat=threat, attacks=ONE) for _ in range(2))
     assert first.reused == []
@@ -191,9 +165,7 @@ def test_a_model_that_samples_has_one_result_whatever_the_store_has(
     assert (again.accuracy, again.attacked) == (first.accuracy, first.attacked)
 
 
-def test_with_several_surrogates_the_worst_and_the_mean_are_kept(
-    run: Run, make_fit: Make, make_datamodule: Make
-) -> None:
+def test_worst_and_mean_of_surrogates(run: Run, make_fit: Make, make_datamodule: Make) -> None:
     datamodule = make_datamodule()
     threat = BlackBox({"gcn": gcn, "other": heat}, make_fit())
     result = run(threat=threat, datamodule=datamodule, attacks=ONE)
@@ -215,8 +187,6 @@ def test_no_surrogate_of_the_victims_architecture_is_the_victim(run: Run, make_f
 
 
 class Idle(Attack):
-    """Changes nothing."""
-
     kind = "injection"
 
     def __call__(self, model, data, target_nodes, budget, generator):  # type: ignore[no-untyped-def]
@@ -257,9 +227,7 @@ class Overreaching(PGDModification):
 
 
 @pytest.mark.parametrize("cls", [PGDModification, Overreaching])
-def test_a_limit_that_the_reading_waives_is_told_and_not_broken(
-    run: Run, cls: type[PGDModification]
-) -> None:
+def test_a_limit_that_the_reading_waives_is_told(run: Run, cls: type[PGDModification]) -> None:
     attacks = {"pgd": cls(variant="step", num_steps=5)}
     result = run(attacks=attacks, budget=Budget(0, 0, (-0.94, 0.94), 0, 0.2, 0.2))
     assert result.declared["epsilon"] == 0.1

@@ -106,7 +106,7 @@ SEARCH = ["-m", "hydra/sweeper=tune", "hydra.sweeper.n_trials=4", "hydra.sweeper
 
 
 @pytest.mark.slow
-def test_a_search_ranks_its_trials_attacks_nothing_and_goes_on_where_it_was(
+def test_a_search_ranks_its_trials_and_goes_on_where_it_was(
     cli: Callable[..., Any],
 ) -> None:
     first = cli(*TUNE, "hydra.sweeper.n_trials=2").records

@@ -59,22 +59,14 @@ def test_covering_cells_have_every_override_and_each_brings_one(cells: list[list
         assert set(cell) - set(itertools.chain(*found[:i]))
 
 
-def test_a_sweep_of_no_cells_ends_well_and_one_that_does_not_compose_at_once(
-    cli: Callable[..., Any],
-) -> None:
-    outcome = cli("experiment=table-15")
-    assert (outcome.status, outcome.records) == (0, [])
+def test_a_sweep_that_does_not_compose_ends_at_once(cli: Callable[..., Any]) -> None:
     outcome = cli("experiment=table-3", "flow=heat,nope", "seed=0", "dataset=synthetic")
     assert outcome.error.startswith("error: flow=nope: unknown")
     assert outcome.records == []
 
 
 SOLVERS = [{"solver": "adams,moulton", "steps": "1,2"}, {"solver": "dopri5"}]
-
-
 ALL = "adams 1, adams 2, moulton 1, moulton 2, dopri5"
-
-
 DATASETS = [{"dataset": "cora,citeseer", "k": "1"}, {"dataset": "pubmed", "k": "2"}]
 
 
@@ -122,10 +114,6 @@ def test_seeds_are_given_up_before_options(most: int, cells: int, seeds: int) ->
         ("threat=white_box,black_box", "threat.fit.max_epochs=5", [None, "5"]),
         ("model=gcn,gat", "model.heads=2", [None, "2"]),  # the default model has none either
         ("surrogate=[gcn],[gat]", "surrogates.gat.heads=2", [None, "2"]),
-        pytest.param(
-            *("flow=heat,beltrami", "flow.heads=1,2", [None, None, "1", "2"]),
-            marks=pytest.mark.slow,
-        ),
     ],
 )
 def test_a_key_is_left_out_where_an_option_lacks_it(
@@ -147,4 +135,3 @@ def test_a_key_is_left_out_where_an_option_lacks_it(
     name = key.partition("=")[0]
     assert [cell.get(name) for cell in cells] == values
     assert {cell["seed"] for cell in cells} == {"3"}
-    assert f"{name}: left out" in outcome.err
