@@ -164,7 +164,6 @@ def assert_backend_right(
 
 
 def on_both(name: str, compute: Callable[[], list[Tensor]]) -> list[tuple[Tensor, Tensor]]:
-    """Each value of a backend beside that of `reference`."""
     found = []
     for each in (name, "reference"):
         with backend(each):
