@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -97,13 +98,15 @@ def test_a_capped_loss_counts_lost_targets_no_further() -> None:
     assert slope[2].all()
 
 
-class OneLayer(nn.Module):
-    def __init__(self, layer: nn.Module) -> None:
+class Calling(nn.Module):
+    """Calls a layer or a function."""
+
+    def __init__(self, of: Callable[..., Tensor]) -> None:
         super().__init__()
-        self.layer = layer
+        self.of = of
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.layer(x, edge_index)  # type: ignore[no-any-return]
+        return self.of(x, edge_index)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +120,7 @@ class OneLayer(nn.Module):
     ids=lambda layer: type(layer).__name__,
 )
 def test_messages_are_masked_where_a_model_takes_no_weights(layer: nn.Module) -> None:
-    model = OneLayer(layer).eval()
+    model = Calling(layer).eval()
     problem = Problem("any", model, clean(graph()), graph().index_test)
     problem.check_edge_weights()
     x, edge_index = problem.x, problem.edge_index
@@ -134,7 +137,7 @@ def test_messages_are_masked_where_a_model_takes_no_weights(layer: nn.Module) ->
 
 @pytest.mark.parametrize("attack", [PRBCD, GRBCD, LRBCD, LGRBCD, AutoModification])
 def test_edges_are_flipped_where_a_model_takes_no_weights(attack: Callable[..., Attack]) -> None:
-    model = OneLayer(GATConv(16, 7)).eval()
+    model = Calling(GATConv(16, 7)).eval()
     budget = Budget(0, 0, (-1.0, 1.0), node_ratio=0, edge_ratio=0.1)
     perturbed = run(attack(num_steps=2), model=model, budget=budget)
     spent = spent_budget(clean(graph()), perturbed)
@@ -179,28 +182,19 @@ def test_outputs_and_gradients_are_those_of_plain_rows(
         torch.testing.assert_close(*gradients, rtol=0, atol=1e-6 * scale)
 
 
-class NormalizedOverAll(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return F.layer_norm(x, x.shape)
-
-
-class InPlace(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        x += 0.3
-        return x.relu_()
-
-
-class Noisy(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return F.linear(x + torch.rand(()), x.new_ones(CLASSES, FEATURES))
-
-
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("build", [NormalizedOverAll, InPlace, Noisy])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, _: F.layer_norm(x, x.shape),
+        lambda x, _: x.add_(0.3).relu_(),
+        lambda x, _: F.linear(x + torch.rand(()), x.new_ones(CLASSES, FEATURES)),
+    ],
+)
 def test_rows_are_those_of_a_plain_tensor_to_any_model(
-    build: Callable[[], nn.Module], x: Tensor, edge_index: Tensor
+    function: Any, x: Tensor, edge_index: Tensor
 ) -> None:
-    model = build().requires_grad_(requires_grad=False)
+    model = Calling(function)
     edges = edge_index[:, (edge_index < OLD).all(0)]
     before, state = x.clone(), torch.get_rng_state()
     problem = Problem("any", model, Data(x, edges), torch.arange(3))
