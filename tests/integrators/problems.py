@@ -25,6 +25,10 @@ class Problem:
 Maker = Callable[[torch.dtype], Problem]
 
 
+def decay(t: Tensor, z: Tensor) -> Tensor:
+    return -z
+
+
 class Driven(nn.Module):
     """Nonlinear, and dependent on time in every term."""
 
@@ -58,21 +62,13 @@ def beltrami_in_training(dtype: torch.dtype) -> Problem:
 
 @dataclass
 class Solved:
-    """What came of a solve.
-
-    Args:
-        times: Of the evaluations, those of the backward pass included.
-        end: The state at the end.
-        gradients: Of a sum over the end.
-        buffers: Those of the module, after the backward pass.
-        kept: Bytes that the forward pass left for the backward pass.
-    """
+    """What came of a solve, its backward pass included."""
 
     times: list[Tensor]
     end: Tensor
     gradients: list[Tensor]
     buffers: list[Tensor]
-    kept: int
+    kept: int  # bytes that the forward pass left for the backward pass
 
 
 def solve(
@@ -108,7 +104,6 @@ def solve(
 
 
 def assert_identical(actual: Solved, expected: Solved) -> None:
-    """Every number to the last bit."""
     for name in ("times", "gradients", "buffers"):
         pairs = zip(getattr(actual, name), getattr(expected, name), strict=True)
         assert all(torch.equal(*pair) and pair[0].dtype == pair[1].dtype for pair in pairs), name

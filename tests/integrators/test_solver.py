@@ -21,6 +21,7 @@ from tests.graphs import (
     with_weight,
     without_type_checks,
 )
+from tests.integrators.problems import decay
 
 ONES = torch.ones(3, 2, dtype=torch.float64)
 pytestmark = pytest.mark.filterwarnings(
@@ -28,17 +29,11 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def decay(t: Tensor, z: Tensor) -> Tensor:
-    return -z
-
-
 def adaptive(method: str, tolerance: float) -> Solver:
     return Solver(method, rtol=tolerance, atol=tolerance, adjoint=method == "scipy_solver")
 
 
 class CountingFlow(Flow):
-    """dz/dt = -z, counting its own evaluations."""
-
     calls = 0
 
     def edge_weights(self, z: Tensor, graph: Graph) -> Tensor:
@@ -132,19 +127,15 @@ SCIPY = {"method": "scipy_solver", **PRECISE}
 
 # SciPy's solver, which has no direct gradients, must agree with a precise one.
 @pytest.mark.parametrize(
-    ("cls", "flow_options", "options", "direct"),
+    "case",
     [
         *[(cls, flow_options, RK4, RK4) for cls, flow_options in FLOWS],
         *[(cls, {}, DOPRI5, DOPRI5) for cls in (Beltrami, SourceFlow)],
         *[(cls, {}, SCIPY, DOPRI5) for cls in (Heat, Beltrami, SourceFlow)],
     ],
 )
-def test_adjoint_gradients_equal_the_direct_ones(
-    cls: type[Flow],
-    flow_options: dict[str, str],
-    options: dict[str, object],
-    direct: dict[str, object],
-) -> None:
+def test_adjoint_gradients_equal_the_direct_ones(case: tuple[Any, ...]) -> None:
+    cls, flow_options, options, direct = case
     expected = gradients(Solver(**direct), cls, **flow_options)
     found = gradients(Solver(**options, adjoint=True), cls, **flow_options)
     for of_direct, of_adjoint in zip(expected, found, strict=True):
