@@ -31,7 +31,7 @@ def installed(module: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("share", "visible", "accelerator", "cards"),
+    "case",
     [
         (1, None, "auto", ["0", "1"]),
         (0.5, None, "auto", ["0", "1", "0"]),
@@ -42,12 +42,9 @@ def installed(module: str) -> bool:
     ],
 )
 def test_there_are_as_many_cells_at_a_time_as_cards_have_room_for(
-    monkeypatch: pytest.MonkeyPatch,
-    share: float,
-    visible: str | None,
-    accelerator: str,
-    cards: list[str | None],
+    monkeypatch: pytest.MonkeyPatch, case: tuple[float, str | None, str, list[str | None]]
 ) -> None:
+    share, visible, accelerator, cards = case
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

@@ -24,7 +24,7 @@ def test_all_that_training_and_attacks_import_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "before", "after", "counts"),
+    "case",
     [
         ("flow.py", "x = 1", "x = 2", True),
         ("flow.py", "def f():\n    'Doc.'\n    return 1", "def f():\n    return 2", True),
@@ -37,13 +37,9 @@ def test_all_that_training_and_attacks_import_counts() -> None:
     ],
 )
 def test_code_counts_but_no_comment_docstring_or_layout(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    before: str,
-    after: str,
-    counts: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, str, bool]
 ) -> None:
+    name, before, after, counts = case
     monkeypatch.setattr(code, "SOURCE", tmp_path)
     monkeypatch.setattr(code, "HASHED_PATHS", (name,))
     hashes = set()

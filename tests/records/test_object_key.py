@@ -93,7 +93,7 @@ def test_every_model_has_one_key_in_all_processes() -> None:
     assert first[-1] != second[-1]
 
 
-def test_the_source_of_a_class_counts_and_not_its_place(
+def test_source_counts_and_its_place_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def key(folder: str, factor: int) -> str:

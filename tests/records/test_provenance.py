@@ -30,9 +30,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_revision_is_that_of_the_packages_own_checkout(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_revision_is_that_of_the_code(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     revision = provenance.revision()
     assert revision == git("rev-parse", "HEAD", folder=checkout)
     (checkout / "records.jsonl").write_text("{}\n")  # results beside the code
