@@ -20,9 +20,7 @@ def test_a_file_holds_what_was_given(tmp_path: Path, content: str | bytes) -> No
             write_whole(place / "a.md" if place is path else place, "", option="--out")
 
 
-def test_a_writing_that_is_abandoned_or_fails_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_writing_leaves_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.md"
     path.write_text("before")
     with written_whole(path, locked=True) as part:

@@ -10,7 +10,6 @@ from robust_diffusion.system.progress import Progress
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Sets the clock."""
     now = [0.0]
     monkeypatch.setattr("robust_diffusion.system.progress.time.monotonic", lambda: now[0])
     return lambda seconds: now.__setitem__(0, seconds)
