@@ -76,12 +76,10 @@ def clustered_edges() -> Tensor:
 
 
 def with_weight(graph: Graph, weight: Tensor) -> Graph:
-    """The same edges with other weights."""
     return Graph(graph.src, graph.dst, weight, graph.num_nodes)
 
 
 def random_signal(seed: int = 0, channels: int = CHANNELS, nodes: int = NODES) -> Tensor:
-    """Node features in float64."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(nodes, channels, generator=generator, dtype=torch.float64)
 

@@ -95,7 +95,6 @@ class Installed:
         print(told if good else f"{told}\n{ended.stdout[-3000:]}", flush=True)
 
     def code(self, name: str, text: str) -> None:
-        """Run a text as a program."""
         self.step(name, [self.python, "-W", "ignore", "-c", text])
 
     def steps(self) -> None:
@@ -141,18 +140,15 @@ def run(
 
 
 def on_cora() -> bool:
-    """True if the files of Cora are there."""
     return (Path(os.environ.get("ROBUST_DIFFUSION_DATA", "data")) / "grb-cora").is_dir()
 
 
 def cells(notebook: str) -> str:
-    """The code of a notebook."""
     found = json.loads((ROOT / "docs/notebooks" / f"{notebook}.ipynb").read_text())["cells"]
     return "\n".join("".join(cell["source"]) for cell in found if cell["cell_type"] == "code")
 
 
 def size(folder: Path) -> float:
-    """Megabytes on the disk."""
     return sum(path.lstat().st_blocks for path in folder.rglob("*")) * 512 / 1e6
 
 

@@ -109,9 +109,7 @@ NAMED = {"solver": "solver.method", "dataset": "data.name"}
 @pytest.mark.parametrize(
     ("group", "option"), [(g, option) for g in GROUPS for option in options(g)]
 )
-def test_every_option_composes_resolves_and_instantiates(
-    compose: Compose, group: str, option: str
-) -> None:
+def test_every_option_composes_and_instantiates(compose: Compose, group: str, option: str) -> None:
     needed = {"given": ["attacks.given.path=adj.npz"]}
     cfg = compose(f"{group}={option}", *needed.get(option, []))
     assert plain(cfg)
@@ -158,7 +156,7 @@ def test_loggers_instantiate(compose: Compose, chosen: str) -> None:
             logger.experiment.finish()
 
 
-def test_only_deep_flows_on_cora_get_a_larger_model_unless_it_is_overridden(
+def test_only_deep_flows_on_cora_get_a_larger_model(
     compose: Compose,
 ) -> None:
     def size(*overrides: str) -> tuple[int, int]:

@@ -143,9 +143,7 @@ def test_the_headline_of_the_readme_is_what_the_records_say(records: list[Record
 
 
 @pytest.mark.slow
-def test_published_views_and_pictures_are_what_the_records_say(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_views_are_what_the_records_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # In a process of its own, since the type checker of the tests takes longer than the views.
     command = [sys.executable, str(ROOT / "experiments" / "publish.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -156,18 +154,6 @@ def test_published_views_and_pictures_are_what_the_records_say(
     monkeypatch.setattr(rounding, "VIEW", tmp_path / "rounding.md")
     rounding.VIEW.write_text("another view")
     assert "rounding.md" in str(call(monkeypatch, rounding, "--check"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["attack", "budget", "certificates", "tradeoff"])
-def test_a_picture_is_drawn_of_the_published_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    module, published = script("picture"), ROOT / "docs" / "figures"
-    monkeypatch.setattr(module, "PICTURES", tmp_path)
-    assert not call(monkeypatch, module, kind)
-    (picture,) = tmp_path.iterdir()
-    assert (published / picture.name).is_file()
 
 
 def test_what_is_published_is_each_finished_cell_once_before_every_reference() -> None:
@@ -203,13 +189,6 @@ def test_unreadable_records_change_nothing_and_outdated_views_are_named(
     for named in (path, tmp_path / "missing.jsonl"):
         assert named.name in str(call(monkeypatch, module, str(named)))
     assert (RESULTS / "records.jsonl.gz").read_bytes() == before
-    path.unlink()
-    monkeypatch.setattr(module, "RESULTS", tmp_path)
-    right, wrong, missing, strange = (tmp_path / f"{name}.md" for name in "abcd")
-    for view in (right, wrong, strange):
-        view.write_text("text")
-    found = list(module.outdated({right: "text", wrong: "other", missing: "text"}))
-    assert [line.partition(":")[0] for line in found] == [str(wrong), str(missing), str(strange)]
 
 
 @pytest.mark.slow

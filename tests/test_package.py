@@ -17,10 +17,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_class
 from torch_geometric.nn.models import GCN
 
-from robust_diffusion.commands.usage import HEAD, usage
+import robust_diffusion
+from robust_diffusion import attacks, flows, models
+from robust_diffusion.commands.usage import GROUPS, HEAD, usage
 from robust_diffusion.run import COMMANDS
 from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.graphs import NODES, random_graph
+from tests.test_config import GROUPS as FOLDERS
+from tests.test_config import options
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -151,3 +155,54 @@ def test_every_command_of_the_pages_composes(compose: Callable[..., Any]) -> Non
             last.append(values[-1])
         for overrides in (first, last):
             assert compose(*overrides).seed == 0 or any(o.startswith("seed=") for o in overrides)
+
+
+LIGHT = """
+import sys, robust_diffusion
+dir(robust_diffusion), robust_diffusion.__version__
+heavy = {"torch", "numpy", "pandas", "hydra", "omegaconf", "pytorch_lightning", "torch_geometric"}
+sys.exit(bool(heavy & {name.split(".")[0] for name in sys.modules}))
+"""
+
+
+EVALUATING = """
+import sys
+from robust_diffusion import evaluate
+sys.exit(bool({"pytorch_lightning", "torchdiffeq", "hydra"} & {*sys.modules}))
+"""
+
+LISTING = """
+import sys
+from robust_diffusion.run import main
+main(["data", "list"])
+sys.exit(bool({"pytorch_lightning", "torch_geometric"} & {*sys.modules}))
+"""
+
+
+@pytest.mark.parametrize("code", [LIGHT, EVALUATING, LISTING])
+def test_what_takes_seconds_is_imported_when_it_is_needed(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_type_checkers_see_the_names_that_are_imported_and_all_of_a_kind_are() -> None:
+    tree = ast.parse(Path(robust_diffusion.__file__).read_text())
+    seen = {
+        alias.asname: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("robust_diffusion.")
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    homes = {name: f"robust_diffusion.{home}" for name, home in robust_diffusion._HOMES.items()}
+    assert seen == homes
+    for package in (attacks, flows, models):
+        classes = {name for name in package.__all__ if isinstance(getattr(package, name), type)}
+        assert classes <= {*robust_diffusion.__all__}
+
+
+def test_help_names_every_command_and_option(cli: Callable[..., Any]) -> None:
+    outcome = cli("flow=heat", "--help")
+    assert (outcome.status, outcome.out) == (0, usage(COMMANDS))
+    assert GROUPS.keys() == {*FOLDERS, "hydra/launcher", "hydra/sweeper"}
+    words = set(outcome.out.replace(",", " ").split())
+    assert words >= {*COMMANDS, *GROUPS, *(option for group in GROUPS for option in options(group))}
