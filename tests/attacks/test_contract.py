@@ -124,28 +124,16 @@ def test_labels_that_come_with_the_graph_take_the_place_of_predictions(name: str
     assert not same(run(make(name), data=data), plain)
 
 
-def nan_logits(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-    return mean_of_neighbours(x, edge_index) * torch.nan
-
-
-def takes_no_weights(x: Tensor, edge_index: Tensor) -> Tensor:
-    return mean_of_neighbours(x, edge_index)
-
-
-def ignores_weights(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-    return mean_of_neighbours(x, edge_index)
-
-
 NARROW = GCN(graph().num_features - 1, 8, 7)
-BY_EDGES = names(need="edge_gradient")
+BY_EDGES, BY_PREDICTIONS = names(need="edge_gradient"), names(need="predictions")
 BY_GRADIENT = sorted({*names(need="feature_gradient"), *BY_EDGES})
 UNFIT: list[tuple[Classifier, list[str]]] = [
-    (NARROW, names(need="predictions")),
-    (nan_logits, names(need="predictions")),
+    (NARROW, BY_PREDICTIONS),
+    (lambda x, edges, weight=None: mean_of_neighbours(x, edges) * torch.nan, BY_PREDICTIONS),
     (nan_gradient, BY_GRADIENT),
     (without_gradient, BY_GRADIENT),
-    (takes_no_weights, BY_EDGES),
-    (ignores_weights, BY_EDGES),
+    (lambda x, edges: mean_of_neighbours(x, edges), BY_EDGES),  # takes no weights
+    (lambda x, edges, weight=None: mean_of_neighbours(x, edges), BY_EDGES),  # ignores them
 ]
 
 

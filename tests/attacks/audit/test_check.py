@@ -28,9 +28,7 @@ from tests.attacks.audit.graphs import (
 from tests.graphs import without_type_checks
 
 Check = Callable[..., list[Violation]]
-
 # What every graph must be: planted into a good injection and into a good modification.
-
 FORM: dict[str, Callable[[G], G]] = {
     "features_dtype": lambda g: replace(g, x=g.x.double()),
     "edges_dtype": lambda g: replace(g, edge_index=g.edge_index.int()),
