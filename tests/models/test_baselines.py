@@ -138,10 +138,6 @@ def matrix(edges: Tensor) -> Tensor:
     return torch.from_numpy(found).float()
 
 
-def on_values(model: nn.Module, *views: Data) -> OnEdgeValues:
-    return OnEdgeValues(model, EdgeNumbers(graph(), views)).eval()
-
-
 def test_values_are_those_of_the_dense_matrix() -> None:
     edges = graph().edge_index
     values = EdgeNumbers(graph())(edges, NODES)
@@ -167,7 +163,8 @@ def test_a_view_has_the_whole_graphs_values(degree_leak: bool) -> None:
     sums = (dense.sum(1)[PART] + 1) if degree_leak else None
     model = build_model(GCN)
     expected = model(view.x, view.edge_index, dense[dst, src], sums)
-    trained = NodeClassification(on_values(model, view), num_classes=3)
+    on_values = OnEdgeValues(model, EdgeNumbers(graph(), (view,))).eval()
+    trained = NodeClassification(on_values, num_classes=3)
     assert torch.equal(trained(view), expected)
     # A model that does not read them trains as ever.
     plain = NodeClassification(model, num_classes=3)(view)
