@@ -74,10 +74,6 @@ class Sure(GCN):
         return super().forward(x, edge_index, edge_weight).softmax(1)
 
 
-def sure(in_channels: int, out_channels: int) -> nn.Module:
-    return Sure(in_channels, 8, out_channels)
-
-
 def scipy(in_channels: int, out_channels: int) -> nn.Module:
     solver = Solver("scipy_solver", rtol=1e-3, atol=1e-3, adjoint=True)
     return GraphPDE(in_channels, 8, out_channels, flow=Heat, solver=solver)
@@ -90,7 +86,7 @@ def scipy(in_channels: int, out_channels: int) -> nn.Module:
         ({"seed": 2**32}, "seed=4294967296"),
         ({"attacks": {"../x": SPEIT()}}, r"attacks=\.\./x"),
         ({"model": scipy, "threat": WhiteBox(adjoint=False)}, r"threat\.adjoint=false"),
-        ({"model": sure}, "model: "),
+        ({"model": partial(Sure, hidden_channels=8)}, "model: "),
     ],
 )
 def test_what_does_not_fit_is_refused_before_training(
@@ -117,12 +113,8 @@ def test_a_cell_counts_times_and_spends(done: Any) -> None:
     assert all(seconds > 0 for seconds in result.seconds.values())
     for folder in ("victim", "surrogate-gcn"):
         assert len(list((done.folder / "cell" / folder).glob("*.ckpt"))) == 1
-    assert list(result.spent) == ["speit", "tdgia"]
-    for spent in (by_model["gcn"] for by_model in result.spent.values()):
-        assert (spent["injected_nodes"], spent["injected_edges"] <= 8) == (4, True)
-        assert spent["max_edges_per_injected_node"] <= 2
-        low, high = spent["feature_range"]
-        assert -0.5 <= low <= high <= 0.5
+    spent = {name: of["gcn"]["injected_nodes"] for name, of in result.spent.items()}
+    assert spent == {"speit": 4, "tdgia": 4}
     with (done.folder / "curves" / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {"train_loss", "val_accuracy"} <= set(rows[0])

@@ -12,8 +12,6 @@ from robust_diffusion.records import provenance
 from robust_diffusion.records.header import record_header
 
 Compose = Callable[..., DictConfig]
-
-
 GUARDED = "model=beltrami_guard"  # has a Beltrami flow of its own
 
 

@@ -100,8 +100,6 @@ def test_a_sweep_is_searched_where_it_says(sweep: str, values: set[str] | None) 
 
 
 TUNE = ["experiment=tune", "scale=smoke", "training.max_epochs=3", "logger=none"]
-
-
 SEARCH = ["-m", "hydra/sweeper=tune", "hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=2"]
 
 
