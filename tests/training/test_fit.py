@@ -2,7 +2,6 @@ import csv
 import math
 import pickle
 import re
-import signal
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import models as pyg
 
-from robust_diffusion.attacks import Budget, GradientInjection, InjectionAdversary
+from robust_diffusion.attacks import InjectionAdversary
 from robust_diffusion.data import Clusters, GraphDataModule
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError, TrainingError
@@ -188,19 +187,6 @@ def test_without_a_validated_epoch_there_is_no_model(
 ) -> None:
     with pytest.raises(TrainingError):
         fit_of(**options)(Linear(), make_datamodule(), directory=tmp_path)
-
-
-def test_ctrl_c_reaches_the_caller(
-    make_fit: Make, make_datamodule: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(NodeClassification, "validation_step", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        make_fit()(Linear(), make_datamodule(), directory=tmp_path)
-    assert signal.getsignal(signal.SIGINT) == before
 
 
 def gcn(out_channels: int = CLASSES, **options: Any) -> pyg.GCN:
@@ -410,26 +396,3 @@ def test_a_new_process_computes_as_this_one(tmp_path: Path) -> None:
         assert current_backend() == "reference"
     finally:
         set_backend(before)  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_it_makes_a_model_more_robust() -> None:
-    datamodule = GraphDataModule.from_data(citation_like_graph(200, 400, 16, feature_signal=2.0))
-    kept: dict[str, list[float]] = {"train": [], "test": []}
-    for adversary in (None, InjectionAdversary(step_size=0.5)):
-        torch.manual_seed(0)
-        model = GCN(16, 16, 7, layer_norm=True, dropout=0.0)
-        options = {"max_epochs": 200, "accelerator": "cpu", "progress": False}
-        fit(model, datamodule, adversary=adversary, **options)
-        for stage in ("train", "test"):
-            view = datamodule.view(stage)
-            targets = view.mask.nonzero().squeeze(1)
-            count = targets.numel()
-            budget = Budget(count // 5, count, max_injected_edges=count).resolve(view.x)
-            attack = GradientInjection(num_steps=20, step_size=0.5)
-            generator = torch.Generator().manual_seed(0)
-            attacked = attack(model.eval(), view, targets, budget, generator)
-            with torch.no_grad():
-                right = model(attacked.x, attacked.edge_index).argmax(1)[targets] == view.y[targets]
-            kept[stage].append(right.float().mean().item())
-    assert all(later > before + 0.2 for before, later in kept.values()), kept
