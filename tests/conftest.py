@@ -57,8 +57,6 @@ TINY_ATTACKS = [
     "attacks.speit.num_steps=3",
     "attacks.tdgia.num_steps=3",
 ]
-
-
 CASES = 2
 """Cases of a parametrised test that `--fast` keeps."""
 

@@ -25,11 +25,6 @@ NEEDED = {
 """Per preset the module that it needs, the extra that brings it, and some of its options."""
 
 
-def installed(module: str) -> bool:
-    names = (module, f"hydra_plugins.{module}")
-    return any(importlib.util.find_spec(name) is not None for name in names)
-
-
 @pytest.mark.parametrize(
     "case",
     [
@@ -61,7 +56,7 @@ def test_there_are_as_many_cells_at_a_time_as_cards_have_room_for(
 @pytest.mark.parametrize("preset", NEEDED)
 def test_a_preset_is_a_launcher_or_names_its_extra(cli: Cli, preset: str) -> None:
     module, extra, expected = NEEDED[preset]
-    if not installed(module):
+    if not any(map(importlib.util.find_spec, (module, f"hydra_plugins.{module}"))):
         error = cli("-m", "seed=0,1", f"hydra/launcher={preset}").error
         assert error.endswith(f"pip install 'robust-diffusion[{extra}]'")
         return

@@ -163,8 +163,6 @@ dir(robust_diffusion), robust_diffusion.__version__
 heavy = {"torch", "numpy", "pandas", "hydra", "omegaconf", "pytorch_lightning", "torch_geometric"}
 sys.exit(bool(heavy & {name.split(".")[0] for name in sys.modules}))
 """
-
-
 EVALUATING = """
 import sys
 from robust_diffusion import evaluate

@@ -101,7 +101,6 @@ def test_numbers_of_a_range_are_taken_and_all_others_refused(data: st.DataObject
     ("made", "key"),
     [
         (lambda: Solver("rk4", num_steps=1, adjoint="no"), "solver.adjoint=no"),
-        (lambda: Solver("rk4", num_steps=math.nan), "solver.num_steps=nan"),
         (lambda: GraphPDE(5, out_channels=3, flow=-1), "model.flow=-1"),
         (lambda: GraphPDE(5, out_channels=3, solver="x"), "model.solver=x"),
         (lambda: GCN(5, 1e30, 3), r"model.hidden_channels=1e\+30"),

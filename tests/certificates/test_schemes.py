@@ -202,10 +202,6 @@ def test_numbers_out_of_range_are_refused(scheme: Any, wrong: dict[str, Any]) ->
 EDGES: Edges = frozenset({(0, 1), (1, 2)})
 
 
-def spoilt(classify: Callable[[Edges], int]) -> Callable[[Edges], int]:
-    return lambda edges: 2 if any(v >= 3 for _, v in edges) else classify(edges)
-
-
 @pytest.mark.parametrize(("new", "most"), [(1, 1), (1, 3), (2, 1), (2, 2)])
 def test_no_injected_graph_of_a_tiny_instance_breaks_the_bound(new: int, most: int) -> None:
     p_e, p_n = 0.5, 0.7
@@ -215,8 +211,11 @@ def test_no_injected_graph_of_a_tiny_instance_breaks_the_bound(new: int, most: i
     certified, tightest = 0, 1.0
     for seed in range(6):
         random = random_classifier(seed)
-        # Of half of the classifiers any edge of a new node decides.
-        classify = spoilt(random) if seed % 2 else random
+
+        def classify(edges: Edges, seed: int = seed, random: Any = random) -> int:
+            # Of half of the classifiers any edge of a new node decides.
+            return 2 if seed % 2 and any(v >= 3 for _, v in edges) else random(edges)
+
         exact = smoothed(classify, by_deletions(EDGES, 3, p_e, p_n))
         named = int(exact.argmax())
         other = float(np.delete(exact, named).max())

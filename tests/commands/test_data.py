@@ -10,8 +10,6 @@ from robust_diffusion.data.sources import load_grb
 from tests.data.files import write_grb
 
 Cli = Callable[..., Any]
-
-
 pytestmark = pytest.mark.usefixtures("no_network")
 
 

@@ -284,7 +284,6 @@ def test_every_node_is_in_one_part_and_degrees_grow_with_the_difficulty(n: int) 
     easy, medium, hard = (degree[splits[name]] for name in TESTS)
     assert easy.max() <= medium.min()
     assert medium.max() <= hard.min()
-    assert easy.max() < hard.min()
 
 
 FIXED = np.array([5, 1, 1, 2, 8, 3, 3, 3, 1, 0, 2, 2, 9, 4, 4, 1, 1, 6, 2, 7, 2, 2, 3, 1, 5])
