@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -57,15 +57,10 @@ MODELS = [
 ]
 
 
-class Noted(Attack):
-    """Changes nothing, and notes what it is told."""
-
-    name = "noted"
-    kind = "injection"
-    labels: ClassVar[list[Any]] = []
+class Idle(Attack):
+    name, kind = "idle", "injection"
 
     def __call__(self, model: Any, data: Data, *_: Any) -> PerturbedGraph:
-        self.labels.append(data.y)
         return PerturbedGraph(data.x, data.edge_index, data.num_nodes)
 
 
@@ -94,9 +89,7 @@ def accuracy(model: nn.Module, data: Data) -> float:
 
 
 @pytest.mark.parametrize("build", MODELS)
-def test_any_model_is_evaluated_as_anybody_would(
-    build: Callable[[], nn.Module],
-) -> None:
+def test_any_model_is_evaluated_as_anybody_would(build: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     model, data = build(), drawn_data()
     model.train()
@@ -193,10 +186,8 @@ def test_attacks_are_transferred_from_surrogates(gcn: nn.Module, gat: nn.Module)
     both = evaluate(gcn, DATA, surrogates=[gat, gat], **arguments)
     assert [of.name for of in both.attacks] == ["random", "pgd", "pgd/GAT", "pgd/GAT 2"]
     transferred = both["pgd/GAT"]
-    assert (transferred.made_on, transferred.accuracy) == (
-        "GAT",
-        accuracy(gcn, transferred.graph.to_data()),
-    )
+    assert transferred.made_on == "GAT"
+    assert transferred.accuracy == accuracy(gcn, transferred.graph.to_data())
     own = evaluate(gat, DATA, **arguments)
     assert torch.equal(own["pgd"].graph.x, transferred.graph.x)
     flagged = "weaker_than_transfer" in [flag.code for flag in both["pgd"].flags]
@@ -209,13 +200,8 @@ def test_a_weaker_white_box_is_flagged(gcn: nn.Module) -> None:
     alike = copy.deepcopy(gcn)
     next(alike.parameters()).data.mul_(1.001)
     # Nothing is weaker than an attack that does nothing.
-    report = evaluate(
-        gcn,
-        DATA,
-        attacks={"own": Noted(), "tdgia": TDGIA(num_steps=20)},
-        budget=BUDGET,
-        surrogates=[alike],
-    )
+    attacks = {"own": Idle(), "tdgia": TDGIA(num_steps=20)}
+    report = evaluate(gcn, DATA, attacks=attacks, budget=BUDGET, surrogates=[alike])
     assert report["tdgia/GCN"].accuracy < report["own"].accuracy
     assert {"no_effect", "weaker_than_transfer"} <= {flag.code for flag in report["own"].flags}
 
@@ -225,19 +211,10 @@ def test_a_call_that_was_cut_off_goes_on(gcn: nn.Module, tmp_path: Path) -> None
     arguments: dict[str, Any] = {"budget": BUDGET, "store": tmp_path / "store"}
     evaluate(gcn, DATA, attacks=first, **arguments)
     report = evaluate(gcn, DATA, attacks=[first, TDGIA(num_steps=2)], **arguments)
-    assert {of.name: of.reused for of in report.attacks} == {
-        "random": True,
-        "pgd": True,
-        "tdgia": False,
-    }
+    assert [(of.name, of.reused) for of in report.attacks][1:] == [("pgd", True), ("tdgia", False)]
     again = evaluate(gcn, DATA, attacks=[first, TDGIA(num_steps=2)], **arguments)
     assert str(again) == str(report)
-    for changed in (
-        {"attacks": PGD(num_steps=4)},
-        {"seed": 1},
-        {"nodes": "val"},
-        {"labels": "true"},
-        {"budget": Budget(4, 4)},
-    ):
+    others = [{"attacks": PGD(num_steps=4)}, {"budget": Budget(4, 4)}]
+    for changed in (*others, {"seed": 1}, {"nodes": "val"}, {"labels": "true"}):
         other = evaluate(gcn, DATA, **{"attacks": first, **arguments, **changed})
         assert not other["pgd"].reused

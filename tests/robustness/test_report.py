@@ -108,10 +108,3 @@ def test_what_is_no_report_or_has_another_clean_graph_is_refused(tmp_path: Path)
     (folder / "report.json").write_text("{}")
     with pytest.raises(DataError, match="is no report of this version"):
         RobustnessReport.load(folder)
-
-
-def test_the_plot_has_a_line_for_each_attack_up_to_its_last_forward_pass() -> None:
-    lines = REPORT.plot().lines
-    assert len(lines) == len(REPORT.attacks)
-    assert all(line.get_xdata()[-1] == 7 for line in lines)
-    assert all(line.get_ydata().tolist() == [50.0, 50.0] for line in lines)
