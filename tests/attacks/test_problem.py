@@ -150,9 +150,7 @@ def edge_index() -> Tensor:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_outputs_and_gradients_are_those_of_plain_rows(
-    name: str, x: Tensor, edge_index: Tensor
-) -> None:
+def test_outputs_and_gradients_are_of_plain_rows(name: str, x: Tensor, edge_index: Tensor) -> None:
     torch.manual_seed(0)
     model, old = getattr(models, name)(FEATURES, 8, CLASSES).eval(), FixedRows(x)
     model.requires_grad_(requires_grad=False)

@@ -54,9 +54,7 @@ def test_grb_spends_54_percent_on_cora() -> None:
 
 
 @pytest.mark.parametrize("limits", [(-0.04, 1.0), (-1.0, 0.04), (0.2, 0.9)])
-def test_only_strict_stays_within_asymmetric_limits(
-    limits: tuple[float, float],
-) -> None:
+def test_only_strict_stays_within_asymmetric_limits(limits: tuple[float, float]) -> None:
     low, high = limits
     lowest, highest = feature_range(run((10, 5), limits=limits))
     assert low <= lowest < low + 0.05
