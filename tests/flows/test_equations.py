@@ -251,13 +251,7 @@ PUBLISHED: list[tuple[type[Flow], dict[str, Any], dict[str, Tensor], Tensor, lis
             [-0.285586054, -0.599281905],
         ],
     ),
-    (
-        GREAD,
-        {"reaction": "allen_cahn", "spectral_norm": False},
-        RATES,
-        Z,
-        WELL,
-    ),
+    (GREAD, {"reaction": "allen_cahn", "spectral_norm": False}, RATES, Z, WELL),
     (
         ACMP,
         {"repulsion": 0.0, "spectral_norm": False},

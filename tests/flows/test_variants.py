@@ -9,15 +9,7 @@ import torch
 from torch.autograd import gradcheck
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import (
-    Blend,
-    Flow,
-    Frond,
-    Hang,
-    HangQuad,
-    Heat,
-    HeatPlus,
-)
+from robust_diffusion.flows import Blend, Flow, Frond, Hang, HangQuad, Heat, HeatPlus
 from robust_diffusion.flows.hamiltonian import HamiltonianFlow
 from robust_diffusion.integrators.solver import Method, Solver
 from robust_diffusion.operators import Graph

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -55,9 +56,8 @@ def beltrami(dtype: torch.dtype, *, training: bool = False) -> Problem:
     return Problem(lambda t, x: flow(t, x, graph), flow, z, [z, weight, *flow.parameters()])
 
 
-def beltrami_in_training(dtype: torch.dtype) -> Problem:
-    """Each evaluation takes one more step of the power iteration of the spectral norms."""
-    return beltrami(dtype, training=True)
+beltrami_in_training = partial(beltrami, training=True)
+"""Each evaluation takes one more step of the power iteration of the spectral norms."""
 
 
 @dataclass

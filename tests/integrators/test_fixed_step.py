@@ -64,9 +64,7 @@ RECOMPUTED += [Solver("fixed_adams", num_steps=2), Solver("dopri5", rtol=1e-7, a
     ("solver", "make", "name"),
     pairs(RECOMPUTED, [driven, beltrami, beltrami_in_training], BACKENDS),
 )
-def test_a_checkpointed_solve_has_the_same_gradients(
-    solver: Solver, make: Maker, name: str
-) -> None:
+def test_a_checkpointed_solve_has_equal_gradients(solver: Solver, make: Maker, name: str) -> None:
     with backend(name):
         plain, lean, repeated = (
             solve(replace(solver, checkpoint=on), make, passes=passes)
@@ -146,9 +144,7 @@ FIXED = [("euler", 5, 5), ("implicit_adams", 2, 8)]
 @pytest.mark.faults
 @pytest.mark.parametrize(("method", "steps", "nfe"), FIXED)
 @pytest.mark.parametrize("engine", ["auto", "torchdiffeq"])
-def test_a_limit_ends_an_evaluation_too_many(
-    method: str, steps: int, nfe: int, engine: str
-) -> None:
+def test_a_limit_ends_one_evaluation_more(method: str, steps: int, nfe: int, engine: str) -> None:
     options = {"num_steps": steps, "engine": engine}
     z = torch.ones(3)
     free = Solver(method, **options).integrate(decay, z, 1.0)  # type: ignore[arg-type]
