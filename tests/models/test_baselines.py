@@ -123,10 +123,7 @@ def graph() -> Data:
 
 
 def matrix(edges: Tensor) -> Tensor:
-    """The adjacency matrix that comes of edge numbers where SciPy takes weights.
-
-    Its row is the node to which a message goes. Nodes in another order, edges column by column.
-    """
+    """The matrix, row by row of where messages go, of edge numbers that SciPy takes for weights."""
     ones = np.zeros((NODES, NODES))
     ones[tuple(edges.flip(0).numpy())] = 1
     order = reverse_cuthill_mckee(sparse.csr_matrix(ones))

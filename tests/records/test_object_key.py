@@ -93,9 +93,7 @@ def test_every_model_has_one_key_in_all_processes() -> None:
     assert first[-1] != second[-1]
 
 
-def test_source_counts_and_its_place_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_source_counts_and_its_place_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def key(folder: str, factor: int) -> str:
         path = tmp_path / folder / "some_script.py"
         path.parent.mkdir()

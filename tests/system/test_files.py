@@ -1,5 +1,4 @@
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -38,15 +37,3 @@ def test_a_failed_writing_leaves_the_old(tmp_path: Path, monkeypatch: pytest.Mon
         write_whole(path, "after", option="--out")
     assert path.read_text() == "before"
     assert [found.name for found in tmp_path.iterdir()] == ["a.md"]
-
-
-def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    read: list[bytes] = []
-    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
-    reader.start()
-    write_whole(pipe, "text", option="--out")
-    reader.join(timeout=10)
-    assert read == [b"text"]
-    assert pipe.is_fifo()

@@ -205,9 +205,7 @@ def gcn(out_channels: int = CLASSES, **options: Any) -> pyg.GCN:
         ({"accelerator": "gpus"}, ConfigError, "trainer.accelerator=gpus"),
     ],
 )
-def test_what_cannot_be_is_refused(
-    options: dict[str, Any], error: type[Exception], key: str
-) -> None:
+def test_wrong_calls_are_refused(options: dict[str, Any], error: type[Exception], key: str) -> None:
     given = {"model": gcn(), "data": drawn_data(), "max_epochs": 1} | options
     with without_type_checks(), pytest.raises(error, match=f"^{key}"):
         fit(**given)

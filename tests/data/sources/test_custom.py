@@ -384,9 +384,7 @@ UNFIT = {".npz": BAD, ".pt": BAD, "planetoid": PLANETOID, "shchur": SHCHUR}
         for name, case in cases.items()
     ],
 )
-def test_files_that_do_not_fit_are_refused(
-    tmp_path: Path, kind: str, changes: Arrays, key: str
-) -> None:
+def test_unfit_files_are_refused(tmp_path: Path, kind: str, changes: Arrays, key: str) -> None:
     read, path = load_custom, tmp_path
     if kind == "planetoid":
         read, path = read_planetoid, write_planetoid(tmp_path, "pubmed", **changes)
