@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -95,10 +95,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def sampled(
     items: list[pytest.Item], count: int = CASES, left_out: Sequence[str] = LEFT_OUT
 ) -> list[pytest.Item]:
-    """All tests but those left out, each with `count` of its cases, spread over all of them.
-
-    The first case depends on the test's name, so the tests of a contract together try every case.
-    """
+    """All tests but those left out, each with `count` of its cases, the first by its name."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if not any(map(item.get_closest_marker, left_out)):
@@ -268,8 +265,6 @@ def cli(
 @pytest.fixture(scope="session")
 def make_datamodule() -> Callable[..., Any]:
     """Builds a small graph to train on; keyword arguments go to the GraphDataModule."""
-    from functools import partial
-
     from robust_diffusion.data import GraphDataModule
     from robust_diffusion.data.sources import citation_like_graph
 
@@ -280,8 +275,6 @@ def make_datamodule() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def make_fit() -> Callable[..., Any]:
     """Builds a Fit of few epochs on the CPU."""
-    from functools import partial
-
     import pytorch_lightning as pl
 
     from robust_diffusion.training import Fit

@@ -156,9 +156,7 @@ def test_loggers_instantiate(compose: Compose, chosen: str) -> None:
             logger.experiment.finish()
 
 
-def test_only_deep_flows_on_cora_get_a_larger_model(
-    compose: Compose,
-) -> None:
+def test_only_deep_flows_on_cora_get_a_larger_model(compose: Compose) -> None:
     def size(*overrides: str) -> tuple[int, int]:
         model = compose(*overrides).model
         return model.num_layers, model.hidden_channels

@@ -1,7 +1,4 @@
-"""What runs on a graphics card, on a pretended one: devices are not mixed, and waits are counted.
-
-docs/speed.md has the counts as a table.
-"""
+"""What runs on a card, on a pretended one: no mixed devices; waits counted, as in docs/speed.md."""
 
 from collections import Counter
 from collections.abc import Callable

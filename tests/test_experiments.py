@@ -40,19 +40,17 @@ def records() -> list[Record]:
     return read_records(RESULTS / "records.jsonl.gz")
 
 
-def test_the_pages_of_benchmarks_are_what_their_records_say() -> None:
-    tables = script("../benchmarks/tables")
-    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
-        if path.stem != "large":  # lines of large.py, which docs/speed.md quotes
-            text = path.with_suffix(".md").read_text(encoding="utf-8")
-            assert text == tables.as_markdown(json.loads(path.read_text(encoding="utf-8")))
-
-
-def test_the_page_of_grb_is_what_its_record_says() -> None:
-    folder = ROOT / "experiments" / "grb_parity"
-    record = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    page = (folder / "parity.md").read_text(encoding="utf-8")
-    assert page == script("grb_parity/grb_table").as_markdown(record)
+def test_the_pages_of_benchmarks_and_grb_are_what_their_records_say() -> None:
+    pages = [
+        (script("../benchmarks/tables"), path, path.with_suffix(".md"))
+        for path in (ROOT / "benchmarks" / "results").glob("*.json")
+        if path.stem != "large"  # lines of large.py, which docs/speed.md quotes
+    ]
+    grb = ROOT / "experiments" / "grb_parity"
+    pages.append((script("grb_parity/grb_table"), grb / "results.json", grb / "parity.md"))
+    for module, path, page in pages:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        assert page.read_text(encoding="utf-8") == module.as_markdown(record)
 
 
 @pytest.mark.slow
