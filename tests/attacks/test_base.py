@@ -67,6 +67,7 @@ def test_a_graph_for_pyg() -> None:
     clean = CLEAN.clone()
     clean.y = torch.tensor([2, 0, 1])
     clean.test_mask = torch.tensor([True, False, True])
+    clean.test_idx = torch.tensor([0, 2])
     graph = perturbed([[0.5, 0.5], [0.0, 1.0]], [*PATH, (3, 0), (4, 2)])
     data = replace(graph, clean=clean).to_data()
     assert data.validate()
@@ -74,6 +75,7 @@ def test_a_graph_for_pyg() -> None:
     assert torch.equal(data.x, graph.x)
     assert data.y.tolist() == [2, 0, 1, -1, -1]
     assert data.test_mask.tolist() == [True, False, True, False, False]
+    assert data.test_idx.tolist() == [0, 2]
     assert data.injected_mask.tolist() == [False] * 3 + [True] * 2
     assert {*graph.to_data().keys()} == {"x", "edge_index", "injected_mask"}
 

@@ -28,7 +28,6 @@ def build_model(cls: Callable[..., nn.Module], **options: object) -> nn.Module:
 
 
 def gcn(in_channels: int, out_channels: int) -> nn.Module:
-    """A GCN of eight hidden channels, as a configuration builds its models."""
     return GCN(in_channels, 8, out_channels)
 
 
