@@ -14,7 +14,6 @@ BACKENDS = ["reference", *FAST]
 
 
 def has_compiler() -> bool:
-    """Whether there is one to build the compiled backend with."""
     try:
         build._compiler()
     except build.BuildError:
@@ -27,7 +26,6 @@ needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler"
 
 @contextmanager
 def backend(name: Any) -> Iterator[None]:
-    """This backend within, the one from before afterwards."""
     if name == "compiled" and not has_compiler():
         pytest.skip("no C++ compiler")
     with backend_set(name):

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -57,8 +57,6 @@ TINY_ATTACKS = [
     "attacks.speit.num_steps=3",
     "attacks.tdgia.num_steps=3",
 ]
-
-
 CASES = 2
 """Cases of a parametrised test that `--fast` keeps."""
 
@@ -97,10 +95,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def sampled(
     items: list[pytest.Item], count: int = CASES, left_out: Sequence[str] = LEFT_OUT
 ) -> list[pytest.Item]:
-    """All tests but those left out, each with `count` of its cases, spread over all of them.
-
-    The first case depends on the test's name, so the tests of a contract together try every case.
-    """
+    """All tests but those left out, each with `count` of its cases, the first by its name."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if not any(map(item.get_closest_marker, left_out)):
@@ -175,7 +170,6 @@ def tiny() -> list[str]:
 
 @pytest.fixture
 def tiny_clean() -> list[str]:
-    """The same without an attack."""
     return [*TINY_DATA, *TINY_TRAINING, "attack=none"]
 
 
@@ -212,8 +206,6 @@ def compose(tmp_path: Path) -> Iterator[Compose]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command line ended."""
-
     status: int
     out: str
     err: str
@@ -273,8 +265,6 @@ def cli(
 @pytest.fixture(scope="session")
 def make_datamodule() -> Callable[..., Any]:
     """Builds a small graph to train on; keyword arguments go to the GraphDataModule."""
-    from functools import partial
-
     from robust_diffusion.data import GraphDataModule
     from robust_diffusion.data.sources import citation_like_graph
 
@@ -285,8 +275,6 @@ def make_datamodule() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def make_fit() -> Callable[..., Any]:
     """Builds a Fit of few epochs on the CPU."""
-    from functools import partial
-
     import pytorch_lightning as pl
 
     from robust_diffusion.training import Fit
@@ -302,9 +290,37 @@ def make_fit() -> Callable[..., Any]:
     return lambda **options: Fit(trainer, **({"max_epochs": 3} | options))
 
 
+@pytest.fixture(scope="session")
+def cell_in(make_datamodule: Callable[..., Any], make_fit: Callable[..., Any]) -> Any:
+    """Evaluates a cell in a folder, of a GCN unless said otherwise; others are its parts."""
+    from robust_diffusion.cells.cell import evaluate_cell
+    from robust_diffusion.records.store import ArtifactStore
+    from robust_diffusion.robustness import BlackBox
+    from tests.models.small import gcn
+
+    def cell(folder: Path, **parts: Any) -> Any:
+        given = {
+            "datamodule": make_datamodule(),
+            "model": gcn,
+            "fit": make_fit(),
+            "threat": BlackBox({"gcn": gcn}, make_fit()),
+            "seed": 0,
+            "directory": folder / "cell",
+            "store": ArtifactStore(folder / "store"),
+        } | parts
+        cache_key = {
+            "model": {"name": getattr(given["model"], "__name__", "model")},
+            "training": {},
+            "threat": {"surrogates": {"gcn": {}, "other": {"name": "other"}}, "fit": {}},
+            "attacks": {name: {"name": name} for name in given["attacks"]},
+        }
+        return evaluate_cell(**({"cache_key": cache_key} | given))
+
+    return cell
+
+
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be downloaded."""
     message = "the network was used"
     monkeypatch.setattr("pooch.retrieve", lambda *_, **__: pytest.fail(message))
 
@@ -315,22 +331,3 @@ def zoo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.zoo import small_zoo
 
     return Path(small_zoo(tmp_path_factory.mktemp("zoo")).directory)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    from robust_diffusion.records.store import ArtifactStore
-
-    return ArtifactStore(tmp_path / "store")
-
-
-@pytest.fixture
-def make_training(make_datamodule: Callable[..., Any], store: Any, tmp_path: Path) -> Any:
-    """Builds a ModelTraining on a small graph; keyword arguments replace its parts."""
-    from robust_diffusion.robustness.trained import ModelTraining
-
-    def build(**parts: Any) -> Any:
-        defaults = {"datamodule": make_datamodule(), "store": store, "seed": 0}
-        return ModelTraining(**({**defaults, "directory": tmp_path / "checkpoints"} | parts))
-
-    return build

@@ -7,33 +7,16 @@ import jaxtyping
 import torch
 from torch import Tensor, nn
 
-from robust_diffusion.flows import (
-    ACMP,
-    GREAD,
-    Beltrami,
-    Blend,
-    Flow,
-    Frond,
-    Grand,
-    GrandPP,
-    GraphCON,
-    Hang,
-    HangQuad,
-    Heat,
-    HeatPlus,
-    Learned,
-    MeanCurvature,
-    PLaplacian,
-    UniformModulation,
-)
+from robust_diffusion import flows
 from robust_diffusion.flows.base import AttentionFlow
 from robust_diffusion.operators import Graph, spmm
 
-MODULATED_FLOWS = [MeanCurvature, Beltrami, PLaplacian]
-ATTENTION_FLOWS = [Grand, Learned, UniformModulation, *MODULATED_FLOWS]
-SUCCESSORS = [ACMP, GREAD, Blend, GrandPP, GraphCON, Hang, HangQuad]
-ALL_FLOWS = [Heat, HeatPlus, *ATTENTION_FLOWS, *SUCCESSORS]
-FRACTIONAL_FLOWS = [Frond]
+MODULATED_FLOWS = [flows.MeanCurvature, flows.Beltrami, flows.PLaplacian]
+ATTENTION_FLOWS = [flows.Grand, flows.Learned, flows.UniformModulation, *MODULATED_FLOWS]
+SUCCESSORS = [flows.ACMP, flows.GREAD, flows.Blend, flows.GrandPP, flows.GraphCON]
+SUCCESSORS += [flows.Hang, flows.HangQuad]
+ALL_FLOWS = [flows.Heat, flows.HeatPlus, *ATTENTION_FLOWS, *SUCCESSORS]
+FRACTIONAL_FLOWS = [flows.Frond]
 
 NODES = 7
 CHANNELS = 5
@@ -76,17 +59,15 @@ def clustered_edges() -> Tensor:
 
 
 def with_weight(graph: Graph, weight: Tensor) -> Graph:
-    """The same edges with other weights."""
     return Graph(graph.src, graph.dst, weight, graph.num_nodes)
 
 
 def random_signal(seed: int = 0, channels: int = CHANNELS, nodes: int = NODES) -> Tensor:
-    """Node features in float64."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(nodes, channels, generator=generator, dtype=torch.float64)
 
 
-class SourceFlow(Flow):
+class SourceFlow(flows.Flow):
     """Diffusion with sources of Z(0): (A - I) Z + rate (Z(0) - Z) + W tanh(W Z(0)), as GRAND++."""
 
     def __init__(self, channels: int, *, t_end: float = 1.0) -> None:
@@ -95,7 +76,7 @@ class SourceFlow(Flow):
         self.linear = nn.Linear(channels, channels)
 
     def edge_weights(self, z: Tensor, graph: Graph) -> Tensor:
-        return Heat.edge_weights(self, z, graph)  # type: ignore[arg-type]
+        return flows.Heat.edge_weights(self, z, graph)  # type: ignore[arg-type]
 
     def prepare(self, z: Tensor, graph: Graph) -> Graph:
         return graph.carrying(initial=z, encoded=self.linear(z).tanh())
@@ -105,7 +86,7 @@ class SourceFlow(Flow):
         return spmm(self.edge_weights(z, graph), z, graph) - z + source
 
 
-def build_flow(cls: type[Flow], **options: object) -> Flow:
+def build_flow(cls: type[flows.Flow], **options: object) -> flows.Flow:
     """A small flow in float64 and eval mode, the same one for the same options."""
     torch.manual_seed(0)
     if issubclass(cls, AttentionFlow):
@@ -113,7 +94,7 @@ def build_flow(cls: type[Flow], **options: object) -> Flow:
     return cls(CHANNELS, **options).double().eval()
 
 
-def random_state(flow: Flow, seed: int = 0) -> Tensor:
+def random_state(flow: flows.Flow, seed: int = 0) -> Tensor:
     """A state of a flow in float64, of the width that it has."""
     width = flow.initial_state(random_signal(), random_graph()).size(1)
     return random_signal(seed, width)

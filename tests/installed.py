@@ -73,15 +73,10 @@ class Installed:
         self.env, self.cwd = folder / "env", folder / "elsewhere"
         self.cwd.mkdir()
         self.failed, self.passed = 0, 0
-        self.site = next(self.env.glob("lib/python*/site-packages"))
         self.python = self.env / "bin" / "python"
 
-    def pip(self, *arguments: object) -> str:
-        """Install, and say how long it took and how much it is."""
-        before, start = size(self.site), time.monotonic()
+    def pip(self, *arguments: object) -> None:
         run([self.python, "-m", "pip", "install", "--quiet", *arguments])
-        seconds = time.monotonic() - start
-        return f"{size(self.site) - before:,.0f} MB in {seconds:.0f} s"
 
     def step(
         self, name: str, command: Sequence[object], expected: str = "", status: int = 0
@@ -95,7 +90,6 @@ class Installed:
         print(told if good else f"{told}\n{ended.stdout[-3000:]}", flush=True)
 
     def code(self, name: str, text: str) -> None:
-        """Run a text as a program."""
         self.step(name, [self.python, "-W", "ignore", "-c", text])
 
     def steps(self) -> None:
@@ -141,19 +135,12 @@ def run(
 
 
 def on_cora() -> bool:
-    """True if the files of Cora are there."""
     return (Path(os.environ.get("ROBUST_DIFFUSION_DATA", "data")) / "grb-cora").is_dir()
 
 
 def cells(notebook: str) -> str:
-    """The code of a notebook."""
     found = json.loads((ROOT / "docs/notebooks" / f"{notebook}.ipynb").read_text())["cells"]
     return "\n".join("".join(cell["source"]) for cell in found if cell["cell_type"] == "code")
-
-
-def size(folder: Path) -> float:
-    """Megabytes on the disk."""
-    return sum(path.lstat().st_blocks for path in folder.rglob("*")) * 512 / 1e6
 
 
 def main() -> None:
@@ -175,10 +162,10 @@ def main() -> None:
             compiled = [own.python, "-m", "uv", "pip", "compile", ROOT / "pyproject.toml"]
             run([*compiled, "--resolution=lowest-direct", "--extra=report", "-o", lowest])
             limits = ["--constraint", lowest]
-        torch = own.pip(*limits, chosen.torch)
-        print(f"{chosen.torch}: {torch}; wheel: {own.pip(*limits, wheel)}", flush=True)
+        own.pip(*limits, chosen.torch)
+        own.pip(*limits, wheel)
         own.steps()
-        print(f"[report]: {own.pip(*limits, f'{wheel}[report]')}")
+        own.pip(*limits, f"{wheel}[report]")
         own.code("compare_flows", cells("compare_flows"))
         versions = (
             "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)"

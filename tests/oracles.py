@@ -152,8 +152,6 @@ def layer_norm(x: Tensor, norm: torch.nn.Module) -> Tensor:
 
 def batch_norm(x: Tensor, norm: torch.nn.BatchNorm1d) -> Tensor:
     """(x - mean) / sqrt(variance + eps) of each channel, by the running moments."""
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
     scaled = (x - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
     return scaled * norm.weight + norm.bias
 

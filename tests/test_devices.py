@@ -1,9 +1,5 @@
-"""What runs on a graphics card, on a pretended one: devices are not mixed, and waits are counted.
+"""What runs on a card, on a pretended one: no mixed devices; waits counted, as in docs/speed.md."""
 
-docs/speed.md has the counts as a table.
-"""
-
-import importlib.util
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -51,7 +47,6 @@ A_STEP["meta_grbcd"] = 90  # a training in each
 
 
 def own(waits: Counter[str]) -> int:
-    """Waits outside the libraries."""
     libraries = ("lightning", "pytorch_lightning", "torch_geometric", "torchdiffeq", "torchmetrics")
     return sum(n for place, n in waits.items() if not place.startswith(libraries))
 
@@ -87,9 +82,7 @@ def test_a_model_trains_without_waiting(case: Case, x: Tensor, edge_index: Tenso
 
 @pytest.mark.filterwarnings("ignore:Functional iteration did not converge")
 @pytest.mark.parametrize(("method", "options"), SOLVES)
-def test_a_loop_of_the_package_waits_for_the_size_of_a_step_alone(
-    method: Any, options: dict[str, bool]
-) -> None:
+def test_an_own_loop_waits_for_the_step_size_alone(method: Any, options: dict[str, bool]) -> None:
     flow, z = build_flow(Beltrami), random_signal(nodes=NODES)
     loose = {"rtol": 0.01, "atol": 0.01} if method in ADAPTIVE_METHODS else {}
     solver = Solver(method, **options, **loose)
@@ -157,7 +150,6 @@ class OnTheCard(CPUAccelerator):
 
 
 def on_the_card(**options: Any) -> pl.Trainer:
-    """Lightning's trainer, on the card."""
     strategy = SingleDeviceStrategy(torch.device(CARD, 0), accelerator=OnTheCard())
     return pl.Trainer(**options | {"accelerator": "auto", "strategy": strategy})
 
@@ -196,37 +188,30 @@ def test_a_cell_runs_on_the_card(cli: Callable[..., Any], tiny: list[str], optio
     assert waits
 
 
-@pytest.mark.parametrize("cards", [1, 4])
 @pytest.mark.parametrize(
-    ("preset", "option", "module"),
+    "case",
     [
-        ("cores", "gpus_per_cell", "joblib"),
-        ("local", "+gpus_per_node", "submitit"),
-        ("slurm", "gpus_per_node", "submitit"),
-        ("ray", "ray.remote.num_gpus", "ray"),
+        ("cores", "gpus_per_cell", "joblib", 1),
+        ("local", "+gpus_per_node", "submitit", 1),
+        ("slurm", "gpus_per_node", "submitit", 4),
+        ("ray", "ray.remote.num_gpus", "ray", 4),
     ],
 )
 def test_a_trainer_and_a_launcher_of_several_cards_are_built(
-    compose: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    cards: int,
-    preset: str,
-    option: str,
-    module: str,
+    compose: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, str, int]
 ) -> None:
-    if importlib.util.find_spec(module) is None:
-        pytest.skip(f"{module} is not installed")
+    preset, option, module, cards = case
+    pytest.importorskip(module)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: cards)
-    number = 1 if preset == "cores" else cards  # a share of a card
     strategy = "ddp" if cards > 1 else "auto"
     asked = ["trainer=gpu", f"trainer.devices={cards}", f"trainer.strategy={strategy}"]
     prefix, key = option.startswith("+") * "+", option.removeprefix("+")
-    launcher = [f"hydra/launcher={preset}", f"{prefix}hydra.launcher.{key}={number}", "threads=1"]
+    launcher = [f"hydra/launcher={preset}", f"{prefix}hydra.launcher.{key}={cards}", "threads=1"]
     cfg = compose(*asked, *launcher)
     trainer = instantiate(cfg.trainer)(max_epochs=1, logger=False)
     assert isinstance(trainer.accelerator, CUDAAccelerator)
     assert trainer.num_devices == cards
     built = HydraConfig.get().launcher
-    assert OmegaConf.select(built, key) == number
+    assert OmegaConf.select(built, key) == cards
     instantiate(built)

@@ -61,9 +61,7 @@ def test_the_table_of_foreign_transformers_is_what_its_command_wrote(tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_what_it_made(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notebook_runs_and_shows_its_output(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(NOTEBOOKS) == 3
     monkeypatch.chdir(ROOT)
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]

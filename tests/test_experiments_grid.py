@@ -112,9 +112,7 @@ def test_every_option_of_a_grid_composes_to_what_its_layout_asks(number: int) ->
 
 
 @pytest.mark.parametrize("number", RUN)
-def test_a_grid_runs_its_seeds_or_as_many_as_are_typed_and_all_options_in_a_smoke_run(
-    number: int,
-) -> None:
+def test_a_grid_runs_its_seeds_and_a_smoke_run_all_options(number: int) -> None:
     cfg = composed(f"experiment=table-{number}")
     assert (cfg.hydra.mode, cfg.table.number) == (RunMode.MULTIRUN, number)
     attacks = {key.keys["attack"] for key in lines(number) if "attack" in key.keys} - {"clean"}

@@ -135,9 +135,7 @@ def test_a_cell_out_of_memory_is_one_failure_and_is_tried_again(cli: Cli) -> Non
 @pytest.mark.slow
 @pytest.mark.usefixtures("_faulty")
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_killed_cell_is_run_again_and_records_do_not_depend_on_the_launcher(
-    cli: Cli, launcher: str
-) -> None:
+def test_a_killed_cell_is_run_again_whatever_the_launcher(cli: Cli, launcher: str) -> None:
     if importlib.util.find_spec(LAUNCHERS[launcher][0]) is None:
         pytest.skip(f"{LAUNCHERS[launcher][0]} is not installed")
     process = start("seed=0,1", "time_limit=10000", *example(launcher))

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from hydra_plugins.robust_diffusion_launcher import ProcessLauncher
-from robust_diffusion.config import CONFIG_DIR
 from tests.graphs import without_type_checks
 
 Cli = Callable[..., Any]
@@ -25,13 +23,8 @@ NEEDED = {
 """Per preset the module that it needs, the extra that brings it, and some of its options."""
 
 
-def installed(module: str) -> bool:
-    names = (module, f"hydra_plugins.{module}")
-    return any(importlib.util.find_spec(name) is not None for name in names)
-
-
 @pytest.mark.parametrize(
-    ("share", "visible", "accelerator", "cards"),
+    "case",
     [
         (1, None, "auto", ["0", "1"]),
         (0.5, None, "auto", ["0", "1", "0"]),
@@ -42,12 +35,9 @@ def installed(module: str) -> bool:
     ],
 )
 def test_there_are_as_many_cells_at_a_time_as_cards_have_room_for(
-    monkeypatch: pytest.MonkeyPatch,
-    share: float,
-    visible: str | None,
-    accelerator: str,
-    cards: list[str | None],
+    monkeypatch: pytest.MonkeyPatch, case: tuple[float, str | None, str, list[str | None]]
 ) -> None:
+    share, visible, accelerator, cards = case
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -62,16 +52,14 @@ def test_there_are_as_many_cells_at_a_time_as_cards_have_room_for(
 
 
 @pytest.mark.parametrize("preset", NEEDED)
-def test_a_preset_is_a_launcher_or_names_its_extra(cli: Cli, preset: str) -> None:
+def test_a_preset_is_a_launcher_or_names_its_extra(cli: Cli, compose: Any, preset: str) -> None:
     module, extra, expected = NEEDED[preset]
-    if not installed(module):
+    if not any(map(importlib.util.find_spec, (module, f"hydra_plugins.{module}"))):
         error = cli("-m", "seed=0,1", f"hydra/launcher={preset}").error
         assert error.endswith(f"pip install 'robust-diffusion[{extra}]'")
         return
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONFIG_DIR)):
-        overrides = [f"hydra/launcher={preset}", "threads=3"]
-        cfg = compose("config", overrides=overrides, return_hydra_config=True).hydra.launcher
+    compose(f"hydra/launcher={preset}", "threads=3")
+    cfg = HydraConfig.get().launcher
     assert get_class(cfg._target_)
     assert expected == {key: OmegaConf.select(cfg, key) for key in expected}
     for option in ("n_jobs=0", "gpus_per_cell=2") if preset == "cores" else ():

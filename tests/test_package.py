@@ -17,10 +17,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_class
 from torch_geometric.nn.models import GCN
 
-from robust_diffusion.commands.usage import HEAD, usage
+import robust_diffusion
+from robust_diffusion import attacks, flows, models
+from robust_diffusion.commands.usage import GROUPS, HEAD, usage
 from robust_diffusion.run import COMMANDS
 from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.graphs import NODES, random_graph
+from tests.test_config import GROUPS as FOLDERS
+from tests.test_config import options
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -105,25 +109,20 @@ def test_the_call_of_the_readme_runs() -> None:
 
 
 def test_the_lines_of_the_page_on_poisoning_run() -> None:
-    (code,) = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs/poisoning.md").read_text(), re.DOTALL
-    )
-    data = drawn_data()
+    page, data = (ROOT / "docs/poisoning.md").read_text(), drawn_data()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(code.replace("weight_decay", "max_epochs=2, weight_decay"), names := {"data": data})
     assert names["logits"].shape == (data.num_nodes, CLASSES)
     flips = (names["graph"].edge_index.size(1) - data.edge_index.size(1)) // 2
     assert 0 < abs(flips) <= 0.05 * data.edge_index.size(1) / 2
 
 
-def test_links_targets_and_pages_that_are_named_exist() -> None:
+def test_links_and_targets_that_are_named_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     (numbers,) = re.findall(r"addprefix table-,([\d ]+)", makefile)
     tables = {f"table-{number}" for number in numbers.split()}
     targets = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.MULTILINE)) | tables
     assert tables == {path.stem for path in (ROOT / "conf" / "experiment").glob("table-*.yaml")}
-    nav = (ROOT / "mkdocs.yml").read_text()
-    for page in (ROOT / "docs").rglob("*.md"):
-        assert f" {page.relative_to(ROOT / 'docs').as_posix()}\n" in nav
     for page in [*map(ROOT.joinpath, PAGES), *(ROOT / ".github" / "workflows").glob("*.yml")]:
         text = page.read_text()
         if page.suffix == ".yml":
@@ -151,3 +150,51 @@ def test_every_command_of_the_pages_composes(compose: Callable[..., Any]) -> Non
             last.append(values[-1])
         for overrides in (first, last):
             assert compose(*overrides).seed == 0 or any(o.startswith("seed=") for o in overrides)
+
+
+LIGHT = """
+import sys, robust_diffusion
+dir(robust_diffusion), robust_diffusion.__version__
+heavy = {"torch", "numpy", "pandas", "hydra", "omegaconf", "pytorch_lightning", "torch_geometric"}
+sys.exit(bool(heavy & {name.split(".")[0] for name in sys.modules}))
+"""
+EVALUATING = """
+import sys
+from robust_diffusion import evaluate
+sys.exit(bool({"pytorch_lightning", "torchdiffeq", "hydra"} & {*sys.modules}))
+"""
+LISTING = """
+import sys
+from robust_diffusion.run import main
+main(["data", "list"])
+sys.exit(bool({"pytorch_lightning", "torch_geometric"} & {*sys.modules}))
+"""
+
+
+@pytest.mark.parametrize("code", [LIGHT, EVALUATING, LISTING])
+def test_what_takes_seconds_is_imported_when_it_is_needed(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_type_checkers_see_the_names_that_are_imported_and_all_of_a_kind_are() -> None:
+    tree = ast.parse(Path(robust_diffusion.__file__).read_text())
+    seen = {
+        alias.asname: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("robust_diffusion.")
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    homes = {name: f"robust_diffusion.{home}" for name, home in robust_diffusion._HOMES.items()}
+    assert seen == homes
+    for package in (attacks, flows, models):
+        classes = {name for name in package.__all__ if isinstance(getattr(package, name), type)}
+        assert classes <= {*robust_diffusion.__all__}
+
+
+def test_help_names_every_command_and_option(cli: Callable[..., Any]) -> None:
+    outcome = cli("flow=heat", "--help")
+    assert (outcome.status, outcome.out) == (0, usage(COMMANDS))
+    assert GROUPS.keys() == {*FOLDERS, "hydra/launcher", "hydra/sweeper"}
+    words = set(outcome.out.replace(",", " ").split())
+    assert words >= {*COMMANDS, *GROUPS, *(option for group in GROUPS for option in options(group))}

@@ -1,6 +1,6 @@
 import errno
 import gc
-import json
+import logging
 import os
 import signal
 import subprocess
@@ -19,12 +19,12 @@ from omegaconf.errors import OmegaConfBaseException
 from robust_diffusion.cells import experiment
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.operators import current_backend
+from robust_diffusion.records import read_records
 from robust_diffusion.run import describe, expected_cause
 from robust_diffusion.training import NodeClassification
 from tests.conftest import TINY_ATTACKS, TINY_DATA, TINY_TRAINING
 
 Cli = Callable[..., Any]
-PROGRAM = [sys.executable, "-m", "robust_diffusion.run"]
 RUN = "robust_diffusion.cells.experiment.run_and_record"
 
 
@@ -33,25 +33,20 @@ def without(overrides: list[str], *keys: str) -> list[str]:
     return [option for option in overrides if not option.startswith(keys)]
 
 
-def sweep(folder: Path, *overrides: str) -> tuple[Any, list[dict[str, Any]]]:
-    """A sweep in a process of its own, and its records."""
+@pytest.mark.slow
+def test_a_sweep_leaves_a_table_records_and_nothing_elsewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "robust_diffusion.run", "-m", "flow=heat,beltrami"]
     done = subprocess.run(
-        [*PROGRAM, "-m", *overrides, *TINY_DATA, *TINY_TRAINING],
-        cwd=folder,
+        [*command, *TINY_ATTACKS, *TINY_DATA, *TINY_TRAINING],
+        cwd=tmp_path,
         env=os.environ | {"COLUMNS": "60"},
         capture_output=True,
         text=True,
         timeout=200,
         check=False,
     )
-    lines = (folder / "outputs" / "records.jsonl").read_text().splitlines()
-    return done, [json.loads(line) for line in lines]
-
-
-@pytest.mark.slow
-def test_a_sweep_leaves_a_table_records_and_nothing_elsewhere(tmp_path: Path) -> None:
-    done, records = sweep(tmp_path, "flow=heat,beltrami", *TINY_ATTACKS)
     assert done.returncode == 0, done.stderr
+    records = read_records(tmp_path / "outputs" / "records.jsonl")
     assert "\r" not in done.stderr  # no bar where no one watches
     title, *lines = [line for line in done.stdout.splitlines() if line.strip()]
     assert title.startswith("synthetic, easy test nodes: accuracy in %; training cut at 3 epochs; ")
@@ -117,17 +112,6 @@ def test_a_mistake_is_one_line_that_names_it(cli: Cli, tiny: list[str], wrong: s
     told = [line for line in outcome.err.splitlines() if "split drawn" not in line]
     assert told == [outcome.error]
     assert keys[-1].lstrip("+") in outcome.error or wrong.startswith("-m")
-
-
-@pytest.mark.slow
-def test_a_value_of_the_wrong_type_fails_its_cells_alone(tmp_path: Path) -> None:
-    # In a process of its own, since under pytest the type checker is faster than the check.
-    swept = ["difficulty=nope,easy", "seed=abc,0", "flow.t_end=0", "flow=heat", "attack=none"]
-    done, records = sweep(tmp_path, *swept)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    errors = [record.get("error", "").partition(":")[0] for record in records]
-    assert errors[1:] == ["difficulty=nope", "seed=abc", ""]
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -270,3 +254,16 @@ def test_errors_are_found_behind_what_wraps_them_and_told_in_one_line() -> None:
     for error in (TrainingError("nan\n  at 3"), OmegaConfBaseException("no\n3"), OSError("by\n3")):
         assert "\n" not in describe(error)
         assert describe(error).endswith(" 3")
+
+
+@pytest.mark.faults
+def test_a_clock_that_is_put_back_promises_nothing(
+    cli: Callable[..., Any], tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, calls = time.time(), iter(range(10**6))
+    monkeypatch.setattr("robust_diffusion.cells.progress.time.time", lambda: now - next(calls))
+    logging.getLogger("robust_diffusion").setLevel(logging.INFO)
+    outcome = cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
+    assert outcome.status == 0
+    assert "1 of 2 cells done\n" in outcome.err  # and no time that is left
+    assert ["accuracy" in record for record in outcome.records] == [True, True]

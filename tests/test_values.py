@@ -14,7 +14,14 @@ from omegaconf import OmegaConf
 from robust_diffusion import FGSM, GCN, TDGIA, Budget, Fit, GraphPDE, Solver
 from robust_diffusion.attacks import Attack, GivenGraph, InjectionAdversary
 from robust_diffusion.cells.overrides import check_keys
-from robust_diffusion.checks import check_argument, parameters_of
+from robust_diffusion.checks import (
+    check_argument,
+    check_choice,
+    check_name,
+    check_number,
+    check_whole,
+    parameters_of,
+)
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Flow
@@ -77,12 +84,8 @@ def test_numbers_of_a_range_are_taken_and_all_others_refused(data: st.DataObject
     inside = data.draw(st.from_type(kind).filter(lambda v: abs(v) < 2**63 and math.isfinite(v)))
     parameter = parameters_of(resolve_name(target))[key]
     assert check_argument(key, inside, parameter) == inside
-    outside = [
-        math.nan,
-        math.inf,
-        "x",
-        *(b.ge - 1 - abs(b.ge) for b in bounds(kind) if isinstance(b, Ge)),
-    ]
+    outside: list[Any] = [math.nan, math.inf, "x"]
+    outside += [b.ge - 1 - abs(b.ge) for b in bounds(kind) if isinstance(b, Ge)]
     outside += [b.gt for b in bounds(kind) if isinstance(b, Gt)]
     # Twice as far, since a large number and one more may be one float.
     outside += [b.le + 1 + abs(b.le) for b in bounds(kind) if isinstance(b, Le)]
@@ -94,7 +97,6 @@ def test_numbers_of_a_range_are_taken_and_all_others_refused(data: st.DataObject
     ("made", "key"),
     [
         (lambda: Solver("rk4", num_steps=1, adjoint="no"), "solver.adjoint=no"),
-        (lambda: Solver("rk4", num_steps=math.nan), "solver.num_steps=nan"),
         (lambda: GraphPDE(5, out_channels=3, flow=-1), "model.flow=-1"),
         (lambda: GraphPDE(5, out_channels=3, solver="x"), "model.solver=x"),
         (lambda: GCN(5, 1e30, 3), r"model.hidden_channels=1e\+30"),
@@ -108,3 +110,31 @@ def test_numbers_of_a_range_are_taken_and_all_others_refused(data: st.DataObject
 def test_a_script_gets_the_same_error(made: Any, key: str) -> None:
     with without_type_checks(), pytest.raises(ConfigError, match=f"^{key}: "):
         made()
+
+
+@pytest.mark.parametrize(
+    ("check", "bounds", "inside", "outside"),
+    [
+        (check_whole, {"at_least": 2}, [2, 10**9], [1, -5, 2.0, 2.5, True, "2", [2]]),
+        (check_number, {}, [0, -1e300], [math.nan, math.inf, -math.inf, 10**400, "0.5", True, [1]]),
+        (check_number, {"at_least": 0}, [0.0], [-0.1]),
+        (check_number, {"above": 0}, [1e-9], [0.0]),
+        (check_number, {"at_most": 1}, [1.0], [1.1]),
+        (check_number, {"below": 1}, [0.999], [1.0]),
+        (check_number, {"above": 0, "at_most": 0.5}, [0.5], [0.6]),
+        (check_choice, {"options": ["c", "b"]}, ["b"], ["d"]),
+        (check_name, {}, ["cora", "my graph-2.1", "Köln", "a" * 100, "3"], ["", ".", "..", "../x"]),
+        (check_name, {}, [], ["/x", "a/b", "a\\b", "-x", ".x", "a\nb", "{epoch}", "a" * 101, 3]),
+    ],
+)
+def test_a_value_is_returned_or_refused_by_its_key(
+    check: object, bounds: dict[str, object], inside: list[object], outside: list[object]
+) -> None:
+    assert callable(check)
+    for value in inside:
+        found = check("a.key", value, **bounds)
+        assert found == value
+        assert check is not check_number or isinstance(found, float)
+    for value in outside:
+        with pytest.raises(ConfigError, match=r"^a\.key="):
+            check("a.key", value, **bounds)

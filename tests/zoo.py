@@ -12,6 +12,7 @@ from robust_diffusion.robustness.subject import subject_of
 from robust_diffusion.robustness.zoo import Zoo, ZooEntry, build_recorded, write_index
 from robust_diffusion.system.artifact import Artifact, write_artifact
 from robust_diffusion.system.hashes import file_hash, state_hash
+from tests.attacks.graphs import train
 
 CONFIG = {
     "_target_": "robust_diffusion.models.GCN",
@@ -30,13 +31,8 @@ def trained(datamodule: GraphDataModule, epochs: int = 10, *, on_all: bool = Fal
     model = build_recorded(CONFIG, *sizes, where="test")
     if on_all:  # test nodes, too
         datamodule.setup()
-        graph = datamodule.graph
-        optimizer = torch.optim.Adam(model.parameters(), 0.01)
-        for _ in range(50):
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(graph.x, graph.edge_index), graph.y).backward()
-            optimizer.step()
-        return model.eval()
+        every = torch.arange(datamodule.graph.num_nodes)
+        return train(model, datamodule.graph, every, epochs=50, learning_rate=0.01)
     fit(model, datamodule, max_epochs=epochs, accelerator="cpu")
     return model.eval()
 

@@ -31,7 +31,6 @@ FEWER = {"auto": {"num_steps": 2}, "auto_modification": {"num_steps": 2}}  # of 
 
 
 def attack_class(name: str) -> type[Attack]:
-    """The class that the YAML file names."""
     return get_class(OmegaConf.load(FILES[name])[name]["_target_"])
 
 
@@ -47,7 +46,6 @@ def names(kind: str = "", need: str = "") -> list[str]:
 
 @cache
 def options(name: str, fidelity: str = "paper") -> Any:
-    """The attack's configuration, found under its file's name."""
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         given = [f"attack=[{name}]", f"fidelity={fidelity}", tutorials.SEARCHED]
         cfg = compose("config", given)
@@ -69,8 +67,8 @@ def graph() -> Data:
 
 
 @cache
-def model() -> GCN:
-    """A GCN that was trained on it."""
+def trained() -> GCN:
+    """A GCN that was trained on it; nobody may change it, either."""
     return trained_gcn(graph())
 
 
@@ -101,16 +99,12 @@ def run(
     )
 
 
-trained = model
-
-
 def problem(model: Classifier | None = None) -> Problem:
     """What an attack on it at the test nodes looks at."""
     return Problem("any", model or trained(), clean(graph()), graph().index_test)
 
 
 def same(a: PerturbedGraph, b: PerturbedGraph) -> bool:
-    """Whether two attacked graphs are equal to the bit."""
     return torch.equal(a.x, b.x) and torch.equal(a.edge_index, b.edge_index)
 
 

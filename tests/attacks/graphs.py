@@ -1,8 +1,10 @@
 """A small graph to attack, and models to attack it with."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.data.normalize import feature_scale
@@ -17,20 +19,26 @@ def small_graph() -> Data:
     return graph
 
 
-def trained_gcn(graph: Data, epochs: int = 60) -> GCN:
-    """A GCN that knows the train nodes, in eval mode."""
+def train(
+    model: nn.Module, graph: Data, nodes: Tensor, *, epochs: int, learning_rate: float = 0.02
+) -> Any:
+    """The model, trained on these nodes, in eval mode."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    for _ in range(epochs):
+        loss = F.cross_entropy(model(graph.x, graph.edge_index)[nodes], graph.y[nodes])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    return model.eval()
+
+
+def trained_gcn(graph: Data) -> GCN:
+    """A GCN that knows the train nodes."""
     with torch.random.fork_rng(), torch.enable_grad():  # a model may ask for it as it predicts
         torch.manual_seed(0)
         model = GCN(graph.num_features, 16, graph.num_classes, num_layers=2)
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-        for _ in range(epochs):
-            logits = model(graph.x, graph.edge_index)[graph.index_train]
-            loss = F.cross_entropy(logits, graph.y[graph.index_train])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    optimizer.zero_grad()
-    return model.eval()
+        return train(model, graph, graph.index_train, epochs=60)
 
 
 def mean_of_neighbours(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GPSConv, SAGEConv, TransformerConv
 
+from robust_diffusion import models
 from robust_diffusion.attacks import (
     GRBCD,
     LGRBCD,
@@ -25,19 +27,6 @@ from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.attacks.steps import RULES, Ascent, HalvingSign
 from robust_diffusion.errors import AttackError, ConfigError
-from robust_diffusion.models import (
-    APPNP,
-    GAT,
-    GCN,
-    GCNSVD,
-    GIN,
-    MLP,
-    GCNJaccard,
-    GNNGuard,
-    GraphSAGE,
-    RobustGCN,
-    SoftMedianGDC,
-)
 from robust_diffusion.models.adaptive import MeanOverDraws
 from tests.attacks.contract import clean, graph, run
 
@@ -63,18 +52,16 @@ def test_labels_are_those_of_the_graph_or_else_predictions_without_gradient() ->
     assert attack_labels(double, data, attack="any").tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a\nb"), ValueError(""), IndexError("no 3")])
-def test_errors_of_the_model_are_told_in_one_line(error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"), [(RuntimeError("a\nb"), AttackError), (ConfigError("a=0: no"), ConfigError)]
+)
+def test_an_error_of_the_model_is_wrapped(error: Exception, told: type[Exception]) -> None:
     def model(x: Tensor, edge_index: Tensor) -> Tensor:
         raise error
 
-    reason = (str(error) or type(error).__name__).split("\n")[0]
-    with pytest.raises(AttackError, match=rf"2 features per node \({reason}\); ") as info:
+    with pytest.raises(told) as info:
         attack_labels(model, DATA, attack="any")
-    assert info.value.__cause__ is error
-    error = ConfigError("solver.rtol=0: must be above 0")  # the package's own passes
-    with pytest.raises(ConfigError):
-        attack_labels(model, DATA, attack="any")
+    assert error in (info.value, info.value.__cause__)
 
 
 def test_loss_is_the_cross_entropy_at_the_targets() -> None:
@@ -99,13 +86,15 @@ def test_a_capped_loss_counts_lost_targets_no_further() -> None:
     assert slope[2].all()
 
 
-class OneLayer(nn.Module):
-    def __init__(self, layer: nn.Module) -> None:
+class Calling(nn.Module):
+    """Calls a layer or a function."""
+
+    def __init__(self, of: Callable[..., Tensor]) -> None:
         super().__init__()
-        self.layer = layer
+        self.of = of
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.layer(x, edge_index)  # type: ignore[no-any-return]
+        return self.of(x, edge_index)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +108,7 @@ class OneLayer(nn.Module):
     ids=lambda layer: type(layer).__name__,
 )
 def test_messages_are_masked_where_a_model_takes_no_weights(layer: nn.Module) -> None:
-    model = OneLayer(layer).eval()
+    model = Calling(layer).eval()
     problem = Problem("any", model, clean(graph()), graph().index_test)
     problem.check_edge_weights()
     x, edge_index = problem.x, problem.edge_index
@@ -136,7 +125,7 @@ def test_messages_are_masked_where_a_model_takes_no_weights(layer: nn.Module) ->
 
 @pytest.mark.parametrize("attack", [PRBCD, GRBCD, LRBCD, LGRBCD, AutoModification])
 def test_edges_are_flipped_where_a_model_takes_no_weights(attack: Callable[..., Attack]) -> None:
-    model = OneLayer(GATConv(16, 7)).eval()
+    model = Calling(GATConv(16, 7)).eval()
     budget = Budget(0, 0, (-1.0, 1.0), node_ratio=0, edge_ratio=0.1)
     perturbed = run(attack(num_steps=2), model=model, budget=budget)
     spent = spent_budget(clean(graph()), perturbed)
@@ -145,8 +134,8 @@ def test_edges_are_flipped_where_a_model_takes_no_weights(attack: Callable[..., 
         assert any("rbcd" in part for part in perturbed.part_accuracy)
 
 
-MODELS = [APPNP, GAT, GCN, GCNSVD, GIN, GNNGuard, GraphSAGE, MLP, RobustGCN]
-MODELS += [GCNJaccard, SoftMedianGDC]
+MODELS = ["APPNP", "GAT", "GCN", "GCNSVD", "GIN", "GNNGuard", "GraphSAGE", "MLP", "RobustGCN"]
+MODELS += ["GCNJaccard", "SoftMedianGDC"]
 OLD, NEW, FEATURES, CLASSES = 60, 5, 12, 3
 
 
@@ -160,16 +149,11 @@ def edge_index() -> Tensor:
     return torch.randint(OLD + NEW, (2, 200), generator=torch.Generator().manual_seed(1))
 
 
-def frozen(cls: Callable[..., nn.Module]) -> nn.Module:
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_and_gradients_are_of_plain_rows(name: str, x: Tensor, edge_index: Tensor) -> None:
     torch.manual_seed(0)
-    return cls(FEATURES, 8, CLASSES).eval().requires_grad_(requires_grad=False)
-
-
-@pytest.mark.parametrize("cls", MODELS)
-def test_outputs_and_gradients_are_those_of_plain_rows(
-    cls: Callable[..., nn.Module], x: Tensor, edge_index: Tensor
-) -> None:
-    model, old = frozen(cls), FixedRows(x)
+    model, old = getattr(models, name)(FEATURES, 8, CLASSES).eval(), FixedRows(x)
+    model.requires_grad_(requires_grad=False)
     for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
         new = torch.rand(NEW, FEATURES, generator=generator).requires_grad_()
@@ -181,28 +165,19 @@ def test_outputs_and_gradients_are_those_of_plain_rows(
         torch.testing.assert_close(*gradients, rtol=0, atol=1e-6 * scale)
 
 
-class NormalizedOverAll(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return F.layer_norm(x, x.shape)
-
-
-class InPlace(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        x += 0.3
-        return x.relu_()
-
-
-class Noisy(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return F.linear(x + torch.rand(()), x.new_ones(CLASSES, FEATURES))
-
-
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("build", [NormalizedOverAll, InPlace, Noisy])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, _: F.layer_norm(x, x.shape),
+        lambda x, _: x.add_(0.3).relu_(),
+        lambda x, _: F.linear(x + torch.rand(()), x.new_ones(CLASSES, FEATURES)),
+    ],
+)
 def test_rows_are_those_of_a_plain_tensor_to_any_model(
-    build: Callable[[], nn.Module], x: Tensor, edge_index: Tensor
+    function: Any, x: Tensor, edge_index: Tensor
 ) -> None:
-    model = build().requires_grad_(requires_grad=False)
+    model = Calling(function)
     edges = edge_index[:, (edge_index < OLD).all(0)]
     before, state = x.clone(), torch.get_rng_state()
     problem = Problem("any", model, Data(x, edges), torch.arange(3))
@@ -220,7 +195,6 @@ def test_rows_are_those_of_a_plain_tensor_to_any_model(
 
 
 def near_3(free: Tensor) -> Tensor:
-    """Highest where every entry is 3."""
     return -(free - 3).square().sum()
 
 

@@ -21,9 +21,7 @@ def config() -> DictConfig:
     )
 
 
-def test_a_failed_cell_of_a_sweep_ends_in_status_1_after_the_table(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_failed_cell_ends_a_sweep_in_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     append_record(RECORDS, finished(directory="multirun/1/0", job=0))
     append_record(RECORDS, failed(flow="grand", directory="multirun/1/1", job=1))
     with pytest.raises(SystemExit, match="1"):
@@ -31,9 +29,7 @@ def test_a_failed_cell_of_a_sweep_ends_in_status_1_after_the_table(
     assert "failed" in capsys.readouterr().out
 
 
-def test_records_that_no_table_can_be_made_of_end_in_status_1_and_one_line(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_records_of_no_table_end_in_status_1_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
     record = finished(cell="c0ffee", directory="multirun/1/0", accuracy={"clean": None})
     append_record(RECORDS, record)
     for show in (PrintResults().on_run_end, PrintResults().on_multirun_end):

@@ -11,12 +11,11 @@ from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
 
 from robust_diffusion.attacks import SPEIT, TDGIA, Attack, Budget, PerturbedGraph, PGDModification
-from robust_diffusion.cells.cell import CellResult, evaluate_cell
+from robust_diffusion.cells.cell import CellResult
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GraphPDE, RobustGCN
-from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness import BlackBox, WhiteBox
 from tests.models.small import gcn
 
@@ -38,30 +37,9 @@ def sampling(in_channels: int, out_channels: int) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def run_in(make_datamodule: Make, make_fit: Make) -> Make:
+def run_in(cell_in: Make) -> Make:
     """Runs a cell of two attacks in a folder; keyword arguments replace its parts."""
-
-    def cell(folder: Path, **parts: Any) -> CellResult:
-        given = {
-            "datamodule": make_datamodule(),
-            "model": heat,
-            "fit": make_fit(),
-            "threat": BlackBox({"gcn": gcn}, make_fit()),
-            "attacks": ATTACKS,
-            "budget": Budget(4, 2, (-0.5, 0.5)),
-            "seed": 0,
-            "directory": folder / "cell",
-            "store": ArtifactStore(folder / "store"),
-        } | parts
-        cache_key = {
-            "model": {"name": getattr(given["model"], "__name__", "model")},
-            "training": {},
-            "threat": {"surrogates": {"gcn": {}, "other": {"name": "other"}}, "fit": {}},
-            "attacks": {name: {"name": name} for name in given["attacks"]},
-        }
-        return evaluate_cell(**({"cache_key": cache_key} | given))
-
-    return cell
+    return partial(cell_in, model=heat, attacks=ATTACKS, budget=Budget(4, 2, (-0.5, 0.5)))
 
 
 @pytest.fixture
@@ -96,13 +74,8 @@ class Sure(GCN):
         return super().forward(x, edge_index, edge_weight).softmax(1)
 
 
-def sure(in_channels: int, out_channels: int) -> nn.Module:
-    return Sure(in_channels, 8, out_channels)
-
-
-def scipy(in_channels: int, out_channels: int) -> nn.Module:
-    solver = Solver("scipy_solver", rtol=1e-3, atol=1e-3, adjoint=True)
-    return GraphPDE(in_channels, 8, out_channels, flow=Heat, solver=solver)
+BY_ADJOINT = Solver("scipy_solver", rtol=0.1, atol=0.1, adjoint=True)
+SCIPY = partial(GraphPDE, flow=Heat, solver=BY_ADJOINT)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +84,8 @@ def scipy(in_channels: int, out_channels: int) -> nn.Module:
         ({"seed": -1}, "seed=-1"),
         ({"seed": 2**32}, "seed=4294967296"),
         ({"attacks": {"../x": SPEIT()}}, r"attacks=\.\./x"),
-        ({"model": scipy, "threat": WhiteBox(adjoint=False)}, r"threat\.adjoint=false"),
-        ({"model": sure}, "model: "),
+        ({"model": SCIPY, "threat": WhiteBox(adjoint=False)}, r"threat\.adjoint=false"),
+        ({"model": partial(Sure, hidden_channels=8)}, "model: "),
     ],
 )
 def test_what_does_not_fit_is_refused_before_training(
@@ -139,12 +112,8 @@ def test_a_cell_counts_times_and_spends(done: Any) -> None:
     assert all(seconds > 0 for seconds in result.seconds.values())
     for folder in ("victim", "surrogate-gcn"):
         assert len(list((done.folder / "cell" / folder).glob("*.ckpt"))) == 1
-    assert list(result.spent) == ["speit", "tdgia"]
-    for spent in (by_model["gcn"] for by_model in result.spent.values()):
-        assert (spent["injected_nodes"], spent["injected_edges"] <= 8) == (4, True)
-        assert spent["max_edges_per_injected_node"] <= 2
-        low, high = spent["feature_range"]
-        assert -0.5 <= low <= high <= 0.5
+    spent = {name: of["gcn"]["injected_nodes"] for name, of in result.spent.items()}
+    assert spent == {"speit": 4, "tdgia": 4}
     with (done.folder / "curves" / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {"train_loss", "val_accuracy"} <= set(rows[0])
@@ -153,9 +122,7 @@ def test_a_cell_counts_times_and_spends(done: Any) -> None:
         assert logged == pytest.approx(accuracy, abs=1e-6)
 
 
-def test_every_victim_of_one_seed_faces_the_same_graphs(
-    run: Run, make_datamodule: Make, done: Any
-) -> None:
+def test_every_victim_of_a_seed_faces_the_same(run: Run, make_datamodule: Make, done: Any) -> None:
     second, third = make_datamodule(), make_datamodule()
     other = run(datamodule=second, model=gcn)
     assert done.result.attacked == other.attacked
@@ -181,9 +148,7 @@ def test_what_was_computed_before_is_taken_from_the_store(
 
 
 @pytest.mark.parametrize("white_box", [False, True])
-def test_a_model_that_samples_has_one_result_whatever_the_store_has(
-    run: Run, make_fit: Make, white_box: bool
-) -> None:
+def test_a_model_that_samples_has_one_result(run: Run, make_fit: Make, white_box: bool) -> None:
     threat = WhiteBox() if white_box else BlackBox({"gcn": sampling}, make_fit())
     first, again = (run(model=sampling, threat=threat, attacks=ONE) for _ in range(2))
     assert first.reused == []
@@ -191,9 +156,7 @@ def test_a_model_that_samples_has_one_result_whatever_the_store_has(
     assert (again.accuracy, again.attacked) == (first.accuracy, first.attacked)
 
 
-def test_with_several_surrogates_the_worst_and_the_mean_are_kept(
-    run: Run, make_fit: Make, make_datamodule: Make
-) -> None:
+def test_worst_and_mean_of_surrogates(run: Run, make_fit: Make, make_datamodule: Make) -> None:
     datamodule = make_datamodule()
     threat = BlackBox({"gcn": gcn, "other": heat}, make_fit())
     result = run(threat=threat, datamodule=datamodule, attacks=ONE)
@@ -215,8 +178,6 @@ def test_no_surrogate_of_the_victims_architecture_is_the_victim(run: Run, make_f
 
 
 class Idle(Attack):
-    """Changes nothing."""
-
     kind = "injection"
 
     def __call__(self, model, data, target_nodes, budget, generator):  # type: ignore[no-untyped-def]
@@ -257,9 +218,7 @@ class Overreaching(PGDModification):
 
 
 @pytest.mark.parametrize("cls", [PGDModification, Overreaching])
-def test_a_limit_that_the_reading_waives_is_told_and_not_broken(
-    run: Run, cls: type[PGDModification]
-) -> None:
+def test_a_limit_that_the_reading_waives_is_told(run: Run, cls: type[PGDModification]) -> None:
     attacks = {"pgd": cls(variant="step", num_steps=5)}
     result = run(attacks=attacks, budget=Budget(0, 0, (-0.94, 0.94), 0, 0.2, 0.2))
     assert result.declared["epsilon"] == 0.1

@@ -2,16 +2,21 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
+from torch import nn
 
 from robust_diffusion.cells import experiment, timing
 from robust_diffusion.cells.experiment import record_failure, run_and_record, run_cell
+from robust_diffusion.cells.timing import StepTiming, TimingResult, measure
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.models import GAT
 from robust_diffusion.records import append_record, provenance, read_records
 from robust_diffusion.records.header import record_header
 from robust_diffusion.system.files import locked
@@ -94,7 +99,9 @@ def test_a_timing_cell_records_a_time_once_on_each_machine(
     assert run_and_record(cfg) == record
     assert read_records(cfg.paths.records)[0] == json.loads(json.dumps(record))
     assert set(record["seconds"]) == {"diffusion"}
-    assert (record["timing"]["step"], record["timing"]["repeats"]) == ("diffusion", 3)
+    found = record["timing"]
+    assert (found["step"], found["repeats"], found["nodes"]) == ("diffusion", 3, 200)
+    assert 0 < found["fastest"] <= found["q1"] <= record["seconds"]["diffusion"] <= found["q3"]
     assert (record["nfe"], record["threat"], record["surrogates"]) == (8, None, [])
     assert not {"accuracy", "val_accuracy", "epochs", "files"} & set(record)
     on = record["config"]["timing"]["on"]
@@ -121,3 +128,25 @@ def test_a_notebook_runs_the_cell_of_the_command_line(
     assert run_cell(["flow=heat", *tiny_clean])["accuracy"] == record["accuracy"]
     with pytest.raises(ConfigError, match="seed=-1"):
         run_cell(["seed=-1"])
+
+
+Make = Callable[..., Any]
+
+
+def test_what_cannot_be_timed_is_refused(make_datamodule: Make, make_fit: Make) -> None:
+    def timed(model: Make, seed: int = 0) -> TimingResult:
+        given = {"datamodule": make_datamodule(), "model": model, "fit": make_fit(), "seed": seed}
+        return StepTiming(repeats=4, warm_up=2)(**given)
+
+    gat = partial(GAT, hidden_channels=8)
+    result = timed(gat)
+    assert (result.nfe, result.timing["step"]) == (0, "aggregation")
+    for key, call in {
+        "seed=-1": lambda: timed(gat, seed=-1),
+        "model=Linear": lambda: timed(lambda in_channels, out_channels: nn.Linear(2, 2)),
+        r"timing\.repeats=1": lambda: StepTiming(repeats=1),
+        r"timing\.warm_up=0": lambda: StepTiming(warm_up=0),
+        "trainer": lambda: measure(torch.zeros, torch.device("mps"), repeats=2, warm_up=1),
+    }.items():
+        with pytest.raises(ConfigError, match=key):
+            call()

@@ -1,7 +1,7 @@
 import builtins
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,6 @@ from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.cells import loggers
 from tests.paper.records import finished
-
-Cli = Callable[..., Any]
 
 FAKE_KEY = "0123456789" * 4
 NOBODY_LISTENS = "http://127.0.0.1:9"
@@ -40,47 +38,23 @@ def open_run(tmp_path: Path, **options: Any) -> WandbLogger:
     return loggers.wandb_logger(**given, **options)
 
 
-def run_files(folder: Path, kind: str) -> list[Path]:
-    return list(folder.glob(f"**/wandb/{kind}-*/*.wandb"))
-
-
-def test_without_a_key_the_run_is_offline_and_fast(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("has_key", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_without_a_key_or_a_server_the_run_is_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, has_key: bool
 ) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("reached out to the network")
 
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    start = time.perf_counter()
-    logger = open_run(tmp_path)
-    logger.log_metrics({"loss": 1.0})
-    logger.experiment.finish()
-    assert time.perf_counter() - start < 20
-    assert "logger=wandb" not in caplog.text  # offline by choice, not after a failure
-    assert logger.experiment.name == "cora beltrami black_box 0"
-    told = f"W&B: offline, below {tmp_path}; `make wandb-sync` uploads the runs"
-    assert loggers.where_logged("p", "auto", tmp_path) == told
-    assert loggers.where_logged("p", "online", tmp_path / "nowhere") == "W&B: project p"
-    assert len(run_files(tmp_path / "cell", "offline-run")) == 1
-
-
-@pytest.mark.slow
-def test_an_unreachable_server_falls_back_to_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
-    monkeypatch.setenv("WANDB_BASE_URL", NOBODY_LISTENS)
+    if has_key:
+        monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+        monkeypatch.setenv("WANDB_BASE_URL", NOBODY_LISTENS)
+    else:
+        monkeypatch.setattr(socket, "getaddrinfo", refuse)
     start = time.perf_counter()
     logger = open_run(tmp_path, init_timeout=5)
     logger.log_metrics({"loss": 1.0})
     logger.experiment.finish()
     assert time.perf_counter() - start < 25
-    assert "logging offline" in caplog.text
-    assert len([r for r in caplog.records if "logger=wandb" in r.getMessage()]) == 1
-    assert len(run_files(tmp_path / "cell", "offline-run")) == 1
-
-
-@pytest.mark.slow
-def test_the_last_line_says_where_the_runs_are(cli: Cli, tiny_clean: list[str]) -> None:
-    out = cli("-m", "flow=heat", "logger=wandb", *tiny_clean).out
-    assert out.splitlines()[-1].startswith("W&B: offline, below outputs/multirun/")
+    told = [record for record in caplog.records if "logger=wandb" in record.getMessage()]
+    assert len(told) == has_key  # offline by choice is no failure
+    assert len(list(tmp_path.glob("cell/**/wandb/offline-run-*/*.wandb"))) == 1

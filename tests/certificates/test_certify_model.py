@@ -13,13 +13,18 @@ from robust_diffusion import certify
 from robust_diffusion.attacks import FGSM, PRBCD, Budget, RandomFlip, RandomInjection
 from robust_diffusion.attacks.modification.base import edges_at, flipped
 from robust_diffusion.certificates import BiSmoothing, SmoothedModel, SparseSmoothing, heat_bound
-from robust_diffusion.certificates.report import NOTHING_FELL, CertificateReport
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.certificates.report import (
+    NOTHING_FELL,
+    CertificateReport,
+    certificate_tables,
+    read_certificates,
+)
+from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.flows import Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import MLP
 from robust_diffusion.operators import Graph
-from tests.attacks.contract import clean, graph, make, model, names, trained
+from tests.attacks.contract import clean, graph, make, names, trained
 
 SPARSE = SparseSmoothing(
     p_plus=0.002, p_minus=0.8, samples=400, selection_samples=50, budgets=(1, 2), alpha=0.01
@@ -33,7 +38,7 @@ SCHEMES = [SPARSE, INJECTION]
 def call(scheme: Any, of: nn.Module | None = None, **options: Any) -> CertificateReport:
     data = Data(x=graph().x, edge_index=graph().edge_index, y=graph().y)
     given = {"nodes": graph().index_test, "progress": False} | options
-    return certify(of or model(), data, certificate=scheme, **given)
+    return certify(of or trained(), data, certificate=scheme, **given)
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +78,8 @@ def test_no_attack_of_the_package_breaks_a_certificate(scheme: Any, total: int) 
     sure = torch.from_numpy(scheme.certified_at(bounds, total)[nodes])
     targets, named = graph().index_test[nodes], torch.from_numpy(bounds.predicted[nodes])
     assert sure.tolist() == [False] * 6 + [True] * 6
-    smoothed = SmoothedModel(model(), scheme, draws=4, per_pass=4).eval()
-    judge = SmoothedModel(model(), scheme, draws=200, per_pass=50, seed=1).eval()
+    smoothed = SmoothedModel(trained(), scheme, draws=4, per_pass=4).eval()
+    judge = SmoothedModel(trained(), scheme, draws=200, per_pass=50, seed=1).eval()
     data = Data(x=graph().x, edge_index=graph().edge_index)
     edges = edges_at(targets, graph().edge_index, graph().num_nodes).size(1)
     budget = Budget(total, 12, (-0.94, 0.94), node_ratio=0, edge_ratio=(total + 0.5) / edges)
@@ -232,3 +237,44 @@ def test_no_change_of_edges_is_no_change_of_the_output() -> None:
     assert bound.nodes.max() == 0
     with pytest.raises(ConfigError, match="t_end=-1"):
         heat_bound(graph().edge_index, graph().edge_index, graph().num_nodes, t_end=-1)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    curve = [
+        {"budget": 0, "certified": 0.8, "attacked": 0.9, "broken": 0},
+        {"budget": 2, "certified": 0.25, "attacked": 0.5, "broken": 0},
+    ]
+    own = {"certificate": "sparse", "unit": "flipped edges", "curve": curve}
+    return own | {"plain_accuracy": 0.95, "clean_accuracy": 0.9, "abstained": 0.1} | changes
+
+
+def test_reports_are_rows_by_scheme(tmp_path: Path) -> None:
+    broken = [{"budget": 1, "certified": 0.8, "attacked": 0.7, "broken": 3}]
+    of = {
+        "gcn": record(),
+        "mlp": record(curve=[{"budget": 0, "certified": 1.0}]),
+        "other": record(certificate="bi_smoothing", unit="injected nodes", curve=broken),
+    }
+    for name, report in of.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "certificate.json").write_text(json.dumps(report))
+    assert read_certificates([tmp_path]) == of
+    assert read_certificates([tmp_path / "gcn"]) == {"gcn": of["gcn"]}
+    tables = certificate_tables(read_certificates([tmp_path]))
+    sparse, nodes = (tables[title] for title in sorted(tables, reverse=True))
+    rows = sparse.set_index("model")
+    shown = ["90.00", "80.00 / 90.00", "25.00 / 50.00"]
+    assert rows.loc["gcn", ["smoothed", "0", "2"]].tolist() == shown
+    assert rows.loc["mlp", ["0", "2", "attacks"]].tolist() == ["100.00", "", "none"]
+    assert nodes["1"].tolist() == ["80.00 / 70.00!"]
+
+
+@pytest.mark.parametrize("text", [None, "{", "[1]"])
+def test_what_is_no_report_is_told(tmp_path: Path, text: str | None) -> None:
+    if text:
+        (tmp_path / "certificate.json").write_text(text)
+    with pytest.raises(DataError, match=f"^{tmp_path}"):
+        read_certificates([tmp_path])

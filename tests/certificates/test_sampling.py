@@ -14,7 +14,7 @@ from robust_diffusion.certificates.sampling import VoteCounter, graphs_per_pass,
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models import GCN, GCNSVD, RobustGCN
 from robust_diffusion.records.store import ArtifactStore
-from tests.attacks.contract import graph, model
+from tests.attacks.contract import graph, trained
 
 SCHEMES = [SparseSmoothing(p_plus=0.01), BiSmoothing(p_e=0.3, p_n=0.3)]
 
@@ -41,7 +41,7 @@ class Counted(nn.Module):
         if self.passes >= self.stop_after:
             raise KeyboardInterrupt
         self.passes += 1
-        return model()(x, edge_index)
+        return trained()(x, edge_index)
 
 
 def counter(model: nn.Module, folder: Path, **options: Any) -> VoteCounter:
@@ -52,7 +52,7 @@ def counter(model: nn.Module, folder: Path, **options: Any) -> VoteCounter:
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
 def test_graphs_side_by_side_are_as_each_by_itself(scheme: Any) -> None:
-    x, edges, noise, gcn = graph().x, graph().edge_index, Noise(0, "votes"), model()
+    x, edges, noise, gcn = graph().x, graph().edge_index, Noise(0, "votes"), trained()
 
     def logits(draws: Sequence[int]) -> Tensor:
         with torch.no_grad():
@@ -68,14 +68,14 @@ def test_graphs_side_by_side_are_as_each_by_itself(scheme: Any) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
 def test_votes_do_not_depend_on_how_they_are_counted(scheme: Any, tmp_path: Path) -> None:
     given = (graph().x, graph().edge_index)
-    votes = counter(model(), tmp_path / "a", scheme=scheme, per_pass=7)("votes", 130, *given)
+    votes = counter(trained(), tmp_path / "a", scheme=scheme, per_pass=7)("votes", 130, *given)
     shuffled = graph().edge_index[:, torch.randperm(graph().edge_index.size(1))]
     for per_pass in (1, 50):  # whole graphs, and nodes with edges alone
-        by = counter(model(), tmp_path / str(per_pass), scheme=scheme, per_pass=per_pass)
+        by = counter(trained(), tmp_path / str(per_pass), scheme=scheme, per_pass=per_pass)
         assert torch.equal(votes, by("votes", 130, graph().x, shuffled))
     assert (votes.sum(1) == 130).all()
-    other = counter(model(), tmp_path / "a", scheme=scheme, seed=1)("votes", 130, *given)
-    selection = counter(model(), tmp_path / "a", scheme=scheme)("selection", 130, *given)
+    other = counter(trained(), tmp_path / "a", scheme=scheme, seed=1)("votes", 130, *given)
+    selection = counter(trained(), tmp_path / "a", scheme=scheme)("selection", 130, *given)
     assert not torch.equal(votes, other)
     assert not torch.equal(votes, selection)
 
@@ -88,7 +88,7 @@ def test_a_count_that_was_cut_off_goes_on_where_it_stopped(tmp_path: Path) -> No
     resumed = Counted()
     votes = counter(resumed, tmp_path, per_pass=20)("votes", 300, *given)
     assert resumed.passes == 1 + 10  # the graph without edges, the second hundred and the third
-    assert torch.equal(votes, counter(model(), tmp_path / "new")("votes", 300, *given))
+    assert torch.equal(votes, counter(trained(), tmp_path / "new")("votes", 300, *given))
     assert torch.equal(votes, counter(done := Counted(), tmp_path)("votes", 300, *given))
     assert done.passes == 0
 
@@ -105,7 +105,7 @@ def test_a_model_that_looks_at_all_edges_gets_one_graph_at_a_time() -> None:
 def test_a_model_that_sees_nodes_without_edges_is_not_certified_against_injection() -> None:
     class Centred(nn.Module):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return model()(x - x.mean(0), edge_index)
+            return trained()(x - x.mean(0), edge_index)
 
     with pytest.raises(ConfigError, match="certificate=bi_smoothing: "):
         graphs_per_pass(Centred().eval(), graph().x, graph().edge_index, SCHEMES[1])
@@ -114,9 +114,9 @@ def test_a_model_that_sees_nodes_without_edges_is_not_certified_against_injectio
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
 def test_the_smoothed_class_is_that_of_most_draws(scheme: Any) -> None:
     x, edges = graph().x, graph().edge_index
-    smoothed = SmoothedModel(model(), scheme, draws=9, per_pass=4).eval()
+    smoothed = SmoothedModel(trained(), scheme, draws=9, per_pass=4).eval()
     with torch.no_grad():
-        logits = noisy_logits(model(), x, edges, scheme, Noise(0, "model"), range(9))
+        logits = noisy_logits(trained(), x, edges, scheme, Noise(0, "model"), range(9))
         votes = torch.nn.functional.one_hot(logits.argmax(2), 7).sum(0)
         found = smoothed(x, edges)
         assert torch.equal(smoothed(x, edges.flip(0)).argmax(1), found.argmax(1))
@@ -128,10 +128,10 @@ def test_the_smoothed_class_is_that_of_most_draws(scheme: Any) -> None:
 def test_the_gradient_is_that_of_the_mean_probabilities(scheme: Any) -> None:
     x, edges = graph().x.clone().requires_grad_(), graph().edge_index
     weight = torch.ones(edges.size(1), requires_grad=True)
-    smoothed = SmoothedModel(model(), scheme, draws=5, per_pass=2).eval()
+    smoothed = SmoothedModel(trained(), scheme, draws=5, per_pass=2).eval()
     mean = torch.stack(
         [
-            noisy_logits(model(), x, edges, scheme, smoothed.noise, [i], weight)[0].softmax(1)
+            noisy_logits(trained(), x, edges, scheme, smoothed.noise, [i], weight)[0].softmax(1)
             for i in range(5)
         ]
     ).mean(0)

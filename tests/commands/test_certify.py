@@ -27,9 +27,7 @@ def models(tmp_path: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_model_is_trained_on_the_noise_of_its_certificate_once(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_model_is_trained_on_its_noise_once(run: Callable[..., Any], tmp_path: Path) -> None:
     saved = ["--save", str(tmp_path / "report")]
     out = run(*TRAINING, "certificate.budgets=[1]", *saved).out
     record = json.loads((tmp_path / "report" / "certificate.json").read_text())

@@ -10,7 +10,6 @@ from tests.paper.records import finished
 
 @pytest.fixture
 def compared(cli: Callable[..., Any]) -> Callable[..., Any]:
-    """What comes of the command on some records."""
 
     def run(own: list[dict[str, Any]], *arguments: str) -> Any:
         Path("own.jsonl").write_text("".join(json.dumps(record) + "\n" for record in own))

@@ -22,10 +22,6 @@ from tests.zoo import CONFIG
 
 def build(in_channels, out_channels):
     return build_recorded(CONFIG, in_channels, out_channels, where="mine")
-
-
-def other(channels):
-    return None
 """
 
 
@@ -40,7 +36,6 @@ def given(zoo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def rows() -> dict[str, dict[str, Any]]:
-    """Rows of the one board, by model."""
     (board,) = json.loads(Path("build/leaderboard/leaderboard.json").read_text())["boards"]
     return {row["model"]: row for row in board["rows"]}
 
@@ -101,7 +96,6 @@ def test_reports_are_recorded_and_refused(
         (["--model=my_module.build"], 2, "--model"),  # and no weights
         (["--zoo", "nowhere"], 1, "nowhere/index.json"),
         (["--model=no_module.Mine", "--weights=weights.pt"], 1, "no_module.Mine"),
-        (["--model=my_module.other", "--weights=weights.pt"], 1, "my_module.other"),
         (["--model=my_module.build", "--weights=weights.pt"], 1, "weights.pt"),
         (["--budget=50"], 2, "--budget"),
     ],

@@ -179,7 +179,6 @@ def write_planetoid(folder: Path, name: str, **parts: Any) -> Path:
 
 
 def csr_parts(matrix: sp.csr_matrix, kind: str) -> dict[str, Any]:
-    """A sparse matrix as the arrays of an npz file."""
     return {
         f"{kind}_data": matrix.data,
         f"{kind}_indices": matrix.indices,

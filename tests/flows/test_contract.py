@@ -9,22 +9,8 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 from torch.autograd import gradcheck
 
+from robust_diffusion import flows
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import (
-    ACMP,
-    GREAD,
-    Beltrami,
-    Flow,
-    Frond,
-    Grand,
-    Hang,
-    HangQuad,
-    Heat,
-    HeatPlus,
-    MeanCurvature,
-    PLaplacian,
-    UniformModulation,
-)
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.operators import Graph, segment_sum
 from tests.backends import backend
@@ -47,48 +33,52 @@ from tests.graphs import (
 
 TIME = torch.tensor(0.0)
 P_LAPLACIANS = ["softmax", "power", "power_without_row_sum"]
-VARIANTS: list[tuple[type[Flow], dict[str, str]]] = [
-    *[(cls, {"weights": w}) for cls in (Heat, HeatPlus) for w in ("uniform", "frozen_attention")],
+VARIANTS: list[tuple[type[flows.Flow], dict[str, str]]] = [
+    *[
+        (cls, {"weights": w})
+        for cls in (flows.Heat, flows.HeatPlus)
+        for w in ("uniform", "frozen_attention")
+    ],
     *[(cls, {"attention": kind}) for cls in ATTENTION_FLOWS for kind in ("trained", "resampled")],
     *[(cls, {"gradient_norm": "residual"}) for cls in MODULATED_FLOWS],
 ]
 # Their rows sum to anything, so that neither a maximum principle nor a bound holds.
 UNBOUNDED = [
-    (PLaplacian, {"modulation": modulation, "gradient_norm": norm})
+    (flows.PLaplacian, {"modulation": modulation, "gradient_norm": norm})
     for modulation in P_LAPLACIANS[1:]
     for norm in ("edges", "residual")
 ]
 REACTIONS = ["bspm", "fisher", "allen_cahn", "zeldovich"]
-OPTIONS: list[tuple[type[Flow], dict[str, str]]] = [
+OPTIONS: list[tuple[type[flows.Flow], dict[str, str]]] = [
     *[(cls, {}) for cls in SUCCESSORS],
-    *[(GREAD, {"reaction": reaction}) for reaction in REACTIONS[1:]],
-    *[(cls, {"scale": "graph"}) for cls in (Hang, HangQuad)],
+    *[(flows.GREAD, {"reaction": reaction}) for reaction in REACTIONS[1:]],
+    *[(cls, {"scale": "graph"}) for cls in (flows.Hang, flows.HangQuad)],
 ]
 """Of the flows that followed, which neither keep a constant signal nor stay within extremes."""
 
 
-def name(variant: tuple[type[Flow], dict[str, str]]) -> str:
+def name(variant: tuple[type[flows.Flow], dict[str, str]]) -> str:
     return "-".join([variant[0].__name__, *variant[1].values()])
 
 
 @pytest.fixture(params=VARIANTS, ids=name)
-def flow(request: pytest.FixtureRequest) -> Flow:
+def flow(request: pytest.FixtureRequest) -> flows.Flow:
     cls, options = request.param
     return build_flow(cls, **options)
 
 
 @pytest.fixture(params=[*VARIANTS, *UNBOUNDED, *OPTIONS], ids=name)
-def any_flow(request: pytest.FixtureRequest) -> Flow:
+def any_flow(request: pytest.FixtureRequest) -> flows.Flow:
     cls, options = request.param
     return build_flow(cls, **options)
 
 
-def test_constant_signal_does_not_change(flow: Flow) -> None:
+def test_constant_signal_does_not_change(flow: flows.Flow) -> None:
     z = torch.tensor([3.0, -2.0, 0.0, 1e3, 1e-3], dtype=torch.float64).expand(NODES, CHANNELS)
     torch.testing.assert_close(flow(TIME, z, random_graph()), torch.zeros_like(z))
 
 
-def test_solution_stays_within_the_initial_extremes(flow: Flow) -> None:
+def test_solution_stays_within_the_initial_extremes(flow: flows.Flow) -> None:
     z, graph, solver = 3 * random_signal(), random_graph(), Solver("rk4", num_steps=20)
     end = solver.integrate(lambda t, x: flow(t, x, graph), z, 4.0).detach()
     assert (end.max(0).values <= z.max(0).values + 1e-6).all()
@@ -96,13 +86,13 @@ def test_solution_stays_within_the_initial_extremes(flow: Flow) -> None:
     assert end.std(0).sum() < z.std(0).sum()
 
 
-def test_gradcheck_in_state_and_edge_weights(any_flow: Flow) -> None:
+def test_gradcheck_in_state_and_edge_weights(any_flow: flows.Flow) -> None:
     graph = any_flow.prepare(random_signal(), random_graph())
     z, weight = random_state(any_flow).requires_grad_(), graph.weight.clone().requires_grad_()
     assert gradcheck(lambda x, w: any_flow(TIME, x, replace(graph, weight=w)), (z, weight))
 
 
-def test_edge_weights_are_positive_and_sum_to_at_most_one(flow: Flow) -> None:
+def test_edge_weights_are_positive_and_sum_to_at_most_one(flow: flows.Flow) -> None:
     z, graph = random_signal(), random_graph(weighted=False)
     weights = flow.edge_weights(z, graph)
     totals = torch.zeros(NODES, dtype=torch.float64).index_add(0, graph.dst, weights)
@@ -110,7 +100,7 @@ def test_edge_weights_are_positive_and_sum_to_at_most_one(flow: Flow) -> None:
     assert (totals <= 1 + 1e-12).all()
 
 
-def test_gradients_are_finite_on_a_constant_signal(any_flow: Flow) -> None:
+def test_gradients_are_finite_on_a_constant_signal(any_flow: flows.Flow) -> None:
     weight = random_graph().weight.clone().requires_grad_()
     z = torch.ones(NODES, CHANNELS, dtype=torch.float64, requires_grad=True)
     graph = any_flow.prepare(z, with_weight(random_graph(), weight))
@@ -127,25 +117,25 @@ def test_gradients_are_finite_on_a_constant_signal(any_flow: Flow) -> None:
         *[(cls, "t_end", -0.5) for cls in (*ALL_FLOWS, *FRACTIONAL_FLOWS)],
         *[(cls, "gradient_ceiling", 0.01) for cls in MODULATED_FLOWS],  # the floor
         *[(cls, "heads", 0) for cls in ATTENTION_FLOWS],
-        (Grand, "attention_channels", 7),  # no multiple of the heads
-        (Beltrami, "attention", "frozen"),
-        (PLaplacian, "p", 0.5),
-        (HeatPlus, "diffusivity", 0.0),
-        (ACMP, "well", 1.0),
-        (Frond, "order", 1.1),
+        (flows.Grand, "attention_channels", 7),  # no multiple of the heads
+        (flows.Beltrami, "attention", "frozen"),
+        (flows.PLaplacian, "p", 0.5),
+        (flows.HeatPlus, "diffusivity", 0.0),
+        (flows.ACMP, "well", 1.0),
+        (flows.Frond, "order", 1.1),
     ],
 )
-def test_bad_option_names_its_key(cls: type[Flow], key: str, value: object) -> None:
+def test_bad_option_names_its_key(cls: type[flows.Flow], key: str, value: object) -> None:
     with without_type_checks(), pytest.raises(ConfigError, match=rf"flow\.{key}={value}"):
         cls(CHANNELS, **{key: value})
 
 
-@pytest.mark.parametrize("cls", [Heat, Grand, *MODULATED_FLOWS])
-def test_similarity_is_the_edge_weight_without_modulation(cls: type[Flow]) -> None:
+@pytest.mark.parametrize("cls", [flows.Heat, flows.Grand, *MODULATED_FLOWS])
+def test_similarity_is_the_edge_weight_without_modulation(cls: type[flows.Flow]) -> None:
     flow, z, graph = build_flow(cls), random_signal(), random_graph()
     similarity, weights = flow.similarity(z, graph), flow.edge_weights(z, graph)
     assert torch.equal(similarity, weights) == (cls not in MODULATED_FLOWS)
-    assert cls is Heat or torch.equal(similarity, flow.attention(z, graph))
+    assert cls is flows.Heat or torch.equal(similarity, flow.attention(z, graph))
 
 
 @pytest.mark.parametrize(
@@ -153,12 +143,12 @@ def test_similarity_is_the_edge_weight_without_modulation(cls: type[Flow]) -> No
     [
         *[(cls, {}) for cls in (*ALL_FLOWS, *FRACTIONAL_FLOWS)],
         *OPTIONS[len(SUCCESSORS) :],
-        (PLaplacian, {"modulation": "power"}),
-        (Heat, {"weights": "frozen_attention"}),
+        (flows.PLaplacian, {"modulation": "power"}),
+        (flows.Heat, {"weights": "frozen_attention"}),
         (SourceFlow, {}),
     ],
 )
-def test_gradients_of_absent_edges_rank_true_gains(cls: type[Flow], options: Any) -> None:
+def test_gradients_of_absent_edges_rank_true_gains(cls: type[flows.Flow], options: Any) -> None:
     nodes, candidates, generator = 80, 30, torch.Generator().manual_seed(0)
     there = torch.rand(nodes, nodes, generator=generator) < 0.3
     loops = torch.eye(nodes, dtype=torch.bool)
@@ -183,8 +173,8 @@ def test_gradients_of_absent_edges_rank_true_gains(cls: type[Flow], options: Any
         assert spearmanr(gradient[-candidates:], gains).statistic > 0.99
 
 
-@pytest.mark.parametrize("cls", [Beltrami, MeanCurvature, PLaplacian])
-def test_curvature_is_the_distance_of_b_from_uniform(cls: type[Flow]) -> None:
+@pytest.mark.parametrize("cls", [flows.Beltrami, flows.MeanCurvature, flows.PLaplacian])
+def test_curvature_is_the_distance_of_b_from_uniform(cls: type[flows.Flow]) -> None:
     z, graph = random_signal(), random_graph()
     flow = build_flow(cls)
     modulation = flow.edge_modulation(z, flow.attention(z, graph), graph)
@@ -194,11 +184,11 @@ def test_curvature_is_the_distance_of_b_from_uniform(cls: type[Flow]) -> None:
     assert torch.equal(flow.curvature(z, graph), (modulation * degree - 1).abs())
     plain = with_weight(graph, torch.ones_like(degree))
     assert flow.curvature(z, plain).max() > 1e-3
-    assert build_flow(UniformModulation).curvature(z, plain).max() < 1e-12
+    assert build_flow(flows.UniformModulation).curvature(z, plain).max() < 1e-12
 
 
-@pytest.mark.parametrize("cls", [Heat, Beltrami])
-def test_a_tensor_kept_on_the_flow_is_refused(cls: type[Flow]) -> None:
+@pytest.mark.parametrize("cls", [flows.Heat, flows.Beltrami])
+def test_a_tensor_kept_on_the_flow_is_refused(cls: type[flows.Flow]) -> None:
     flow = build_flow(cls)
     with pytest.raises(ConfigError, match=rf"{cls.__name__}\.initial: .*carrying\(initial="):
         flow.initial = random_signal()
@@ -213,7 +203,7 @@ def test_a_mixin_of_other_scores_leaves_the_fused_kernels() -> None:
         def modulation_scores(self, inverse_norm: Tensor, graph: Graph) -> Tensor:
             return 0.5 * super().modulation_scores(inverse_norm, graph)  # type: ignore[misc]
 
-    class Mine(Halved, Beltrami):  # type: ignore[misc]
+    class Mine(Halved, flows.Beltrami):  # type: ignore[misc]
         pass
 
     class Renamed(Mine):
@@ -222,7 +212,7 @@ def test_a_mixin_of_other_scores_leaves_the_fused_kernels() -> None:
     z, graph = random_signal(), random_graph()
     with backend("torch"):
         plain, mine, renamed = (
-            build_flow(cls)(TIME, z, graph) for cls in (Beltrami, Mine, Renamed)
+            build_flow(cls)(TIME, z, graph) for cls in (flows.Beltrami, Mine, Renamed)
         )
     with backend("reference"):
         torch.testing.assert_close(mine, build_flow(Mine)(TIME, z, graph))

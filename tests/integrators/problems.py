@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,10 @@ class Problem:
 
 
 Maker = Callable[[torch.dtype], Problem]
+
+
+def decay(t: Tensor, z: Tensor) -> Tensor:
+    return -z
 
 
 class Driven(nn.Module):
@@ -51,28 +56,19 @@ def beltrami(dtype: torch.dtype, *, training: bool = False) -> Problem:
     return Problem(lambda t, x: flow(t, x, graph), flow, z, [z, weight, *flow.parameters()])
 
 
-def beltrami_in_training(dtype: torch.dtype) -> Problem:
-    """Each evaluation takes one more step of the power iteration of the spectral norms."""
-    return beltrami(dtype, training=True)
+beltrami_in_training = partial(beltrami, training=True)
+"""Each evaluation takes one more step of the power iteration of the spectral norms."""
 
 
 @dataclass
 class Solved:
-    """What came of a solve.
-
-    Args:
-        times: Of the evaluations, those of the backward pass included.
-        end: The state at the end.
-        gradients: Of a sum over the end.
-        buffers: Those of the module, after the backward pass.
-        kept: Bytes that the forward pass left for the backward pass.
-    """
+    """What came of a solve, its backward pass included."""
 
     times: list[Tensor]
     end: Tensor
     gradients: list[Tensor]
     buffers: list[Tensor]
-    kept: int
+    kept: int  # bytes that the forward pass left for the backward pass
 
 
 def solve(
@@ -108,7 +104,6 @@ def solve(
 
 
 def assert_identical(actual: Solved, expected: Solved) -> None:
-    """Every number to the last bit."""
     for name in ("times", "gradients", "buffers"):
         pairs = zip(getattr(actual, name), getattr(expected, name), strict=True)
         assert all(torch.equal(*pair) and pair[0].dtype == pair[1].dtype for pair in pairs), name

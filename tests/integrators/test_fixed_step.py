@@ -19,6 +19,7 @@ from tests.integrators.problems import (
     assert_identical,
     beltrami,
     beltrami_in_training,
+    decay,
     driven,
     solve,
 )
@@ -63,9 +64,7 @@ RECOMPUTED += [Solver("fixed_adams", num_steps=2), Solver("dopri5", rtol=1e-7, a
     ("solver", "make", "name"),
     pairs(RECOMPUTED, [driven, beltrami, beltrami_in_training], BACKENDS),
 )
-def test_a_checkpointed_solve_has_the_same_gradients_and_keeps_states_alone(
-    solver: Solver, make: Maker, name: str
-) -> None:
+def test_a_checkpointed_solve_has_equal_gradients(solver: Solver, make: Maker, name: str) -> None:
     with backend(name):
         plain, lean, repeated = (
             solve(replace(solver, checkpoint=on), make, passes=passes)
@@ -142,16 +141,10 @@ def test_a_gradient_that_would_be_lost_is_refused(cls: type[SourceFlow]) -> None
 FIXED = [("euler", 5, 5), ("implicit_adams", 2, 8)]
 
 
-def decay(t: torch.Tensor, z: torch.Tensor, rate: float = 1.0) -> torch.Tensor:
-    return -rate * z
-
-
 @pytest.mark.faults
 @pytest.mark.parametrize(("method", "steps", "nfe"), FIXED)
 @pytest.mark.parametrize("engine", ["auto", "torchdiffeq"])
-def test_a_limit_ends_the_evaluation_that_is_one_too_many(
-    method: str, steps: int, nfe: int, engine: str
-) -> None:
+def test_a_limit_ends_one_evaluation_more(method: str, steps: int, nfe: int, engine: str) -> None:
     options = {"num_steps": steps, "engine": engine}
     z = torch.ones(3)
     free = Solver(method, **options).integrate(decay, z, 1.0)  # type: ignore[arg-type]

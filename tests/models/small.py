@@ -14,10 +14,7 @@ HIDDEN = 6
 
 
 def build_model(cls: Callable[..., nn.Module], **options: object) -> nn.Module:
-    """A small model in eval mode, the same one for the same options.
-
-    All parameters and running moments are drawn, so that none of them is neutral.
-    """
+    """A small model in eval mode, all of it drawn, so that no parameter is neutral."""
     torch.manual_seed(0)
     arguments = {"hidden_channels": HIDDEN, **options}
     model = cls(in_channels=CHANNELS, out_channels=CLASSES, **arguments).double().eval()
@@ -31,18 +28,15 @@ def build_model(cls: Callable[..., nn.Module], **options: object) -> nn.Module:
 
 
 def gcn(in_channels: int, out_channels: int) -> nn.Module:
-    """A GCN of eight hidden channels, as a configuration builds its models."""
     return GCN(in_channels, 8, out_channels)
 
 
 def edges(*, weighted: bool = False, seed: int = 0) -> tuple[Tensor, Tensor | None]:
-    """A symmetric edge list, with weights or without."""
     edge_index, weight = random_edges(seed, symmetric=True)
     return edge_index, weight if weighted else None
 
 
 def dense_of(edge_index: Tensor, weight: Tensor | None, *, self_loops: bool = True) -> Tensor:
-    """The adjacency matrix of an edge list in float64."""
     if weight is None:
         weight = torch.ones(edge_index.size(1), dtype=torch.float64)
     return oracles.adjacency(edge_index, weight, NODES, self_loops=self_loops)
@@ -55,8 +49,6 @@ def dense_stack(
     activation: Callable[[Tensor], Tensor] = torch.relu,
 ) -> Tensor:
     """Normalise, apply, activate; nothing after the last layer."""
-    assert isinstance(model.norms, nn.ModuleList)
-    assert isinstance(model.layers, nn.ModuleList)
     last = len(model.layers) - 1
     for i, (norm, layer) in enumerate(zip(model.norms, model.layers, strict=True)):
         x = apply(layer, oracles.layer_norm(x, norm))

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from torch import Tensor, nn
@@ -29,7 +28,7 @@ from tests import (
     tutorials,  # noqa: F401  # the reader's modules
 )
 from tests.attacks.contract import clean
-from tests.attacks.graphs import small_graph
+from tests.attacks.graphs import small_graph, train
 from tests.drawn import FEATURES, drawn_data
 from tests.drawn import NODES as DRAWN
 from tests.graphs import CHANNELS, NODES, random_edges, random_signal
@@ -53,17 +52,6 @@ def build(overrides: list[str]) -> nn.Module:
     return instantiate(cfg.model)(in_channels=16, out_channels=7).eval()
 
 
-def trained(overrides: list[str]) -> nn.Module:
-    model = build(overrides).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    for _ in range(30):
-        optimizer.zero_grad()
-        logits = model(GRAPH.x, GRAPH.edge_index)[GRAPH.index_train]
-        F.cross_entropy(logits, GRAPH.y[GRAPH.index_train]).backward()
-        optimizer.step()
-    return model.eval()
-
-
 def accuracy_under_attack(victim: nn.Module, seen: nn.Module) -> float:
     """Accuracy of a victim on graphs that were made by the gradients of one of its forms."""
     attack = GradientInjection(start="uniform", loss="masked", num_steps=30)
@@ -78,7 +66,7 @@ def accuracy_under_attack(victim: nn.Module, seen: nn.Module) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("overrides", OTHER, ids=" ".join)
 def test_adaptive_is_never_weaker_than_white_box(overrides: list[str]) -> None:
-    victim = trained(overrides)
+    victim = train(build(overrides).train(), GRAPH, GRAPH.index_train, epochs=30)
     adaptive = adaptive_form(victim)
     judge = MeanOverDraws(victim, 50) if isinstance(adaptive, MeanOverDraws) else victim
     white_box = accuracy_under_attack(judge, victim)
@@ -106,8 +94,6 @@ DATA = drawn_data()
 
 
 class Wrong(nn.Module):
-    """Returns what it is told to."""
-
     def __init__(self, result: Callable[..., Any]) -> None:
         super().__init__()
         self.result = result
@@ -254,17 +240,12 @@ class Reader(nn.Module):
         return self.linear(self.raw(x))
 
 
-def trained_on_words(data: Any) -> Reader:
-    model = Reader()
-    fit(model, data, max_epochs=1, accelerator="cpu", progress=False)
-    return model
-
-
 @pytest.mark.parametrize("normalize", ["arctan", None])
 def test_a_trained_model_reads_the_features_of_the_source(normalize: Any) -> None:
     raw = graph()
     datamodule = GraphDataModule.from_data(raw, difficulty="easy", normalize=normalize)
-    model = trained_on_words(datamodule)
+    model = Reader()
+    fit(model, datamodule, max_epochs=1, accelerator="cpu", progress=False)
     model(datamodule.graph.x, raw.edge_index)
     torch.testing.assert_close(model.seen[0], raw.x, rtol=1e-5, atol=1e-5)
     # The same module on a graph of another scale, or of none.

@@ -13,14 +13,12 @@ from torch_geometric.data import Data
 
 from robust_diffusion import models
 from robust_diffusion.data.views import induced_view
-from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Beltrami
 from robust_diffusion.integrators.solver import Solver
-from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, RobustGCN, gcn_svd
+from robust_diffusion.models import GCN, GCNSVD, BeltramiGuard, RobustGCN
 from robust_diffusion.models.edge_values import EdgeNumbers, OnEdgeValues
 from robust_diffusion.models.hidden_step import HasHiddenStep
-from robust_diffusion.models.variants import with_adjoint, with_gradient, with_solver
-from robust_diffusion.operators import Graph, truncated_svd
+from robust_diffusion.models.variants import with_gradient, with_solver
 from robust_diffusion.training import NodeClassification
 from tests.graphs import NODES, random_edges, random_signal
 from tests.models.small import HIDDEN, build_model, edges
@@ -31,34 +29,15 @@ def given() -> tuple[Tensor, Tensor]:
     return random_signal(), edges()[0]
 
 
-@pytest.fixture
-def decomposed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Ranks of the decompositions made so far."""
-    ranks: list[int] = []
-
-    def counted(graph: Graph, rank: int) -> Any:
-        ranks.append(rank)
-        return truncated_svd(graph, rank)
-
-    monkeypatch.setattr(gcn_svd, "truncated_svd", counted)
-    return ranks
-
-
-def test_an_unweighted_graph_is_decomposed_once(decomposed: list[int], given: Any) -> None:
+def test_a_decomposition_that_is_kept_is_of_its_rank_type_and_edges(given: Any) -> None:
     x, edge_index = given
-    model, other = build_model(GCNSVD, rank=2), build_model(GCNSVD, rank=3)
-    with torch.inference_mode():
-        first = model(x, edge_index)
-    model.train()(x, edge_index).sum().backward()
-    assert torch.equal(model.eval()(x, edge_index), first)
-    assert decomposed == [2]
-    other(x, edge_index)
-    assert decomposed == [2, 3]
-    model.float()(x.float(), edge_index)
-    assert decomposed == [2, 3, 2]
-    edge_index[:, 0] = edge_index[:, 1]
-    assert not torch.equal(model(x.float(), edge_index), first.float())
-    assert decomposed == [2, 3, 2, 2]
+    made = [build_model(GCNSVD, rank=rank) for rank in (2, 3, 2)]
+    made[2].float()
+    for _ in range(2):
+        for model, own in zip(made, (x, x, x.float()), strict=True):
+            found = model(own, edge_index)
+            torch.testing.assert_close(found, model(own, edge_index.clone()))
+        edge_index[:, 0] = edge_index[:, 1]
 
 
 def test_gradient_of_robust_gcn_is_finite_where_the_variance_is_zero(given: Any) -> None:
@@ -80,22 +59,17 @@ STACKS: dict[str, dict[str, Any]] = {
 }
 
 
-def second_layer(model: nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
-    """Input of the third layer's norm in a forward pass."""
-    seen = []
-    handle = model.norms[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    model(x, edge_index)
-    handle.remove()
-    return seen[0]
-
-
-@pytest.mark.parametrize("name", STACKS)
-def test_a_stacks_step_is_its_second_layer(name: str) -> None:
-    model, (edge_index, _) = build_model(getattr(models, name), **STACKS[name]), edges()
+@pytest.mark.parametrize("name", [*STACKS, "RobustGCN"])
+def test_a_step_is_that_of_the_second_layer(name: str) -> None:
+    model, (edge_index, _) = build_model(getattr(models, name), **STACKS.get(name, {})), edges()
     assert isinstance(model, HasHiddenStep)
-    step = model.hidden_step(random_signal(), edge_index)
-    expected = second_layer(model, random_signal(), edge_index)
-    torch.testing.assert_close(model.activation(step.run()), expected)
+    step, seen = model.hidden_step(random_signal(), edge_index), []
+    layers, activation = (
+        (model.mean, nn.functional.elu) if name == "RobustGCN" else (model.norms, model.activation)
+    )
+    layers[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model(random_signal(), edge_index)
+    torch.testing.assert_close(activation(step.run()), seen[0])
     assert torch.equal(step.run(), step.run())
     assert (step.kind, step.width) == ("aggregation", HIDDEN * (2 if name == "GAT" else 1))
 
@@ -121,27 +95,10 @@ def test_the_gradient_of_a_copy_is_switched_and_nothing_else(cls: type[nn.Module
         given = (random_signal(), random_edges()[0])
         assert torch.equal(variant(*given), model(*given))
         expected = by_weights(build_model(cls, gradient=gradient))
-        assert expected is not None
         torch.testing.assert_close(by_weights(variant), expected)
         assert by_weights(model) is None
         found.append(expected)
     assert not torch.allclose(*found)
-
-
-@pytest.mark.parametrize("adjoint", [False, True])
-def test_the_derivative_of_a_copy_is_switched(adjoint: bool) -> None:
-    model = build_model(GUARDED, solver=Solver("rk4", num_steps=2, adjoint=not adjoint))
-    variant = with_adjoint(model, adjoint=adjoint)
-    for new, old in zip(variant.layers, model.layers, strict=True):
-        changed = {k for k, v in vars(new.solver).items() if v != vars(old.solver)[k]}
-        assert changed == {"adjoint", "_watch"}
-        assert new.solver.adjoint == adjoint
-
-
-def test_a_solver_that_needs_the_adjoint_keeps_it() -> None:
-    model = build_model(GUARDED, solver=Solver("scipy_solver", rtol=1e-3, atol=1e-3, adjoint=True))
-    with pytest.raises(ConfigError, match=r"threat\.adjoint=false"):
-        with_adjoint(model, adjoint=False)
 
 
 @pytest.mark.parametrize(
@@ -166,10 +123,7 @@ def graph() -> Data:
 
 
 def matrix(edges: Tensor) -> Tensor:
-    """The adjacency matrix that comes of edge numbers where SciPy takes weights.
-
-    Its row is the node to which a message goes. Nodes in another order, edges column by column.
-    """
+    """The matrix, row by row of where messages go, of edge numbers that SciPy takes for weights."""
     ones = np.zeros((NODES, NODES))
     ones[tuple(edges.flip(0).numpy())] = 1
     order = reverse_cuthill_mckee(sparse.csr_matrix(ones))
@@ -179,10 +133,6 @@ def matrix(edges: Tensor) -> Tensor:
     found = np.empty_like(ones)
     found[np.ix_(order, order)] = numbered.toarray()
     return torch.from_numpy(found).float()
-
-
-def on_values(model: nn.Module, *views: Data) -> OnEdgeValues:
-    return OnEdgeValues(model, EdgeNumbers(graph(), views)).eval()
 
 
 def test_values_are_those_of_the_dense_matrix() -> None:
@@ -210,19 +160,10 @@ def test_a_view_has_the_whole_graphs_values(degree_leak: bool) -> None:
     sums = (dense.sum(1)[PART] + 1) if degree_leak else None
     model = build_model(GCN)
     expected = model(view.x, view.edge_index, dense[dst, src], sums)
-    trained = NodeClassification(on_values(model, view), num_classes=3)
+    on_values = OnEdgeValues(model, EdgeNumbers(graph(), (view,))).eval()
+    trained = NodeClassification(on_values, num_classes=3)
     assert torch.equal(trained(view), expected)
     # A model that does not read them trains as ever.
     plain = NodeClassification(model, num_classes=3)(view)
     leaked = view.degree if degree_leak else None
     assert torch.equal(plain, model(view.x, view.edge_index, degree=leaked))
-
-
-def test_the_step_of_robust_gcn_is_a_convolution() -> None:
-    model, (edge_index, _) = build_model(models.RobustGCN), edges()
-    seen: list[Tensor] = []
-    model.mean[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    model(random_signal(), edge_index)
-    step = model.hidden_step(random_signal(), edge_index)
-    torch.testing.assert_close(nn.functional.elu(step.run()), seen[0])
-    assert (step.kind, step.width) == ("aggregation", HIDDEN)

@@ -1,8 +1,6 @@
-"""Properties of every model; new files of conf/model and conf/flow join by themselves.
+"""Properties of every model, as the command line builds it, small and in double precision.
 
-So do the models and flows of the tutorials, as a reader would add them.
-
-Models are built as the command line builds them, in double precision and of small widths.
+New files of conf/model and conf/flow join by themselves, those of the tutorials, too.
 """
 
 import inspect
@@ -149,22 +147,17 @@ def test_every_parameter_trains_and_is_restored(
 
 
 @every_case
-def test_evaluation_is_deterministic(case: Case, x: Tensor, edge_index: Tensor) -> None:
-    model = build(case)
-    first = model(x, edge_index)
+def test_evaluation_is_deterministic_and_leaves_its_inputs(
+    case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
+) -> None:
+    model, given = build(case), (x, edge_index, weight)
+    copies = [tensor.clone() for tensor in given]
+    first = model(*given)
     torch.manual_seed(77)
-    assert torch.equal(model(x, edge_index), first)
+    assert torch.equal(model(*given), first)
+    assert all(map(torch.equal, given, copies))
     assert first.shape == (NODES, CLASSES)
     assert first.std(0).min() > 1e-3
-
-
-@every_case
-def test_inputs_stay_as_they_are(case: Case, x: Tensor, edge_index: Tensor, weight: Tensor) -> None:
-    given = (x, edge_index, weight)
-    copies = [tensor.clone() for tensor in given]
-    model = build(case)
-    model(*given)
-    assert all(map(torch.equal, given, copies))
     ones = torch.ones_like(weight)
     torch.testing.assert_close(model(x, edge_index, ones), model(x, edge_index))
     assert model.float()(x.float(), edge_index).dtype == torch.float32
@@ -212,15 +205,6 @@ def test_weight_zero_is_the_same_as_no_edge(
         assert (removed - model(x, edge_index, weight)).abs().max() > 1e-6
 
 
-def counts_duplicates(case: Case) -> bool:
-    """True if an edge that is listed twice counts as one of the sum of their weights.
-
-    A modulated flow multiplies two softmaxes, and a guard takes the exponential of shares.
-    """
-    modulated = any(isinstance(module, ModulatedFlow) for module in build(case).modules())
-    return option(case) not in ("beltrami_guard", "gnn_guard") and not modulated
-
-
 @every_case
 def test_an_edge_listed_twice_counts_by_total_weight(
     case: Case, x: Tensor, edge_index: Tensor, weight: Tensor
@@ -230,7 +214,9 @@ def test_an_edge_listed_twice_counts_by_total_weight(
         x, torch.cat([edge_index, edge_index[:, twice]], 1), torch.cat([weight, weight[twice]])
     )
     assert doubled.isfinite().all()
-    if counts_duplicates(case):
+    # A modulated flow multiplies two softmaxes, and a guard takes the exponential of shares.
+    modulated = any(isinstance(module, ModulatedFlow) for module in model.modules())
+    if option(case) not in ("beltrami_guard", "gnn_guard") and not modulated:
         total = weight.index_add(0, twice, weight[twice])
         torch.testing.assert_close(doubled, model(x, edge_index, total))
 

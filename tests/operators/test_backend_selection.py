@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -75,7 +76,7 @@ def test_without_a_compiler(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "reason"),
+    "case",
     [
         ("echo 'cc1plus: warning: odd' >&2; echo 'x.h:1: error: bad' >&2; exit 1", "x.h:1: error"),
         ("exit 1", "failed"),
@@ -84,12 +85,9 @@ def test_without_a_compiler(caplog: pytest.LogCaptureFixture) -> None:
     ],
 )
 def test_a_broken_compiler_is_one_line(
-    body: str | None,
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    body, reason = case
     monkeypatch.setenv("CXX", script(tmp_path / "broken", body) if body else "no-such-g++")
     monkeypatch.setattr(build, "TIMEOUT", 0.5)
     with pytest.raises(ConfigError, match=rf"^backend=compiled: [^\n]*{reason}[^\n]*$"):
@@ -105,7 +103,6 @@ def test_a_library_is_built_once_and_kept(
     assert set_backend("compiled") == "compiled"
     assert quick_compiler() == 1
     kernels = kernels_for(ONES)
-    assert kernels is not None
     assert kernels.name == "compiled"
     folder = Path(os.environ["ROBUST_DIFFUSION_CACHE"])
     (library,) = folder.glob("*.so")

@@ -52,17 +52,6 @@ def test_self_loops_of_weight_one_are_added_only_where_missing() -> None:
     assert graph.num_edges == 5
 
 
-def test_the_layout_of_a_tensor_is_found_once() -> None:
-    edge_index, weight = random_edges()
-    first = Graph.from_edge_index(edge_index, num_nodes=NODES)
-    for values in (None, weight, 2 * weight):
-        again = Graph.from_edge_index(edge_index, values, num_nodes=NODES)
-        assert again.indexes is first.indexes
-        assert again.src is first.src
-    assert again.rowptr is first.rowptr
-    assert again.order_by_source is first.order_by_source
-
-
 @pytest.mark.parametrize(("made", "inference"), [(False, False), (False, True), (True, True)])
 @pytest.mark.parametrize(
     "change",
@@ -108,8 +97,6 @@ def gradient_through(edge_index: torch.Tensor) -> torch.Tensor:
     graph = Graph.from_edge_index(edge_index, weight, num_nodes=NODES)
     z = random_signal().requires_grad_()
     spmm(graph.weight, spmm(graph.weight, z, graph), graph).square().sum().backward()
-    assert z.grad is not None
-    assert weight.grad is not None
     return weight.grad
 
 

@@ -164,7 +164,6 @@ def assert_backend_right(
 
 
 def on_both(name: str, compute: Callable[[], list[Tensor]]) -> list[tuple[Tensor, Tensor]]:
-    """Each value of a backend beside that of `reference`."""
     found = []
     for each in (name, "reference"):
         with backend(each):
@@ -253,7 +252,6 @@ def test_large_graphs_and_any_number_of_threads(norm: str, name: str) -> None:
     z, results = signal(1500, 32).float(), []
     with backend("compiled"):
         kernels = kernels_for(z, heads=4)
-        assert kernels is not None
         for threads in (1, 2, 2, 3):
             torch.set_num_threads(threads)
             try:
@@ -275,8 +273,7 @@ def saved_bytes(function: Callable[[], Tensor]) -> int:
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
-        out = function()
-    assert out is not None
+        function()
     return sum(kept.values())
 
 

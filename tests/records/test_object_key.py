@@ -93,16 +93,12 @@ def test_every_model_has_one_key_in_all_processes() -> None:
     assert first[-1] != second[-1]
 
 
-def test_the_source_of_a_class_counts_and_not_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_source_counts_and_its_place_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def key(folder: str, factor: int) -> str:
         path = tmp_path / folder / "some_script.py"
         path.parent.mkdir()
         path.write_text(f"class Model:\n    def forward(self, x):\n        return x * {factor}")
         spec = spec_from_file_location("some_script", path)
-        assert spec is not None
-        assert spec.loader is not None
         module = module_from_spec(spec)
         monkeypatch.setitem(sys.modules, "some_script", module)
         spec.loader.exec_module(module)

@@ -122,7 +122,6 @@ def killed_at(target: Callable[[str, str], None], folder: Path, sign: int) -> li
     deadline = time.monotonic() + 60
     while not mark.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert process.pid is not None
     os.kill(process.pid, sign)
     process.join()
     assert process.exitcode != 0
@@ -216,9 +215,7 @@ def test_a_failed_computation_or_writing_leaves_nothing(
         *((kind, {}, "store.kind=") for kind in ("", "a/b", "..", "a b", "grün")),
     ],
 )
-def test_what_identifies_nothing_is_refused(
-    tmp_path: Path, kind: str, key: Any, named: str
-) -> None:
+def test_what_is_no_identity_is_refused(tmp_path: Path, kind: str, key: Any, named: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ArtifactStore(tmp_path / "store").get_or_compute(kind, key, never)
     assert str(caught.value).startswith(named)

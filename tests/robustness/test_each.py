@@ -21,17 +21,14 @@ class Votes(nn.Module):
         return x / 2 + torch.zeros_like(x).index_add(0, dst, sent)
 
 
-def voters() -> tuple[Votes, Data]:
+@pytest.mark.parametrize(("kind", "needed"), [("modification", [4, 2]), ("injection", [4, 2])])
+def test_fewest_edges_are_found_where_they_can_be_counted(kind: Kind, needed: list[int]) -> None:
     # Node 0 has three neighbours of its class, node 4 one; nodes 6 to 9 are of the other class.
     labels = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
     pairs = torch.tensor([[0, 0, 0, 4, 6, 8], [1, 2, 3, 5, 7, 9]])
     x = torch.nn.functional.one_hot(labels, 2).float()
-    return Votes(), Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], 1), y=labels)
-
-
-@pytest.mark.parametrize(("kind", "needed"), [("modification", [4, 2]), ("injection", [4, 2])])
-def test_fewest_edges_are_found_where_they_can_be_counted(kind: Kind, needed: list[int]) -> None:
-    model, data = voters()
+    data = Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], 1), y=labels)
+    model = Votes()
     found = attack_each(model, data, 5, kind=kind, nodes=[0, 4], progress=False)
     assert found["edges"].tolist() == needed
     assert found["degree"].tolist() == [3, 1]

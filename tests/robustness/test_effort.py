@@ -16,8 +16,6 @@ BUDGET = Budget(4, 5, edge_ratio=0.5)
 
 
 class Counted(nn.Module):
-    """Counts its own forward passes."""
-
     def __init__(self) -> None:
         super().__init__()
         self.model = GCN(FEATURES, 8, CLASSES)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -26,9 +26,7 @@ from robust_diffusion import (
     evaluate,
     models,
 )
-from robust_diffusion.cells.cell import evaluate_cell
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
-from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness import WhiteBox
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.hashes import state_hash
@@ -59,15 +57,10 @@ MODELS = [
 ]
 
 
-class Noted(Attack):
-    """Changes nothing, and notes what it is told."""
-
-    name = "noted"
-    kind = "injection"
-    labels: ClassVar[list[Any]] = []
+class Idle(Attack):
+    name, kind = "idle", "injection"
 
     def __call__(self, model: Any, data: Data, *_: Any) -> PerturbedGraph:
-        self.labels.append(data.y)
         return PerturbedGraph(data.x, data.edge_index, data.num_nodes)
 
 
@@ -96,9 +89,7 @@ def accuracy(model: nn.Module, data: Data) -> float:
 
 
 @pytest.mark.parametrize("build", MODELS)
-def test_any_model_is_evaluated_as_anybody_would_evaluate_it(
-    build: Callable[[], nn.Module],
-) -> None:
+def test_any_model_is_evaluated_as_anybody_would(build: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     model, data = build(), drawn_data()
     model.train()
@@ -123,41 +114,19 @@ def test_any_model_is_evaluated_as_anybody_would_evaluate_it(
         assert report.worst.accuracy == report.clean_accuracy
 
 
-def test_an_attack_hurts_a_trained_model_more_than_chance(gcn: nn.Module) -> None:
-    report = evaluate(gcn, DATA, attacks=AutoInjection(num_steps=8), budget=BUDGET)
-    assert report.clean_accuracy > 0.6
-    assert report["auto"].accuracy < report["random"].accuracy
-    assert report.worst is report["auto"]
-    assert report.budget.limits == (DATA.x.min().item(), DATA.x.max().item())
-
-
 def test_the_numbers_are_those_of_a_cell(
-    make_datamodule: Callable[..., Any], make_fit: Callable[..., Any], tmp_path: Path
+    cell_in: Callable[..., Any], make_datamodule: Callable[..., Any], tmp_path: Path
 ) -> None:
-    def build(in_channels: int, out_channels: int) -> nn.Module:
-        return models.GCN(in_channels, 8, out_channels)
-
-    made, store = {"pgd": PGD(num_steps=3)}, ArtifactStore(tmp_path / "store")
-    cell = evaluate_cell(
-        datamodule=make_datamodule(),
-        model=build,
-        fit=make_fit(),
-        threat=WhiteBox(),
-        attacks=made,
-        budget=BUDGET,
-        seed=5,
-        directory=tmp_path,
-        store=store,
-        cache_key={"model": {}, "training": {}, "threat": {}, "attacks": {"pgd": {}}},
-    )
-    model = build(16, 7)
-    model.load_state_dict(read_artifact(store.directory / cell.files["victim"]).tensors)
+    made, store = {"pgd": PGD(num_steps=3)}, tmp_path / "store"
+    cell = cell_in(tmp_path, threat=WhiteBox(), attacks=made, budget=BUDGET, seed=5)
+    model = models.GCN(16, 8, 7)
+    model.load_state_dict(read_artifact(store / cell.files["victim"]).tensors)
     report = evaluate(model, make_datamodule(), attacks=made, budget=BUDGET, seed=5)
     assert report.clean_accuracy == cell.accuracy["clean"]
     assert report["pgd"].accuracy == cell.accuracy["pgd"]
     assert asdict(report["pgd"].spent) == cell.spent["pgd"]["victim"]
     assert [flag.code for flag in report["pgd"].flags] == cell.flags.get("pgd", [])
-    kept = read_artifact(store.directory / cell.files["pgd"]).tensors
+    kept = read_artifact(store / cell.files["pgd"]).tensors
     assert torch.equal(report["pgd"].graph.x[200:], kept["injected_x"])
     assert torch.equal(report["pgd"].graph.edge_index, kept["edge_index"])
 
@@ -217,10 +186,8 @@ def test_attacks_are_transferred_from_surrogates(gcn: nn.Module, gat: nn.Module)
     both = evaluate(gcn, DATA, surrogates=[gat, gat], **arguments)
     assert [of.name for of in both.attacks] == ["random", "pgd", "pgd/GAT", "pgd/GAT 2"]
     transferred = both["pgd/GAT"]
-    assert (transferred.made_on, transferred.accuracy) == (
-        "GAT",
-        accuracy(gcn, transferred.graph.to_data()),
-    )
+    assert transferred.made_on == "GAT"
+    assert transferred.accuracy == accuracy(gcn, transferred.graph.to_data())
     own = evaluate(gat, DATA, **arguments)
     assert torch.equal(own["pgd"].graph.x, transferred.graph.x)
     flagged = "weaker_than_transfer" in [flag.code for flag in both["pgd"].flags]
@@ -233,13 +200,8 @@ def test_a_weaker_white_box_is_flagged(gcn: nn.Module) -> None:
     alike = copy.deepcopy(gcn)
     next(alike.parameters()).data.mul_(1.001)
     # Nothing is weaker than an attack that does nothing.
-    report = evaluate(
-        gcn,
-        DATA,
-        attacks={"own": Noted(), "tdgia": TDGIA(num_steps=20)},
-        budget=BUDGET,
-        surrogates=[alike],
-    )
+    attacks = {"own": Idle(), "tdgia": TDGIA(num_steps=20)}
+    report = evaluate(gcn, DATA, attacks=attacks, budget=BUDGET, surrogates=[alike])
     assert report["tdgia/GCN"].accuracy < report["own"].accuracy
     assert {"no_effect", "weaker_than_transfer"} <= {flag.code for flag in report["own"].flags}
 
@@ -249,29 +211,10 @@ def test_a_call_that_was_cut_off_goes_on(gcn: nn.Module, tmp_path: Path) -> None
     arguments: dict[str, Any] = {"budget": BUDGET, "store": tmp_path / "store"}
     evaluate(gcn, DATA, attacks=first, **arguments)
     report = evaluate(gcn, DATA, attacks=[first, TDGIA(num_steps=2)], **arguments)
-    assert {of.name: of.reused for of in report.attacks} == {
-        "random": True,
-        "pgd": True,
-        "tdgia": False,
-    }
+    assert [(of.name, of.reused) for of in report.attacks][1:] == [("pgd", True), ("tdgia", False)]
     again = evaluate(gcn, DATA, attacks=[first, TDGIA(num_steps=2)], **arguments)
     assert str(again) == str(report)
-    for changed in (
-        {"attacks": PGD(num_steps=4)},
-        {"seed": 1},
-        {"nodes": "val"},
-        {"labels": "true"},
-        {"budget": Budget(4, 4)},
-    ):
+    others = [{"attacks": PGD(num_steps=4)}, {"budget": Budget(4, 4)}]
+    for changed in (*others, {"seed": 1}, {"nodes": "val"}, {"labels": "true"}):
         other = evaluate(gcn, DATA, **{"attacks": first, **arguments, **changed})
         assert not other["pgd"].reused
-
-
-@pytest.mark.parametrize("budget", [Budget(0, 5), Budget(4, 0), Budget(4, 5, max_injected_edges=0)])
-def test_an_empty_budget_leaves_the_clean_accuracy(gcn: nn.Module, budget: Budget) -> None:
-    attacks = [AutoInjection(num_steps=4), PGD(num_steps=2)]
-    report = evaluate(gcn, DATA, attacks=attacks, budget=budget)
-    for of in report.attacks:
-        assert of.accuracy == report.clean_accuracy
-        assert list(of.flags) == []
-        assert of.spent.injected_edges == 0

@@ -41,8 +41,6 @@ def test_no_edge_is_missed_by_a_model_of_none() -> None:
 
 def test_nodes_of_other_features_or_many_edges_are_outliers() -> None:
     data = drawn_data()
-    assert data.x is not None
-    assert data.edge_index is not None
     odd = torch.arange(5)
     x = data.x.index_copy(0, odd, 5 + torch.randn(5, FEATURES))
     hub = torch.stack([torch.full((NODES - 1,), 7), torch.arange(NODES)[torch.arange(NODES) != 7]])

@@ -16,7 +16,7 @@ from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import MLP, GNNGuard, GraphPDE
 from robust_diffusion.robustness import flags, misled
 from robust_diffusion.robustness.subject import Task
-from tests.attacks.graphs import small_graph, trained_gcn
+from tests.attacks import contract
 
 BUDGET = Budget(max_injected_nodes=5, max_edges_per_injected_node=6, feature_limits=(-1.0, 1.0))
 
@@ -35,64 +35,48 @@ class RandomLogits(nn.Module):
 
 @pytest.fixture(scope="module")
 def graph() -> Data:
-    return small_graph()
+    return contract.graph()
 
 
 @pytest.fixture(scope="module")
-def gcn(graph: Data) -> nn.Module:
-    return trained_gcn(graph)
-
-
-@pytest.fixture(scope="module")
-def injected(graph: Data, gcn: nn.Module) -> PerturbedGraph:
-    generator = torch.Generator().manual_seed(0)
-    return RandomInjection()(gcn, graph, graph.index_test, BUDGET, generator)
+def injected() -> PerturbedGraph:
+    return contract.run(RandomInjection(), budget=BUDGET)
 
 
 def codes(found: Iterable[flags.Flag]) -> list[str]:
     return [flag.code for flag in found]
 
 
-def test_only_a_model_without_edges_is_blind(
-    graph: Data, gcn: nn.Module, injected: PerturbedGraph
-) -> None:
+def test_only_a_model_without_edges_is_blind(graph: Data, injected: PerturbedGraph) -> None:
     mlp = MLP(graph.num_features, 8, graph.num_classes).eval()
     guard = GNNGuard(graph.num_features, 8, graph.num_classes, threshold=0.5).eval()
     pruned = replace(injected, x=injected.x.clone())
     pruned.x[graph.num_nodes :] = 0  # like nothing, so that every new edge is pruned
     assert misled.is_blind_to_edges(mlp, injected, graph.index_test)
-    assert not misled.is_blind_to_edges(gcn, injected, graph.index_test)
+    assert not misled.is_blind_to_edges(contract.trained(), injected, graph.index_test)
     assert not misled.is_blind_to_edges(guard, pruned, graph.index_test)
-
-
-def masked(model: nn.Module) -> Any:
-    return lambda x, edge_index: model(torch.round(20 * x) / 20, edge_index)
-
-
-def cut_off(model: nn.Module) -> Any:
-    return lambda x, edge_index: model(x, edge_index).detach()
-
-
-def infinite(model: nn.Module) -> Any:
-    # The square root has no derivative at 0.
-    return lambda x, edge_index: model(x, edge_index) + (x - x.detach()).square().sum().sqrt()
 
 
 @pytest.mark.parametrize(
     ("fake", "expected"),
     [
         (lambda model: model, []),
-        (masked, ["zero_gradient"]),
-        (cut_off, ["zero_gradient"]),
-        (infinite, ["gradient_not_finite"]),
+        (lambda of: lambda x, edges: of(torch.round(20 * x) / 20, edges), ["zero_gradient"]),
+        (lambda of: lambda x, edges: of(x, edges).detach(), ["zero_gradient"]),
+        # The square root has no derivative at 0.
+        (
+            lambda of: lambda x, edges: of(x, edges) + (x - x.detach()).square().sum().sqrt(),
+            ["gradient_not_finite"],
+        ),
     ],
 )
 def test_a_gradient_that_misleads_is_caught(
-    graph: Data, gcn: nn.Module, injected: PerturbedGraph, fake: Any, expected: list[str]
+    graph: Data, injected: PerturbedGraph, fake: Any, expected: list[str]
 ) -> None:
-    assert codes(misled.gradient_flags(fake(gcn), injected, graph.index_test)) == expected
+    model = fake(contract.trained())
+    assert codes(misled.gradient_flags(model, injected, graph.index_test)) == expected
     clean = PerturbedGraph(graph.x, graph.edge_index, graph.num_nodes)
-    assert codes(misled.gradient_flags(fake(gcn), clean, graph.index_test)) == []
+    assert codes(misled.gradient_flags(model, clean, graph.index_test)) == []
 
 
 def part_flags(parts: list[float]) -> Iterable[flags.Flag]:
@@ -173,9 +157,8 @@ def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:
     assert codes(broken) == ["logits_not_finite"]
 
 
-def test_a_random_model_and_a_budget_left_over_are_told(
-    graph: Data, gcn: nn.Module, injected: PerturbedGraph
-) -> None:
+def test_a_random_model_and_a_budget_left_are_told(graph: Data, injected: PerturbedGraph) -> None:
+    gcn = contract.trained()
     for model, expected in ((gcn, []), (RandomLogits(gcn), ["stochastic"])):
         assert codes(flags.stochastic(model, graph.x, graph.edge_index)) == expected
     spent = spent_budget(graph, injected)

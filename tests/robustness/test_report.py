@@ -108,21 +108,3 @@ def test_what_is_no_report_or_has_another_clean_graph_is_refused(tmp_path: Path)
     (folder / "report.json").write_text("{}")
     with pytest.raises(DataError, match="is no report of this version"):
         RobustnessReport.load(folder)
-
-
-def test_what_is_printed_names_budget_labels_and_the_interval_of_few_targets() -> None:
-    auto = replace(TRANSFERRED, name="auto", labels="true")
-    text = str(replace(REPORT, attacks=[*REPORT.attacks, auto]))
-    assert "predicted labels: pgd/GCN 2, true labels: auto" in text
-    assert "allowed: 2 nodes of 3 edges\n" in text
-    assert "14.2 .. 40.2" in text
-    assert "interval" not in str(replace(REPORT, num_targets=500))
-    assert repr(REPORT) == "RobustnessReport(GCN, clean: 80.00%, pgd/GCN 2: 25.00%)"
-    assert len(repr(CONTROL)) + len(repr(GRAPH)) < 100
-
-
-def test_the_plot_has_a_line_for_each_attack_up_to_its_last_forward_pass() -> None:
-    lines = REPORT.plot().lines
-    assert len(lines) == len(REPORT.attacks)
-    assert all(line.get_xdata()[-1] == 7 for line in lines)
-    assert all(line.get_ydata().tolist() == [50.0, 50.0] for line in lines)

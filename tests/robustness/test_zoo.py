@@ -1,23 +1,24 @@
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from robust_diffusion import load_model, open_dataset
+from robust_diffusion import load_model, open_dataset, unit_test
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.robustness.subject import subject_of
+from robust_diffusion.records.records import Record
 from robust_diffusion.robustness.zoo import Zoo, build_recorded
 from robust_diffusion.system.artifact import Artifact, write_artifact
 from robust_diffusion.system.hashes import file_hash
-from tests.zoo import CONFIG
+from tests.test_experiments import script
+from tests.zoo import BUDGET, CONFIG
 
 
 @pytest.fixture
 def zoo(zoo_folder: Path, tmp_path: Path) -> Path:
-    """A copy to damage."""
     return Path(shutil.copytree(zoo_folder, tmp_path / "zoo"))
 
 
@@ -29,18 +30,10 @@ def changed(folder: Path, **changes: Any) -> Path:
 
 
 def test_a_model_is_loaded_as_it_was_trained(zoo_folder: Path) -> None:
-    zoo = Zoo.open(zoo_folder)
-    (entry,) = zoo.entries
     before = torch.get_rng_state()
     model = load_model("gcn", "synthetic", directory=zoo_folder)
     assert torch.equal(torch.get_rng_state(), before)
     assert not any(part.training for part in model.modules())
-    datamodule = open_dataset("synthetic")
-    subject = subject_of(model, datamodule, "test", None)
-    graph = zoo.worst_graph(entry, datamodule.graph)
-    found = [subject.accuracy(subject.logits(g, 0)) for g in (subject.graph, graph)]
-    assert found == [entry.clean_accuracy, entry.worst_accuracy]
-    assert found[0] > found[1]
 
 
 @pytest.mark.parametrize(
@@ -99,3 +92,65 @@ def test_an_index_that_is_none(tmp_path: Path, text: str | None) -> None:
         (tmp_path / "index.json").write_text(text)
     with pytest.raises(DataError, match=r"index\.json"):
         load_model("gcn", directory=tmp_path)
+
+
+def test_a_model_of_the_zoo_has_its_own_accuracy_on_its_own_graph(zoo_folder: Path) -> None:
+    entry = Zoo.open(zoo_folder).entries[0]
+    model = load_model("gcn", "synthetic", directory=zoo_folder).train()
+    data = open_dataset("synthetic")
+    found = unit_test(model, data, "synthetic", directory=zoo_folder)
+    assert found["accuracy"].tolist() == [entry.clean_accuracy, entry.worst_accuracy]
+    assert entry.clean_accuracy > entry.worst_accuracy
+    assert found["made_on"].tolist() == ["", "gcn"]
+    assert model.training
+
+
+@pytest.fixture
+def records(zoo_folder: Path) -> list[Record]:
+    """A cell of a worst case, and one of a lower seed, whose files are gone."""
+    (entry,) = Zoo.open(zoo_folder).entries
+    record = {
+        "cell": "gcn-0",
+        "experiment": "worst-case",
+        "dataset": "synthetic",
+        "fidelity": "paper",
+        "model": "gcn",
+        "flow": None,
+        "threat": "white_box",
+        "seed": 1,
+        "split": "grb",
+        "budget": {"declared": asdict(BUDGET)},
+        "accuracy": {"clean": entry.clean_accuracy, "auto": entry.worst_accuracy},
+        "files": {"victim": entry.file, "auto": entry.graph},
+        "config": {"model": entry.config, "data": {}},
+    }
+    gone = {name: f"graph-{name}.safetensors" for name in ("victim", "auto")}
+    return [record, record | {"cell": "of seed 0", "seed": 0, "files": gone}]
+
+
+def test_a_zoo_is_made_and_checked(
+    records: list[Record], zoo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, made = script("make_zoo"), tmp_path / "zoo"
+    module.write_zoo(list(module.zoo_of(records, zoo_folder)), made)
+    assert "gcn on synthetic, paper, seed 0: not in" in capsys.readouterr().err
+    (entry,) = Zoo.open(made).entries
+    (cell, worst) = (records[0], min(records[0]["accuracy"].values()))
+    assert (entry.cell, entry.seed, entry.worst_accuracy) == (cell["cell"], 1, worst)
+    assert {path.name for path in made.iterdir()} == {entry.file, entry.graph, "index.json"}
+
+    def found(records: list[Record]) -> tuple[bool, str]:
+        capsys.readouterr()
+        return module.check_zoo(Zoo.open(made), records), capsys.readouterr().out
+
+    held, told = found(records)
+    assert held
+    assert "as recorded" in told
+    assert not found([])[0]
+    other = records[0] | {"accuracy": {"clean": 0.5, "auto": 0.25}}
+    held, told = found([other])
+    assert not held
+    assert "has other accuracies than the index" in told
+    changed(made, worst_accuracy=0.25)
+    other["accuracy"]["clean"] = entry.clean_accuracy
+    assert not found([other])[0]

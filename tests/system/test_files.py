@@ -1,5 +1,4 @@
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,7 @@ def test_a_file_holds_what_was_given(tmp_path: Path, content: str | bytes) -> No
             write_whole(place / "a.md" if place is path else place, "", option="--out")
 
 
-def test_a_writing_that_is_abandoned_or_fails_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_writing_leaves_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.md"
     path.write_text("before")
     with written_whole(path, locked=True) as part:
@@ -40,15 +37,3 @@ def test_a_writing_that_is_abandoned_or_fails_leaves_what_was_there(
         write_whole(path, "after", option="--out")
     assert path.read_text() == "before"
     assert [found.name for found in tmp_path.iterdir()] == ["a.md"]
-
-
-def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    read: list[bytes] = []
-    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
-    reader.start()
-    write_whole(pipe, "text", option="--out")
-    reader.join(timeout=10)
-    assert read == [b"text"]
-    assert pipe.is_fifo()

@@ -1,3 +1,4 @@
+import gc
 import json
 from typing import Any
 
@@ -6,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from robust_diffusion.system.by_tensor import ByTensor
 from robust_diffusion.system.hashes import canonical_json, state_hash, tensor_hash
 
 json_values = st.recursive(
@@ -51,3 +53,30 @@ def test_tensor_hash_tells_apart_what_is_seen_to_differ() -> None:
     y = torch.arange(12.0).reshape(3, 4)
     assert tensor_hash(y.T) == tensor_hash(y.T.contiguous())
     assert tensor_hash(y[:, ::2]) == tensor_hash(y[:, ::2].clone().requires_grad_())
+
+
+def test_a_value_is_found_once_for_each_tensor_key_and_version() -> None:
+    kept, asked = ByTensor(), []
+
+    def find(tensor: Tensor, key: str = "") -> float:
+        def compute() -> float:
+            asked.append(key)
+            return tensor.sum().item()
+
+        return kept.kept(tensor, key, compute)
+
+    one, other = torch.ones(2), torch.ones(2)
+    assert [find(one), find(one), find(other), find(one, "a")] == [2] * 4
+    assert len(asked) == 3
+    one[0] = 5
+    assert [find(one), find(one)] == [6, 6]
+    assert len(asked) == 4
+    with torch.inference_mode():
+        unversioned = torch.ones(2)
+        assert find(unversioned) == 2
+        unversioned.zero_()
+        assert find(unversioned) == 0
+        assert not kept.kept(other, "tensor", lambda: torch.ones(1)).is_inference()
+    del other
+    gc.collect()
+    assert len(kept._known) == 1

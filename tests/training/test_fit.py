@@ -1,9 +1,9 @@
 import csv
+import math
 import pickle
 import re
-import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import models as pyg
 
-from robust_diffusion.attacks import Budget, GradientInjection, InjectionAdversary
+from robust_diffusion.attacks import InjectionAdversary
 from robust_diffusion.data import Clusters, GraphDataModule
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError, TrainingError
@@ -30,7 +30,61 @@ from robust_diffusion.training.fit_model import fit
 from robust_diffusion.training.sparse_input import sparse_input
 from tests.drawn import CLASSES, FEATURES, drawn_data
 from tests.graphs import without_type_checks
-from tests.training.toys import Linear, Overflowing, Scripted
+
+
+class Linear(nn.Module):
+    """Ignores the edges; keeps the degrees that it is given, if any."""
+
+    normalizes_by_degree = False
+
+    def __init__(self, in_channels: int = 16, out_channels: int = 7) -> None:
+        super().__init__()
+        self.first = nn.Linear(in_channels, out_channels)
+        self.degrees: list[Tensor | None] = []
+
+    def forward(self, x: Tensor, edge_index: Tensor, degree: Tensor | None = None) -> Tensor:
+        self.degrees.append(degree)
+        return self.first(x)  # type: ignore[no-any-return]
+
+
+class Blow(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * math.inf
+
+
+class Overflowing(nn.Module):
+    """Its second layer returns infinity."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 7)
+        self.blow = Blow()
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.blow(self.first(x))  # type: ignore[no-any-return]
+
+
+class Scripted(nn.Module):
+    """Reaches a given validation accuracy in each epoch; `epoch` is part of its weights."""
+
+    epoch: Tensor
+
+    def __init__(self, view: Data, accuracies: Sequence[float]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(7))
+        self.register_buffer("epoch", torch.tensor(0))
+        self.view, self.accuracies = view, accuracies
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        if self.training:
+            self.epoch += 1
+            return self.weight.expand(x.size(0), -1)
+        y, scored = self.view.y, self.view.mask.nonzero().squeeze(1)
+        right = round(self.accuracies[int(self.epoch) - 1] * scored.numel())
+        answers = y.clone()
+        answers[scored[right:]] = (answers[scored[right:]] + 1) % 7
+        return F.one_hot(answers, 7).float()
+
 
 Make = Callable[..., Any]
 
@@ -93,47 +147,46 @@ def test_an_infinite_loss_names_the_layer(
         fit(Overflowing(), make_datamodule(), directory=tmp_path)
 
 
+def fit_of(**options: Any) -> Fit:
+    """A Fit of few epochs whose trainer has the given options."""
+    quiet = {"enable_model_summary": False, "num_sanity_val_steps": 0}
+    trainer = partial(pl.Trainer, **({"accelerator": "cpu"} | quiet | options))
+    return Fit(trainer, max_epochs=3)
+
+
 @pytest.mark.parametrize(
-    ("options", "key"),
+    ("options", "batching", "key"),
     [
-        ({"accelerator": "nope"}, "trainer.accelerator=nope"),
-        ({"accelerator": "tpu"}, "trainer.accelerator=tpu"),
-        ({"devices": 0}, "trainer.devices=0"),
-        ({"precision": "bf16-true"}, "trainer.precision=bf16-true"),
-        ({"max_steps": "abc"}, "trainer.max_steps=abc"),
-        ({"max_epochs": 50}, "training.max_epochs"),
-        ({"logger": True}, "trainer.logger=True"),
-        ({"limit_val_batches": 0}, "trainer.limit_val_batches"),
+        ({"accelerator": "nope"}, None, "trainer.accelerator=nope"),
+        ({"accelerator": "tpu"}, None, "trainer.accelerator=tpu"),
+        ({"devices": 0}, None, "trainer.devices=0"),
+        ({"precision": "bf16-true"}, None, "trainer.precision=bf16-true"),
+        ({"max_steps": "abc"}, None, "trainer.max_steps=abc"),
+        ({"max_epochs": 50}, None, "training.max_epochs"),
+        ({"logger": True}, None, "trainer.logger=True"),
+        ({"limit_val_batches": 0}, None, "trainer.limit_val_batches"),
+        # Devices without a batch each.
+        ({"devices": 2}, None, "trainer.devices=2: batching=full"),
+        ({"devices": 3}, Clusters(4, 2), "trainer.devices=3: "),
+        ({"devices": 2, "num_nodes": 2}, Clusters(8, 1), "trainer.num_nodes=2: "),
+        ({"devices": 2, "strategy": "fsdp"}, Clusters(8, 1), "trainer.strategy"),
     ],
 )
 def test_impossible_trainer_options_are_refused(
-    make_datamodule: Make, tmp_path: Path, options: dict[str, Any], key: str
+    make_datamodule: Make, tmp_path: Path, options: dict[str, Any], batching: Any, key: str
 ) -> None:
-    fit = Fit(partial(pl.Trainer, **({"accelerator": "cpu"} | options)), max_epochs=1)
+    datamodule = make_datamodule(batching=batching)
     with pytest.raises(ConfigError, match=re.escape(key)):
-        fit(Linear(), make_datamodule(), directory=tmp_path)
+        fit_of(**options)(Linear(), datamodule, directory=tmp_path)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("options", [{"max_steps": 0}, {"check_val_every_n_epoch": 5}])
 def test_without_a_validated_epoch_there_is_no_model(
     make_datamodule: Make, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    fit = Fit(partial(pl.Trainer, accelerator="cpu", **options), max_epochs=2)
     with pytest.raises(TrainingError):
-        fit(Linear(), make_datamodule(), directory=tmp_path)
-
-
-def test_ctrl_c_reaches_the_caller(
-    make_fit: Make, make_datamodule: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(NodeClassification, "validation_step", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        make_fit()(Linear(), make_datamodule(), directory=tmp_path)
-    assert signal.getsignal(signal.SIGINT) == before
+        fit_of(**options)(Linear(), make_datamodule(), directory=tmp_path)
 
 
 def gcn(out_channels: int = CLASSES, **options: Any) -> pyg.GCN:
@@ -152,9 +205,7 @@ def gcn(out_channels: int = CLASSES, **options: Any) -> pyg.GCN:
         ({"accelerator": "gpus"}, ConfigError, "trainer.accelerator=gpus"),
     ],
 )
-def test_what_cannot_be_is_refused(
-    options: dict[str, Any], error: type[Exception], key: str
-) -> None:
+def test_wrong_calls_are_refused(options: dict[str, Any], error: type[Exception], key: str) -> None:
     given = {"model": gcn(), "data": drawn_data(), "max_epochs": 1} | options
     with without_type_checks(), pytest.raises(error, match=f"^{key}"):
         fit(**given)
@@ -205,45 +256,9 @@ def test_a_checkpoint_is_read_into_a_model_and_runs_no_code(
         NodeClassification.load_from_checkpoint(path, model=Linear())
 
 
-@pytest.fixture
-def make_parallel() -> Make:
-    """Builds a Fit of few epochs whose trainer has the given options."""
-
-    def make(**options: Any) -> Fit:
-        quiet = {"enable_model_summary": False, "num_sanity_val_steps": 0}
-        return Fit(partial(pl.Trainer, accelerator="cpu", **quiet, **options), max_epochs=3)
-
-    return make
-
-
-@pytest.mark.parametrize(
-    ("options", "batching", "key"),
-    [
-        ({"devices": 2}, None, "trainer.devices=2: batching=full"),
-        ({"devices": 3}, Clusters(4, 2), "trainer.devices=3: "),
-        ({"devices": 2, "num_nodes": 2}, Clusters(8, 1), "trainer.num_nodes=2: "),
-        ({"devices": 2, "strategy": "fsdp"}, Clusters(8, 1), "trainer.strategy"),
-    ],
-)
-def test_devices_without_a_batch_each_are_refused(
-    make_parallel: Make,
-    make_datamodule: Make,
-    tmp_path: Path,
-    options: dict[str, Any],
-    batching: Any,
-    key: str,
-) -> None:
-    datamodule = make_datamodule(batching=batching)
-    with pytest.raises(ConfigError, match=key):
-        make_parallel(**options)(GCN(16, 8, 7), datamodule, directory=tmp_path)
-    assert not any(tmp_path.iterdir())
-
-
 @pytest.mark.slow
-def test_two_processes_train_one_model(
-    make_parallel: Make, make_datamodule: Make, tmp_path: Path
-) -> None:
-    fit = make_parallel(devices=2, strategy="ddp")
+def test_two_processes_train_one_model(make_datamodule: Make, tmp_path: Path) -> None:
+    fit = fit_of(devices=2, strategy="ddp")
     datamodule = make_datamodule(batching=Clusters(8, 2))
     pl.seed_everything(0, verbose=False)
     untrained = GCN(datamodule.num_features, 8, datamodule.num_classes)
@@ -279,52 +294,33 @@ class Negation:
         return Data(x=-data.x, edge_index=data.edge_index, y=data.y, mask=data.mask)
 
 
-def weights(data: GraphDataModule, seed: int = 0, **options: Any) -> list[Tensor]:
-    torch.manual_seed(seed)
-    model = GCN(16, 8, 7)
-    fit(model, data, accelerator="cpu", progress=False, **({"max_epochs": 4} | options))
-    return [p.detach() for p in model.parameters()]
-
-
-def same(a: list[Tensor], b: list[Tensor]) -> bool:
-    return all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
-
-
 def test_the_loss_of_training_alone_is_mixed(
     make_fit: Make, make_datamodule: Make, tmp_path: Path
 ) -> None:
     datamodule, negation = make_datamodule(), Negation()
     assert isinstance(negation, Adversary)
     assert isinstance(InjectionAdversary(), Adversary)
-    model, logger, found = nn.Linear(16, 7), CSVLogger(tmp_path), []
-    keep = LambdaCallback(on_after_backward=lambda *_: found.append(model.weight.grad.clone()))
+    model, logger, found = Linear(), CSVLogger(tmp_path), []
+    weight = model.first.weight
+    keep = LambdaCallback(on_after_backward=lambda *_: found.append(weight.grad.clone()))
     options = {"logger": logger, "callbacks": [keep]}
     fit = make_fit(max_epochs=1, learning_rate=1e-30, adversary=negation)
-    fit(Wrapped(model), datamodule, directory=tmp_path, **options)
+    fit(model, datamodule, directory=tmp_path, **options)
     with Path(logger.log_dir, "metrics.csv").open() as file:
         logged = {k: float(v) for row in csv.DictReader(file) for k, v in row.items() if v}
     losses = {}
     for name, stage, sign in (("train", "train", 1), ("attacked", "train", -1), ("val", "val", 1)):
         view = datamodule.view(stage)
-        logits, y = model(sign * view.x)[view.mask], view.y[view.mask]
+        logits, y = model.first(sign * view.x)[view.mask], view.y[view.mask]
         losses[name] = nn.functional.cross_entropy(logits, y)
         assert logged[f"{name}_loss"] == pytest.approx(losses[name].item(), rel=1e-5)
         right = (logits.argmax(1) == y).float().mean().item()
         assert logged[f"{name}_accuracy"] == pytest.approx(right)
     mixed = 0.75 * losses["train"] + 0.25 * losses["attacked"]
-    (expected,) = torch.autograd.grad(mixed, model.weight)
+    (expected,) = torch.autograd.grad(mixed, weight)
     torch.testing.assert_close(found, [expected])
     (seen,) = negation.seen
     assert seen.num_nodes == datamodule.view("train").num_nodes
-
-
-class Wrapped(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.model(x)  # type: ignore[no-any-return]
 
 
 def test_no_test_node_is_seen() -> None:
@@ -337,13 +333,15 @@ def test_no_test_node_is_seen() -> None:
         graph.edge_index = graph.edge_index[:, ~touches]
         return graph
 
-    adversary = InjectionAdversary(num_steps=2)
-    options = {"name": "toy", "normalize": None}
-    clean, changed = (
-        weights(GraphDataModule(source, **options), adversary=adversary)
-        for source in (GRAPH, poisoned)
-    )
-    assert same(clean, changed)
+    found = []
+    for source in (GRAPH, poisoned):
+        data = GraphDataModule(source, name="toy", normalize=None)
+        torch.manual_seed(0)
+        options = {"max_epochs": 4, "accelerator": "cpu", "progress": False}
+        found.append(GCN(16, 8, 7))
+        fit(found[-1], data, adversary=InjectionAdversary(num_steps=2), **options)
+    for clean, changed in zip(*(of.parameters() for of in found), strict=True):
+        assert torch.equal(clean, changed)
 
 
 NODES, WORDS = 40, 60
@@ -396,26 +394,3 @@ def test_a_new_process_computes_as_this_one(tmp_path: Path) -> None:
         assert current_backend() == "reference"
     finally:
         set_backend(before)  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_it_makes_a_model_more_robust() -> None:
-    datamodule = GraphDataModule.from_data(citation_like_graph(200, 400, 16, feature_signal=2.0))
-    kept: dict[str, list[float]] = {"train": [], "test": []}
-    for adversary in (None, InjectionAdversary(step_size=0.5)):
-        torch.manual_seed(0)
-        model = GCN(16, 16, 7, layer_norm=True, dropout=0.0)
-        options = {"max_epochs": 200, "accelerator": "cpu", "progress": False}
-        fit(model, datamodule, adversary=adversary, **options)
-        for stage in ("train", "test"):
-            view = datamodule.view(stage)
-            targets = view.mask.nonzero().squeeze(1)
-            count = targets.numel()
-            budget = Budget(count // 5, count, max_injected_edges=count).resolve(view.x)
-            attack = GradientInjection(num_steps=20, step_size=0.5)
-            generator = torch.Generator().manual_seed(0)
-            attacked = attack(model.eval(), view, targets, budget, generator)
-            with torch.no_grad():
-                right = model(attacked.x, attacked.edge_index).argmax(1)[targets] == view.y[targets]
-            kept[stage].append(right.float().mean().item())
-    assert all(later > before + 0.2 for before, later in kept.values()), kept

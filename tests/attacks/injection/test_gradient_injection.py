@@ -26,7 +26,6 @@ from robust_diffusion.attacks.injection.starts import STARTS
 from robust_diffusion.attacks.losses import LOSSES
 from robust_diffusion.attacks.steps import RULES
 from tests.attacks.contract import clean, graph, problem, run, trained
-from tests.attacks.graphs import mean_of_neighbours
 
 BUDGET = Budget(8, 8, (-0.94, 0.94))
 EVERY = [
@@ -41,8 +40,7 @@ EVERY = [
 def right(**options: Any) -> int:
     """Targets that the model still classifies as on the clean graph."""
     perturbed = run(GradientInjection(**options), budget=BUDGET)
-    tried = problem()
-    return tried.right(perturbed.x, perturbed.edge_index)
+    return problem().right(perturbed.x, perturbed.edge_index)
 
 
 @pytest.mark.parametrize("choice", EVERY, ids=str)
@@ -50,7 +48,6 @@ def test_every_choice_spends_the_budget_and_does_harm(choice: dict[str, Any]) ->
     perturbed = run(GradientInjection(num_steps=16, **choice), budget=BUDGET)
     spent = spent_budget(clean(graph()), perturbed)
     assert (spent.injected_nodes, spent.injected_edges) == (8, 64)
-    assert spent.feature_range is not None
     assert -0.9401 < spent.feature_range[0] < spent.feature_range[1] < 0.9401
     assert right(num_steps=16, **choice) <= 50 < right(num_steps=0, start="zero")
 
@@ -98,21 +95,6 @@ def test_a_step_is_the_sign_of_the_gradient(attack: type[Attack], length: str) -
     torch.testing.assert_close(moved, 0.03 * gradient.sign()[clear], rtol=rtol, atol=1e-7)
 
 
-def test_by_hand_on_two_nodes() -> None:
-    # Target 0 of class 0 (its first feature is larger) gets 0.3 times what a new node has, so the
-    # loss falls with the new node's feature 0 and rises with the others.
-    x = torch.zeros(1, 7)
-    x[0, 0] = 1.0
-    data = clean(graph()).__class__(x=x, edge_index=torch.empty(2, 0, dtype=torch.long))
-    attack = FGSM(num_steps=4, step_size=0.125)
-    budget = Budget(1, 1, (-0.25, 1.0))
-    perturbed = attack(
-        mean_of_neighbours, data, torch.tensor([0]), budget, torch.Generator().manual_seed(0)
-    )
-    assert perturbed.edge_index.tolist() == [[1, 0], [0, 1]]
-    assert perturbed.x[1].tolist() == [-0.25, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
-
-
 def test_an_adaptive_attack_is_an_objective_of_ones_own() -> None:
     """The tutorial's, on a GCN that drops edges between unlike nodes."""
     adaptive: type[SPEIT] = import_module("alike").Alike
@@ -122,13 +104,7 @@ def test_an_adaptive_attack_is_an_objective_of_ones_own() -> None:
         return trained()(x, edge_index[:, alike])
 
     def right(attack: SPEIT) -> int:
-        data = clean(graph())
-        perturbed = run(attack, model=guarded, data=data, budget=Budget(12, 6, (-0.94, 0.94)))
-        targets = graph().index_test
-        before, after = (
-            guarded(x, edges)[targets].argmax(1)
-            for x, edges in ((data.x, data.edge_index), (perturbed.x, perturbed.edge_index))
-        )
-        return int((before == after).sum())
+        perturbed = run(attack, model=guarded, budget=Budget(12, 6, (-0.94, 0.94)))
+        return problem(guarded).right(perturbed.x, perturbed.edge_index)
 
     assert right(adaptive(num_steps=100)) < right(SPEIT(num_steps=100))

@@ -5,8 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-from torch_geometric.data import Data
 
 from robust_diffusion.attacks import TDGIA, Budget, PerturbedGraph, spent_budget
 from robust_diffusion.attacks.injection.sharing import defect_score, spread_over_classes
@@ -16,20 +14,13 @@ from tests.attacks.contract import clean
 from tests.attacks.graphs import mean_of_neighbours
 
 
-def run(
-    budget: tuple[int, int],
-    *,
-    data: Data | None = None,
-    targets: Tensor | None = None,
-    limits: tuple[float, float] = (-0.94, 0.94),
-    **options: Any,
-) -> PerturbedGraph:
-    attack, given = TDGIA(num_steps=0, **options), Budget(*budget, limits)
-    return contract.run(attack, model=mean_of_neighbours, data=data, targets=targets, budget=given)
+def run(budget: tuple[int, int], limits: Any = (-0.94, 0.94), **options: Any) -> PerturbedGraph:
+    given = {key: options.pop(key) for key in ("data", "targets") if key in options}
+    attack, allowed = TDGIA(num_steps=0, **options), Budget(*budget, limits)
+    return contract.run(attack, model=mean_of_neighbours, budget=allowed, **given)
 
 
 def edges_of_new_nodes(perturbed: PerturbedGraph) -> list[list[int]]:
-    """The neighbours of each injected node."""
     src, dst = perturbed.edge_index
     new = range(perturbed.num_original_nodes, perturbed.x.size(0))
     return [dst[src == node].tolist() for node in new]
@@ -63,9 +54,7 @@ def test_grb_spends_54_percent_on_cora() -> None:
 
 
 @pytest.mark.parametrize("limits", [(-0.04, 1.0), (-1.0, 0.04), (0.2, 0.9)])
-def test_only_strict_stays_within_limits_that_are_not_symmetric(
-    limits: tuple[float, float],
-) -> None:
+def test_only_strict_stays_within_asymmetric_limits(limits: tuple[float, float]) -> None:
     low, high = limits
     lowest, highest = feature_range(run((10, 5), limits=limits))
     assert low <= lowest < low + 0.05

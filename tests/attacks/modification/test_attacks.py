@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.utils import degree
+from torch_geometric.utils import degree, to_dense_adj
 
 from robust_diffusion.attacks import (
     DICE,
@@ -33,8 +33,7 @@ run = partial(contract.run, budget=BUDGET)
 
 @pytest.mark.parametrize("attack", [PRBCD, GRBCD])
 def test_blocks_too_small_for_the_budget_are_refused(attack: Block) -> None:
-    match = rf"attacks\.{attack.name}\.block_size=2: too few .*;"
-    with pytest.raises(ConfigError, match=match):
+    with pytest.raises(ConfigError, match=rf"attacks\.{attack.name}\.block_size=2: "):
         run(attack(block_size=2, num_steps=1), budget=replace(BUDGET, edge_ratio=0.5))
 
 
@@ -44,45 +43,30 @@ def test_a_loss_that_breaks_on_the_way_is_an_error(attack: Block) -> None:
         logits = mean_of_neighbours(x, edge_index, edge_weight)
         return logits if edge_index.size(1) == graph().num_edges else logits * torch.nan
 
-    with pytest.raises(AttackError, match=f"attack={attack.name}: .* not finite"):
+    with pytest.raises(AttackError, match=f"attack={attack.name}: "):
         run(attack(num_steps=3, block_size=2000), model=breaks)
 
 
 LOCAL = Budget(0, 0, (-1.0, 1.0), node_ratio=0.2, edge_ratio=0.5)
 
 
-def flips_and_degrees(attack: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    perturbed = contract.run(attack, budget=LOCAL)
-    pairs = flipped(graph().edge_index, perturbed.edge_index, 200)
-    return degree(pairs.flatten(), 200), degree(graph().edge_index[0], 200)
-
-
 @pytest.mark.parametrize("attack", [LRBCD, LGRBCD])
 @pytest.mark.parametrize("ratio", [0.3, 0.5, 1.0])
 def test_no_node_has_more_flips_than_its_share(attack: Any, ratio: float) -> None:
-    flips, degrees = flips_and_degrees(attack(num_steps=10, block_size=5000, local_ratio=ratio))
+    made = attack(num_steps=10, block_size=5000, local_ratio=ratio)
+    pairs = flipped(graph().edge_index, contract.run(made, budget=LOCAL).edge_index, 200)
+    flips, degrees = degree(pairs.flatten(), 200), degree(graph().edge_index[0], 200)
     assert (flips <= ratio * degrees).all()
     assert flips.sum() > 0.6 * (ratio * degrees).floor()[graph().index_test].sum()
-
-
-def diced(ratio: float, delete_ratio: float) -> Tensor:
-    """The flipped pairs."""
-    made = run(DICE(delete_ratio=delete_ratio), budget=replace(BUDGET, edge_ratio=ratio))
-    return flipped(graph().edge_index, made.edge_index, graph().num_nodes)
-
-
-def is_edge(pairs: Tensor) -> Tensor:
-    n = graph().num_nodes
-    src, dst = graph().edge_index
-    return torch.isin(pairs[0] * n + pairs[1], src * n + dst)
 
 
 @pytest.mark.parametrize("delete_ratio", [0.0, 0.5, 0.6, 1.0])
 def test_deletes_inside_and_connects_outside(delete_ratio: float) -> None:
     labels = trained()(graph().x, graph().edge_index).argmax(1)
-    pairs = diced(0.3, delete_ratio)
-    there, same = is_edge(pairs), labels[pairs[0]] == labels[pairs[1]]
-    assert torch.equal(there, same)
+    made = run(DICE(delete_ratio=delete_ratio), budget=replace(BUDGET, edge_ratio=0.3))
+    pairs = flipped(graph().edge_index, made.edge_index, 200)
+    there = to_dense_adj(graph().edge_index)[0][pairs[0], pairs[1]] > 0
+    assert torch.equal(there, labels[pairs[0]] == labels[pairs[1]])
     assert there.sum() == int(pairs.size(1) * delete_ratio)
 
 
@@ -106,9 +90,7 @@ def change(perturbed: PerturbedGraph) -> Tensor:
     return perturbed.x - graph().x
 
 
-@pytest.mark.parametrize(
-    ("variant", "length"), [("ball", 0.03), ("step", 0.1)], ids=["ball", "step"]
-)
+@pytest.mark.parametrize(("variant", "length"), [("ball", 0.03), ("step", 0.1)])
 def test_one_step_is_the_sign_of_the_gradient(variant: str, length: float) -> None:
     perturbed = descended(variant=variant, num_steps=1, step_size=0.03)
     x = graph().x.clone().requires_grad_()
@@ -122,17 +104,6 @@ def test_one_step_is_the_sign_of_the_gradient(variant: str, length: float) -> No
     nodes = nodes[inner[nodes]]
     assert nodes.numel() > 5
     torch.testing.assert_close(change(perturbed)[nodes], length * gradient[nodes].sign())
-
-
-def test_many_steps_stay_in_the_ball_or_leave_it() -> None:
-    ball, step = (
-        spent_budget(
-            clean(graph()), descended(variant=variant, num_steps=40)
-        ).largest_feature_change
-        for variant in ("ball", "step")
-    )
-    assert ball == pytest.approx(0.1)
-    assert step > 0.5
 
 
 def test_edges_are_only_removed_and_no_node_is_isolated() -> None:
@@ -150,9 +121,8 @@ def test_edges_are_only_removed_and_no_node_is_isolated() -> None:
 
 
 def test_grbs_code_draws_nodes_with_replacement_and_counts_all_edges() -> None:
-    spent = spent_budget(
-        clean(graph()), descended(edges=0.2, nodes=1.0, variant="step", num_steps=1)
-    )
+    made = descended(edges=0.2, nodes=1.0, variant="step", num_steps=1)
+    spent = spent_budget(clean(graph()), made)
     t = graph().index_test.numel()
     assert 0.5 * t < spent.changed_nodes < 0.75 * t  # 1 - 1 / e of them
     strict = spent_budget(clean(graph()), descended(edges=0.2, num_steps=0))

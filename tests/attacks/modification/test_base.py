@@ -27,9 +27,7 @@ def as_set(pairs: Tensor) -> set[tuple[int, int]]:
 
 
 @given(before=graphs, after=graphs)
-def test_flipped_is_what_flip_takes(
-    before: set[tuple[int, int]], after: set[tuple[int, int]]
-) -> None:
+def test_flip_and_flipped_agree(before: set[tuple[int, int]], after: set[tuple[int, int]]) -> None:
     pairs = flipped(both_ways(before), both_ways(after), N)
     assert as_set(pairs) == before ^ after
     assert as_set(flip(both_ways(before), pairs, N)) == after

@@ -31,9 +31,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 def graph() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     data = drawn_data()
-    assert isinstance(data.y, Tensor)
-    assert data.x is not None
-    assert data.edge_index is not None
     return data.x.double(), data.edge_index, data.y, data.train_mask
 
 

@@ -23,7 +23,6 @@ def dense(edge_index: Tensor) -> Tensor:
 
 
 def loss_after_training(a: Tensor, loss: str, weight: Tensor) -> Tensor:
-    """The attack's loss by A, each step of the training written out."""
     x, y = graph().x.double(), graph().y
     looped = a + torch.eye(200)
     smooth = looped.sum(1).rsqrt()[:, None] * looped * looped.sum(0).rsqrt()

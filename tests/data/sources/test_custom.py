@@ -102,9 +102,7 @@ LAYOUTS: dict[str, Arrays] = {
 
 
 @pytest.mark.parametrize(("arrays", "suffix"), list(zip(LAYOUTS.values(), cycle(SUFFIXES))))
-def test_every_layout_gives_the_graph_split_by_degree(
-    tmp_path: Path, arrays: Arrays, suffix: str
-) -> None:
+def test_every_layout_is_split_by_degree(tmp_path: Path, arrays: Arrays, suffix: str) -> None:
     graph = load_custom(str(write(tmp_path, arrays, suffix)), split_seed=2)
     assert equal(graph, RING)
     assert "split_drawn" in graph
@@ -235,9 +233,7 @@ def read_grb(root: str | Path, **options: Any) -> Data:
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-def test_good_files_give_the_graph_and_a_split_can_be_drawn_anew(
-    tmp_path: Path, compressed: bool
-) -> None:
+def test_good_files_give_the_graph_and_a_split_drawn_anew(tmp_path: Path, compressed: bool) -> None:
     write_grb(tmp_path, compressed=compressed)
     expected = build_graph(**raw_graph(), where=tmp_path)
     assert equal(read_grb(tmp_path), expected, *SPLIT)
@@ -299,9 +295,7 @@ def test_reads_the_graph_that_pyg_reads_and_splits_it_by_degree(
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("content", [None, b"<html>404</html>", b"", b"\x80\x02cos\nsystem\n."])
-def test_a_missing_file_or_one_of_no_data_is_named(
-    tmp_path: Path, part: str, content: bytes | None
-) -> None:
+def test_a_missing_or_wrong_file_is_named(tmp_path: Path, part: str, content: bytes | None) -> None:
     path = write_planetoid(tmp_path, "pubmed") / f"ind.pubmed.{part}"
     path.unlink()
     if content is not None:
@@ -390,9 +384,7 @@ UNFIT = {".npz": BAD, ".pt": BAD, "planetoid": PLANETOID, "shchur": SHCHUR}
         for name, case in cases.items()
     ],
 )
-def test_files_that_do_not_fit_are_refused(
-    tmp_path: Path, kind: str, changes: Arrays, key: str
-) -> None:
+def test_unfit_files_are_refused(tmp_path: Path, kind: str, changes: Arrays, key: str) -> None:
     read, path = load_custom, tmp_path
     if kind == "planetoid":
         read, path = read_planetoid, write_planetoid(tmp_path, "pubmed", **changes)
