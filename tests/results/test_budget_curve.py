@@ -36,6 +36,11 @@ def test_entry_is_the_lowest_of_the_attacks_at_one_budget() -> None:
     assert (many["nodes"], many["worst"], many["chance"]) == (50, pytest.approx(5), 5)
 
 
+def test_a_graph_of_fewer_nodes_is_within_the_larger_budget() -> None:
+    row = rows([*MLP, *curve("gcn", {1: 0.7, 5: 0.2, 50: 0.3})])["4", "gcn"]
+    assert (row["1"], row["5"], row["50"]) == ("**70.00**", "20.00", "20.00")
+
+
 def test_a_curve_that_stalls_is_no_bound_and_never_bold() -> None:
     row = rows([*MLP, *STALLED])["4", "gnn_guard"]
     assert (row["1"], row["seeds"]) == ("72.50 ± 3.54 !", "2")

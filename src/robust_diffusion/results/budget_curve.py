@@ -37,6 +37,8 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
     """
     models = worst_cases(named_by_settings(frame(records)))
     models = pd.concat([models.head(0), *(_shared(of) for _, of in models.groupby(CURVE))])
+    curves = models.groupby([*CURVE, "draw", "split"])
+    models = pd.concat([models.head(0), *(_within(of) for _, of in curves)])
     table = worst_case_table(models)
     if table.empty:
         return table
@@ -54,6 +56,15 @@ def _shared(curve: pd.DataFrame) -> pd.DataFrame:
     budgets = curve.groupby(["draw", "split"])["nodes"].transform("nunique")
     on_all = budgets == curve["nodes"].nunique()
     return curve[on_all] if on_all.any() else curve
+
+
+def _within(curve: pd.DataFrame) -> pd.DataFrame:
+    """One trained model's curve, where the worst graph of fewer nodes counts with more."""
+    curve = curve.sort_values("nodes")
+    worst = curve["worst"].fillna(math.inf)
+    lowest = [worst.iloc[: i + 1].idxmin() for i in range(len(curve))]
+    found = ["worst", "above_mlp", "by", "flags"]
+    return curve.assign(**{name: curve.loc[lowest, name].to_numpy() for name in found})
 
 
 def _stalled(curve: pd.DataFrame) -> str:
@@ -102,7 +113,8 @@ def show_budgets(records: Sequence[Record]) -> ResultTable:
     cells = pd.DataFrame(lines)[[*order, *nodes]].fillna("-")
     title = (
         f"{', '.join(frame['dataset'].unique())}: lowest accuracy in % that any attack reached, by "
-        "edges of each injected node and, in columns, injected nodes; above the MLP in **bold**"
+        "edges of each injected node and, in columns, injected nodes or fewer; above the MLP in "
+        "**bold**"
     )
     return ResultTable(
         "; ".join([title, *describe_cuts(records)]), cells, [*blocks, "model"], notes
