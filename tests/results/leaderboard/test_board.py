@@ -57,6 +57,12 @@ def test_models_stand_above_and_below_the_mlp() -> None:
     assert [rank for _, rank, _ in told([*same, last])] == [1, 1, 3]
 
 
+def test_other_targets_are_on_no_board() -> None:
+    hard = {"difficulty": "hard", "accuracy": {"clean": 0.9, "auto": 0.0}}
+    others = [of | hard | {"cell": f"{of['cell']} hard"} for of in (MLP, GUARD)]
+    assert told([*others, *RECORDS]) == told(RECORDS)
+
+
 def test_models_alike_at_the_largest_budget_are_told_apart_by_their_curves() -> None:
     lower = curve(GUARD, 0.7, 0.6, 0.2, 0.1, 0.0)
     higher = curve(FLOW, 0.7, 0.6, 0.3, 0.1, 0.0)

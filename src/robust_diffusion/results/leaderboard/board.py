@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
@@ -90,12 +91,17 @@ def published(
 ) -> list[Record]:
     """The finished cells on models that `auto` attacked knowing them, and what was submitted.
 
+    Where cells of one dataset attack different sets of targets, the set of most of them counts.
+
     Args:
         records: Of anything.
         experiments: That asked for the models; `None` for any.
     """
     entered = [of for of in latest_by_cell(records).values() if "report" in of]
     recorded = recorded_on([of for of in records if "report" not in of], experiments)
+    sets = Counter((of["dataset"], of.get("difficulty")) for of in recorded)
+    usual = {dataset: targets for (dataset, targets), _ in reversed(sets.most_common())}
+    recorded = [of for of in recorded if of.get("difficulty") == usual[of["dataset"]]]
     found = frame(recorded)
     models = worst_cases(found)
     cells = set(found.merge(models[models["thorough"]][MODEL], on=MODEL)["cell"])
