@@ -27,7 +27,7 @@ class ByTensor:
         self._known: Any = WeakIdKeyDictionary()
 
     def kept(self, tensor: Tensor, key: Hashable, compute: Callable[[], T]) -> T:
-        """What `compute` returns, as it was if it was computed for this tensor and key before."""
+        """Result of `compute`, reused if it was computed for this tensor and key before."""
         if tensor.is_inference():  # no version counter tells whether such a tensor has changed
             return compute()
         version, known = self._known.get(tensor, (None, {}))

@@ -68,7 +68,7 @@ class Comparison(NamedTuple):
 
     @property
     def groups(self) -> list[Group]:
-        """What it compares."""
+        """Groups that it compares."""
         return [group for _, group in self.terms]
 
 

@@ -100,7 +100,9 @@ def published(
     entered = [of for of in latest_by_cell(records).values() if "report" in of]
     recorded = recorded_on([of for of in records if "report" not in of], experiments)
     sets = Counter((of["dataset"], of.get("difficulty")) for of in recorded)
-    usual = {dataset: targets for (dataset, targets), _ in reversed(sets.most_common())}
+    usual: dict[str, Any] = {}
+    for (dataset, targets), _ in sets.most_common():
+        usual.setdefault(dataset, targets)
     recorded = [of for of in recorded if of.get("difficulty") == usual[of["dataset"]]]
     found = frame(recorded)
     models = worst_cases(found)
