@@ -4,7 +4,7 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -65,6 +65,7 @@ class DatasetFolder:
         files: Per file name, `urls`: mirrors in the order in which they are tried, and
             optionally `sha256`.
         download: Fetch what is missing; if not, what is missing is an error.
+        urls: Pages where a person finds the files, named where none can be fetched.
     """
 
     def __init__(
@@ -74,12 +75,14 @@ class DatasetFolder:
         files: Mapping[str, Mapping[str, Any]],
         *,
         download: bool = True,
+        urls: Sequence[str] = (),
     ) -> None:
         self.folder = Path(root) / path
         self._relative = path
         self._files = {name: dict(options) for name, options in files.items()}
         self.names = list(files)
         self._download_missing = download
+        self._pages = list(urls)
         self._unrecorded: dict[str, str] = {}
 
     def file(self, name: str) -> Path:
@@ -147,7 +150,7 @@ class DatasetFolder:
 
     def _fetch(self, name: str) -> None:
         path, urls = self.folder / name, self._urls(name)
-        by_hand = "".join(f"fetch {url} and " for url in urls[:1]) + (
+        by_hand = "".join(f"fetch {url} and " for url in (self._pages or urls)[:1]) + (
             f"put the file there by hand, or point paths.data_dir or ROBUST_DIFFUSION_DATA to the "
             f"folder that holds {self._relative}/"
         )
