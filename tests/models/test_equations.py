@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from robust_diffusion import models
+from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.flows import Beltrami, Heat
 from robust_diffusion.integrators.solver import Solver
 from tests import oracles
@@ -117,7 +118,7 @@ def elastic_gnn(model: Any, x: Tensor, dense: Tensor) -> Tensor:
 
 
 def gcn_jaccard(model: Any, x: Tensor, dense: Tensor) -> Tensor:
-    counts = x.clamp_min(0)
+    counts = model.raw(x).clamp_min(0)
     both = torch.minimum(counts[:, None], counts[None]).sum(2)
     either = torch.maximum(counts[:, None], counts[None]).sum(2)
     kept = dense * ((both >= model.threshold * either) | torch.eye(NODES, dtype=torch.bool))
@@ -298,3 +299,19 @@ def test_many_steps_of_elastic_gnn_find_the_least_value_of_its_objective(penalty
         step = random_signal(seed, found.size(1), NODES)
         for length in (0.1, 1e-3):
             assert objective(found) < objective(found + length * step)
+
+
+def test_gcn_jaccard_counts_words_anew_where_features_edges_or_their_scale_changed() -> None:
+    model, (edge_index, weight) = build_model(models.GCNJaccard, threshold=0.3), edges()
+    x = random_signal()
+    for change in (
+        lambda: None,
+        lambda: x.neg_(),
+        lambda: edge_index.copy_(NODES - 1 - edge_index),
+        lambda: model.raw.follow(feature_scale(random_signal(3))),
+    ):
+        change()
+        for _ in range(2):
+            found = model(x, edge_index, weight)
+            expected = gcn_jaccard(model, x, dense_of(edge_index, weight))
+            torch.testing.assert_close(found, expected)

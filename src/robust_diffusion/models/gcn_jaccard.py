@@ -16,6 +16,7 @@ from robust_diffusion.models.stack import Apply, LayerStack
 from robust_diffusion.operators import EdgeValues, Gradient, Graph, symmetric_weights
 from robust_diffusion.operators.edges import VALUES_AT_A_TIME
 from robust_diffusion.operators.segments import gather_dst, gather_src
+from robust_diffusion.system.by_tensor import ByTensor
 
 
 class GCNJaccard(StraightThrough, LayerStack):
@@ -60,8 +61,19 @@ class GCNJaccard(StraightThrough, LayerStack):
         """Every layer sums along the normalised edges that stay."""
         graph = Graph.from_edge_index(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
         through = self.gradient == "straight_through"
-        with torch.set_grad_enabled(through and torch.is_grad_enabled()):
-            similarity = shared_words(self.raw(x).clamp_min(0), graph)
+
+        is_followed = through and torch.is_grad_enabled()
+
+        def compute() -> EdgeValues:
+            with torch.set_grad_enabled(is_followed):
+                return shared_words(self.raw(x).clamp_min(0), graph)
+
+        if is_followed:
+            similarity = compute()
+        else:
+            of_features = _FOUND.kept(self.raw.normalized, "features", ByTensor)
+            of_edges = of_features.kept(x, "edges", ByTensor)
+            similarity = of_edges.kept(edge_index, "similarity", compute)
         stays = (graph.src == graph.dst) | (similarity >= self.threshold)
         kept = torch.where(stays, graph.weight, 0)
         if through:
@@ -70,6 +82,10 @@ class GCNJaccard(StraightThrough, LayerStack):
         graph = replace(graph, weight=kept.detach() if self.gradient == "detached" else kept)
         graph = replace(graph, weight=symmetric_weights(graph))
         return lambda conv, x: conv(x, graph)
+
+
+_FOUND = ByTensor()
+"""Similarities that training asks for in each epoch, by scale, features and edges."""
 
 
 def shared_words(counts: Float[Tensor, "n f"], graph: Graph) -> EdgeValues:
