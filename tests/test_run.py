@@ -165,9 +165,11 @@ def test_a_fault_or_a_defect_in_one_cell_is_one_failure_and_the_others_go_on(
         return evaluate(**parts)
 
     monkeypatch.setattr(experiment, "evaluate_cell", faulty)
+    logging.getLogger("robust_diffusion").setLevel(logging.INFO)
     outcome = cli("-m", "flow=heat", "seed=0,1", *tiny_clean)
     assert outcome.status == 1
     assert "Traceback" not in outcome.err
+    assert "2 of 2 cells done, 1 failed\n" in outcome.err
     (line,) = [line for line in outcome.err.splitlines() if line.startswith("cell 0 failed: ")]
     assert words in line
     failed, done = outcome.records

@@ -30,8 +30,8 @@ class SweepProgress(Callback):
     """Logs after each cell of a sweep how many are done, of how many, and the time left.
 
     The count lies in the sweep's folder, one byte per cell, since cells may run side by side in
-    processes of their own: `.`, or `r` of a cell that was done before, which tells nothing of how
-    long one takes.
+    processes of their own: `.`, `f` of a cell that failed, or `r` of one that was done before,
+    which tells nothing of how long one takes.
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -54,13 +54,14 @@ class SweepProgress(Callback):
             return
         plan = json.loads((directory / PLAN).read_text(encoding="utf-8"))
         with (directory / DONE).open("ab") as file:
-            file.write(b"r" if _was_done_before(config) else b".")
+            file.write(_outcome(config))
         cells = (directory / DONE).read_bytes()
-        done, computed = len(cells), cells.count(b".")
+        done, computed = len(cells), len(cells) - cells.count(b"r")
         seconds = (time.time() - plan["start"]) / max(computed, 1) * (plan["cells"] - done)
         # None are left or none was computed yet, or the clock was put back.
         left = f", about {duration(seconds)} left" if computed and seconds > 0 else ""
-        log.info("%d of %d cells done%s", done, plan["cells"], left)
+        failed = f", {of} failed" if (of := cells.count(b"f")) else ""
+        log.info("%d of %d cells done%s%s", done, plan["cells"], failed, left)
 
 
 def _tell_cost(config: DictConfig, cells: Sequence[Sequence[str]]) -> None:
@@ -90,12 +91,15 @@ def _tell_cost(config: DictConfig, cells: Sequence[Sequence[str]]) -> None:
     log.info("%d cells%s about %s on %s%s", len(cells), some, time_, on, rest)
 
 
-def _was_done_before(config: DictConfig) -> bool:
-    """True of a cell that left a reference to an older record, and no record of its own."""
+def _outcome(config: DictConfig) -> bytes:
+    """`r` of a cell that left a reference to an older record, `f` of one that left an error."""
     path = Path(config.paths.records)
     own = os.path.relpath(config.hydra.runtime.output_dir, path.parent)
-    lines = read_records(path, containing='"reference": true', missing_ok=True)
-    return any(line.get("directory") == own for line in lines)
+    for outcome, key in ((b"r", '"reference": true'), (b"f", '"error": ')):
+        lines = read_records(path, containing=key, missing_ok=True)
+        if any(line.get("directory") == own for line in lines):
+            return outcome
+    return b"."
 
 
 @contextmanager
