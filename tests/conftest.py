@@ -113,6 +113,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = sampled(items, cases, ()) if cases else sampled(items)
         config.hook.pytest_deselected(items=list(set(items) - set(kept)))
         items[:] = kept
+    # The longest first: at the end, one process would wait for another's.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     data = os.environ.get("ROBUST_DIFFUSION_DATA")
     lacking = {}
     if not torch.cuda.is_available():
