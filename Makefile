@@ -136,8 +136,10 @@ test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, w
 wheel-check: ## Install the wheel into an empty environment of PYTHON, and run there what the pages name (ARGS=--lowest)
 	$(PYTHON) tests/installed.py $(ARGS)
 
-# Checked in every call, for which the package is compiled anew in each process.
-SHAPES := --jaxtyping-packages='robust_diffusion,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))'
+# Where there are tensors they are checked in every call, for which those packages are compiled anew in each process.
+TENSORS := attacks certificates data flows integrators models operators paper.figures robustness training
+comma := ,
+SHAPES := --jaxtyping-packages='$(foreach of,$(TENSORS),robust_diffusion.$(of)$(comma))tests.shapes.checked'
 
 # Seconds of processor time, to which a busy machine adds little, and the type checker's as much again.
 LIMIT := --limit-seconds=20

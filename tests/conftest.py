@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 # What is first imported behind jaxtyping's hook is compiled anew in every process: seconds of it.
 for _name in (
-    "beartype",
+    "tests.shapes",
     "matplotlib.figure",
     "pandas",
     "pooch",

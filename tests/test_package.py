@@ -117,6 +117,15 @@ def test_the_lines_of_the_page_on_poisoning_run() -> None:
     assert 0 < abs(flips) <= 0.05 * data.edge_index.size(1) / 2
 
 
+def test_every_shape_that_is_declared_is_checked() -> None:
+    (checked,) = re.findall(r"^TENSORS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    source = ROOT / "src" / "robust_diffusion"
+    declaring = [p for p in source.rglob("*.py") if "from jaxtyping import" in p.read_text()]
+    assert len(declaring) > 90
+    folders = [source / of.replace(".", "/") for of in checked.split()]
+    assert not [p for p in declaring if not any(map(p.is_relative_to, folders))]
+
+
 def test_links_and_targets_that_are_named_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     (numbers,) = re.findall(r"addprefix table-,([\d ]+)", makefile)

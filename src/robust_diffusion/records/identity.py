@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +94,19 @@ PUBLISHED_IDS = Path(__file__).with_name("published_ids.json")
 Whoever changes what is hashed hashes the published configurations anew, without this table."""
 
 
+class RecordedConfig(dict[str, Any]):
+    """A configuration that was read from a record, and that nobody changes."""
+
+    @cached_property
+    def hashed(self) -> dict[str, Any]:
+        """As of `hashed_config`, for the many tables that ask for it."""
+        return hashed_config({**self})
+
+
 def hashed_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a resolved configuration that can change a result, presentation left out."""
+    if isinstance(config, RecordedConfig):
+        return config.hashed
     return {
         key: _hashed(value, key)
         for key, value in config.items()
@@ -113,7 +124,7 @@ def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
     content = {key: record[key] for key in ("user_code", "user_files") if record.get(key)}
     if content or "threads" in settings:
         content |= {"threads": settings.get("threads", 1)}
-        settings["model"] = settings.get("model", {}) | content
+        settings = settings | {"model": settings.get("model", {}) | content}
     return settings
 
 

@@ -16,6 +16,7 @@ from filelock import FileLock
 
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.records.identity import RecordedConfig
 from robust_diffusion.records.schema import Failed, Line, Tested, Timed, misfit
 from robust_diffusion.system.files import read_limited
 
@@ -215,7 +216,11 @@ def _parsed(line: bytes) -> Record | None:
     # To measure the depth takes longer than to count what opens a level.
     if line.count(b"{") + line.count(b"[") > DEEPEST and _is_deeper(found, DEEPEST):
         return None
-    return found if isinstance(found, dict) and misfit(Line, found) is None else None
+    if not isinstance(found, dict) or misfit(Line, found) is not None:
+        return None
+    if isinstance(found.get("config"), dict):
+        found["config"] = RecordedConfig(found["config"])
+    return found
 
 
 def _is_deeper(node: Any, levels: int) -> bool:

@@ -13,7 +13,7 @@ from robust_diffusion.records.records import Record, experiments_asking, latest_
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
 from robust_diffusion.results.cells import CLEAN, is_tested, settings_of
 from robust_diffusion.results.evidence import BEFORE, ENSEMBLES, KIND, SEEN
-from robust_diffusion.results.frame import frame, model_name, named_by_settings
+from robust_diffusion.results.frame import declared_budget, frame, model_name, named_by_settings
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
 
@@ -76,7 +76,7 @@ def _knows(record: Record) -> bool:
 
 
 def _attacked(record: Record) -> tuple[Any, ...]:
-    budget = Budget(**record["budget"]["declared"])
+    budget = declared_budget(record["budget"]["declared"])
     model = record["dataset"], record["fidelity"], model_name(record)
     return (*model, budget, settings_of(record, CLEAN))
 

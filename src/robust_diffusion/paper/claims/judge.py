@@ -27,7 +27,7 @@ from robust_diffusion.results.cells import CLEAN, RecordSet, select, value_at
 from robust_diffusion.results.entry import Reported
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.significance import Estimate, holm
-from robust_diffusion.results.worst_case import worst_cases
+from robust_diffusion.results.worst_case import MODEL, worst_cases
 
 STATES = ("holds", "contradicted", "undecided", "too few seeds", "no data")
 VERDICTS = ("supported", "contradicted", "undecided")
@@ -98,13 +98,17 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
         return frame(cell for own in WORST_CASES for cell in cells(own) if "error" not in cell)
 
     @cache
+    def all_worst() -> pd.DataFrame:
+        return worst_cases(of_worst())
+
+    @cache
     def sample(group: Group) -> Sample:
         name, graph, wanted = group.experiment, group.graph, group.line.record
         if name == WORST_CASE:
             own = [
                 all(value_at(of, k) == v for k, v in wanted.items()) for of in of_worst()["record"]
             ]
-            models = worst_cases(of_worst().loc[own])
+            models = all_worst().merge(of_worst().loc[own, MODEL].drop_duplicates())
             # Of a model that was itself attacked.
             accuracies = models[models["seen"]].set_index("draw")
             return dict(100.0 * accuracies["worst" if graph == WORST else CLEAN])
