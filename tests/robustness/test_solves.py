@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from robust_diffusion.flows import Heat
+from robust_diffusion.flows import Hang, Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GraphPDE
 from robust_diffusion.robustness.solves import LARGEST_GROWTH, solves_of, tell_of_steps
@@ -67,3 +67,14 @@ def test_steps_that_are_not_stable_are_told(
     assert len(caplog.messages) == told
     growth = solves_of(pde(solver, t_end), data)["norm_growth"] or 0
     assert (growth > LARGEST_GROWTH) is (solver.method == "euler")
+
+
+def test_a_flow_that_is_narrowed_is_measured_by_its_own_state(data: Data) -> None:
+    torch.manual_seed(0)
+    model = GraphPDE(16, 8, 4, flow=Hang, solver=Solver("rk4", num_steps=4)).eval()
+    with torch.no_grad():
+        before = model(data.x, data.edge_index)
+        found = solves_of(model, data)
+        assert torch.equal(model(data.x, data.edge_index), before)
+    assert 0.1 < (found["norm_growth"] or 0) < 10
+    assert (found["spectral_radius"] or 0) > 0

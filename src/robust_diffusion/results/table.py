@@ -8,7 +8,7 @@ import pandas as pd
 
 from robust_diffusion.records.records import Record, is_timing
 from robust_diffusion.results.captions import describe_budget, describe_cuts
-from robust_diffusion.results.frame import frame
+from robust_diffusion.results.frame import frame, model_name
 from robust_diffusion.results.numbers import spread
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
@@ -101,10 +101,12 @@ def _line(keys: Sequence[str], setting: Any, of: pd.DataFrame) -> tuple[dict[str
 
 
 def _notes(records: Sequence[Record]) -> list[str]:
+    names = [model_name(record) if "model" in record else "" for record in records]
+    of = [f"{name}, " if name and len(set(names)) > 1 else "" for name in names]
     return list(
         dict.fromkeys(
-            f"! {attack}, seed {record['seed']}: {warning}"
-            for record in records
+            f"! {name}{attack}, seed {record['seed']}: {warning}"
+            for name, record in zip(of, records, strict=True)
             for attack, warnings in record.get("warnings", {}).items()
             for warning in warnings
         )

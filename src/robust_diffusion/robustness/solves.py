@@ -2,8 +2,9 @@
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -154,21 +155,25 @@ class _LayerSolve:
 @contextmanager
 def _watched(model: nn.Module) -> Iterator[list[_LayerSolve]]:
     """Filled, in a `with` block, by the next forward pass."""
-    layers, handles = [], []
+    layers: list[_LayerSolve] = []
+    handles: list[Callable[[], object]] = []
     for module in model.modules():
         flow, solver = getattr(module, "flow", None), getattr(module, "solver", None)
         if isinstance(flow, Flow) and isinstance(solver, Solver):
             layer = _LayerSolve(flow, solver)
             layers.append(layer)
+            # The state itself: a narrower one starts elsewhere, HANG's at 0.
+            vars(flow)["narrowed"] = partial(Flow.narrowed, flow)
+            handles.append(partial(vars(flow).pop, "narrowed"))
             handles += [
-                flow.register_forward_pre_hook(layer.evaluated, with_kwargs=True),
-                module.register_forward_hook(layer.ended),
+                flow.register_forward_pre_hook(layer.evaluated, with_kwargs=True).remove,
+                module.register_forward_hook(layer.ended).remove,
             ]
     try:
         yield layers
     finally:
         for handle in handles:
-            handle.remove()
+            handle()
 
 
 def _spectral_radius(flow: Flow, z: Tensor, graph: Graph) -> float:
