@@ -28,6 +28,12 @@ def test_a_failed_seed_is_counted_beside_the_mean() -> None:
     assert (row["clean"], row["seeds"]) == ("50.00", 1)
 
 
+def test_a_warning_names_its_model_where_there_are_several() -> None:
+    warned = record("hang", warnings={"speit": ["it blows up"]})
+    assert summarize([warned]).notes == ["! speit, seed 0: it blows up"]
+    assert summarize([record("heat"), warned]).notes == ["! hang, speit, seed 0: it blows up"]
+
+
 @pytest.mark.parametrize("show", [summarize, rank])
 def test_a_seed_counts_once_per_row(show: Callable[[list[Record]], ResultTable]) -> None:
     # What the swept flow is, a GCN does not read: one cell, asked for twice.
