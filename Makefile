@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 STAMP := $(VENV)/.installed
-# What is never imported need not be compiled: half of the time of an installation.
+# What is never imported need not be compiled.
 PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 GRB := .venv-grb
 export ROBUST_DIFFUSION_DATA ?= $(or $(wildcard ../shared/data),data)

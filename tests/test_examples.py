@@ -78,6 +78,7 @@ def test_a_notebook_runs_and_shows_its_output(path: Path, monkeypatch: pytest.Mo
     assert not [of for of in outputs if of["output_type"] == "error" or of.get("name") == "stderr"]
     if path.stem == "compare_flows":
         assert any("image/png" in of.get("data", ()) for of in outputs)
+        assert all(shown in json.dumps(cells) for shown in QUICK)
     names: dict[str, object] = {"__name__": "__main__"}
     for cell in cells:
         if cell["cell_type"] == "code":

@@ -164,7 +164,7 @@ def _watched(model: nn.Module) -> Iterator[list[_LayerSolve]]:
             layers.append(layer)
             # The state itself: a narrower one starts elsewhere, HANG's at 0.
             vars(flow)["narrowed"] = partial(Flow.narrowed, flow)
-            handles.append(partial(vars(flow).pop, "narrowed"))
+            handles.append(partial(vars(flow).pop, "narrowed", None))
             handles += [
                 flow.register_forward_pre_hook(layer.evaluated, with_kwargs=True).remove,
                 module.register_forward_hook(layer.ended).remove,
