@@ -45,7 +45,8 @@ from robust_diffusion.robustness.zoo import (
 from robust_diffusion.system.arithmetic import set_up_arithmetic
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import write_whole
-from robust_diffusion.system.hashes import file_hash, state_hash
+from robust_diffusion.system.hashes import file_hash
+from robust_diffusion.system.tensor_hashes import state_hash
 
 ZOO = PUBLISHED / "zoo"
 RECORDS = PUBLISHED / "results" / "records.jsonl.gz"

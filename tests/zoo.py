@@ -11,7 +11,8 @@ from robust_diffusion import Budget, GraphDataModule, RandomInjection, fit, open
 from robust_diffusion.robustness.subject import subject_of
 from robust_diffusion.robustness.zoo import Zoo, ZooEntry, build_recorded, write_index
 from robust_diffusion.system.artifact import Artifact, write_artifact
-from robust_diffusion.system.hashes import file_hash, state_hash
+from robust_diffusion.system.hashes import file_hash
+from robust_diffusion.system.tensor_hashes import state_hash
 from tests.attacks.graphs import train
 
 CONFIG = {

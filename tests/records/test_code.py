@@ -31,7 +31,7 @@ def test_all_that_training_and_attacks_import_counts() -> None:
         ("flow.py", "def f():\n    'Doc.'\n    return 1", "def f():\n    return 2", True),
         ("kernel.cpp", "int x = 1; // one", "int x = 2; // one", True),
         ("rows.h", 'char* x = "//1";', 'char* x = "//2";', True),
-        ("flow.py", "'Old.'\nx = 1\n'Old.'", "'New.'\n\n# why\nx = (1)\n'New.'", False),
+        ("flow.py", "'Old.'\nx = 1\n'Old.'", "'New.'\n\n# why\nx = 1\n'New.'", False),
         ("flow.py", "class A:\n    'Old.'", "class A:\n    'New.'", False),
         ("flow.py", "def f():\n    'Old.'\n    return 1", "def f():\n    return 1  # why", False),
         ("kernel.cpp", "int x = 1;", "// why\n\n  int x = 1; /* because\n of */", False),

@@ -29,7 +29,7 @@ from robust_diffusion import (
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
 from robust_diffusion.robustness import WhiteBox
 from robust_diffusion.system.artifact import read_artifact
-from robust_diffusion.system.hashes import state_hash
+from robust_diffusion.system.tensor_hashes import state_hash
 from robust_diffusion.training.fit_model import fit
 from tests.drawn import CLASSES, FEATURES, NODES, drawn_data
 from tests.graphs import without_type_checks

@@ -12,7 +12,7 @@ from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.robustness.attack_report import graph_file
 from robust_diffusion.robustness.flags import Flag
 from robust_diffusion.robustness.report import AttackReport, RobustnessReport
-from robust_diffusion.system.hashes import tensor_hash
+from robust_diffusion.system.tensor_hashes import tensor_hash
 from tests.drawn import NODES, drawn_data
 
 DATA = drawn_data()

@@ -19,8 +19,9 @@ from robust_diffusion.records.code import computed_by
 from robust_diffusion.records.content import by_content
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
-from robust_diffusion.system.hashes import source_hash, tensor_hash
+from robust_diffusion.system.hashes import source_hash
 from robust_diffusion.system.progress import Progress
+from robust_diffusion.system.tensor_hashes import tensor_hash
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from robust_diffusion.data.split import split_by_degree, split_hash
 from robust_diffusion.data.targets import check_difficulty, target_nodes
 from robust_diffusion.data.views import induced_view
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.system.hashes import tensor_hash
+from robust_diffusion.system.tensor_hashes import tensor_hash
 
 EdgeValues = Literal["ones", "ids"]
 Normalization = Literal["arctan"]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from robust_diffusion.records.content import LIBRARIES
-from robust_diffusion.system.hashes import tensor_hash
+from robust_diffusion.system.tensor_hashes import tensor_hash
 
 FOREIGN = LIBRARIES - {"robust_diffusion"}
 """Packages of whose objects only plain attributes and arrays are looked at."""

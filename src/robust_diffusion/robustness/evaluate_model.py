@@ -29,7 +29,7 @@ from robust_diffusion.robustness.subject import (
     surrogates_of,
 )
 from robust_diffusion.robustness.threat import AttackedModel, Labels, WhiteBox
-from robust_diffusion.system.hashes import state_hash, tensor_hash
+from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 Threat = Literal["white_box", "adaptive", "black_box"]
 

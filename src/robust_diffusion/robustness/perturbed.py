@@ -40,8 +40,8 @@ from robust_diffusion.robustness.misled import Attempt, attack_flags
 from robust_diffusion.robustness.subject import Task
 from robust_diffusion.robustness.threat import AttackedModel
 from robust_diffusion.system.artifact import Artifact
-from robust_diffusion.system.hashes import state_hash, tensor_hash
 from robust_diffusion.system.progress import Progress
+from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from robust_diffusion.robustness.effort import plot_traces
 from robust_diffusion.robustness.flags import Flag
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import write_whole
-from robust_diffusion.system.hashes import tensor_hash
+from robust_diffusion.system.tensor_hashes import tensor_hash
 
 if TYPE_CHECKING:
     import pandas as pd

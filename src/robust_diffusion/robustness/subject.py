@@ -16,7 +16,7 @@ from robust_diffusion.data.served import Served
 from robust_diffusion.data.sources.pyg import checked_graph, node_index
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import TriedModel, check_model, device_of
-from robust_diffusion.system.hashes import state_hash, tensor_hash
+from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 
 def accuracy(predicted: Any, labels: Any) -> float:

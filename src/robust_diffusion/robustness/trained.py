@@ -18,7 +18,7 @@ from robust_diffusion.records.content import by_content
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.threat import TrainedModel
 from robust_diffusion.system.artifact import Artifact
-from robust_diffusion.system.hashes import state_hash
+from robust_diffusion.system.tensor_hashes import state_hash
 from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)

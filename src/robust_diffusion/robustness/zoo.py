@@ -22,7 +22,8 @@ from robust_diffusion.records.schema import Schema, first_problem
 from robust_diffusion.robustness.load import build_model, load_weights
 from robust_diffusion.system.artifact import read_artifact
 from robust_diffusion.system.files import write_whole
-from robust_diffusion.system.hashes import file_hash, state_hash
+from robust_diffusion.system.hashes import file_hash
+from robust_diffusion.system.tensor_hashes import state_hash
 
 INDEX = "index.json"
 

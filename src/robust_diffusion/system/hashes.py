@@ -1,16 +1,16 @@
-"""The one JSON text of a configuration, and hashes of tensors, files and source code."""
+"""Canonical JSON of a configuration, and hashes of files and source code.
 
-import ast
+Needs the standard library alone, and gives the same hashes under every Python version.
+"""
+
 import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+import tokenize
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from robust_diffusion.errors import ConfigError
 
@@ -18,6 +18,12 @@ C_TOKENS = re.compile(
     r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL
 )
 """Comments, and in a group the literals of C++ that may look like one."""
+
+MARKS = frozenset(["NEWLINE", "INDENT", "DEDENT", "ENDMARKER"])
+"""Tokens that end a logical line or change its indentation; their text does not count."""
+
+F_STRING = re.compile(r"[a-zA-Z]*[fFtT]")
+"""Prefix of a string that computes something, and so is no docstring."""
 
 
 def canonical_json(value: Any, where: str) -> str:
@@ -47,24 +53,6 @@ def _plain(value: Any, where: str) -> Any:
     )
 
 
-def tensor_hash(*tensors: Tensor) -> str:
-    """A hash of the tensors' types, shapes and values, wherever they lie."""
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype} {list(tensor.shape)}\n".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def state_hash(state: Mapping[str, Tensor]) -> str:
-    """A hash of a module's `state_dict()`, in whatever order its entries come."""
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        digest.update(f"{name} {tensor_hash(state[name])}\n".encode())
-    return digest.hexdigest()
-
-
 def file_hash(path: Path) -> str:
     """SHA-256 of a file's content."""
     with path.open("rb") as file:
@@ -72,27 +60,60 @@ def file_hash(path: Path) -> str:
 
 
 def source_hash(path: Path) -> str:
-    """A hash of what Python or C++ does: comments, docstrings and layout do not count.
+    """Return a hash of a source file that ignores comments, docstrings and blank lines.
 
-    Of any other file every byte counts.
+    Python is hashed by its tokens, C++ by its lines. Files of any other kind, and Python that does
+    not parse, are hashed byte by byte.
     """
-    if path.suffix == ".py":
-        try:
-            tree = ast.parse(path.read_bytes())
-        except SyntaxError:
+    try:
+        if path.suffix == ".py":
+            text = "\0".join(_python_tokens(path))
+        elif path.suffix in (".cpp", ".h"):
+            source = C_TOKENS.sub(lambda match: match[1] or " ", path.read_text(encoding="utf-8"))
+            text = "\n".join(line.strip() for line in source.splitlines() if line.strip())
+        else:
             return file_hash(path)
-        return hashlib.sha256(ast.dump(_WithoutStrings().visit(tree)).encode()).hexdigest()
-    if path.suffix in (".cpp", ".h"):
-        text = C_TOKENS.sub(lambda found: found[1] or " ", path.read_text(encoding="utf-8"))
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return file_hash(path)
+    except (SyntaxError, tokenize.TokenError, UnicodeDecodeError):
+        return file_hash(path)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-class _WithoutStrings(ast.NodeTransformer):
-    """Drops docstrings, those of variables included: strings that are statements."""
+def _python_tokens(path: Path) -> Iterator[str]:
+    """Yield the tokens of a Python file, without comments, docstrings and blank lines.
 
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        value = node.value
-        is_string = isinstance(value, ast.Constant) and isinstance(value.value, str)
-        return None if is_string else node
+    Python 3.12 splits an f-string into several tokens that earlier versions do not have; its text
+    in the file is the same token under all of them.
+    """
+    with path.open("rb") as file:
+        tokens = list(tokenize.tokenize(file.readline))
+    with tokenize.open(path) as source:
+        lines = source.read().splitlines(keepends=True)
+    logical_line: list[str] = []
+    is_docstring, depth, start = True, 0, (0, 0)
+    for token in tokens:
+        name = tokenize.tok_name[token.type]
+        if name.endswith("STRING_START"):  # of an f-string, which may hold others
+            start = start if depth else token.start
+            depth += 1
+        elif name.endswith("STRING_END"):
+            depth -= 1
+            if depth == 0:
+                is_docstring = False
+                logical_line.append(_text_between(lines, start, token.end))
+        elif depth == 0 and name in MARKS:
+            if not is_docstring:
+                yield from logical_line
+                yield name
+            elif name != "NEWLINE":
+                yield name
+            logical_line, is_docstring = [], True
+        elif depth == 0 and name not in ("COMMENT", "NL", "ENCODING"):
+            is_docstring &= name == "STRING" and not F_STRING.match(token.string)
+            logical_line.append(token.string)
+
+
+def _text_between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    (first, left), (last, right) = start, end
+    if first == last:
+        return lines[first - 1][left:right]
+    return "".join([lines[first - 1][left:], *lines[first : last - 1], lines[last - 1][:right]])

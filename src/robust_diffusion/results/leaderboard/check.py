@@ -26,7 +26,7 @@ from robust_diffusion.robustness.report import REPORT, RobustnessReport
 from robust_diffusion.robustness.subject import Subject, subject_of
 from robust_diffusion.robustness.zoo import Zoo
 from robust_diffusion.system.files import check_readable, read_limited
-from robust_diffusion.system.hashes import state_hash
+from robust_diffusion.system.tensor_hashes import state_hash
 
 TOLERANCE = 0.015
 """Accuracy, in 0..1, by which rounding on another processor may be off a claim."""
