@@ -28,7 +28,7 @@ from robust_diffusion.paper.commands import FIDELITIES
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render import render_markdown
 from robust_diffusion.paper.studies import studies
-from robust_diffusion.records.records import Record, latest_by_cell, reference_to
+from robust_diffusion.records.records import Record, encoded, latest_by_cell, reference_to
 from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import markdown_table
 from robust_diffusion.results.table import ResultTable
@@ -150,9 +150,8 @@ def _with_front(page: str, table: str) -> str:
 
 
 def _compressed(records: Iterable[Record]) -> bytes:
-    lines = "".join(json.dumps(record, sort_keys=True) + "\n" for record in records)
     # Without the time of compression, so that the same records are the same file.
-    return gzip.compress(lines.encode(), mtime=0)
+    return gzip.compress(b"".join(encoded(records)), mtime=0)
 
 
 def _without_places(node: Any) -> Any:

@@ -1,7 +1,7 @@
 """Run published cells again, and compare their accuracies with those that were recorded.
 
     python experiments/reproduce.py --cells 3
-    python experiments/reproduce.py dc8025651fa67a7d
+    python experiments/reproduce.py a1b970facc05cd9e
 
 Cells are drawn from the records, or named by their ids. Everything is computed anew in a folder of
 its own. On the machine that recorded a cell its accuracies are the same again, and so are they on

@@ -16,7 +16,7 @@ import pytest
 
 from robust_diffusion.records import read_records
 from robust_diffusion.records.identity import cell_id
-from robust_diffusion.records.records import Record, latest_by_cell
+from robust_diffusion.records.records import Record, encoded, latest_by_cell
 from robust_diffusion.results.leaderboard.board import boards, published
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 from robust_diffusion.system.arithmetic import PORTABLE, named_in
@@ -92,7 +92,9 @@ def test_published_configurations_have_the_ids_of_their_cells(records: list[Reco
     # Else who runs the same again would not find it done.
     cells = [record for record in records if "config" in record]
     assert cells
-    assert [cell_id(record["config"]) for record in cells] == [record["cell"] for record in cells]
+    content = ("user_files", "user_code")
+    found = [cell_id(of["config"], *(of.get(key) for key in content)) for of in cells]
+    assert found == [record["cell"] for record in cells]
 
 
 def test_published_records_are_whole_and_clean(records: list[Record]) -> None:
@@ -183,7 +185,7 @@ def test_unreadable_records_change_nothing_and_outdated_views_are_named(
 ) -> None:
     module = script("publish")
     path, before = tmp_path / "odd.jsonl", (RESULTS / "records.jsonl.gz").read_bytes()
-    path.write_text(json.dumps(finished(cell="c0ffee") | {"accuracy": {"clean": None}}))
+    path.write_bytes(b"".join(encoded([finished(cell="c0ffee") | {"accuracy": {"clean": None}}])))
     for named in (path, tmp_path / "missing.jsonl"):
         assert named.name in str(call(monkeypatch, module, str(named)))
     assert (RESULTS / "records.jsonl.gz").read_bytes() == before
@@ -193,7 +195,7 @@ def test_unreadable_records_change_nothing_and_outdated_views_are_named(
 def test_a_published_cell_is_run_again(cli: Callable[..., Any]) -> None:
     given = ["-m", "experiment=demo", "scale=smoke", "flow=heat", "seed=1", "attack=none"]
     outcome = cli(*given, "logger=none")
-    Path("published.jsonl").write_text(json.dumps(outcome.records[0]))
+    Path("published.jsonl").write_bytes(b"".join(encoded(outcome.records[:1])))
     command = [sys.executable, str(ROOT / "experiments" / "reproduce.py"), "--cells", "1"]
     command += ["--records", "published.jsonl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -219,7 +221,7 @@ def test_a_cell_that_was_run_again_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Record | None, end: object
 ) -> None:
     path, module = tmp_path / "published.jsonl", script("reproduce")
-    path.write_text(json.dumps(PUBLISHED))
+    path.write_bytes(b"".join(encoded([PUBLISHED])))
     monkeypatch.setattr(module, "_run", lambda *_: found)
     assert call(monkeypatch, module, "--records", str(path)) == end
 

@@ -2,7 +2,6 @@
 
 import collections
 import importlib.util
-import json
 import os
 import re
 import signal
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from robust_diffusion.records import read_records
 from tests.conftest import TINY_DATA, TINY_TRAINING
 
 pytestmark = pytest.mark.faults
@@ -104,7 +104,7 @@ def example(launcher: str) -> list[str]:
 
 def recorded(folder: str | Path = "outputs") -> list[Record]:
     path = Path(folder, "records.jsonl")
-    return list(map(json.loads, path.read_text().splitlines())) if path.is_file() else []
+    return read_records(path, missing_ok=True)
 
 
 def result(record: Record) -> Record:

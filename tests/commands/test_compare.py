@@ -1,10 +1,10 @@
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from robust_diffusion.records.records import encoded
 from tests.paper.records import finished
 
 
@@ -12,7 +12,7 @@ from tests.paper.records import finished
 def compared(cli: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(own: list[dict[str, Any]], *arguments: str) -> Any:
-        Path("own.jsonl").write_text("".join(json.dumps(record) + "\n" for record in own))
+        Path("own.jsonl").write_bytes(b"".join(encoded(own)))
         return cli("compare", *arguments, "--records", "own.jsonl")
 
     return run

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from robust_diffusion import open_dataset
 from robust_diffusion.commands.submit import _trained
+from robust_diffusion.records.records import encoded
 from robust_diffusion.robustness.zoo import Zoo, load_model
 from tests.results.leaderboard.reports import records_of, report
 from tests.zoo import trained
@@ -28,8 +29,8 @@ def build(in_channels, out_channels):
 @pytest.fixture
 def given(zoo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Records and zoo; a module of the user's on the path."""
-    lines = [json.dumps(line) for line in records_of(Zoo.open(zoo_folder), 0.9)]
-    (tmp_path / "records.jsonl").write_text("\n".join(lines))
+    lines = encoded(records_of(Zoo.open(zoo_folder), 0.9))
+    (tmp_path / "records.jsonl").write_bytes(b"".join(lines))
     (tmp_path / "my_module.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     return ["--records", "records.jsonl", "--zoo", str(zoo_folder)]

@@ -1,6 +1,5 @@
 """Runs that are made of records hold what their cells' own runs would."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from robust_diffusion.cells import loggers
+from robust_diffusion.records.records import encoded
 from tests.paper.records import failed, finished
 from tests.results.wandb_files import Logged
 
@@ -21,7 +21,7 @@ def imports(cli: Cli) -> Callable[..., str]:
     """Imports records by the command, and gives what it says of the runs of cells."""
 
     def run(lines: list[Record], *options: str, status: int = 0) -> str:
-        Path("own.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
+        Path("own.jsonl").write_bytes(b"".join(encoded(lines)))
         outcome = cli("wandb-import", "own.jsonl", "--store", "store", *options)
         assert outcome.status == status, outcome.err
         said: str = outcome.out.removeprefix("offline in outputs: ")

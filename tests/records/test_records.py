@@ -7,7 +7,6 @@ import math
 import multiprocessing
 import resource
 import signal
-from codecs import BOM_UTF8 as BOM
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from robust_diffusion.commands.records import run_records_command
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.records import append_record, read_records
-from robust_diffusion.records.records import DEEPEST, check_records, check_writable, record_lines
+from robust_diffusion.records.records import check_records, check_writable, encoded, record_lines
 from robust_diffusion.results.comparison import compare
 from robust_diffusion.results.table import rank, summarize
 from robust_diffusion.results.worst_case import show_worst_cases
@@ -45,7 +44,41 @@ def test_an_append_closes_off_an_unfinished_line(tmp_path: Path, begun: str) -> 
     path = tmp_path / "records.jsonl"
     path.write_text(begun)
     append_record(path, {"seed": 2})
-    assert path.read_text().splitlines() == [begun, '{"seed": 2}']
+    assert path.read_text().splitlines()[0] == begun
+    assert read_records(path) == [{"seed": 2}]
+
+
+def test_seeds_share_one_configuration_unless_it_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    for seed in range(3):
+        append_record(path, {"seed": seed, "config": {"seed": seed, "training": {}}})
+    assert path.read_bytes().count(b'"training"') == 1
+    assert read_records(path) == [
+        {"seed": n, "config": {"seed": n, "training": {}}} for n in range(3)
+    ]
+    path.write_bytes(path.read_bytes().replace(b"training", b"trailing", 1))
+    assert read_records(path) == []
+    append_record(path, {"seed": 3, "config": {"seed": 3, "training": {}}})
+    # The first records stand before the configuration, so they stay unread.
+    assert [record["seed"] for record in read_records(path)] == [3]
+
+
+@pytest.mark.faults
+def test_no_flipped_bit_is_read_as_another_record(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    for seed in (0, 1):
+        append_record(
+            path,
+            {"cell": "ab", "seed": seed, "config": {"seed": seed, "t": 0.5}, "val_accuracy": 0.7},
+        )
+    content, records = path.read_bytes(), read_records(path)
+    for bit in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        found = [line.record for line in record_lines(path) if line.record is not None]
+        assert all(record in records for record in found)
+        assert len(found) < 2 or bytes(flipped[-1:]) != b"\n"
 
 
 def _append_many(path: Path, writer: int) -> None:
@@ -62,7 +95,7 @@ def test_processes_that_append_at_once_leave_whole_lines(tmp_path: Path) -> None
     for writer in writers:
         writer.join(60)
     assert [writer.exitcode for writer in writers] == [0] * 4
-    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records = read_records(path)
     assert len(records) == 100
     for writer_number in range(4):
         own = [r["number"] for r in records if r["writer"] == writer_number]
@@ -109,49 +142,54 @@ def test_an_odd_record_is_read_passed_over_or_refused(tmp_path: Path, base: Reco
     read = 0
     odd = [changed(base, place, value) for place in places(base) for value in ODD]
     for record, reader in zip(odd, readers, strict=False):
-        path.write_text(f"{json.dumps(finished(seed=2, split='s'))}\n{json.dumps(record)}\n")
+        path.write_bytes(b"".join(encoded([finished(seed=2, split="s"), record])))
         with suppress(RobustDiffusionError):
             reader(check_records({path: read_records(path)}))
             read += 1
     assert 0 < read < len(odd)
 
 
+def line(record: Record) -> bytes:
+    """Return the one line of a record without a configuration."""
+    return b"".join(encoded([record])).rstrip(b"\n")
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    "line",
+    "damaged",
     [
         b"\xff\xfe",
-        b'{"cell": "a\xe9"}',
-        b'{"cell": 3}',
-        b'{"cell": {"a": 1}}',
-        b'{"directory": null}',
-        b'{"overrides": [1]}',
-        b'{"config": {"attacks": [1]}}',
+        line({"cell": 3}),
+        line({"cell": {"a": 1}}),
+        line({"directory": None}),
+        line({"overrides": [1]}),
+        line({"configuration": "missing"}),
+        line({"a": 1}).replace(b"1", b"2", 1),
+        line({"a": 1}).replace(b'"schema": 2', b'"schema": 3'),
         b'{"a": ' + b"[" * 10**5,
-        b'{"a": ' + b"[" * DEEPEST + b"]" * DEEPEST + b"}",
-        b'{"a": ' + b"9" * 10**4 + b"}",
+        b'{"cell": "a"}',
         b"\x00" * 100,
     ],
     ids=range(11),
 )
-def test_a_line_that_is_no_record_is_told_from_one(tmp_path: Path, line: bytes) -> None:
+def test_a_damaged_line_is_skipped(tmp_path: Path, damaged: bytes) -> None:
     path = tmp_path / "records.jsonl"
-    path.write_bytes(b'{"seed": 0}\r\n' + line + b'\n{"seed": "\xe2\x80\xa8"}\n')
-    found = [(number, record) for number, _, record in record_lines(path)]
+    path.write_bytes(line({"seed": 0}) + b"\r\n" + damaged + b"\n" + line({"seed": "\u2028"}))
+    found = [(of.number, of.record) for of in record_lines(path)]
     assert found == [(1, {"seed": 0}), (2, None), (3, {"seed": "\u2028"})]
     assert read_records(path) == [{"seed": 0}, {"seed": "\u2028"}]
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_only_whole_records_are_read_and_others_are_told_once(
+def test_damaged_lines_are_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str
 ) -> None:
     path = tmp_path / f"records.jsonl{suffix}"
     assert read_records(path, missing_ok=True) == []
     with pytest.raises(DataError, match=r"not found.*outputs/records\.jsonl"):
         read_records(path)
-    content = b'[1]\n\n"text"\n{"seed": 0}\n{"se'
+    content = b'[1]\n\n"text"\n' + line({"seed": 0}) + b'\n{"se'
     path.write_bytes(gzip.compress(content) if suffix else content)
     with caplog.at_level(logging.WARNING):
         assert read_records(path) == read_records(path) == [{"seed": 0}]
@@ -193,7 +231,7 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path, written: int) -> N
     assert read_records(path) == [{"seed": 0}, {"seed": 2}]
 
 
-GOOD = [json.dumps(finished(seed=seed)).encode() for seed in (0, 1)]
+GOOD = b"".join(encoded(finished(seed=seed) for seed in (0, 1))).splitlines()
 BAD = [b'{"cell": "a\xff"}', b'{"seed": 1, "accur']
 
 
@@ -203,7 +241,7 @@ def test_lines_that_cannot_be_read_move_to_a_file_of_their_own_and_a_kill_loses_
 ) -> None:
     path, beside = tmp_path / "records.jsonl", tmp_path / "records.jsonl.unreadable"
     repair = ["repair", "--records", str(path)]
-    path.write_bytes(b"\n".join([BOM + GOOD[0], BAD[0], b"", GOOD[1], BAD[1]]))
+    path.write_bytes(b"\n".join([GOOD[0], BAD[0], b"", *GOOD[1:], BAD[1]]))
     content, before = path.read_bytes(), read_records(path)
 
     def killed(*_: object, **__: object) -> None:
@@ -216,7 +254,7 @@ def test_lines_that_cannot_be_read_move_to_a_file_of_their_own_and_a_kill_loses_
     assert path.read_bytes() == content
     beside.unlink(missing_ok=True)
     run_records_command(repair)
-    assert path.read_bytes() == BOM + b"".join(line + b"\n" for line in GOOD)
+    assert path.read_bytes() == b"".join(line + b"\n" for line in GOOD)
     assert beside.read_bytes() == b"".join(line + b"\n" for line in BAD)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
@@ -234,3 +272,24 @@ def test_what_is_no_file_or_compressed_is_refused(name: str, error: type[Excepti
     Path("a.gz").write_bytes(b"")
     with pytest.raises(error, match=name):
         run_records_command(["repair", "--records", name])
+
+
+def test_records_of_schema_1_are_migrated_and_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "records.jsonl"
+    old = [finished(seed=0) | {"cell": "old"}, {"cell": "old", "reference": True}]
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in old))
+    before = path.read_bytes()
+    with caplog.at_level(logging.WARNING):
+        assert read_records(path) == []
+    assert "records migrate" in caplog.text
+    append_record(path, {"seed": 2})
+    run_records_command(["migrate", "--records", str(path)])
+    first, reference, last = read_records(path)
+    assert first["published_as"] == "old" != first["cell"] == reference["cell"]
+    assert first["config"]["training"]["adversary"] == {}
+    assert last == {"seed": 2}
+    assert Path(f"{path}.schema-1").read_bytes() == before
+    run_records_command(["migrate", "--records", str(path)])
+    assert len(read_records(path)) == 3

@@ -20,8 +20,9 @@ from robust_diffusion.cells.overrides import check_config
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.records import append_record
+from robust_diffusion.records.content import with_content
 from robust_diffusion.records.header import record_header
-from robust_diffusion.records.identity import hashed_config
+from robust_diffusion.records.identity import settings_of_config
 from robust_diffusion.records.records import (
     Record,
     check_writable,
@@ -204,7 +205,9 @@ def _measure(cfg: DictConfig, cell: _Cell) -> Callable[..., Any]:
         callbacks=[instantiate(options) for options in cfg.callbacks.values()],
         directory=Path(cfg.paths.output_dir) / "checkpoints",
         store=cell.store,
-        cache_key=hashed_config(record["config"]),
+        cache_key=with_content(
+            settings_of_config(record["config"]), record.get("user_files", {}), code={}
+        ),
     )
 
 

@@ -1,54 +1,90 @@
-"""`robust-diffusion records repair`: lines that cannot be read leave a file of records."""
+"""`robust-diffusion records repair|migrate`: maintenance of files of records."""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from robust_diffusion.commands.reading import DEFAULT_RECORDS, add_records_option
 from robust_diffusion.errors import DataError
-from robust_diffusion.records.records import check_writable, locked_records, record_lines
+from robust_diffusion.records.migrate import migrated, schema_1
+from robust_diffusion.records.records import (
+    MIGRATE,
+    REPAIR,
+    check_writable,
+    encoded,
+    locked_records,
+    record_lines,
+)
 from robust_diffusion.system.files import written_whole
 
 
 def run_records_command(arguments: Sequence[str]) -> None:
-    """Move the lines that cannot be read to a file beside, `<records>.unreadable`, and count them.
+    """Repair or migrate files of records.
 
     Raises:
-        DataError: There is no such file.
-        ConfigError: It cannot be written, or is compressed.
+        DataError: A file does not exist.
+        ConfigError: A file cannot be written, or is compressed.
     """
     parser = argparse.ArgumentParser(
         prog="robust-diffusion records", description="Look after files of records."
     )
     parser.add_argument(
         "command",
-        choices=["repair"],
-        help="repair: move the lines that cannot be read to a file beside",
+        choices=["repair", "migrate"],
+        help="repair: move damaged lines to FILE.unreadable; migrate: convert the lines of an "
+        "earlier version, and keep a copy of them in FILE.schema-1",
     )
     add_records_option(parser)
-    for name in parser.parse_args(arguments).records or [DEFAULT_RECORDS]:
-        path, beside = Path(name), Path(f"{name}.unreadable")
-        moved, kept = repair(path, beside)
-        said = f"{moved} moved to {beside}" if moved else "nothing to repair"
-        sys.stdout.write(f"{path}: {kept} records; {said}\n")
+    chosen = parser.parse_args(arguments)
+    for name in chosen.records or [DEFAULT_RECORDS]:
+        path = Path(name)
+        if not path.is_file():
+            raise DataError(f"--records {path}: not found; name a file that a run has written")
+        sys.stdout.write(
+            f"{path}: {repair(path) if chosen.command == 'repair' else migrate(path)}\n"
+        )
 
 
-def repair(path: Path, beside: Path) -> tuple[int, int]:
-    """Numbers of lines that were moved from one file to the end of the other, and that stayed."""
-    if not path.is_file():
-        raise DataError(f"--records {path}: not found; name a file that a run has written")
+def repair(path: Path) -> str:
+    """Move the damaged lines of a file to the end of `<file>.unreadable`, and report how many."""
     check_writable(path)
     with locked_records(path):
         lines = list(record_lines(path))
-        kept = [line for _, line, record in lines if record is not None]
-        moved = [line for _, line, record in lines if record is None]
-        if moved:
-            # First there, then not here: whoever is killed in between leaves them twice, not never.
-            with beside.open("ab", buffering=0) as file:
-                file.write(b"".join(line + b"\n" for line in moved))
-                os.fsync(file.fileno())
-            with written_whole(path, locked=True) as part:
-                part.write_bytes(b"".join(line + b"\n" for line in kept))
-    return len(moved), len(kept)
+        damaged = [line.content for line in lines if line.remedy == REPAIR]
+        kept = sum(line.record is not None for line in lines)
+        if not damaged:
+            return f"{kept} records; nothing to repair"
+        beside = Path(f"{path}.unreadable")
+        # Copied before they are removed: a kill in between leaves them twice, and never loses them.
+        _append(beside, damaged)
+        _replace(path, (line.content for line in lines if line.remedy != REPAIR))
+    return f"{kept} records; {len(damaged)} moved to {beside}"
+
+
+def migrate(path: Path) -> str:
+    """Convert the records of schema 1 in a file, copy them to `<file>.schema-1`, and report."""
+    check_writable(path)
+    with locked_records(path):
+        lines = list(record_lines(path))
+        old = [line.content for line in lines if line.remedy == MIGRATE]
+        if not old:
+            return "nothing to migrate"
+        copy = Path(f"{path}.schema-1")
+        _append(copy, old)
+        new = (line.rstrip(b"\n") for line in encoded(migrated(map(schema_1, old))))
+        kept = (line.content for line in lines if line.remedy != MIGRATE)
+        _replace(path, [*new, *kept])
+    return f"{len(old)} records migrated; the lines as they were are in {copy}"
+
+
+def _append(path: Path, lines: Iterable[bytes]) -> None:
+    with path.open("ab", buffering=0) as file:
+        file.write(b"".join(line + b"\n" for line in lines))
+        os.fsync(file.fileno())
+
+
+def _replace(path: Path, lines: Iterable[bytes]) -> None:
+    with written_whole(path, locked=True) as part:
+        part.write_bytes(b"".join(line + b"\n" for line in lines))

@@ -27,21 +27,34 @@ INSTALLED = frozenset(["site-packages", "dist-packages"])
 
 
 def by_content(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with the hashes of files in place of their paths, and `user_code` added."""
-    found: dict[str, Any] = _mapped(config, lambda value, path: _content(value, path) or value)
-    code = user_code(config)
-    return found | ({"user_code": code} if code else {})
+    """Return a configuration with file hashes in place of paths, and `user_code` added."""
+    return with_content(config, user_files(config), user_code(config))
+
+
+def with_content(
+    config: Mapping[str, Any], files: Mapping[str, Any], code: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return a configuration with `files` in place of the values at their paths, and `code`."""
+    changed: dict[str, Any] = _mapped(config, lambda value, path, _: files.get(path) or value)
+    return changed | ({"user_code": dict(code)} if code else {})
 
 
 def user_files(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Hashes of the files that a configuration names, by the key that names them.
+    """Return hashes of the files that a configuration names, by the key that names them.
 
-    A value names a file if it has a suffix or a folder and the file is there. A graph's own
-    `data.source.path` may be a folder, too, and have any name.
+    A value names a file if it has a suffix or a folder and the file exists. A `path` beside a
+    `data_dir` is relative to it. A graph's own `data.source.path` may be a folder, too, and have
+    any name.
     """
-    found: dict[str, dict[str, str]] = {}
-    _mapped(config, lambda value, path: found.update({path: _content(value, path)}))
-    return {path: hashes for path, hashes in found.items() if hashes}
+    hashes: dict[str, dict[str, str]] = {}
+
+    def add(value: Any, path: str, siblings: Any) -> Any:
+        if found := _content(value, path, siblings):
+            hashes[path] = found
+        return value
+
+    _mapped(config, add)
+    return hashes
 
 
 def user_code(config: Mapping[str, Any]) -> dict[str, str]:
@@ -147,17 +160,19 @@ def _imports(module: str, path: Path) -> list[str]:
     return names
 
 
-def _mapped(node: Any, change: Callable[[Any, str], Any], path: str = "") -> Any:
-    """A nested configuration whose values are changed, each with the path of its key."""
+def _mapped(
+    node: Any, change: Callable[[Any, str, Any], Any], path: str = "", siblings: Any = None
+) -> Any:
+    """Return a nested configuration with its values changed; `change` gets their paths, too."""
     if isinstance(node, Mapping):
-        return {key: _mapped(node[key], change, f"{path}.{key}") for key in node}
+        return {key: _mapped(node[key], change, f"{path}.{key}", node) for key in node}
     if isinstance(node, list):
-        return [_mapped(child, change, f"{path}.{i}") for i, child in enumerate(node)]
-    return change(node, path.removeprefix("."))
+        return [_mapped(child, change, f"{path}.{i}", node) for i, child in enumerate(node)]
+    return change(node, path.removeprefix("."), siblings)
 
 
-def _content(value: Any, path: str) -> dict[str, str]:
-    """Hash of the file that a value names, by its suffix; of the files of a folder, by name."""
+def _content(value: Any, path: str, siblings: Any) -> dict[str, str]:
+    """Return the file's hash by its suffix, or those of a folder's files by their names."""
     *parents, key = path.split(".")
     if key.startswith("_") or "trainer" in parents:  # Lightning's paths say where it writes
         return {}
@@ -167,6 +182,8 @@ def _content(value: Any, path: str) -> dict[str, str]:
             return {f.name: file_hash(f) for f in sorted(file.glob("*")) if f.is_file()}
     elif isinstance(value, str) and (Path(value).suffix or len(Path(value).parts) > 1):
         file = Path(value)
+        if key == "path" and isinstance(siblings, Mapping) and siblings.get("data_dir"):
+            file = Path(str(siblings["data_dir"]), file)
     else:
         return {}
     return {file.suffix: file_hash(file)} if _is_file(file) else {}

@@ -29,10 +29,11 @@ def record_header(cfg: DictConfig) -> Record:
     if timing := config["timing"]:
         config["timing"] = timing | {"on": machine()}
     attacked = None if timing else choices.threat
-    read = parts_read(config)
+    # Whole parts, as the folder of a file changes no result and so is no setting.
+    read = {key: config[key] for key in parts_read(config) if key in config}
     content = {"user_code": user_code(read), "user_files": user_files(read)}
     return {
-        "cell": cell_id(config),
+        "cell": cell_id(config, **content),
         "code": code_hash(),
         **{key: hashes for key, hashes in content.items() if hashes},
         "experiment": choices.experiment,

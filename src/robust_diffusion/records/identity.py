@@ -1,14 +1,12 @@
-"""The identity of a cell: a hash of everything that its result depends on."""
+"""Identity of a run: a hash of every setting that its result depends on."""
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
-from robust_diffusion.records.content import by_content
+from robust_diffusion.records.content import with_content
 from robust_diffusion.system.hashes import canonical_json
 
 PRESENTATION_KEYS = frozenset(
@@ -20,55 +18,13 @@ PRESENTATION_KEYS = frozenset(
 """Top-level keys that say what is shown, where, or how fast, and change no result."""
 
 TESTED_PARTS = ("callbacks", "data", "model", "seed", "threads", "training")
-"""Top-level keys that every cell with a test accuracy reads; the others only feed these."""
+"""Top-level keys that every run with a test accuracy reads; the others only feed these."""
 
 ATTACKED_PARTS = ("attacks", "budget", "threat")
-"""Top-level keys that a cell with an attack reads besides."""
+"""Top-level keys that a run with an attack reads besides."""
 
 TIMED_PARTS = ("data", "model", "seed", "threads", "timing")
-"""Top-level keys that a timing cell reads, besides the trainer, which names the device."""
-
-SOLVERS = (
-    "solver",
-    "model.solver",
-    *(
-        f"{part}.{name}.solver"
-        for part in ("surrogates", "threat.surrogates")
-        for name in ("beltrami_guard", "graph_pde")
-    ),
-)
-"""Paths of the solver and of its copies in what is trained."""
-
-TRAINERS = ("trainer", "training.trainer", "threat.fit.trainer")
-"""Paths of the trainer and of its copies."""
-
-DEFAULTS_FOR_MISSING_KEYS: Mapping[str, tuple[Any, ...]] = {
-    **{path: ({}, None) for path in ("adversary", "training.adversary")},
-    "callbacks": ({}, None),
-    "certificate": ({}, None),
-    "threads": (1,),
-    "timing": ({}, None),
-    **{
-        path: ({"_target_": "robust_diffusion.data.FullBatch"},)
-        for path in ("batching", "data.batching")
-    },
-    "model.variant": ("original",),
-    "model.negative_degree": ("zero",),
-    "threat.surrogates.gcn_svd.negative_degree": ("zero",),
-    "threat.surrogates.appnp.variant": ("original",),
-    "threat.surrogates.graph_sage.variant": ("original",),
-    "data.edge_values": ("ones",),
-    "data.transductive": (False,),
-    "attacks.fgsm.loss": ("cross_entropy",),
-    "attacks.pgd.loss": ("cross_entropy",),
-    "attacks.speit.loss": ("cross_entropy",),
-    "threat.seeding": ("cell",),
-    "data.source.split_seed": (None,),
-    "dataset.source.split_seed": (None,),
-    **{f"{path}.step_size": (None,) for path in SOLVERS},
-    **{f"{path}.strategy": ("auto",) for path in TRAINERS},
-}
-"""Values of keys that older records lack: with one of these, a key is left out of the hash."""
+"""Top-level keys that a timing run reads, besides the trainer, which names the device."""
 
 IGNORED_KEYS = re.compile(
     r"(.*\.)?_partial_|dataset\.(edge_values|printed)|(training|threat\.fit)\.progress_bar"
@@ -77,50 +33,41 @@ IGNORED_KEYS = re.compile(
 )
 """Paths of further keys that change no result; a flow's own `key` or `root` does."""
 
-MOVED = {
-    f"robust_diffusion.{now}": f"robust_diffusion.{before}"
-    for now, before in {
-        "cells.timing.StepTiming": "evaluation.timing.StepTiming",
-        "integrators.solver.Solver": "solver.Solver",
-        "robustness.BlackBox": "evaluation.BlackBox",
-        "robustness.WhiteBox": "evaluation.WhiteBox",
-    }.items()
-}
-"""Classes that a `_target_` may name, and the places that published cells know them by."""
-
-PUBLISHED_IDS = Path(__file__).with_name("published_ids.json")
-"""Ids under which cells were published when unread parts still counted, by their present hash.
-
-Whoever changes what is hashed hashes the published configurations anew, without this table."""
-
 
 class RecordedConfig(dict[str, Any]):
-    """A configuration that was read from a record, and that nobody changes."""
+    """Configuration that was read from a record. Do not change it: seeds share its parts."""
+
+    shared: "RecordedConfig | None" = None
+
+    def with_seed(self, seed: Any) -> "RecordedConfig":
+        """Return the configuration of one seed."""
+        config = RecordedConfig(self, seed=seed)
+        config.shared = self
+        return config
 
     @cached_property
-    def hashed(self) -> dict[str, Any]:
-        """As of `hashed_config`, for the many tables that ask for it."""
-        return hashed_config({**self})
+    def settings(self) -> dict[str, Any]:
+        """Cached result of `settings_of_config`, computed once for all seeds."""
+        if self.shared is None:
+            return settings_of_config({**self})
+        return self.shared.settings | {"seed": self["seed"]}
 
 
-def hashed_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a resolved configuration that can change a result, presentation left out."""
+def settings_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a resolved configuration that can change a result."""
     if isinstance(config, RecordedConfig):
-        return config.hashed
+        return config.settings
     return {
-        key: _hashed(value, key)
-        for key, value in config.items()
-        if key not in PRESENTATION_KEYS and value not in DEFAULTS_FOR_MISSING_KEYS.get(key, ())
+        key: _settings(value, key) for key, value in config.items() if key not in PRESENTATION_KEYS
     }
 
 
 def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The hashed configuration of a record; its model includes the user's code and files.
+    """Return the settings of a record, with the user's code and files as part of the model.
 
-    Records that differ in these are of different settings, and tables average neither with the
-    other.
+    Tables never average over records that differ in these.
     """
-    settings = hashed_config(record.get("config", {}))
+    settings = settings_of_config(record.get("config", {}))
     content = {key: record[key] for key in ("user_code", "user_files") if record.get(key)}
     if content or "threads" in settings:
         content |= {"threads": settings.get("threads", 1)}
@@ -129,42 +76,33 @@ def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parts_read(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a resolved configuration that the cell itself reads.
+    """Return the settings that the run itself reads.
 
     A flow and a solver are part of the model that has one, surrogates of the threat that has some.
-    As top-level keys they only feed these, and are no part of a cell that has none.
+    As top-level keys they only feed these, and do not count in a run that has none.
     """
-    hashed = hashed_config(config)
-    if "timing" in hashed:
-        read = {key: hashed[key] for key in TIMED_PARTS if key in hashed}
-        return read | {"trainer": hashed.get("training", {}).get("trainer")}
-    parts = TESTED_PARTS + (ATTACKED_PARTS if hashed.get("attacks") else ())
-    return {key: hashed[key] for key in parts if key in hashed}
+    settings = settings_of_config(config)
+    if settings.get("timing"):
+        read = {key: settings[key] for key in TIMED_PARTS if key in settings}
+        return read | {"trainer": settings.get("training", {}).get("trainer")}
+    parts = TESTED_PARTS + (ATTACKED_PARTS if settings.get("attacks") else ())
+    return {key: settings[key] for key in parts if key in settings}
 
 
-def cell_id(config: Mapping[str, Any]) -> str:
-    """Short hash of what a cell reads; two cells of one id have one result.
+def cell_id(
+    config: Mapping[str, Any],
+    user_files: Mapping[str, Any] | None = None,
+    user_code: Mapping[str, str] | None = None,
+) -> str:
+    """Return a short hash of what a run reads; two runs of one id have one result.
 
-    The user's own files and code count by their content; see `records.content`.
+    Args:
+        config: The resolved configuration.
+        user_files: Hashes of the files it names, by the path of the key, see `content.user_files`.
+        user_code: Hashes of the user's modules, see `content.user_code`.
     """
-    text = canonical_json(by_content(parts_read(config)), "config")
-    found = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return _published_ids().get(found, found)
-
-
-@cache
-def _published_ids() -> dict[str, str]:
-    found: dict[str, str] = json.loads(PUBLISHED_IDS.read_text(encoding="utf-8"))
-    return found
-
-
-def present_places(config: Any) -> Any:
-    """A recorded configuration with the places where its classes are now."""
-    if isinstance(config, Mapping):
-        return {key: present_places(value) for key, value in config.items()}
-    if isinstance(config, list):
-        return [present_places(value) for value in config]
-    return {before: now for now, before in MOVED.items()}.get(config, config)
+    read = with_content(parts_read(config), user_files or {}, user_code or {})
+    return hashlib.sha256(canonical_json(read, "config").encode()).hexdigest()[:16]
 
 
 @cache  # thousands of records have the same few hundred paths
@@ -172,17 +110,14 @@ def _ignored(path: str) -> bool:
     return IGNORED_KEYS.fullmatch(path) is not None
 
 
-def _hashed(value: Any, path: str) -> Any:
+def _settings(value: Any, path: str) -> Any:
     if isinstance(value, Mapping):
         return {
-            key: _hashed(child, at)
+            key: _settings(child, at)
             for key, child in value.items()
             if not _ignored(at := f"{path}.{key}")
-            and child not in DEFAULTS_FOR_MISSING_KEYS.get(at, ())
         }
     if isinstance(value, list):
-        return [_hashed(child, path) for child in value]
-    if isinstance(value, str):
-        return MOVED.get(value, value)
+        return [_settings(child, path) for child in value]
     # 1 and 1.0 are one value to whatever reads it.
     return int(value) if isinstance(value, float) and value.is_integer() else value

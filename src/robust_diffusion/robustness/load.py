@@ -16,7 +16,7 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.files import read_torch
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.operators import current_backend, set_backend
-from robust_diffusion.records.identity import hashed_config
+from robust_diffusion.records.identity import settings_of_config
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.threat import TrainedModel
 from robust_diffusion.robustness.trained import ModelTraining, victim_key
@@ -127,7 +127,7 @@ def train_composed(
             "victim",
             build or instantiate(cfg.model),
             instantiate(cfg.training),
-            victim_key(hashed_config(config)) | dict(cache_key or {}),
+            victim_key(settings_of_config(config)) | dict(cache_key or {}),
             description=description,
             callbacks=[instantiate(options) for options in cfg.callbacks.values()],
         )

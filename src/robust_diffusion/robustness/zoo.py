@@ -17,7 +17,6 @@ from robust_diffusion.attacks.audit import read_perturbed
 from robust_diffusion.attacks.audit.violation import GraphLike
 from robust_diffusion.config import PUBLISHED
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.records.identity import present_places
 from robust_diffusion.records.schema import Schema, first_problem
 from robust_diffusion.robustness.load import build_model, load_weights
 from robust_diffusion.system.artifact import read_artifact
@@ -188,7 +187,6 @@ def build_recorded(
     Raises:
         DataError: It names anything else, or nothing can be built of it.
     """
-    config = present_places(config)
     _check_config(config, where)
     try:
         with seeded(0):  # the draws of its first weights are nobody's

@@ -1,0 +1,98 @@
+"""Conversion of records of schema 1, as versions up to 0.2.0 wrote them, to schema 2.
+
+Schema 1 left out keys that did not exist yet, named classes by older places, and repeated the
+configuration in each line. This module may go once no one has such files.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from robust_diffusion.records.identity import cell_id
+
+MOVED = {
+    f"robust_diffusion.{before}": f"robust_diffusion.{now}"
+    for before, now in {
+        "evaluation.timing.StepTiming": "cells.timing.StepTiming",
+        "solver.Solver": "integrators.solver.Solver",
+        "evaluation.BlackBox": "robustness.BlackBox",
+        "evaluation.WhiteBox": "robustness.WhiteBox",
+    }.items()
+}
+"""Former places of classes that a `_target_` names, and the present ones."""
+
+EMPTY = ("adversary", "callbacks", "certificate", "timing")
+"""Groups of which schema 1 left out the option `none`."""
+
+OF_A_CLASS: Mapping[str, Mapping[str, Any]] = {
+    "models.APPNP": {"variant": "original"},
+    "models.GCNSVD": {"negative_degree": "zero"},
+    "models.GraphSAGE": {"variant": "original"},
+    "attacks.FGSM": {"loss": "cross_entropy"},
+    "attacks.PGD": {"loss": "cross_entropy"},
+    "attacks.SPEIT": {"loss": "cross_entropy"},
+    "robustness.BlackBox": {"seeding": "cell"},
+    "data.sources.load_grb": {"split_seed": None},
+}
+"""Values that classes had before they became keys."""
+
+
+def migrated(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield records of schema 1 as records of schema 2, in their order.
+
+    Missing keys get the values that they had, and ids are computed from the settings. The former
+    id of a record is kept as `published_as`.
+    """
+    ids: dict[str, str] = {}
+    for record in records:
+        new = dict(record)
+        if "config" in record:
+            config = with_defaults(_moved(record["config"]))
+            content = {key: record.get(key) for key in ("user_files", "user_code")}
+            ids[record["cell"]] = cell_id(config | {"seed": record["seed"]}, **content)
+            new |= {"config": config, "published_as": record["cell"]}
+        yield new | {"cell": ids.get(record["cell"], record["cell"])}
+
+
+def schema_1(line: bytes) -> dict[str, Any]:
+    """Return the record of a line of schema 1."""
+    record: dict[str, Any] = json.loads(line.decode("utf-8-sig"))
+    return record
+
+
+def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with the keys that schema 1 left out."""
+    full: dict[str, Any] = {**dict.fromkeys(EMPTY), "threads": 1, **_filled(config)}
+    full |= {key: full[key] or {} for key in EMPTY}
+    if "training" in full:
+        full["training"] = {
+            **full["training"],
+            "adversary": full["training"].get("adversary") or {},
+        }
+    if "data" in full:
+        batching = {"_target_": "robust_diffusion.data.FullBatch"}
+        full["data"] = {"edge_values": "ones", "batching": batching, **full["data"]}
+    return full
+
+
+def _filled(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_filled(child) for child in node]
+    if not isinstance(node, Mapping):
+        return node
+    filled = {key: _filled(child) for key, child in node.items()}
+    target = str(node.get("_target_", "")).removeprefix("robust_diffusion.")
+    defaults = dict(OF_A_CLASS.get(target, {}))
+    if target == "integrators.solver.Solver" and "num_steps" in node:
+        defaults["step_size"] = None
+    if target == "pytorch_lightning.Trainer":
+        defaults["strategy"] = "auto"
+    return defaults | filled
+
+
+def _moved(node: Any) -> Any:
+    if isinstance(node, Mapping):
+        return {key: _moved(child) for key, child in node.items()}
+    if isinstance(node, list):
+        return [_moved(child) for child in node]
+    return MOVED.get(node, node) if isinstance(node, str) else node
