@@ -79,6 +79,15 @@ def test_files_count_by_content_and_not_place(tmp_path: Path) -> None:
     assert list(user_files({"model": {"weights": str(new)}})) == ["model.weights"]
 
 
+def test_a_file_in_a_data_dir_counts_by_content(tmp_path: Path) -> None:
+    (tmp_path / "adj.npz").write_bytes(b"one")
+    config = {"attacks": {"given": {"data_dir": str(tmp_path), "path": "adj.npz"}}}
+    before = user_files(config)
+    assert list(before) == ["attacks.given.path"]
+    (tmp_path / "adj.npz").write_bytes(b"two")
+    assert user_files(config) != before
+
+
 @pytest.mark.slow
 def test_an_edited_flow_is_run_again(
     write: Write, cli: Callable[..., Any], tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
