@@ -31,7 +31,7 @@ def record_header(cfg: DictConfig) -> Record:
     attacked = None if timing else choices.threat
     # Whole parts, as the folder of a file changes no result and so is no setting.
     read = {key: config[key] for key in parts_read(config) if key in config}
-    content = {"user_code": user_code(read), "user_files": user_files(read)}
+    content: dict[str, Any] = {"user_code": user_code(read), "user_files": user_files(read)}
     return {
         "cell": cell_id(config, **content),
         "code": code_hash(),
