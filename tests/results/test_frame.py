@@ -31,7 +31,7 @@ def test_the_frame_has_a_row_per_cell_and_graph() -> None:
         timed(0.01, seed=2),
     ]
     found = frame([records[0], *records])
-    assert dict(found.dtypes.astype(str)) == {
+    assert dict(found[list(COLUMNS)].dtypes.astype(str)) == {
         k: str(pd.Series(dtype=t).dtype) for k, (t, _) in COLUMNS.items()
     }
     assert list(found["attack"].fillna("-")) == ["clean", "speit", "-", "clean"]
@@ -45,6 +45,13 @@ def test_the_frame_has_a_row_per_cell_and_graph() -> None:
     )
     assert found["error"][2] == "loss is not finite"
     assert frame([]).empty
+
+
+def test_a_setting_in_which_runs_differ_is_a_column_of_its_type() -> None:
+    runs = [record("a"), record("b", model={"flow": {"rate": 0.5}}), record("c", degree_leak=True)]
+    found = frame(runs)
+    assert found.columns.difference(list(COLUMNS)).tolist() == ["data.degree_leak", "flow.rate"]
+    assert found.groupby("flow.rate")["cell"].nunique().to_dict() == {0.5: 1, 1.0: 2}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,10 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "dataset": ("object", "name of the dataset"),
     "variant": ("object", "variant of the equations: `paper`, `released`"),
     "model": ("object", "the model, or its flow; `beltrami, adversary` if it was trained with one"),
-    "settings": ("object", "options of model, training and data, by the path of each override"),
+    "settings": (
+        "object",
+        "settings of model, training and data by their paths, as typed in an override",
+    ),
     "draw": ("object", "seed, or hash of the weights of a model from elsewhere"),
     "split": ("object", "hash of the split"),
     "threat": (
@@ -59,8 +62,10 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
             its latest failure.
 
     Returns:
-        The columns of `COLUMNS`, in the order of the records. A cell that failed, or that timed a
-        step, has one row without an accuracy.
+        The columns of `COLUMNS`, in the order of the records, then one column per setting in which
+        cells differ, named by its path (`flow.rate`, `training.max_epochs`), so that a `groupby`
+        can tell them apart. A cell that failed, or that timed a step, has one row without an
+        accuracy.
 
     Examples:
         >>> from robust_diffusion import frame
@@ -82,7 +87,16 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         for row in _results(record)
     ]
     types: Mapping[str, Any] = {name: kind for name, (kind, _) in COLUMNS.items()}
-    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
+    found = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
+    return pd.concat([found, _differing(found["settings"])], axis=1)
+
+
+def _differing(settings: "pd.Series[Any]") -> pd.DataFrame:
+    """Return one column per setting in which rows differ; missing where a row lacks the setting."""
+    paths = sorted({path for of in settings for path in of} - COLUMNS.keys())
+    columns = {path: [of.get(path) for of in settings] for path in paths}
+    kept = {path: values for path, values in columns.items() if len({*map(str, values)}) > 1}
+    return pd.DataFrame(kept, index=settings.index, dtype=object).infer_objects()
 
 
 def _common(record: Record) -> dict[str, Any]:
@@ -156,7 +170,7 @@ def named_by_settings(found: pd.DataFrame) -> pd.DataFrame:
     names: dict[str, str] = {}
     for _, alike in cells[cells["accuracy"].notna()].groupby(["dataset", "variant", "model"]):
         paths = sorted({path for settings in alike["settings"] for path in settings})
-        leaves = [{path: of.get(path, "none") for path in paths} for of in alike["settings"]]
+        leaves = [{path: str(of.get(path, "none")) for path in paths} for of in alike["settings"]]
         differing = [path for path in paths if len({of[path] for of in leaves}) > 1]
         for cell, model, of in zip(alike.index, alike["model"], leaves, strict=True):
             names[cell] = ", ".join([model, *(f"{path}={of[path]}" for path in differing)])
@@ -164,14 +178,14 @@ def named_by_settings(found: pd.DataFrame) -> pd.DataFrame:
     return found.assign(model=[names.get(cell, model) for cell, model in pairs])
 
 
-def _settings(record: Record) -> dict[str, str]:
+def _settings(record: Record) -> dict[str, Any]:
     config = recorded_settings(record)
     parts = {part: config.get(part) for part in ("model", "training", "data")}
     parts["data"] = {k: v for k, v in (parts["data"] or {}).items() if k != "source"}
     return dict(_leaves(without_trainer(parts)))
 
 
-def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Settings by the paths under which they are typed."""
     if isinstance(node, Mapping):
         for key, child in node.items():
@@ -179,4 +193,4 @@ def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
             within = isinstance(child, Mapping) and path in ("model.", "training.", "data.")
             yield from _leaves(child, f"{key}." if within else f"{path}{key}.")
     else:
-        yield path.removesuffix("."), str(node)
+        yield path.removesuffix("."), node
