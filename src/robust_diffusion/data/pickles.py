@@ -6,6 +6,7 @@ import pickletools
 import re
 import zipfile
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from robust_diffusion.data.files import check_archive, reading, require, sparse_matrix
 
-CONVERT = "docs/data.md has ten lines of Python, under 'Other files', that convert it"
+CONVERT = "docs/formats.md has a snippet for {}"
 
 
 def read_pickle(path: Path) -> Any:
@@ -31,31 +32,36 @@ def read_pickle(path: Path) -> Any:
         return _plain(_loaded(path.read_bytes(), _DataUnpickler), path)
 
 
-def read_objects(path: Path) -> dict[str, Any]:
-    """Every member of an npz file, those that numpy would unpickle read as `read_pickle` does.
+def read_objects(path: Path, names: Collection[str]) -> dict[str, Any]:
+    """Read every member of an npz file, those that numpy would unpickle as `read_pickle` does.
 
     Such a member is an array of one object, as `numpy.savez(path, adj=matrix)` makes of a sparse
     matrix.
 
+    Args:
+        path: The file.
+        names: Pickled members that are read. Others are not touched: an array of `None` stands in.
+
     Raises:
-        DataError: As of `read_pickle`.
+        DataError: The file is missing or damaged, or a member of `names` is more than data.
     """
     require(path)
     held: dict[str, Any] = {}
-    with reading(path, CONVERT):
+    with reading(path):
         check_archive(path)
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                content = io.BytesIO(archive.read(name))
-                major, _ = np.lib.format.read_magic(content)
-                read_header = getattr(np.lib.format, f"read_array_header_{major}_0")
-                if read_header(content)[2].hasobject:
-                    held[name.removesuffix(".npy")] = _plain(
-                        _loaded(content.read(), _MemberUnpickler), path
-                    )
-                else:
-                    content.seek(0)
-                    held[name.removesuffix(".npy")] = np.load(content, allow_pickle=False)
+    with reading(path, CONVERT.format(".npz")), zipfile.ZipFile(path) as archive:
+        for member in archive.namelist():
+            name = member.removesuffix(".npy")
+            content = io.BytesIO(archive.read(member))
+            major, _ = np.lib.format.read_magic(content)
+            read_header = getattr(np.lib.format, f"read_array_header_{major}_0")
+            if not read_header(content)[2].hasobject:
+                content.seek(0)
+                held[name] = np.load(content, allow_pickle=False)
+            elif name in names:
+                held[name] = _plain(_loaded(content.read(), _MemberUnpickler), path)
+            else:
+                held[name] = np.array(None)
     return held
 
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -93,6 +94,9 @@ LAYOUTS: dict[str, Arrays] = {
     "self-loops": plain(edge_index=np.concatenate([BOTH, [[3], [3]]], 1)),
     "PyG's names": {"edge_index": BOTH, "x": raw_graph()["features"], "y": raw_graph()["labels"]},
     "CSR": without(plain(), "edge_index") | csr_parts(symmetric(EDGES), "adj"),
+    "CSR features": without(plain(), "edge_index", "features")
+    | csr_parts(symmetric(EDGES), "adj")
+    | csr_parts(sp.csr_matrix(raw_graph()["features"]), "attr"),
     "edges of weight 0": plain(
         edge_index=np.concatenate([BOTH, [[0], [9]]], 1),
         edge_weight=np.append(np.full((BOTH.shape[1], 1), 0.3), 0),
@@ -191,9 +195,8 @@ def test_time_stamps_survive_their_normalisation(
         (plain(features=torch.eye(NUM_NODES).bfloat16()), "features"),
         (plain(features=torch.eye(NUM_NODES).to_sparse()), "features"),
         (plain(x=Bomb(Path("mark"))), ""),
-        (plain(split_idx={"train": [1, 2]}), "split_idx: "),
     ],
-    ids=["list", "Data", "bfloat16", "sparse", "bomb", "split"],
+    ids=["list", "Data", "bfloat16", "sparse", "bomb"],
 )
 def test_an_unreadable_torch_file_is_refused(tmp_path: Path, stored: Any, key: str) -> None:
     if isinstance(stored, dict):
@@ -219,8 +222,10 @@ def test_pickled_matrices_are_read_as_data_and_other_objects_are_not_run(tmp_pat
     np.savez_compressed(path, **held)
     assert np.load(path, allow_pickle=True)["adj_matrix"].dtype == object
     assert equal(load_custom(path), load_custom(write(tmp_path, arrays)))
-    np.savez_compressed(path, **held, metadata=Path("x"))
-    with pytest.raises(DataError, match=r"which is not data.*ten lines of Python"):
+    np.savez_compressed(path, **held | {"node_attr": Path("x")})
+    with pytest.raises(
+        DataError, match=r"which is not data.*docs/formats.md has a snippet for \.npz"
+    ):
         load_custom(path)
 
 
@@ -328,11 +333,33 @@ def test_word_counts_are_kept_and_edges_get_their_reverse(
     assert is_split_by_degree(graph, 5)
 
 
+@pytest.mark.parametrize("read", [lambda folder: load_custom(folder / NAME), read_shchur])
+def test_pickled_arrays_that_are_not_needed_are_not_unpickled(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, read: Callable[[Path], Data]
+) -> None:
+    (tmp_path / "plain").mkdir()
+    np.savez(tmp_path / "plain" / NAME, **shchur_arrays())
+    expected = read_shchur(tmp_path / "plain")
+    names = {"node_names": np.array(["a", "b"], object), "idx_to_node": {0: "a"}}
+    np.savez(tmp_path / NAME, **shchur_arrays(**names, metadata=Bomb(tmp_path / "mark")))
+    caplog.set_level("WARNING")
+    assert equal(read(tmp_path), expected, *SPLIT)
+    assert not (tmp_path / "mark").exists()
+    assert "not read: node_names, idx_to_node, metadata" in caplog.text
+
+
 BAD: dict[str, tuple[Arrays, str]] = {
     **{f"no {key}": (without(plain(), key), f"array {key}") for key in plain()},
     "features none": (plain(features=np.ones((0, 3)), edge_index=BOTH[:, :0]), "adjacency"),
     "features twice": (plain(x=np.eye(NUM_NODES)), "both features and x"),
     "edges twice": (plain(**csr_parts(symmetric(EDGES), "adj")), "both edge_index and adj_data"),
+    "split by another name": (plain(split_idx={"train": [1, 2]}), "split_idx: "),
+    "no features but CSR": (
+        without(plain(), "edge_index", "features") | csr_parts(symmetric(EDGES), "adj"), "degrees",
+    ),
+    "features in two layouts": (
+        plain(**csr_parts(sp.csr_matrix(np.eye(NUM_NODES)), "attr")), "both features and attr_data",
+    ),
     "splits that differ": (plain(**indices(), train_mask=masks()["val_mask"]), "index_train: "),
     "weights too few": (plain(edge_weight=np.ones(3)), "edge_weight"),
     "CSR of another size": (
@@ -364,7 +391,7 @@ PLANETOID: dict[str, tuple[Arrays, str]] = {
     "too small to split": (planetoid_parts(known=8, tested=4), "12 nodes"),
 }  # fmt: skip
 SHCHUR: dict[str, tuple[Arrays, str]] = {
-    **{f"no {key}": ({key: None}, f"array {key}") for key in shchur_arrays()},
+    **{f"no {key}": ({key: None}, key) for key in shchur_arrays()},
     "adjacency of words": ({"adj_data": np.full(len(EDGES), "1")}, "type <U1"),
     "adjacency beyond": ({"adj_indices": np.full(len(EDGES), 20)}, "cannot be read"),
     "adjacency fractional": ({"adj_indices": np.full(len(EDGES), 0.5)}, "type float64"),

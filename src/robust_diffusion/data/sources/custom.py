@@ -1,6 +1,6 @@
 """A user's own graph."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,41 +15,45 @@ from robust_diffusion.data.files import (
     NUMBERS,
     TO_WRITE,
     dense,
-    pick,
     pick_csr,
     read_torch,
     reading,
 )
 from robust_diffusion.data.pickles import CONVERT, read_objects
 from robust_diffusion.data.sources.grb import FILES, load_grb
-from robust_diffusion.data.sources.pyg import log_unread, split_of
+from robust_diffusion.data.sources.pyg import SPLIT_NAMES, log_unread, split_of
 from robust_diffusion.data.split import split_by_degree
 from robust_diffusion.data.validate import build_graph, check_edge_index
 from robust_diffusion.errors import ConfigError, DataError
 
-Arrays = Mapping[str, NDArray[np.generic]]
+Arrays = Mapping[str, Any]
 
-ALIASES = {"adj_matrix": "adj", "node_attr": "features", "node_label": "labels"}
-"""Names of the GraphData collection."""
-
+FEATURES = ("features", "x", "node_attr", "attr_matrix", "attr_data")
+LABELS = ("labels", "y", "node_label")
+EDGES = ("edge_index", "adj", "adj_matrix", "adj_data")
 READ = (
-    *("features", "x", "labels", "y", "edge_index", "edge_weight"),
-    *("adj_data", "adj_indices", "adj_indptr", "adj_shape"),
+    *(*FEATURES, *LABELS, *EDGES, "edge_weight"),
+    *(f"{kind}_{part}" for kind in ("adj", "attr") for part in ("indices", "indptr", "shape")),
 )
-"""Names of the arrays that are read, those of a split apart."""
+"""Names of the arrays that are read, apart from those of a split."""
+
+SNIPPETS = (".csv", ".edgelist", ".gml", ".gpickle", ".graphml", ".mat", ".pickle", ".pkl")
+"""Formats that docs/formats.md converts."""
 
 
 def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     """Read a folder in GRB's layout, or one `.npz` or `.pt` file.
 
-    A file holds `features` (or `x`), n x f; `labels` (or `y`), n; and the edges as `edge_index`,
-    2 x e, or as a CSR matrix in `adj_data`, `adj_indices`, `adj_indptr` and `adj_shape`. An entry
-    of weight 0, there or in `edge_weight`, e, is no edge. A split is `train_mask`, `val_mask` and
+    A file holds features, n x f, as `features` or `x`; `labels` (or `y`), n; and the edges as
+    `edge_index`, 2 x e. Features and edges may be CSR matrices: `attr_data`, `attr_indices`,
+    `attr_indptr`, `attr_shape`, and `adj_data` and so on. An entry of weight 0, there or in
+    `edge_weight`, e, is no edge. A split is `train_mask`, `val_mask` and
     `test_mask`, or node numbers in `train_idx`, `index_train` or `idx_train` and so on, with or
     without those of `test_easy`, `test_medium` and `test_hard`; without one, nodes are split by
-    degree as GRB does. Nodes of label -1 are in no part. Other arrays are named in a warning.
-    A `.npz` file of the GraphData collection, whose sparse matrices are pickled (`adj_matrix`,
-    `node_attr`, `node_label`), is read as data, too.
+    degree as GRB does. Nodes of label -1 are in no part. Other arrays are named in a warning;
+    those that are pickled are not unpickled.
+    A `.npz` file of the GraphData collection (`adj_matrix`, `node_attr`, `node_label`) is read,
+    too; if its sparse matrices are pickled, they are read as data.
     A `.pt` file holds a dictionary of tensors, as `torch.save(data.to_dict(), path)` writes it from
     a PyG `Data`.
 
@@ -68,40 +72,46 @@ def load_custom(path: str | Path | None, *, split_seed: int = 0) -> Data:
     path = Path(str(path))  # a file may be named 3
     if any((path / name).exists() for name in FILES):
         return load_grb(LocalFolder(path), doubles=True)
-    readers: dict[str, Callable[[Path], Mapping[str, Any]]]
-    readers = {".npz": _read_arrays, ".pt": _read_tensors}
-    if path.is_dir() or path.suffix not in readers:
+    if path.is_dir() or path.suffix not in (".npz", ".pt"):
+        kind = ".csv" if path.is_dir() and any(path.glob("*.csv")) else path.suffix
+        remedy = CONVERT.format(kind if kind in SNIPPETS else "many formats")
         raise DataError(
-            f"{path}: not a folder in GRB's layout, which is {', '.join(FILES)}, nor a .npz or a "
-            f".pt file; {CONVERT}"
+            f"{path}: expected a folder in GRB's layout, which is {', '.join(FILES)}, a .npz or a "
+            f".pt file; {remedy}"
         )
-    held = readers[path.suffix](path)
-    arrays = {key: value for key, value in held.items() if isinstance(value, np.ndarray)}
-    features, labels = (
-        _either(arrays, *names, path) for names in (("features", "x"), ("labels", "y"))
-    )
+    adjacency, features, labels, held = read_graph(path)
     num_nodes = features.shape[0] if features.ndim else 0
-    adjacency = _adjacency(arrays, path, num_nodes=num_nodes)
     splits = split_of(held, num_nodes, where=f"{path}: ")
-    log_unread(arrays, READ, where=str(path))
     graph = build_graph(adjacency, features, labels, splits, where=path, doubles=True)
     return graph if splits else split_by_degree(graph, split_seed, where=path)
 
 
+def read_graph(path: Path) -> tuple[sp.sparray, NDArray[Any], NDArray[Any], Arrays]:
+    """Read one `.npz` or `.pt` file as described in `load_custom`.
+
+    Returns:
+        Adjacency, dense features, labels, and all that the file holds, by name.
+
+    Raises:
+        DataError: The file is missing, damaged, or lacks an array.
+    """
+    held = _read_tensors(path) if path.suffix == ".pt" else _read_arrays(path)
+    arrays = {k: value for k, value in held.items() if isinstance(value, np.ndarray | sp.csr_array)}
+    name = _one_of(FEATURES, arrays, path, "add features, such as node degrees, n x 1")
+    sparse = name == "attr_data"
+    features = dense(pick_csr(arrays, "attr", path), path) if sparse else arrays[name]
+    labels = arrays[_one_of(LABELS, arrays, path, "add labels, a class number per node")]
+    adjacency = _adjacency(arrays, path, num_nodes=features.shape[0] if features.ndim else 0)
+    log_unread(arrays, READ, where=str(path))
+    return adjacency, features, labels, held
+
+
 def _read_arrays(path: Path) -> dict[str, Any]:
-    """The arrays of a file; a sparse matrix of objects as the arrays by which others hold it."""
-    held: dict[str, Any] = {}
-    for key, value in read_objects(path).items():
-        name = ALIASES.get(key, key)
-        if not isinstance(value, sp.csr_array):
-            held[name] = value
-        elif name == "adj":
-            parts = {"data": value.data, "indices": value.indices, "indptr": value.indptr}
-            held |= {f"adj_{part}": array for part, array in parts.items()}
-            held["adj_shape"] = np.array(value.shape)
-        else:
-            held[name] = dense(value, f"{path}: {key}")
-    return held
+    """Return the members of an npz file, its pickled sparse matrices dense, the adjacency apart."""
+    return {
+        key: dense(value, f"{path}: {key}") if sp.issparse(value) and key not in EDGES else value
+        for key, value in read_objects(path, {*READ, *SPLIT_NAMES}).items()
+    }
 
 
 def _read_tensors(path: Path) -> dict[str, Any]:
@@ -116,18 +126,26 @@ def _read_tensors(path: Path) -> dict[str, Any]:
     return held
 
 
-def _either(arrays: Arrays, name: str, alias: str, path: Path) -> NDArray[np.generic]:
-    if name in arrays and alias in arrays:
-        raise DataError(f"{path}: holds both {name} and {alias}; keep one of them")
-    return arrays[alias] if alias in arrays else pick(arrays, [name], path)[0]
+def _one_of(names: Collection[str], arrays: Arrays, path: Path, remedy: str) -> str:
+    """Return the one of some names that a file holds."""
+    present = [name for name in names if name in arrays]
+    if not present:
+        raise DataError(
+            f"{path}: expected an array {' or '.join(names)}, got {', '.join(arrays)}; {remedy}"
+        )
+    if len(present) > 1:
+        raise DataError(f"{path}: holds both {present[0]} and {present[1]}; keep one of them")
+    return present[0]
 
 
-def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.csr_array | sp.coo_array:
-    if "edge_index" in arrays and "adj_data" in arrays:
-        raise DataError(f"{path}: holds both edge_index and adj_data; keep one of them")
-    if "adj_data" in arrays:
+def _adjacency(arrays: Arrays, path: Path, *, num_nodes: int) -> sp.sparray:
+    name = _one_of(EDGES, arrays, path, "add edge_index, 2 x e")
+    if name == "adj_data":
         return pick_csr(arrays, "adj", path)
-    (edges,) = pick(arrays, ["edge_index"], path)
+    edges = arrays[name]
+    if name != "edge_index":
+        with reading(f"{path}: {name}", "use an n x n matrix of numbers"):
+            return sp.csr_array(edges)
     check_edge_index(edges, num_nodes, where=path)
     weight = arrays.get("edge_weight", np.ones(edges.shape[1]))
     if weight.size != edges.shape[1] or weight.dtype.kind not in NUMBERS:

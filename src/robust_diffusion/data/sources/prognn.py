@@ -5,7 +5,8 @@ import json
 from torch_geometric.data import Data
 
 from robust_diffusion.data.download import DatasetFolder
-from robust_diffusion.data.files import dense, pick, pick_csr, read_npz, reading
+from robust_diffusion.data.files import reading
+from robust_diffusion.data.sources.custom import read_graph
 from robust_diffusion.data.validate import build_graph
 
 
@@ -24,12 +25,10 @@ def load_prognn(folder: DatasetFolder, name: str) -> Data:
     """
     paths = {file: folder.file(file) for file in folder.names}
     path, split_path = paths[f"{name}.npz"], paths[f"{name}_prognn_splits.json"]
-    arrays = read_npz(path)
-    adjacency, attributes = (pick_csr(arrays, kind, path) for kind in ("adj", "attr"))
-    (labels,) = pick(arrays, ["labels"], path)
+    adjacency, features, labels, _ = read_graph(path)
     with reading(split_path):
         held = json.loads(split_path.read_text(encoding="utf-8"))
         splits = {part: held[f"idx_{part}"] for part in ("train", "val", "test")}
-    graph = build_graph(adjacency, dense(attributes, path), labels, splits, where=path)
+    graph = build_graph(adjacency, features, labels, splits, where=path)
     folder.keep_hashes()
     return graph

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 NAMES = ("{}_mask", "{}_idx", "index_{}", "idx_{}")
 """Names under which a graph may hold the nodes of a part of its split."""
 
+SPLIT_NAMES = tuple(pattern.format(part) for part in SPLITS for pattern in NAMES)
+
 WEIGHTS = ("edge_weight", "edge_attr", "weight")
 """Names of edge weights: PyTorch Geometric's, those of its GDC, and those of networkx."""
 
@@ -79,7 +81,7 @@ def split_of(
 
 def log_unread(held: Mapping[str, Any], read: Collection[str], *, where: str) -> None:
     """Warn of arrays that nobody reads."""
-    known = {*read, *(name for part in SPLITS for name in _names(held, part))}
+    known = {*read, *SPLIT_NAMES}
     arrays = [k for k, v in held.items() if isinstance(v, Tensor | np.ndarray) and k not in known]
     if arrays:
         log.warning("%s: not read: %s", where, ", ".join(arrays))

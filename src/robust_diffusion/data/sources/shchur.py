@@ -3,7 +3,7 @@
 from torch_geometric.data import Data
 
 from robust_diffusion.data.download import DatasetFolder
-from robust_diffusion.data.files import dense, pick, pick_csr, read_npz
+from robust_diffusion.data.sources.custom import read_graph
 from robust_diffusion.data.split import split_by_degree
 from robust_diffusion.data.validate import build_graph
 
@@ -22,10 +22,7 @@ def load_shchur(folder: DatasetFolder, *, split_seed: int = 0) -> Data:
     """
     (name,) = folder.names
     path = folder.file(name)
-    arrays = read_npz(path)
-    adjacency, attributes = (pick_csr(arrays, kind, path) for kind in ("adj", "attr"))
-    (labels,) = pick(arrays, ["labels"], path)
-    features = dense(attributes, path)
+    adjacency, features, labels, _ = read_graph(path)
     graph = build_graph(adjacency, features, labels, {}, where=path, plain_edges=False)
     split_by_degree(graph, split_seed, where=path)
     folder.keep_hashes()
