@@ -5,14 +5,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import Beltrami, Flow, Frond, Heat, UniformModulation
+from robust_diffusion.flows import Beltrami, Flow, Frond, Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import MLP, GraphPDE
 from robust_diffusion.operators import Graph
-from robust_diffusion.robustness.curvature import curvature_of, with_uniform_modulation
 from robust_diffusion.robustness.stability import Motion, evaluations, follow, motion, thinned
 
 N, D = 12, 4
@@ -138,40 +136,3 @@ def test_what_cannot_be_followed_is_refused(own: torch.nn.Module, layer: int, ke
     asked = model(flow=lambda d: Beltrami(d), solver=Solver("euler", num_steps=2))
     assert evaluations(asked, Solver("rk4", num_steps=5), features(), edges()) == 3 * 5 * 4
     assert asked.layers[0].solver.method == "euler"
-
-
-def network(flow: type) -> GraphPDE:
-    return model(flow=flow, solver=Solver("rk4", num_steps=1), num_layers=2)
-
-
-@pytest.fixture
-def graph() -> Data:
-    return Data(x=features(), edge_index=edges(), mask=torch.arange(N) < 8)
-
-
-def test_beltrami_is_measured_in_each_layer_from_its_initial_state(graph: Data) -> None:
-    own = network(Beltrami)
-    layer = own.layers[0]
-    given = Graph.from_edge_index(graph.edge_index, num_nodes=N, dtype=torch.float32)
-    z, given, _ = layer.enter(graph.x, given)
-    expected = layer.flow.curvature(z, given).max().detach()
-    found = curvature_of(own, graph)["layers"]
-    assert list(found) == ["layers.0.flow", "layers.1.flow"]
-    assert found["layers.0.flow"]["100%"] == pytest.approx(float(expected))
-    for quantiles in found.values():
-        assert 0 < quantiles["50%"] <= quantiles["90%"] <= quantiles["99%"] <= quantiles["100%"]
-
-
-def test_predictions_that_change_under_uniform_modulation_are_counted(graph: Data) -> None:
-    model, control = network(Beltrami), network(UniformModulation)
-    for layer in model.layers:
-        layer.flow.gradient_floor = 1e-6
-        layer.linear.weight.data *= 0.01
-    control.load_state_dict(model.state_dict())
-    uniform = with_uniform_modulation(model)
-    assert all(isinstance(layer.flow, Beltrami) for layer in model.layers)
-    with torch.no_grad():
-        own, other, expected = (of(graph.x, graph.edge_index) for of in (model, uniform, control))
-    assert torch.equal(other, expected)
-    same = (own.argmax(1) == other.argmax(1))[graph.mask].double().mean()
-    assert curvature_of(model, graph)["same_predictions"] == same

@@ -22,7 +22,6 @@ from robust_diffusion.operators import current_backend
 from robust_diffusion.records.provenance import processor
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.black_box import Poisoning
-from robust_diffusion.robustness.curvature import curvature_of
 from robust_diffusion.robustness.perturbed import Attacker, Run, attack_and_test
 from robust_diffusion.robustness.solves import solves_of, tell_of_steps
 from robust_diffusion.robustness.subject import Task, budget_of
@@ -47,7 +46,6 @@ class CellResult:
     epochs: int  # epochs trained
     nfe: int  # right-hand-side evaluations in one forward pass on the clean test graph
     solves: dict[str, float | None]  # growth and stability; see `robustness.solves`
-    curvature: dict[str, Any]  # what its curvature term does; see `robustness.curvature`
     seconds: dict[str, float]  # wall time of each phase, whenever it ran
     forwards: dict[str, int]  # per attack, forward passes of the attacked model
     split: str  # hash of the split
@@ -193,7 +191,6 @@ def evaluate_cell(
         epochs=victim.epochs,
         nfe=evaluations.total,
         solves=solves,
-        curvature=curvature_of(tested, clean),
         seconds=seconds | {"test": measured.seconds},
         forwards={label: of.effort["forwards"] for label, of in outcomes.items()},
         split=datamodule.split_hash,

@@ -265,15 +265,6 @@ class ModulatedFlow(AttentionFlow):
         scores = self.modulation_scores(self.norm(z, attention, graph).reciprocal(), graph)
         return edge_modulation(scores, graph)
 
-    def curvature(self, z: NodeSignal, graph: Graph) -> EdgeValues:
-        """|B deg - 1| of every edge: how far its B is from uniform, 0 for a B that does nothing.
-
-        deg is the sum of the weights arriving at the edge's destination.
-        """
-        modulation = self.edge_modulation(z, self.attention(z, graph), graph)
-        degree = gather_dst(segment_sum(graph.weight, graph), graph)
-        return (modulation * degree - 1).abs()
-
     def edge_weights(self, z: NodeSignal, graph: Graph) -> EdgeValues:
         """A * B: attention times edge modulation."""
         attention = self.attention(z, graph)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.comparison import compare, describe_comparison
-from robust_diffusion.results.curvature import show_curvature
 from robust_diffusion.results.effects import show_effects
 from robust_diffusion.results.paired import compare_worst_cases
 from robust_diffusion.results.table import ResultTable, rank, summarize
@@ -75,10 +74,6 @@ def studies(
         table = compare_worst_cases(recorded_on(records, {experiment}), *models)
         if not table.cells.empty:
             yield name, replace(table, title=f"**experiment={experiment}.** {table.title}.")
-    # Networks of a factorial would be a row for each of its settings, poisoned ones for each graph.
-    table = show_curvature([r for r in records if r["experiment"] not in ("switches", "poisoning")])
-    if not table.cells.empty:
-        yield "curvature", replace(table, title=f"{table.title}.")
 
 
 def _asked(records: Sequence[Record]) -> dict[str, list[Record]]:
