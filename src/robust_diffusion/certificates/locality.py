@@ -12,8 +12,11 @@ from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.errors import ConfigError
 
+FEW = 256
+"""Probes that logits are differentiated by."""
+
 PROBE_FEATURES = 2**20
-"""Most features of all probes of a pass: 8 MiB in double precision, beside the graph's."""
+"""Most features of the other probes: 8 MiB in double precision, beside the graph's."""
 
 DECADES = 4
 """Decades above the graph's largest feature that probes reach."""
@@ -79,14 +82,11 @@ def measure_locality(
 ) -> Locality:
     """Add probe nodes to a graph and compare the logits of the other nodes.
 
-    A derivative that is not exactly 0 shows an influence of any size, such as that of a mean over
-    many nodes. A change shows an influence without a derivative, such as that of a maximum or of
-    the number of nodes. Neither shows a dependence on features that no probe comes near.
-
-    Probes are about as many as nodes. The first have features within or near the graph's limits
-    and ids all over the graph. The others are up to 1e4 times as large, partly along the gradient
-    of the probes' logits (where the other nodes' logits have a gradient, the check has failed
-    already), and have the last ids, as injected nodes do.
+    A derivative by a probe's features that is not exactly 0 shows an influence of any size, such as
+    that of a mean over many nodes. A change in double precision shows an influence without a
+    derivative, such as that of a maximum or of the number of nodes. Neither shows a dependence on
+    features that no probe comes near. No gradient leads from the other nodes' logits to features
+    that would change them: if there is one, the check has failed.
 
     Args:
         model: In eval mode.
@@ -96,37 +96,29 @@ def measure_locality(
     samples = any(getattr(module, "samples", False) for module in model.modules())
     generator = torch.Generator().manual_seed(0)
     with seeded(0):
-        graph = _in_double(model, x, edge_index)
-        near = _probes(graph.x, generator)
-        spread = _spread(len(x), len(near), generator).to(x.device)
-        spokes = torch.arange(1, len(near), device=x.device)
-        wheel = torch.cat([torch.stack([spokes, end]) for end in (0 * spokes, spokes.roll(1))], 1)
-        gradient, change, ascent = graph.influence(near, wheel[:, :0], spread)
-        far = torch.cat([near, ascent * graph.x.abs().max()])
+        few = _probes(x, FEW, generator)
+        gradient, ascent = _gradients(model, x, edge_index, few)
+        near = _probes(x, min(len(x), PROBE_FEATURES // x.size(1)) // 2, generator)
+        far = torch.cat([near, x.abs().max() * ascent])
         far = far * 10 ** (DECADES * torch.rand(len(far), 1, generator=generator).to(far))
-        with torch.no_grad():
-            last = torch.arange(len(x) + len(far), device=x.device)
-            change = torch.maximum(change, graph.change(graph.beside(far, wheel[:, :0], last)))
-            edgeless = torch.ones(len(x), dtype=torch.bool, device=x.device)
-            edgeless[edge_index] = False
-            alone = graph.change(graph.model(graph.x, edge_index[:, :0]), edgeless)
-        joined = graph.influence(near, torch.cat([wheel, wheel.flip(0)], 1), spread)
-    # Rounding costs a model half of its digits at most. In double precision that is 1.5e-8 of the
-    # largest logit, less than votes, counted in single precision, tell apart. Sums in another order
-    # change the logits of the package's models by less than 1e-14 there.
-    tolerance = torch.finfo(graph.logits.dtype).eps ** 0.5
-    isolated = gradient in {None, 0.0} and (samples or bool(change <= tolerance))
-    changes = torch.stack([alone, joined[1]])
+        graph = _in_double(model, x, edge_index)
+        probes = torch.cat([near, far]).to(graph.x)
+        ids = _spread(len(x), len(probes), generator).to(x.device)
+        # Rounding costs a model half of its digits at most. In double precision that is 1.5e-8 of
+        # the largest logit, less than votes, counted in single precision, tell apart. Sums in
+        # another order change logits of the package's models by less than 1e-14 there.
+        tolerance = torch.finfo(graph.logits.dtype).eps ** 0.5
+        change = None if samples else graph.change(probes, ids)
+        isolated = gradient in {None, 0.0} and (change is None or change <= tolerance)
+        separate = isolated and not samples and graph.change(probes, ids, joined=True) <= tolerance
+        separate = separate and graph.change_without_edges() <= tolerance
     return Locality(
         isolated=isolated,
-        separate=isolated
-        and not samples
-        and joined[0] in {None, 0.0}
-        and bool((changes <= tolerance).all()),
-        probes=len(near) + len(far),
+        separate=separate,
+        probes=len(few) + len(probes),
         dtype=str(graph.logits.dtype).removeprefix("torch."),
         gradient=gradient,
-        change=None if samples else float(change),
+        change=change,
     )
 
 
@@ -139,39 +131,37 @@ class _Graph:
     edge_index: Int[Tensor, "2 e"]
     logits: Float[Tensor, "n c"]
 
-    def beside(self, probes: Tensor, joined: Tensor, ids: Tensor) -> Tensor:
-        """Logits of nodes, then of probes, which have these ids in this order."""
-        x = torch.cat([self.x, probes])[ids.argsort()]
-        edges = torch.cat([ids[self.edge_index], ids[len(self.x) :][joined]], 1)
-        return self.model(x, edges)[ids]
+    def change(self, probes: Tensor, ids: Tensor, *, joined: bool = False) -> float:
+        """Largest change of a logit by probes, per unit of the largest logit.
 
-    def change(self, logits: Tensor, nodes: Tensor | slice = slice(None)) -> Tensor:
-        """Largest change of a node's logit, per unit of the largest."""
-        clean = self.logits
-        apart = (logits[: len(clean)] - clean)[nodes].abs()
-        return apart.amax() / clean.abs().amax() if apart.numel() else apart.new_zeros(())
+        Args:
+            probes: Their features.
+            ids: Of nodes, then of probes.
+            joined: Join the probes with each other by a wheel.
+        """
+        n, edges = len(self.x), ids[self.edge_index]
+        if joined:
+            hub, rim = ids[n : n + 1], ids[n + 1 :]
+            wheel = torch.stack([rim.repeat(2), torch.cat([hub.expand_as(rim), rim.roll(1)])])
+            edges = torch.cat([edges, wheel, wheel.flip(0)], 1)
+        with torch.no_grad():
+            logits = self.model(torch.cat([self.x, probes])[ids.argsort()], edges)[ids[:n]]
+        return self._apart(logits, slice(None))
 
-    def influence(
-        self, probes: Tensor, joined: Tensor, ids: Tensor
-    ) -> tuple[float | None, Tensor, Tensor]:
-        """Largest derivative and change of nodes' logits; directions that raise the probes'."""
-        probes = probes.clone().requires_grad_()
-        with torch.enable_grad():
-            logits = self.beside(probes, joined, ids)
-            change = self.change(logits.detach())
-            if not logits.requires_grad:
-                return None, change, torch.zeros_like(probes)
-            # Random factors, so that no sum of derivatives is 0 but by all being 0.
-            factors = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1))
-            parts = (logits * factors.to(logits)).tensor_split([len(self.x)])
-            by_nodes, by_probes = (
-                torch.autograd.grad(part.sum(), probes, retain_graph=True)[0] for part in parts
-            )
-        return float(by_nodes.abs().max()), change, nn.functional.normalize(by_probes)
+    def change_without_edges(self) -> float:
+        """Largest change of a logit of nodes without edges if no node has any."""
+        nodes = torch.ones(len(self.x), dtype=torch.bool, device=self.x.device)
+        nodes[self.edge_index] = False
+        with torch.no_grad():
+            return self._apart(self.model(self.x, self.edge_index[:, :0]), nodes)
+
+    def _apart(self, logits: Tensor, nodes: Tensor | slice) -> float:
+        apart = (logits - self.logits)[nodes].abs()
+        return float(apart.max() / self.logits.abs().max()) if apart.numel() else 0.0
 
 
 def _in_double(model: nn.Module, x: Tensor, edge_index: Tensor) -> _Graph:
-    """The model in double precision if it runs there, and the graph."""
+    """The graph and the model in double precision, or as they are if the model does not run so."""
     with torch.no_grad():
         try:
             double = copy.deepcopy(model).double()
@@ -180,11 +170,30 @@ def _in_double(model: nn.Module, x: Tensor, edge_index: Tensor) -> _Graph:
             return _Graph(model, x, edge_index, model(x, edge_index))
 
 
-def _probes(x: Tensor, generator: torch.Generator) -> Tensor:
+def _gradients(
+    model: nn.Module, x: Tensor, edge_index: Tensor, probes: Tensor
+) -> tuple[float | None, Tensor]:
+    """Largest derivative of nodes' logits by probes, and directions that raise probes' logits."""
+    probes.requires_grad_()
+    with torch.enable_grad():
+        of_nodes = model(torch.cat([x, probes]), edge_index)[: len(x)]
+        of_probes = model(probes, edge_index[:, :0])
+        if not of_nodes.requires_grad:
+            return None, torch.zeros_like(probes)
+        by_probes = [
+            # A sum with random factors has a derivative of 0 only if all logits have.
+            torch.autograd.grad(
+                logits, probes, torch.randn_like(logits), allow_unused=True, materialize_grads=True
+            )[0]
+            for logits in (of_nodes, of_probes)
+        ]
+    return float(by_probes[0].abs().max()), nn.functional.normalize(by_probes[1])
+
+
+def _probes(x: Tensor, number: int, generator: torch.Generator) -> Tensor:
     """Near copies of nodes, uniform features, one feature alone, and Gaussian ones."""
-    (n, width), (low, high) = x.shape, x.aminmax()
+    (n, width), (low, high), m = x.shape, x.aminmax(), number // 4 + 1
     size = torch.maximum(-low, high)
-    m = max(1, min(n, PROBE_FEATURES // width) // 4)
     copies = x[torch.randint(n, (m,), generator=generator).to(x.device)]
     which = torch.randint(width, (m, 1), generator=generator).to(x.device)
     uniform = torch.rand(m, width, generator=generator).to(x)
