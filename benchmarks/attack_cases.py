@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import SPEIT, AutoInjection, Budget, GradientInjection
 from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.certificates import BiSmoothing, SparseSmoothing
+from robust_diffusion.certificates.locality import check_locality
 from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.certificates.sampling import graphs_per_pass, noisy_logits
 from robust_diffusion.integrators.solver import Solver
@@ -124,7 +125,7 @@ def votes(repeat: int) -> dict[str, Any]:
     for name, model in models.items():
         for scheme in (BiSmoothing(), SparseSmoothing()):
             case = f"{scheme.name}, {name}"
-            per_pass = graphs_per_pass(model, x, edges, scheme)
+            per_pass = graphs_per_pass(x, edges, scheme, check_locality(model, x, edges, scheme))
             runs[f"{case}, whole graphs"] = partial(whole, model, scheme)
             runs[case] = partial(counted, model, scheme, per_pass)
     seconds = by_turns(runs, repeat=max(1, repeat // 5), warm_up=1)

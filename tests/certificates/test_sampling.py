@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from robust_diffusion.certificates import BiSmoothing, NoisyModel, SmoothedModel, SparseSmoothing
+from robust_diffusion.certificates.locality import check_locality
 from robust_diffusion.certificates.noise import Noise, pair_numbers, pairs
 from robust_diffusion.certificates.sampling import VoteCounter, graphs_per_pass, noisy_logits
-from robust_diffusion.errors import ConfigError
-from robust_diffusion.models import GCN, GCNSVD, RobustGCN
+from robust_diffusion.models import GCN, GCNSVD
 from robust_diffusion.records.store import ArtifactStore
 from tests.attacks.contract import graph, trained
 
@@ -62,7 +62,7 @@ def test_graphs_side_by_side_are_as_each_by_itself(scheme: Any) -> None:
     alone = torch.cat([logits([draw]) for draw in (3, 0, 9)])
     torch.testing.assert_close(together, alone)
     assert (together[0] - together[1]).abs().max() > 0.1
-    assert graphs_per_pass(gcn, x, edges, scheme) == 100
+    assert graphs_per_pass(x, edges, scheme, check_locality(gcn, x, edges, scheme)) == 100
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
@@ -96,19 +96,8 @@ def test_a_count_that_was_cut_off_goes_on_where_it_stopped(tmp_path: Path) -> No
 def test_a_model_that_looks_at_all_edges_gets_one_graph_at_a_time() -> None:
     torch.manual_seed(0)
     svd = GCNSVD(16, 8, 7, rank=5).eval()
-    assert graphs_per_pass(svd, graph().x, graph().edge_index, SCHEMES[0]) == 1
-    sampling = RobustGCN(16, 8, 7, sample_at_test=True).eval()
-    for scheme in SCHEMES:
-        assert graphs_per_pass(sampling, graph().x, graph().edge_index, scheme) == 1
-
-
-def test_a_model_that_sees_nodes_without_edges_is_not_certified_against_injection() -> None:
-    class Centred(nn.Module):
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return trained()(x - x.mean(0), edge_index)
-
-    with pytest.raises(ConfigError, match="certificate=bi_smoothing: "):
-        graphs_per_pass(Centred().eval(), graph().x, graph().edge_index, SCHEMES[1])
+    given = graph().x, graph().edge_index, SCHEMES[0]
+    assert graphs_per_pass(*given, check_locality(svd, *given)) == 1
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)

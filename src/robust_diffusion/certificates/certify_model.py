@@ -18,6 +18,7 @@ from robust_diffusion.certificates.attacked import attack_smoothed, on_device
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bi_smoothing import BiSmoothing
 from robust_diffusion.certificates.bounds import class_bounds
+from robust_diffusion.certificates.locality import check_locality
 from robust_diffusion.certificates.report import CertificateReport
 from robust_diffusion.certificates.sampling import VoteCounter, graphs_per_pass
 from robust_diffusion.certificates.sparse import SparseSmoothing
@@ -110,6 +111,7 @@ def certify(
         own = subject.model
         weights = state_hash(own.state_dict())
         clean = subject.logits(subject.graph, seed)
+        locality = check_locality(own, x, edge_index, scheme)
         key = {"model": object_key(own), "weights": weights, "logits": tensor_hash(clean)}
         count = VoteCounter(
             own,
@@ -118,7 +120,7 @@ def certify(
             seed,
             ArtifactStore(folder, option="store"),
             key,
-            per_pass=graphs_per_pass(own, x, edge_index, scheme),
+            per_pass=graphs_per_pass(x, edge_index, scheme, locality),
             progress=progress,
         )
         selection = count("selection", scheme.selection_samples, x, edge_index)
@@ -142,6 +144,7 @@ def certify(
         plain_accuracy=subject.accuracy(clean),
         clean_accuracy=subject.accuracy(votes.double()),
         local=local > 0,
+        locality=locality,
         attacked=attacked,
         seed=seed,
         dataset=str(data.name) if isinstance(data, GraphDataModule) else "",

@@ -14,6 +14,7 @@ from torch import Tensor
 from robust_diffusion import __version__
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bounds import ClassBounds
+from robust_diffusion.certificates.locality import ISOLATION, Locality
 from robust_diffusion.checks import check_whole
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.robustness.report import RobustnessReport
@@ -68,6 +69,7 @@ class CertificateReport:
         plain_accuracy: Of the classifier without noise, in 0..1.
         clean_accuracy: Of the majority of the draws, without abstention, in 0..1.
         local: The targets are a sample that was attacked one node at a time.
+        locality: Influence of nodes without edges, none of which `bi_smoothing` assumes.
         attacked: By budget, if attacks were run.
         seed: Of all draws.
         dataset: Name of the datamodule's dataset; "" of a graph of one's own.
@@ -96,6 +98,7 @@ class CertificateReport:
     plain_accuracy: float
     clean_accuracy: float
     local: bool
+    locality: Locality
     attacked: Sequence[Attacked]
     seed: int
     dataset: str
@@ -176,6 +179,7 @@ class CertificateReport:
             f"noise leaves {100 * self.scheme.survival(1):.3g} % of {self.num_edges} edges, and "
             f"none at {100 * self.sees_no_edge:.1f} % of the targets",
             f"average certified radius {self.radius:.2f}, of any model at most {self.largest}",
+            *[f"assumed: {ISOLATION}; checked: {self.locality}"][: int(self._needs_isolation)],
             f"accuracy in % by {self.scheme.unit}{', of one node at a time' if self.local else ''}",
         ]
         return "\n".join([*lines, frame.to_string(index=False), *[NOTHING_FELL][: int(empty)]])
@@ -192,6 +196,8 @@ class CertificateReport:
             "num_targets": len(self.labels),
             "version": __version__,
         }
+        if self._needs_isolation:
+            record["locality"] = {"assumed": ISOLATION, **asdict(self.locality)}
         return json.dumps(record, indent=2, allow_nan=False)
 
     def save(self, path: str | Path) -> Path:
@@ -202,6 +208,10 @@ class CertificateReport:
         """
         write_whole(Path(path) / REPORT, self.to_json() + "\n", option="certificate.save")
         return Path(path)
+
+    @property
+    def _needs_isolation(self) -> bool:
+        return self.scheme.kind == "injection"
 
     def _right(self, certified: Bool[np.ndarray, " t"]) -> float:
         return accuracy(np.where(certified, self.bounds.predicted, -1), self.labels)

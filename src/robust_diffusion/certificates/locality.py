@@ -1,0 +1,211 @@
+"""Check that nodes have no influence on others that no path joins them to."""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from robust_diffusion.attacks.randomness import seeded
+from robust_diffusion.certificates.base import Smoothing
+from robust_diffusion.certificates.noise import Noise
+from robust_diffusion.errors import ConfigError
+
+FEW = 256
+"""Probes that logits are differentiated by."""
+
+PROBE_FEATURES = 2**20
+"""Most features of the other probes: 8 MiB in double precision, beside the graph's."""
+
+DECADES = 4
+"""Decades above the graph's largest feature that probes reach."""
+
+ISOLATION = "a node without edges has no influence on other nodes"
+"""Assumption of certificates against injection about the model."""
+
+
+@dataclass(frozen=True)
+class Locality:
+    """Influence of probe nodes on the nodes of a noisy graph, which no path joins them to.
+
+    Args:
+        isolated: Probes without edges have no influence.
+        separate: Nor have probes that are joined with each other, so that several graphs can be
+            run in one pass; false of a model that samples.
+        probes: Number of probes without edges.
+        dtype: float64, or the model's dtype if it does not run in double precision.
+        gradient: Largest derivative of a node's logit by a feature of such a probe; `None` of a
+            model without derivatives.
+        change: Largest change of a logit by such probes, per unit of the largest logit; `None` of a
+            model that samples.
+    """
+
+    isolated: bool
+    separate: bool
+    probes: int
+    dtype: str
+    gradient: float | None
+    change: float | None
+
+    def __str__(self) -> str:
+        """What the check found."""
+        shown = [
+            ("largest gradient", self.gradient),
+            ("largest change, per unit of the largest logit,", self.change),
+        ]
+        values = "; ".join(f"{name} {value:.2g}" for name, value in shown if value is not None)
+        return f"{self.probes} isolated nodes added, {self.dtype}: {values}"
+
+
+def check_locality(
+    model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"], scheme: Smoothing
+) -> Locality:
+    """Measure the influence of probe nodes on a noisy graph.
+
+    Raises:
+        ConfigError: The scheme certifies against injection, and an isolated node has an influence.
+    """
+    edges, _ = scheme.sample(edge_index, x.size(0), Noise(0, "training"), [0])
+    locality = measure_locality(model, x, edges)
+    if scheme.kind == "injection" and not locality.isolated:
+        raise ConfigError(
+            f"certificate={scheme.name}: expected a model in which {ISOLATION}, got "
+            f"{type(model).__name__} ({locality}); use a model without statistics over all nodes "
+            "and a solver of fixed steps, or certificate=sparse"
+        )
+    return locality
+
+
+def measure_locality(
+    model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]
+) -> Locality:
+    """Add probe nodes to a graph and compare the logits of the other nodes.
+
+    A derivative by a probe's features that is not exactly 0 shows an influence of any size, such as
+    that of a mean over many nodes. A change in double precision shows an influence without a
+    derivative, such as that of a maximum or of the number of nodes. Neither shows a dependence on
+    features that no probe comes near. No gradient leads from the other nodes' logits to features
+    that would change them: if there is one, the check has failed.
+
+    Args:
+        model: In eval mode.
+        x: Features.
+        edge_index: Edges, both directions.
+    """
+    samples = any(getattr(module, "samples", False) for module in model.modules())
+    generator = torch.Generator().manual_seed(0)
+    with seeded(0):
+        few = _probes(x, FEW, generator)
+        gradient, ascent = _gradients(model, x, edge_index, few)
+        near = _probes(x, min(len(x), PROBE_FEATURES // x.size(1)) // 2, generator)
+        far = torch.cat([near, x.abs().max() * ascent])
+        far = far * 10 ** (DECADES * torch.rand(len(far), 1, generator=generator).to(far))
+        graph = _in_double(model, x, edge_index)
+        probes = torch.cat([near, far]).to(graph.x)
+        ids = _spread(len(x), len(probes), generator).to(x.device)
+        # Rounding costs a model half of its digits at most. In double precision that is 1.5e-8 of
+        # the largest logit, less than votes, counted in single precision, tell apart. Sums in
+        # another order change logits of the package's models by less than 1e-14 there.
+        tolerance = torch.finfo(graph.logits.dtype).eps ** 0.5
+        change = None if samples else graph.change(probes, ids)
+        isolated = gradient in {None, 0.0} and (change is None or change <= tolerance)
+        separate = isolated and not samples and graph.change(probes, ids, joined=True) <= tolerance
+        separate = separate and graph.change_without_edges() <= tolerance
+    return Locality(
+        isolated=isolated,
+        separate=separate,
+        probes=len(few) + len(probes),
+        dtype=str(graph.logits.dtype).removeprefix("torch."),
+        gradient=gradient,
+        change=change,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Graph:
+    """A model and a graph that probes are added to."""
+
+    model: nn.Module
+    x: Float[Tensor, "n f"]
+    edge_index: Int[Tensor, "2 e"]
+    logits: Float[Tensor, "n c"]
+
+    def change(self, probes: Tensor, ids: Tensor, *, joined: bool = False) -> float:
+        """Largest change of a logit by probes, per unit of the largest logit.
+
+        Args:
+            probes: Their features.
+            ids: Of nodes, then of probes.
+            joined: Join the probes with each other by a wheel.
+        """
+        n, edges = len(self.x), ids[self.edge_index]
+        if joined:
+            hub, rim = ids[n : n + 1], ids[n + 1 :]
+            wheel = torch.stack([rim.repeat(2), torch.cat([hub.expand_as(rim), rim.roll(1)])])
+            edges = torch.cat([edges, wheel, wheel.flip(0)], 1)
+        with torch.no_grad():
+            logits = self.model(torch.cat([self.x, probes])[ids.argsort()], edges)[ids[:n]]
+        return self._apart(logits, slice(None))
+
+    def change_without_edges(self) -> float:
+        """Largest change of a logit of nodes without edges if no node has any."""
+        nodes = torch.ones(len(self.x), dtype=torch.bool, device=self.x.device)
+        nodes[self.edge_index] = False
+        with torch.no_grad():
+            return self._apart(self.model(self.x, self.edge_index[:, :0]), nodes)
+
+    def _apart(self, logits: Tensor, nodes: Tensor | slice) -> float:
+        apart = (logits - self.logits)[nodes].abs()
+        return float(apart.max() / self.logits.abs().max()) if apart.numel() else 0.0
+
+
+def _in_double(model: nn.Module, x: Tensor, edge_index: Tensor) -> _Graph:
+    """The graph and the model in double precision, or as they are if the model does not run so."""
+    with torch.no_grad():
+        try:
+            double = copy.deepcopy(model).double()
+            return _Graph(double, x.double(), edge_index, double(x.double(), edge_index))
+        except Exception:  # of anybody's module
+            return _Graph(model, x, edge_index, model(x, edge_index))
+
+
+def _gradients(
+    model: nn.Module, x: Tensor, edge_index: Tensor, probes: Tensor
+) -> tuple[float | None, Tensor]:
+    """Largest derivative of nodes' logits by probes, and directions that raise probes' logits."""
+    probes.requires_grad_()
+    with torch.enable_grad():
+        of_nodes = model(torch.cat([x, probes]), edge_index)[: len(x)]
+        of_probes = model(probes, edge_index[:, :0])
+        if not of_nodes.requires_grad:
+            return None, torch.zeros_like(probes)
+        by_probes = [
+            # A sum with random factors has a derivative of 0 only if all logits have.
+            torch.autograd.grad(
+                logits, probes, torch.randn_like(logits), allow_unused=True, materialize_grads=True
+            )[0]
+            for logits in (of_nodes, of_probes)
+        ]
+    return float(by_probes[0].abs().max()), nn.functional.normalize(by_probes[1])
+
+
+def _probes(x: Tensor, number: int, generator: torch.Generator) -> Tensor:
+    """Near copies of nodes, uniform features, one feature alone, and Gaussian ones."""
+    (n, width), (low, high), m = x.shape, x.aminmax(), number // 4 + 1
+    size = torch.maximum(-low, high)
+    copies = x[torch.randint(n, (m,), generator=generator).to(x.device)]
+    which = torch.randint(width, (m, 1), generator=generator).to(x.device)
+    uniform = torch.rand(m, width, generator=generator).to(x)
+    noise, gaussian = torch.randn(2, m, width, generator=generator).to(x)
+    single = torch.zeros_like(copies).scatter(1, which, size * noise[:, :1].sign())
+    near = copies * (1 + 0.01 * noise)
+    return torch.cat([near, low + (high - low) * uniform, single, size * gaussian])
+
+
+def _spread(n: int, probes: int, generator: torch.Generator) -> Tensor:
+    """Ids of nodes, in their order, then of probes: the first, the last, and any between."""
+    is_probe = torch.zeros(n + probes, dtype=torch.bool)
+    is_probe[1 + torch.randperm(n + probes - 2, generator=generator)[: probes - 2]] = True
+    is_probe[[0, -1]] = True
+    return torch.cat([(~is_probe).nonzero(), is_probe.nonzero()]).squeeze(1)

@@ -1,0 +1,200 @@
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from robust_diffusion import certify
+from robust_diffusion.certificates import BiSmoothing, SparseSmoothing
+from robust_diffusion.certificates.locality import check_locality, measure_locality
+from robust_diffusion.certificates.sampling import graphs_per_pass
+from robust_diffusion.data.sources import citation_like_graph
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.flows import Beltrami, Hang
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.models import GCN, GraphPDE, RobustGCN
+from tests.graphs import CHANNELS
+from tests.models.test_contract import Case, build, edge_index, every_case, option, x
+
+__all__ = ["edge_index", "x"]
+
+INJECTION = BiSmoothing(p_e=0.3, p_n=0.3, samples=9, selection_samples=9, max_nodes=1, edges=(1,))
+FLIPS = SparseSmoothing(p_plus=1e-6)
+WIDTH = 32
+Term = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+@cache
+def graph(num_nodes: int = 300) -> Data:
+    return citation_like_graph(num_nodes, num_nodes * 7 // 3, WIDTH)
+
+
+class WithTerm(nn.Module):
+    """A GCN beside another term."""
+
+    def __init__(self, term: Term) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.gcn, self.lin = GCN(WIDTH, 16, 7, num_layers=2), nn.Linear(WIDTH, 7)
+        self.term = term
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.gcn(x, edge_index) + self.term(self.lin, x, edge_index)
+
+
+def degrees(x: Tensor, edge_index: Tensor) -> Tensor:
+    return torch.bincount(edge_index[0], minlength=x.size(0)).to(x.dtype)
+
+
+def attended(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
+    return F.normalize(x).mm(F.normalize(x).T).softmax(1) @ lin(x)
+
+
+def nearest(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
+    return lin(x)[torch.cdist(x, x).fill_diagonal_(torch.inf).argmin(1)]
+
+
+def eigenvectors(lin: nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
+    adjacency = x.new_zeros(len(x), len(x)).index_put(
+        (edge_index[0], edge_index[1]), x.new_ones(())
+    )
+    return torch.linalg.eigh(adjacency.sum(1).diag() - adjacency).eigenvectors[:, :7]
+
+
+def in_single(lin: nn.Module, x: Tensor, _: Tensor) -> Tensor:
+    return F.linear(F.normalize(x), torch.ones(7, WIDTH)).amax(0)
+
+
+GLOBAL: dict[str, Term] = {
+    "mean": lambda lin, x, _: lin(x).mean(0),
+    "mean of small weight": lambda lin, x, _: 1e-12 * lin(x).mean(0),
+    "mean without gradient": lambda lin, x, _: lin(x.detach()).mean(0).round(decimals=2),
+    "maximum": lambda lin, x, _: lin(x).amax(0),
+    "maximum of normalised features": lambda lin, x, _: lin(F.normalize(x)).amax(0),
+    "maximum of normalised logits": lambda lin, x, _: F.normalize(lin(x)).amax(0),
+    "maximum in single precision": in_single,
+    "median": lambda lin, x, _: lin(x).median(0).values,
+    "attention": attended,
+    "nearest neighbour": nearest,
+    "batch statistics": lambda lin, x, _: F.batch_norm(lin(x), None, None, training=True),
+    "number of nodes": lambda lin, x, _: x.new_full((7,), 1e-6 * len(x)),
+    "mean degree": lambda lin, x, edges: x.new_full((7,), edges.size(1) / len(x)),
+    "rank of degree": lambda lin, x, edges: (
+        degrees(x, edges).argsort(stable=True)[:, None] / len(x)
+    ),
+    "eigenvectors": eigenvectors,
+    "first node": lambda lin, x, _: lin(x[:1]),
+    "last node": lambda lin, x, _: lin(x[-1:]),
+}
+PASSES_ISOLATED: dict[str, Term] = {
+    "mean of nodes with edges": lambda lin, x, edges: lin(x[degrees(x, edges) > 0]).mean(0),
+    "maximum over ends of edges": lambda lin, x, edges: lin(x)[F.pad(edges[0], (0, 1))].amax(0),
+    "largest degree": lambda lin, x, edges: 1e-3 * degrees(x, edges).max().expand(7),
+    "graph without edges": lambda lin, x, edges: lin(x) * bool(edges.numel()),
+}
+LOCAL: dict[str, Term] = {
+    "linear": lambda lin, x, _: lin(x),
+    "single precision": lambda lin, x, _: F.linear(x, torch.ones(7, WIDTH)),
+    "degree": lambda lin, x, edges: degrees(x, edges)[:, None],
+}
+
+
+def pde(flow: Any, **solver: Any) -> nn.Module:
+    torch.manual_seed(0)
+    return GraphPDE(WIDTH, 8, 7, flow=flow, num_layers=2, solver=Solver(**solver)).eval()
+
+
+def hang(t_end: float) -> nn.Module:
+    flow = partial(Hang, scale="graph", t_end=t_end)
+    return pde(flow, method="euler", num_steps=int(2 * t_end))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    **{name: partial(WithTerm, term) for name, term in GLOBAL.items()},
+    "energy of the graph, T=1": partial(hang, 1.0),
+    "energy of the graph, T=20": partial(hang, 20.0),
+    "steps by the norm of all nodes": partial(pde, Beltrami, method="dopri5"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_certify_refuses_injection_if_isolated_nodes_have_an_influence(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^certificate=bi_smoothing: .* without edges"):
+        certify(MODELS[name](), graph(), certificate=INJECTION, progress=False)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_flips_are_certified_with_one_graph_per_pass_if_nodes_have_an_influence(name: str) -> None:
+    given = graph().x, graph().edge_index
+    locality = check_locality(MODELS[name]().eval(), *given, FLIPS)
+    assert graphs_per_pass(*given, FLIPS, locality) == 1
+
+
+@pytest.mark.parametrize("name", ["mean", "maximum of normalised logits"])
+def test_an_influence_is_seen_in_a_large_graph(name: str) -> None:
+    large = graph(20_000)
+    locality = measure_locality(MODELS[name]().eval(), large.x, large.edge_index)
+    assert not locality.isolated
+    assert not locality.separate
+
+
+@pytest.mark.parametrize("name", PASSES_ISOLATED)
+def test_nodes_with_edges_may_have_an_influence_against_injection(name: str) -> None:
+    model = WithTerm(PASSES_ISOLATED[name]).eval()
+    locality = measure_locality(model, graph().x, graph().edge_index[:, ::9])
+    assert locality.isolated
+    assert not locality.separate
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_local_terms_are_admitted(name: str) -> None:
+    locality = measure_locality(WithTerm(LOCAL[name]).eval(), graph().x, graph().edge_index)
+    assert locality.isolated
+    assert locality.separate
+    assert locality.dtype == ("float32" if name == "single precision" else "float64")
+
+
+@every_case
+def test_local_models_of_the_package_are_admitted(
+    case: Case, x: Tensor, edge_index: Tensor
+) -> None:
+    """All but truncated eigenvectors and GRAND++, whose source has a mean over all nodes."""
+    model = build(case).float()
+    locality = measure_locality(model, x.float(), edge_index)
+    is_global = option(case) == "gcn_svd" or "flow=grand_pp" in case
+    assert locality.isolated == locality.separate == (not is_global)
+    if not is_global:
+        assert locality.gradient == 0
+        assert locality.change is not None
+        assert locality.change < 1e-13
+
+
+@pytest.mark.parametrize("is_global", [False, True])
+def test_a_model_that_samples_is_judged_by_its_gradient(is_global: bool) -> None:
+    class Sampling(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = RobustGCN(CHANNELS, 8, 7, sample_at_test=True)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.model(x, edge_index) + is_global * x.mean()
+
+    locality = measure_locality(
+        Sampling().eval(), graph().x[:, :CHANNELS].clone(), graph().edge_index
+    )
+    assert locality.isolated != is_global
+    assert not locality.separate
+    assert locality.change is None
+
+
+def test_the_report_states_the_assumption_and_the_check() -> None:
+    report = certify(
+        WithTerm(LOCAL["linear"]), graph(), certificate=INJECTION, nodes=[0, 1], progress=False
+    )
+    assert "without edges has no influence" in str(report)
+    assert f"{report.locality.probes} isolated nodes" in str(report)
+    assert '"locality"' in report.to_json()
