@@ -246,11 +246,8 @@ class Attack(ABC):
         """
 
 
-def attack_labels(model: Classifier, data: Data, *, attack: str) -> Int[Tensor, " n"]:
-    """The classes that an attack drives the model away from.
-
-    The labels that come with the graph, if there are any; otherwise what the model predicts on
-    the clean graph. The model is tried on the clean graph in either case.
+def clean_logits(model: Classifier, data: Data, *, attack: str) -> Float[Tensor, "n c"]:
+    """Logits of every node of the clean graph.
 
     Args:
         model: The model under attack.
@@ -260,12 +257,6 @@ def attack_labels(model: Classifier, data: Data, *, attack: str) -> Int[Tensor, 
     Raises:
         AttackError: The model does not take the graph, or its logits are not finite.
     """
-    predicted = clean_logits(model, data, attack=attack).argmax(1)
-    return data.y if isinstance(data.y, Tensor) else predicted
-
-
-def clean_logits(model: Classifier, data: Data, *, attack: str) -> Float[Tensor, "n c"]:
-    """Logits of every node of the clean graph; arguments and errors as of `attack_labels`."""
     x, edge_index = clean_graph(data)
     try:
         with torch.no_grad():
