@@ -169,7 +169,6 @@ def evaluate_cell(
     spent: dict[str, dict[str, Any]] = {}
     for run in runs:
         outcome, on = measured.outcomes[run.label], run.made_on or "victim"
-        datamodule.add_test_graph(run.label, outcome.graph.x, outcome.graph.edge_index)
         rows.setdefault(run.row, []).append(measured.accuracy[run.label])
         attacked.setdefault(on, {"clean": outcome.clean_accuracy})[run.row] = outcome.accuracy
         spent.setdefault(run.row, {})[on] = asdict(outcome.spent)
