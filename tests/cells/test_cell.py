@@ -91,6 +91,8 @@ SCIPY = partial(GraphPDE, flow=Heat, solver=BY_ADJOINT)
         ({"seed": -1}, "seed=-1"),
         ({"seed": 2**32}, "seed=4294967296"),
         ({"attacks": {"../x": SPEIT()}}, r"attacks=\.\./x"),
+        ({"attacks": {"pgd": PGDModification()}}, r"budget\.edge_ratio"),
+        ({"budget": Budget(edge_ratio=0.2)}, r"budget\.max_injected_nodes"),
         ({"model": SCIPY, "threat": WhiteBox(adjoint=False)}, r"threat\.adjoint=false"),
         ({"model": partial(Sure, hidden_channels=8)}, "model: "),
     ],

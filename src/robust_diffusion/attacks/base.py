@@ -187,6 +187,8 @@ class Attack(ABC):
             features or to the edge weights.
         is_worst_case: The attack measures how far a model can be brought down at all. It is
             handed the true classes under every threat model.
+        changes_features: A modification that may also change features, within
+            `budget.node_ratio`; the others flip edges alone.
 
     Examples:
         >>> from robust_diffusion import PGD, Attack
@@ -198,6 +200,7 @@ class Attack(ABC):
     kind: ClassVar[Kind]
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
     is_worst_case: ClassVar[bool] = False
+    changes_features: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check the arguments of every attack by their annotations."""

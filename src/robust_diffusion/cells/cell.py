@@ -121,7 +121,7 @@ def evaluate_cell(
         )
     cpu = torch.device("cpu")
     task = Task(datamodule.graph, datamodule.target_nodes, cpu, poisons=poisons)
-    budget = budget_of(budget, task)  # before hours of training, not after
+    budget = budget_of(budget, task, attacks)  # before hours of training, not after
     train = ModelTraining(datamodule, store, seed, directory)
     untrained = train.untrained(model).eval()
     threat.check(untrained)
