@@ -6,10 +6,11 @@ from robust_diffusion.results.captions import describe_cuts
 
 
 @pytest.mark.parametrize(
-    ("epochs", "limit", "is_cut"), [(507, 1000, False), (1000, 1000, True), (8000, 8000, True)]
+    ("limit", "patience", "is_cut"), [(200, 500, True), (1000, 100, False), (8000, 9000, True)]
 )
-def test_a_training_is_cut_if_its_recorded_limit_ended_it(
-    epochs: int, limit: int, is_cut: bool
+def test_a_training_is_cut_if_its_own_patience_never_ends(
+    limit: int, patience: int, is_cut: bool
 ) -> None:
-    record = {"epochs": epochs, "config": {"training": {"max_epochs": limit}}}
-    assert describe_cuts([record]) == [f"training cut at {limit} epochs"] * is_cut
+    training = {"max_epochs": limit, "patience": patience}
+    found = describe_cuts([{"config": {"training": training}}])
+    assert found == [f"training cut at {limit} epochs"] * is_cut

@@ -105,7 +105,8 @@ def _cuts(record: Record) -> Iterator[str]:
         yield "SMOKE RUN"
     training = record.get("config", {}).get("training") or {}
     epochs, steps = training.get("max_epochs"), (training.get("trainer") or {}).get("max_steps")
-    if isinstance(epochs, int) and record.get("epochs") == epochs:  # else it stopped by itself
+    # Early stopping, which waits for `patience` epochs, never acts on so short a training.
+    if isinstance(epochs, int) and epochs <= training.get("patience", 0):
         yield f"training cut at {epochs} epochs"
     if isinstance(steps, int) and steps >= 0:
         yield f"training cut at {steps} steps"
