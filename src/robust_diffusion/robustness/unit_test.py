@@ -85,8 +85,9 @@ def _graph(zoo: Zoo, entry: ZooEntry, subject: Subject) -> PerturbedGraph:
     """The entry's worst graph, if it attacks the subject's target nodes of the same clean graph."""
     if entry.target_nodes != tensor_hash(subject.targets):
         raise ConfigError(
-            f"nodes: expected the target nodes of {entry.key}, got {len(subject.targets)} others; "
-            f"pass the datamodule open_dataset({entry.dataset!r}) as data, or its target_nodes"
+            f"nodes: expected the target nodes of the zoo's {entry.dataset} graphs, got "
+            f"{len(subject.targets)} others; pass the datamodule open_dataset({entry.dataset!r}) "
+            "as data, or its target_nodes as nodes"
         )
     graph, (x, edges) = zoo.worst_graph(entry, subject.graph), clean_graph(subject.graph)
     old = graph.edge_index[:, (graph.edge_index < len(x)).all(0)]
