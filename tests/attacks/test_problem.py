@@ -20,7 +20,7 @@ from robust_diffusion.attacks import (
     Budget,
     spent_budget,
 )
-from robust_diffusion.attacks.base import attack_labels
+from robust_diffusion.attacks.base import clean_logits
 from robust_diffusion.attacks.losses import LOSSES
 from robust_diffusion.attacks.problem import Problem, gradient
 from robust_diffusion.attacks.randomness import seeded
@@ -46,10 +46,10 @@ def test_labels_are_those_of_the_graph_or_else_predictions_without_gradient() ->
         seen.append(torch.is_grad_enabled())
         return double(x, edge_index)
 
-    assert attack_labels(model, DATA, attack="any").tolist() == [1, 0, 1]
+    assert Problem("any", model, DATA, TARGETS).all_labels.tolist() == [1, 0, 1]
     assert seen == [False]
     data.y = torch.tensor([0, 1, 0])
-    assert attack_labels(double, data, attack="any").tolist() == [0, 1, 0]
+    assert Problem("any", double, data, TARGETS).all_labels.tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_an_error_of_the_model_is_wrapped(error: Exception, told: type[Exception
         raise error
 
     with pytest.raises(told) as info:
-        attack_labels(model, DATA, attack="any")
+        clean_logits(model, DATA, attack="any")
     assert error in (info.value, info.value.__cause__)
 
 

@@ -20,6 +20,7 @@ from robust_diffusion import (
     AutoModification,
     Budget,
     PerturbedGraph,
+    PGDModification,
     RobustnessReport,
     evaluate,
     fit,
@@ -235,4 +236,29 @@ def test_a_budget_that_allows_nothing_is_named() -> None:
     flags = partial(evaluate, gcn(), data, attacks=DICE(), nodes=[0], progress=False)
     (few,) = flags(budget=Budget(0, 0, edge_ratio=0.2))["dice"].flags
     assert few.code == "budget_allows_nothing"
-    assert flags(budget=Budget(0, 0, edge_ratio=0, node_ratio=0))["dice"].flags == ()
+
+
+@pytest.mark.parametrize(
+    ("attacks", "budget", "key"),
+    [
+        ("dice", Budget(5, 20), "edge_ratio"),
+        ("auto_modification", Budget(5, 20), "edge_ratio"),
+        (["pgd", "random_flip"], Budget(5, 20), "edge_ratio"),
+        *((name, Budget(node_ratio=0.2), "edge_ratio") for name in ("grbcd", "lrbcd", "metattack")),
+        ("pgd", Budget(edge_ratio=0.2), "max_injected_nodes"),
+        ("tdgia", Budget(5), "max_edges_per_injected_node"),
+        ("auto", Budget(5, 20, max_injected_edges=0), "max_injected_edges"),
+    ],
+)
+def test_an_attack_that_may_spend_nothing_is_refused(
+    attacks: Any, budget: Budget, key: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^budget\.{key}: [^\n]*Budget\({key}=[^\n]*$"):
+        evaluate(gcn(), DATA, attacks=attacks, budget=budget, progress=False)
+
+
+def test_features_alone_are_a_budget() -> None:
+    moved = evaluate(
+        gcn(), DATA, attacks=PGDModification(num_steps=1), budget=Budget(node_ratio=0.5), seed=0
+    )
+    assert moved["pgd_modification"].spent.changed_nodes > 0

@@ -4,7 +4,6 @@ from robust_diffusion.attacks.base import (
     Attack,
     PerturbedGraph,
     SpentBudget,
-    attack_labels,
     spent_budget,
 )
 from robust_diffusion.attacks.budget import Budget
@@ -55,7 +54,6 @@ __all__ = [
     "RandomFlip",
     "RandomInjection",
     "SpentBudget",
-    "attack_labels",
     "seeded",
     "spent_budget",
 ]

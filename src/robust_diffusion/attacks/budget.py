@@ -17,7 +17,8 @@ from robust_diffusion.errors import ConfigError
 class Budget:
     """Limits of an attack, in normalised feature units; each kind of attack reads its own.
 
-    Whatever is not given allows nothing: `Budget(5, 10)` injects, and flips no edge.
+    What is not given allows nothing: `Budget(5, 10)` injects and flips no edge, so that `evaluate`
+    refuses it for an attack that flips edges.
 
     Args:
         max_injected_nodes: Most nodes that may be injected, at least 0.

@@ -17,7 +17,7 @@ from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from robust_diffusion.attacks.base import Classifier, clean_graph, clean_logits
 from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.attacks.rows import FixedRows, stands_in
-from robust_diffusion.errors import AttackError
+from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.adaptive import MeanOverDraws
 
 
@@ -36,6 +36,14 @@ class Problem:
     model: Classifier
     data: Data
     targets: Int[Tensor, " t"]
+
+    def __post_init__(self) -> None:
+        """Refuse a mask, whose values would be read as the nodes 0 and 1."""
+        if self.targets.dtype == torch.bool:
+            raise ConfigError(
+                f"target nodes: attack={self.attack} expected node numbers, got a boolean mask; "
+                "use mask.nonzero().flatten()"
+            )
 
     @cached_property
     def x(self) -> Float[Tensor, "n f"]:
@@ -67,7 +75,10 @@ class Problem:
 
     @cached_property
     def all_labels(self) -> Int[Tensor, " n"]:
-        """Class of every node that the attack drives the model away from; see `attack_labels`."""
+        """Class of every node that the attack drives the model away from.
+
+        The labels of the graph, if it has any; otherwise the model's predictions on it.
+        """
         predicted = self.clean_logits.argmax(1)
         return self.data.y if isinstance(self.data.y, Tensor) else predicted
 

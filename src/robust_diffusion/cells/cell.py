@@ -119,7 +119,7 @@ def evaluate_cell(
         )
     cpu = torch.device("cpu")
     task = Task(datamodule.graph, datamodule.target_nodes, cpu, poisons=poisons)
-    budget = budget_of(budget, task)  # before hours of training, not after
+    budget = budget_of(budget, task, attacks)  # before hours of training, not after
     train = ModelTraining(datamodule, store, seed, directory)
     untrained = train.untrained(model).eval()
     threat.check(untrained)
@@ -167,7 +167,6 @@ def evaluate_cell(
     spent: dict[str, dict[str, Any]] = {}
     for run in runs:
         outcome, on = measured.outcomes[run.label], run.made_on or "victim"
-        datamodule.add_test_graph(run.label, outcome.graph.x, outcome.graph.edge_index)
         rows.setdefault(run.row, []).append(measured.accuracy[run.label])
         attacked.setdefault(on, {"clean": outcome.clean_accuracy})[run.row] = outcome.accuracy
         spent.setdefault(run.row, {})[on] = asdict(outcome.spent)

@@ -124,7 +124,7 @@ def _print_each(
     kind = next(instantiate(own).kind for own in cfg.attacks.values())
     limits = instantiate(cfg.budget).feature_limits
     found = attack_each(model, data, most, kind=kind, feature_limits=limits, seed=cfg.seed)
-    curves = [right_by_edges(found, by, max_edges=most) for by in (None, "degree", "margin")]
+    curves = [right_by_edges(found, by) for by in (None, "degree", "margin")]
     named = [
         curve.set_axis([f"{by} {group}".strip() for group in curve], axis=1)
         for by, curve in zip(("", "degree", "margin"), curves, strict=True)

@@ -215,7 +215,7 @@ def _prepared(
     for key, value, kind in (("labels", labels, Labels), ("threat", threat, Threat)):
         check_value(key, value, kind)
     check_value("seed", seed, Seed)
-    budget = budget_of(budget, subject)
+    budget = budget_of(budget, subject, chosen)
     with subject.tried.ready(), TemporaryDirectory() as folder:
         kept = ArtifactStore(folder if store is None else store, option="store")
         knows = labels == "true"

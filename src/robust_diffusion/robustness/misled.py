@@ -60,11 +60,10 @@ def attack_flags(of: Attempt) -> list[Flag]:
         of.task.graph, of.graph, kind=of.attack.kind, target_nodes=of.task.reach, **limits
     )
     flags = [Flag("budget_overspent", each.message) for each in broken if each.level == "error"]
-    shares = of.budget.injected_degrees, (of.budget.edge_ratio, of.budget.node_ratio)
     # A poisoned graph need not harm a model that was trained on the clean one.
     if of.task.poisons:
         flags += _nothing_allowed(of)
-    elif any(shares[of.attack.kind == "modification"]):
+    else:
         flags += _misled(of)
     # A worst case has tried the whole budget as well as less.
     if of.attack.kind == "injection" and not of.attack.is_worst_case:

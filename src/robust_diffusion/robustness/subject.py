@@ -191,19 +191,36 @@ def attacks_of(attacks: Any) -> dict[str, Attack]:
     return found
 
 
-def budget_of(budget: Any, task: Task) -> Budget:
+def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
     """The budget as far as the target nodes can take it, its feature limits resolved.
 
     Raises:
-        ConfigError: There is no target, or it is no budget.
+        ConfigError: There is no target, it is no budget, or it allows one of the attacks nothing.
     """
     if not isinstance(budget, Budget):
         raise ConfigError(
             f"budget: is a {type(budget).__name__}; give a Budget(max_injected_nodes=..., "
             "max_edges_per_injected_node=...)"
         )
+    for name, attack in attacks.items():
+        _check_allows(budget, name, attack)
     assert task.graph.x is not None
     return budget.within(task.targets.numel()).resolve(task.graph.x)
+
+
+def _check_allows(budget: Budget, name: str, attack: Attack) -> None:
+    """Refuse a budget of which an attack can spend nothing."""
+    injects = attack.kind == "injection"
+    keys = ["max_injected_nodes", "max_edges_per_injected_node", "max_injected_edges"]
+    if not injects:  # by edges or, if it can, by features
+        keys = ["edge_ratio", "node_ratio"][: 1 + attack.changes_features]
+    missing = [key for key in keys if getattr(budget, key) == 0]
+    if missing and (injects or missing == keys):
+        arguments = ", ".join(f"{key}=..." for key in missing)
+        raise ConfigError(
+            f"budget.{missing[0]}: expected more than 0 for attack={name}, got 0; use "
+            f"Budget({arguments})"
+        )
 
 
 def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:

@@ -134,15 +134,11 @@ class NodeClassification(pl.LightningModule):
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         """Loss and accuracy on the validation nodes."""
-        loss, accuracy = self._score(batch)
-        self._log("val", loss, accuracy)
+        self._log("val", *self._score(batch))
 
     def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Accuracy on the target nodes of one test graph."""
-        _, accuracy = self._score(batch)
-        names = getattr(getattr(self.trainer, "datamodule", None), "test_names", [])
-        name = names[dataloader_idx] if dataloader_idx < len(names) else dataloader_idx
-        self.log(f"test/{name}", accuracy, batch_size=1, add_dataloader_idx=False)
+        """Loss and accuracy on the target nodes."""
+        self._log("test", *self._score(batch))
 
     def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Logits of every node, n x C."""
