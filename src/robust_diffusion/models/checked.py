@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from robust_diffusion.data.edge_order import sort_inputs, sorted_row
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
 
 _TURN = RLock()
@@ -78,20 +79,23 @@ class TriedModel:
     writes_in_place: bool = False  # into the tensors that it is handed
     gives_probabilities: bool = False  # for logits
     sees_edges: bool = True  # its output depends on the edges
+    row: int | None = None  # of the edges, by which the model gets them sorted
 
     @contextmanager
-    def copying(self) -> Iterator[None]:
-        """Hand the model copies, if it writes into what it is handed."""
+    def safe_inputs(self) -> Iterator[None]:
+        """Sort the edges that the model gets as those of the graph; copy what it writes into."""
         with ExitStack() as stack:
             if self.writes_in_place:
                 hook = self.model.register_forward_pre_hook(_copied, prepend=True)
                 stack.callback(hook.remove)
+            if self.row is not None:
+                stack.callback(sort_inputs(self.model, self.row).remove)
             yield
 
     @contextmanager
     def ready(self) -> Iterator[None]:
         """The model frozen, its inputs safe from it, its output logits; restored afterwards."""
-        with frozen(self.model), self.copying(), ExitStack() as stack:
+        with frozen(self.model), self.safe_inputs(), ExitStack() as stack:
             if self.gives_probabilities:
                 stack.callback(self.model.register_forward_hook(_logarithm).remove)
             yield
@@ -149,11 +153,14 @@ def check_model(
         )
     if not torch.isfinite(logits).all():
         raise ConfigError(f"{name}: the logits of {kind} are not finite")
-    if grows:
-        new = edge_index.new_tensor([[n, 0], [0, n]])
-        larger = torch.cat([x, x[:1]]), torch.cat([edge_index, new], 1)
-        _tried(model, *larger, f"{name}: {kind} takes this graph, but none of one more node")
-    sees = sees_edges(model, x, edge_index)
+    # The package's models sort by themselves, and would round otherwise.
+    row = None if is_of_this_package(model) else sorted_row(edge_index)
+    with TriedModel(model, logits, row=row).safe_inputs():
+        if grows:
+            new = edge_index.new_tensor([[n, 0], [0, n]])
+            larger = torch.cat([x, x[:1]]), torch.cat([edge_index, new], 1)
+            _tried(model, *larger, f"{name}: {kind} takes this graph, but none of one more node")
+        sees = sees_edges(model, x, edge_index)
     if not sees and _depends_on_others(model, x, edge_index, logits):
         raise ConfigError(
             f"{name}: {kind} keeps a graph of its own: its logits are the same on other edges, but "
@@ -168,6 +175,7 @@ def check_model(
             (logits >= 0).all() and torch.allclose(row_sums, torch.ones_like(row_sums), atol=1e-3)
         ),
         sees_edges=sees,
+        row=row,
     )
 
 
