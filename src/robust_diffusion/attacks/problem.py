@@ -22,7 +22,7 @@ from robust_diffusion.attacks.rows import FixedRows, stands_in
 from robust_diffusion.data.edge_order import sorted_by, sorted_row
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import MeanOverDraws
-from robust_diffusion.models.checked import is_of_this_package
+from robust_diffusion.models.checked import has_own_layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ class Problem:
 
         Otherwise, the gradient with respect to absent edges is that of another graph.
         """
-        if is_of_this_package(self.model):
+        if has_own_layers(self.model):
             return True
         n, there = self.x.size(0), self.edge_index
         lower = torch.arange(n // 2, device=there.device)

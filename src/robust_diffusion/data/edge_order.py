@@ -23,14 +23,14 @@ def sorted_row(edge_index: Int[Tensor, "2 e"]) -> int | None:
 
 
 def sorted_by(
-    row: int | None, edge_index: Int[Tensor, "2 e"], *per_edge: Shaped[Tensor, "e ..."]
-) -> tuple[Tensor, ...]:
+    row: int | None, edge_index: Int[Tensor, "2 e"], *per_edge: Shaped[Tensor, "e ..."] | None
+) -> tuple[Any, ...]:
     """Return edges sorted by a row, ties by the other, and values of each edge in that order.
 
     Args:
         row: 0 or 1; `None` leaves the order as it is.
         edge_index: Edges.
-        per_edge: Values of the edges.
+        per_edge: Values of the edges; `None` stays.
     """
     if row is None:
         return edge_index, *per_edge
@@ -40,7 +40,7 @@ def sorted_by(
         return edge_index[:, order], order
 
     edges, order = SORTED.kept(edge_index, row, compute)
-    return edges, *(values[order] for values in per_edge)
+    return edges, *(None if values is None else values[order] for values in per_edge)
 
 
 def sort_inputs(model: nn.Module, row: int | None) -> RemovableHandle:

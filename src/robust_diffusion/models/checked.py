@@ -54,14 +54,31 @@ def frozen(model: object) -> Iterator[None]:
             parameter.requires_grad_(requires_grad)
 
 
-def is_of_this_package(model: object) -> bool:
-    """True of a model made of this package's and PyTorch's layers alone, none of it compiled."""
+WITHOUT_EDGES = ("torch.nn.utils.", "torch_geometric.nn.aggr.", "torch_geometric.nn.dense.")
+"""Packages of layers that get no edges, or none but in the layers that call them."""
+
+
+def is_of_this_package(model: object, further: tuple[str, ...] = ()) -> bool:
+    """True of a model made of this package's and PyTorch's layers alone, none of it compiled.
+
+    Args:
+        model: Any.
+        further: Packages whose layers may be part of it.
+    """
     parts = model.modules() if isinstance(model, nn.Module) else [model]
     return all(
-        type(part).__module__.startswith(("robust_diffusion.", "torch.nn.modules."))
+        type(part).__module__.startswith(("robust_diffusion.", "torch.nn.modules.", *further))
         and getattr(part, "_compiled_call_impl", None) is None
         for part in parts
     )
+
+
+def has_own_layers(model: object) -> bool:
+    """True of a model that gets edges in this package's layers alone.
+
+    Those sort edges, and drop edges of weight 0.
+    """
+    return is_of_this_package(model, WITHOUT_EDGES)
 
 
 def device_of(model: object) -> torch.device:
@@ -153,8 +170,8 @@ def check_model(
         )
     if not torch.isfinite(logits).all():
         raise ConfigError(f"{name}: the logits of {kind} are not finite")
-    # The package's models sort by themselves, and would round otherwise.
-    row = None if is_of_this_package(model) else sorted_row(edge_index)
+    # Sorted edges would change the rounding of the package's models.
+    row = None if has_own_layers(model) else sorted_row(edge_index)
     with TriedModel(model, logits, row=row).safe_inputs():
         if grows:
             new = edge_index.new_tensor([[n, 0], [0, n]])
