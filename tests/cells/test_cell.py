@@ -102,6 +102,7 @@ def test_a_cell_counts_times_and_spends(done: Any) -> None:
     assert list(result.accuracy) == list(result.attacked["gcn"]) == ["clean", "speit", "tdgia"]
     assert (list(result.attacked), result.reused) == (["gcn"], [])
     assert result.mean_accuracy == result.accuracy
+    assert list(result.surrogate_flags) == ["speit", "tdgia"]
     for name in done.datamodule.test_names:
         graph = done.datamodule.test_graph(name)
         found = done.victim(graph.x, graph.edge_index).argmax(1)[graph.mask] == graph.y[graph.mask]
