@@ -16,6 +16,7 @@ from robust_diffusion.checks import check_name, validated
 from robust_diffusion.data.batching import Batching, FullBatch
 from robust_diffusion.data.normalize import FeatureScale, feature_scale, log_columns
 from robust_diffusion.data.served import Served
+from robust_diffusion.data.edge_order import sorted_by, sorted_row
 from robust_diffusion.data.sources.pyg import checked_graph, node_index, split_of
 from robust_diffusion.data.split import split_by_degree, split_hash
 from robust_diffusion.data.targets import check_difficulty, target_nodes
@@ -242,10 +243,14 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         return ["clean", *self._attacked]
 
     def add_test_graph(self, name: str, x: Tensor, edge_index: Tensor) -> None:
-        """Add an attacked version of the whole graph, injected nodes last; one of each name."""
+        """Add an attacked version of the whole graph, injected nodes last; one of each name.
+
+        Its edges are sorted as those of the clean graph.
+        """
         if name in self.test_names:
             raise ConfigError(f"attack={name}: a test graph of that name exists; name each once")
         clean = self.view("test")
+        (edge_index,) = sorted_by(sorted_row(clean.edge_index), edge_index)
         injected = x.size(0) - clean.y.numel()
         self._attacked[name] = Data(
             x=x,
