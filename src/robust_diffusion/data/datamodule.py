@@ -14,9 +14,9 @@ from torch_geometric.data import Data
 
 from robust_diffusion.checks import check_name, validated
 from robust_diffusion.data.batching import Batching, FullBatch
+from robust_diffusion.data.edge_order import sorted_by, sorted_row
 from robust_diffusion.data.normalize import FeatureScale, feature_scale, log_columns
 from robust_diffusion.data.served import Served
-from robust_diffusion.data.edge_order import sorted_by, sorted_row
 from robust_diffusion.data.sources.pyg import checked_graph, node_index, split_of
 from robust_diffusion.data.split import split_by_degree, split_hash
 from robust_diffusion.data.targets import check_difficulty, target_nodes
