@@ -7,7 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GATConv, GPSConv, SAGEConv, TransformerConv
+from torch_geometric.nn import (
+    GATConv,
+    GCNConv,
+    GPSConv,
+    GraphConv,
+    LEConv,
+    SAGEConv,
+    TAGConv,
+    TransformerConv,
+)
 
 from robust_diffusion import models
 from robust_diffusion.attacks import (
@@ -95,6 +104,56 @@ class Calling(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.of(x, edge_index)
+
+
+class Weighted(nn.Module):
+    """Calls two layers with the weights of the edges."""
+
+    def __init__(self, layers: nn.ModuleList) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, edge_index, edge_weight).tanh()
+        return x
+
+
+class Unweighted(Weighted):
+    """The same, which takes none."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x, edge_index)
+
+
+@pytest.mark.parametrize("layer", [GCNConv, LEConv, partial(TAGConv, K=2)])
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+def test_a_model_without_the_argument_is_attacked_as_with_it(layer: Any, attack: Any) -> None:
+    torch.manual_seed(0)
+    layers, budget = nn.ModuleList([layer(16, 8), layer(8, 7)]), Budget(edge_ratio=0.2)
+    found = [
+        run(attack(num_steps=3, block_size=500), model=model(layers).eval(), budget=budget)
+        for model in (Weighted, Unweighted)
+    ]
+    assert torch.equal(found[0].edge_index, found[1].edge_index)
+
+
+@pytest.mark.parametrize(
+    ("layer", "is_exact"),
+    [
+        (GCNConv(16, 7), True),
+        (SAGEConv(16, 7), True),
+        (GraphConv(16, 7, aggr="mean"), True),
+        (SAGEConv(16, 7, aggr="max"), False),
+        (GATConv(16, 7), False),
+        (TransformerConv(16, 7), False),
+    ],
+    ids=str,
+)
+def test_an_absent_edge_counts_in_no_degree_or_is_known(layer: nn.Module, is_exact: bool) -> None:
+    problem = Problem("any", Calling(layer).eval(), clean(graph()), graph().index_test)
+    problem.check_edge_weights()
+    assert problem.drops_edges_of_weight_0 == is_exact
 
 
 @pytest.mark.parametrize(

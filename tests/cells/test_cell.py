@@ -111,6 +111,7 @@ def test_a_cell_counts_times_and_spends(done: Any) -> None:
     assert list(result.accuracy) == list(result.attacked["gcn"]) == ["clean", "speit", "tdgia"]
     assert (list(result.attacked), result.reused) == (["gcn"], [])
     assert result.mean_accuracy == result.accuracy
+    assert list(result.surrogate_flags) == ["speit", "tdgia"]
     clean, targets = done.datamodule.graph, done.datamodule.target_nodes
     for name in result.accuracy:
         graph = clean if name == "clean" else stored(done.folder, result, name, clean)

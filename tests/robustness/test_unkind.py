@@ -1,5 +1,6 @@
 """Models, attacks and programs that were not written for this package: right, or refused."""
 
+import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -9,10 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GATConv
 
 from robust_diffusion import (
     DICE,
     GCN,
+    GRBCD,
     MLP,
     PGD,
     Attack,
@@ -25,6 +28,7 @@ from robust_diffusion import (
     evaluate,
     fit,
 )
+from robust_diffusion.data.edge_order import sorted_row
 from robust_diffusion.errors import AttackError, ConfigError
 from tests.attacks.contract import NAMES, make
 from tests.drawn import CLASSES, FEATURES, drawn_data
@@ -191,6 +195,113 @@ def test_blindness_to_edges_is_refused_but_of_an_mlp_noted() -> None:
     assert not run(gcn(), DICE()).notes
 
 
+class Filter(nn.Module):
+    """Drops every edge but those of nodes with larger features than the clean graph has."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.largest = model, DATA.x.abs().max()
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        passes = (x.abs().amax(1) > self.largest)[edge_index].any(0)
+        return self.model(x, edge_index[:, passes])  # type: ignore[no-any-return]
+
+
+def test_a_filter_of_clean_edges_is_no_model_without_edges() -> None:
+    def small(_: Any, x: Tensor, edges: Tensor, targets: Tensor) -> PerturbedGraph:
+        new = torch.stack([targets[:5], torch.full_like(targets[:5], len(x))])
+        x, n = torch.cat([x, x.new_zeros(1, FEATURES)]), len(x)
+        return PerturbedGraph(x, torch.cat([edges, new, new.flip(0)], 1), n)
+
+    budget = Budget(10, 10, feature_limits=(-90.0, 90.0))
+    attacks = {"small": Returning(small)}
+    report = evaluate(Filter(gcn()), DATA, attacks=attacks, budget=budget, progress=False)
+    assert report["random"].accuracy < report["small"].accuracy == report.clean_accuracy
+    assert "weaker_than_chance" in codes(report["small"])
+    assert not report.notes
+
+
+class Summing(nn.Module):
+    """Sums neighbours, by sorted edges or by any."""
+
+    def __init__(self, row: int, is_sorted: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(FEATURES, CLASSES, dtype=torch.double)
+        self.row, self.is_sorted = row, is_sorted
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        h, own, other = self.linear(x), edge_index[self.row], edge_index[1 - self.row]
+        messages = h[other] if edge_weight is None else h[other] * edge_weight[:, None]
+        if not self.is_sorted:
+            return h.index_add(0, own, messages)  # type: ignore[no-any-return]
+        ends = torch._convert_indices_from_coo_to_csr(own, len(x)).long()
+        until = torch.cat([messages.new_zeros(1, CLASSES), messages.cumsum(0)])[ends]
+        return h + until[1:] - until[:-1]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_what_relies_on_sorted_edges_gets_them(row: int) -> None:
+    edges = DATA.edge_index.flip(0) if row else DATA.edge_index
+    attacks = [PGD(num_steps=2), DICE(), GRBCD(num_steps=3, block_size=500)]
+    reports = []
+    for is_sorted in (True, False):
+        torch.manual_seed(0)
+        model = Summing(row, is_sorted)
+        y = Summing.forward(model, DATA.x.double(), edges).argmax(1)
+        reports.append(run(model, attacks, drawn_data(edge_index=edges, y=y)))
+    by_sorted, by_any = reports
+    assert by_any.robust_accuracy < by_any.clean_accuracy == 1
+    for one, other in zip(by_sorted.attacks, by_any.attacks, strict=True):
+        assert one.accuracy == other.accuracy
+        assert torch.equal(one.graph.edge_index, other.graph.edge_index)
+        assert sorted_row(one.graph.edge_index) == row
+
+
+class Rounding(nn.Module):
+    """Has a gradient of 0."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.scale = copy.deepcopy(model), nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.model((20 * x).round() / 20, edge_index)  # type: ignore[no-any-return]
+
+
+class Collapsing(Rounding):
+    """Says one class when nodes are new."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        logits = self.model(x, edge_index)
+        return logits.index_add(  # type: ignore[no-any-return]
+            1,
+            DATA.y[DATA.test_mask][:1],
+            logits.new_full((len(x), 1), 100.0 * (len(x) > len(DATA.x))),
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "surrogate", "raised"),
+    [(MLP, Rounding, set()), (Collapsing, GCN, {"one_class"})],
+)
+def test_a_flag_belongs_to_the_model_it_was_measured_on(
+    model: Any, surrogate: Any, raised: set[str]
+) -> None:
+    torch.manual_seed(1)
+    build = {MLP: lambda: MLP(FEATURES, 8, CLASSES), GCN: lambda: GCN(FEATURES, 8, CLASSES)}
+    tested, other = (build.get(of, partial(of, gcn()))() for of in (model, surrogate))
+    report = evaluate(
+        tested,
+        DATA,
+        attacks=PGD(num_steps=2),
+        budget=BUDGET,
+        surrogates={"other": other},
+        threat="black_box",
+        progress=False,
+    )
+    assert codes(report["pgd/other"]) - {"weaker_than_chance"} == raised
+
+
 def test_probabilities_are_attacked_through_their_logarithm_and_flagged() -> None:
     sure = Around(gcn(), end=lambda logits: (20 * logits).softmax(-1))
     logits, probabilities = (run(of, PGD(num_steps=20)) for of in (gcn(), sure))
@@ -212,9 +323,21 @@ class Unweighted(nn.Module):
         return self.hidden[0](x, edge_index)  # type: ignore[no-any-return]
 
 
+class Attending(nn.Module):
+    """Attention, which is normalised over edges of weight 0 as well."""
+
+    def __init__(self, _: nn.Module) -> None:
+        super().__init__()
+        self.layer = GATConv(FEATURES, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.layer(x, edge_index)  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize(
     ("attack", "fake", "code"),
     [
+        (GRBCD(num_steps=1, block_size=500), Attending, "rough_edge_gradient"),
         (AutoInjection(num_steps=0), Unweighted, "no_edge_gradient"),
         (AutoModification(num_steps=1), Unweighted, "parts_given_up"),
         (DICE(), RandomLogits, "stochastic"),

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from robust_diffusion.data.edge_order import sort_inputs, sorted_row
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
 
 _TURN = RLock()
@@ -53,14 +54,31 @@ def frozen(model: object) -> Iterator[None]:
             parameter.requires_grad_(requires_grad)
 
 
-def is_of_this_package(model: object) -> bool:
-    """True of a model made of this package's and PyTorch's layers alone, none of it compiled."""
+WITHOUT_EDGES = ("torch.nn.utils.", "torch_geometric.nn.aggr.", "torch_geometric.nn.dense.")
+"""Packages of layers that get no edges, or none but in the layers that call them."""
+
+
+def is_of_this_package(model: object, further: tuple[str, ...] = ()) -> bool:
+    """True of a model made of this package's and PyTorch's layers alone, none of it compiled.
+
+    Args:
+        model: Any.
+        further: Packages whose layers may be part of it.
+    """
     parts = model.modules() if isinstance(model, nn.Module) else [model]
     return all(
-        type(part).__module__.startswith(("robust_diffusion.", "torch.nn.modules."))
+        type(part).__module__.startswith(("robust_diffusion.", "torch.nn.modules.", *further))
         and getattr(part, "_compiled_call_impl", None) is None
         for part in parts
     )
+
+
+def has_own_layers(model: object) -> bool:
+    """True of a model that gets edges in this package's layers alone.
+
+    Those sort edges, and drop edges of weight 0.
+    """
+    return is_of_this_package(model, WITHOUT_EDGES)
 
 
 def device_of(model: object) -> torch.device:
@@ -78,20 +96,23 @@ class TriedModel:
     writes_in_place: bool = False  # into the tensors that it is handed
     gives_probabilities: bool = False  # for logits
     sees_edges: bool = True  # its output depends on the edges
+    row: int | None = None  # of the edges, by which the model gets them sorted
 
     @contextmanager
-    def copying(self) -> Iterator[None]:
-        """Hand the model copies, if it writes into what it is handed."""
+    def safe_inputs(self) -> Iterator[None]:
+        """Sort the edges that the model gets as those of the graph; copy what it writes into."""
         with ExitStack() as stack:
             if self.writes_in_place:
                 hook = self.model.register_forward_pre_hook(_copied, prepend=True)
                 stack.callback(hook.remove)
+            if self.row is not None:
+                stack.callback(sort_inputs(self.model, self.row).remove)
             yield
 
     @contextmanager
     def ready(self) -> Iterator[None]:
         """The model frozen, its inputs safe from it, its output logits; restored afterwards."""
-        with frozen(self.model), self.copying(), ExitStack() as stack:
+        with frozen(self.model), self.safe_inputs(), ExitStack() as stack:
             if self.gives_probabilities:
                 stack.callback(self.model.register_forward_hook(_logarithm).remove)
             yield
@@ -149,11 +170,14 @@ def check_model(
         )
     if not torch.isfinite(logits).all():
         raise ConfigError(f"{name}: the logits of {kind} are not finite")
-    if grows:
-        new = edge_index.new_tensor([[n, 0], [0, n]])
-        larger = torch.cat([x, x[:1]]), torch.cat([edge_index, new], 1)
-        _tried(model, *larger, f"{name}: {kind} takes this graph, but none of one more node")
-    sees = sees_edges(model, x, edge_index)
+    # Sorted edges would change the rounding of the package's models.
+    row = None if has_own_layers(model) else sorted_row(edge_index)
+    with TriedModel(model, logits, row=row).safe_inputs():
+        if grows:
+            new = edge_index.new_tensor([[n, 0], [0, n]])
+            larger = torch.cat([x, x[:1]]), torch.cat([edge_index, new], 1)
+            _tried(model, *larger, f"{name}: {kind} takes this graph, but none of one more node")
+        sees = sees_edges(model, x, edge_index)
     if not sees and _depends_on_others(model, x, edge_index, logits):
         raise ConfigError(
             f"{name}: {kind} keeps a graph of its own: its logits are the same on other edges, but "
@@ -168,6 +192,7 @@ def check_model(
             (logits >= 0).all() and torch.allclose(row_sums, torch.ones_like(row_sums), atol=1e-3)
         ),
         sees_edges=sees,
+        row=row,
     )
 
 

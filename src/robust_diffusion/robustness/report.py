@@ -15,9 +15,9 @@ from robust_diffusion.robustness.attack_report import AttackReport as AttackRepo
 from robust_diffusion.robustness.effort import plot_traces
 from robust_diffusion.robustness.flags import Flag
 from robust_diffusion.robustness.saved_report import REPORT, read_claims
+from robust_diffusion.robustness.subject import graph_hash
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import write_whole
-from robust_diffusion.system.tensor_hashes import tensor_hash
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -274,8 +274,7 @@ class RobustnessReport:
 def _clean(folder: Path, fingerprint: str) -> Data:
     """The clean graph of a report, if its hash is the report's."""
     graph = Data.from_dict(read_artifact(folder / CLEAN).tensors)
-    parts = [graph[key] for key in ("x", "edge_index", "y", "target_nodes")]
-    if tensor_hash(*parts) != fingerprint:
+    if graph_hash(graph, graph["target_nodes"]) != fingerprint:
         raise DataError(f"{folder / CLEAN}: is not the clean graph of the report beside it")
     return graph
 

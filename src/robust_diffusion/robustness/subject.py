@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
+from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.attacks.named import build_attack
+from robust_diffusion.data.edge_order import sorted_by, sorted_row
 from robust_diffusion.data.served import Served
 from robust_diffusion.data.sources.pyg import checked_graph, node_index
 from robust_diffusion.errors import ConfigError
@@ -22,6 +24,12 @@ from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 def accuracy(predicted: Any, labels: Any) -> float:
     """Share of nodes that are classified right, in 0..1; of tensors or arrays."""
     return int((predicted == labels).sum()) / max(len(labels), 1)
+
+
+def graph_hash(graph: Data, targets: Int[Tensor, " t"]) -> str:
+    """A hash of features, edges in any order, classes and target nodes."""
+    (edges,) = sorted_by(0, graph["edge_index"])
+    return tensor_hash(graph["x"], edges, graph["y"], targets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +123,13 @@ class Subject(Task):
     @property
     def fingerprint(self) -> str:
         """A hash of features, edges, classes and target nodes."""
-        x, edge_index, y = (self.graph[key] for key in ("x", "edge_index", "y"))
-        return tensor_hash(x, edge_index, y, self.targets)
+        return graph_hash(self.graph, self.targets)
+
+    def returned(self, graph: PerturbedGraph) -> PerturbedGraph:
+        """The attacked graph that users get, edges in the order of the clean graph."""
+        row = sorted_row(clean_graph(self.graph)[1])
+        (edges,) = sorted_by(row, graph.edge_index)
+        return replace(graph, edge_index=edges, clean=self.given)
 
 
 def subject_of(

@@ -11,7 +11,10 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
+from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.edge_order import sort_inputs, sorted_row
+from robust_diffusion.models.checked import has_own_layers
 from robust_diffusion.models.edge_values import with_edge_values
 from robust_diffusion.records.code import computed_by
 from robust_diffusion.records.content import by_content
@@ -44,6 +47,8 @@ class ModelTraining:
         model = build(
             in_channels=self.datamodule.num_features, out_channels=self.datamodule.num_classes
         )
+        if not has_own_layers(model):
+            sort_inputs(model, sorted_row(clean_graph(self.datamodule.graph)[1]))
         return with_edge_values(model, self.datamodule)
 
     def __call__(

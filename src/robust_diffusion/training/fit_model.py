@@ -91,6 +91,6 @@ def fit(
     )
     with ExitStack() as stack:
         folder = directory or stack.enter_context(tempfile.TemporaryDirectory())
-        stack.enter_context(tried.copying())
+        stack.enter_context(tried.safe_inputs())
         result = train(model, datamodule, directory=Path(folder))
     return result if directory is not None else replace(result, checkpoint=None)

@@ -129,6 +129,7 @@ class ReportCheck:
         training = self.training if base["fidelity"] == OWN else ""
         common = base | {
             "flags": flags | {"victim": [flag.code for flag in found.flags]},
+            "surrogate_flags": {},  # all were measured on the model
             "report": {"source": claims.source, "training": training},
         }
         limits = [base["budget"]["declared"][key] for key in LIMITS]
