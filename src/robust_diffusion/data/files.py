@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
 
 from robust_diffusion.errors import DataError
@@ -137,6 +136,8 @@ def read_torch(path: Path) -> Any:
     Raises:
         DataError: The file is missing, damaged, or holds more than tensors and containers.
     """
+    import torch  # late: what lists files does without
+
     require(path)
     with path.open("rb") as file:
         begins = file.read(2)

@@ -16,8 +16,8 @@ import pooch
 from filelock import FileLock
 
 from robust_diffusion.errors import RobustDiffusionError
-from robust_diffusion.system.arithmetic import are_libraries_pinned
 from robust_diffusion.system.files import written_whole
+from robust_diffusion.system.portable import are_libraries_pinned
 
 SOURCES = Path(__file__).with_name("native")
 

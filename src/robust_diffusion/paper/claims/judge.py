@@ -8,7 +8,6 @@ from statistics import median
 
 import pandas as pd
 
-from robust_diffusion.cells.timing import MEDIAN_SECONDS
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import WORST
 from robust_diffusion.paper.claims.claim import (
@@ -30,6 +29,9 @@ from robust_diffusion.results.significance import Estimate, holm
 from robust_diffusion.results.worst_case import MODEL, worst_cases
 
 STATES = ("holds", "contradicted", "undecided", "too few seeds", "no data")
+MEDIAN_SECONDS = "seconds.diffusion"
+"""Path of the median time in a record of a timed step."""
+
 VERDICTS = ("supported", "contradicted", "undecided")
 
 PUBLISHED, OF_WORST = "published", "worst case"

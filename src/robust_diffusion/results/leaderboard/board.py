@@ -18,8 +18,14 @@ from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.cells import CLEAN
 from robust_diffusion.results.evidence import CHANCE, KIND
 from robust_diffusion.results.frame import frame, named_by_settings
-from robust_diffusion.results.leaderboard.check import OWN
-from robust_diffusion.results.leaderboard.grid import Grid, area, besides, lowest_within, points_of
+from robust_diffusion.results.leaderboard.grid import (
+    OWN,
+    Grid,
+    area,
+    besides,
+    lowest_within,
+    points_of,
+)
 from robust_diffusion.results.numbers import MINUS, signed
 from robust_diffusion.results.worst_case import (
     CONTROL,

@@ -6,7 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from robust_diffusion.attacks import Budget
+from robust_diffusion.attacks.budget import Budget
+
+OWN = "own"
+"""Variant of a model that is not the package's."""
 
 Grid = Collection[tuple[int, int]]
 """Budgets of a board: injected nodes, and most edges of each."""

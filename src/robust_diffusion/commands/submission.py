@@ -19,7 +19,7 @@ from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.records.schema import Schema, Share, first_problem
 from robust_diffusion.results.evidence import THOROUGH
-from robust_diffusion.results.leaderboard.grid import Grid, points_of
+from robust_diffusion.results.leaderboard.grid import OWN, Grid, points_of
 from robust_diffusion.robustness import evaluate
 from robust_diffusion.robustness.attack_report import graph_file
 from robust_diffusion.robustness.report import REPORT, RobustnessReport
@@ -35,9 +35,6 @@ LARGEST = 10_000_000, 1_000_000_000
 """Bytes of a `report.json` and of a graph's file, at most."""
 
 LIMITS = ("max_injected_nodes", "max_edges_per_injected_node")
-
-OWN = "own"
-"""Variant of a model that is not the package's."""
 
 Text = Annotated[str, Field(max_length=200)]
 
