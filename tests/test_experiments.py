@@ -19,7 +19,7 @@ from robust_diffusion.records.identity import cell_id
 from robust_diffusion.records.records import Record, encoded, latest_by_cell
 from robust_diffusion.results.leaderboard.board import boards, published
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
-from robust_diffusion.system.arithmetic import PORTABLE, named_in
+from robust_diffusion.system.portable import PORTABLE, named_in
 from tests.paper.records import failed, finished, reference
 
 ROOT = Path(__file__).parents[1]

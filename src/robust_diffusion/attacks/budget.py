@@ -4,9 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-
-from jaxtyping import Float
-from torch import Tensor
+from typing import Any
 
 from robust_diffusion.checks import Nodes, Positive, Share, validated
 from robust_diffusion.errors import ConfigError
@@ -105,11 +103,11 @@ class Budget:
         """
         return _share(self.edge_ratio, num_edges)
 
-    def resolve(self, x: Float[Tensor, "n f"]) -> "Budget":
+    def resolve(self, x: Any) -> "Budget":
         """The same budget; feature limits that are `None` become the range of `x`.
 
         Args:
-            x: Features of the clean graph, normalised.
+            x: Features of the clean graph, normalised: a tensor of n nodes times f features.
         """
         if self.feature_limits is not None:
             return self

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 import pandas as pd
-from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.records.records import Record
@@ -20,6 +19,7 @@ from robust_diffusion.results.frame import model_name
 
 if TYPE_CHECKING:
     import wandb  # elsewhere where it is used: it takes a second, and most cells go without
+    from pytorch_lightning.loggers import WandbLogger
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def wandb_logger(
     mode: Mode | Literal["auto"] = "auto",
     init_timeout: float = 10.0,
     finished: bool = False,
-) -> WandbLogger:
+) -> "WandbLogger":
     """Open the W&B run of a cell, which never asks and never hangs.
 
     A cell has one run, whose id is the cell's. Computed again, it replaces the former one.
@@ -76,6 +76,8 @@ def wandb_logger(
     Returns:
         A Lightning logger around the open run; close it with `wandb.finish()`.
     """
+    from pytorch_lightning.loggers import WandbLogger
+
     choices = (record.get(key) for key in ("dataset", "model", "flow", "threat", "fidelity"))
     experiment = record["experiment"]
     run = _open_run(
@@ -203,7 +205,7 @@ def files_there(record: Record, store: Path) -> dict[str, Path]:
 def log_finished(
     record: Record,
     store: Path,
-    open_run: Callable[..., WandbLogger] = wandb_logger,
+    open_run: "Callable[..., WandbLogger]" = wandb_logger,
     **options: Any,
 ) -> "wandb.Run":
     """Make the run of a finished cell from its record, or add its tags to the run that is there.

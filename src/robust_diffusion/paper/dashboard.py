@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
-from robust_diffusion.attacks import Attack
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import GRAPHS
@@ -17,6 +16,8 @@ from robust_diffusion.results.cells import CLEAN
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace  # an extra
+
+    from robust_diffusion.attacks import Attack
 
 MOST = 100
 """Most groups of runs in a panel; W&B's default is ten."""

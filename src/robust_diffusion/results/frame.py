@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.attacks import Budget
+from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import recorded_settings
 from robust_diffusion.records.records import Record, is_timing, latest_by_cell
 from robust_diffusion.results.cells import ABSENT, CLEAN, value_at, without_trainer

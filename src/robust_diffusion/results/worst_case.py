@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.attacks import Budget
+from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.records import Record, experiments_asking, latest_by_cell
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
 from robust_diffusion.results.cells import CLEAN, is_tested, settings_of
@@ -55,8 +56,9 @@ def recorded_on(
         for cell, record in latest_by_cell(records).items()
         if is_tested(record) and record.get("scale", "full") == scale
     }
+    attacked = cache(lambda cell: _attacked(found[cell]))
     wanted = {
-        _attacked(record)
+        attacked(cell)
         for cell, record in found.items()
         if (
             ENSEMBLES & record["accuracy"].keys() and _knows(record)
@@ -66,8 +68,8 @@ def recorded_on(
     }
     return [
         record
-        for record in found.values()
-        if (_knows(record) or ENSEMBLES & record["accuracy"].keys()) and _attacked(record) in wanted
+        for cell, record in found.items()
+        if (_knows(record) or ENSEMBLES & record["accuracy"].keys()) and attacked(cell) in wanted
     ]
 
 

@@ -4,7 +4,7 @@ Told here from a model's own predictions and from accuracies; `misled` looks at 
 can be raised is listed in `Code`. A check yields its flags, none where it finds nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -137,16 +137,3 @@ def weaker_than(accuracy: float, other: float, code: Outdone) -> Iterator[Flag]:
         name = code.removeprefix("weaker_than_")
         text = f"{100 * accuracy:.2f} % against {100 * other:.2f} %"
         yield Flag(code, f"weaker than {name}: {text}")
-
-
-def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> Iterator[Flag]:
-    """An attack on which more budget has no more effect, though it has not won yet.
-
-    Args:
-        accuracies: Per budget, in injected nodes, the accuracy in 0..1; at least two budgets.
-    """
-    ordered = sorted(accuracies)
-    (few, first), (many, last) = ordered[0], ordered[-1]
-    if few < many and last > POINT and last >= first - POINT:
-        text = f"{100 * first:.2f} % with {few} injected, {100 * last:.2f} % with {many}"
-        yield Flag("budget_without_effect", text)

@@ -16,7 +16,7 @@ from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.evidence import THOROUGH
-from robust_diffusion.results.leaderboard.grid import Grid, points_of
+from robust_diffusion.results.leaderboard.grid import OWN, Grid, points_of
 from robust_diffusion.robustness import evaluate
 from robust_diffusion.robustness.attack_report import graph_file
 from robust_diffusion.robustness.report import RobustnessReport
@@ -33,9 +33,6 @@ LARGEST = 1_000_000_000
 """Bytes of a graph's file, at most."""
 
 LIMITS = ("max_injected_nodes", "max_edges_per_injected_node")
-
-OWN = "own"
-"""Variant of a model that is not the package's."""
 
 
 class Given(Attack):
