@@ -19,7 +19,6 @@ from robust_diffusion.results.worst_case import (
 )
 from tests.paper.records import finished
 
-
 OLD = "c8825d6df85e8055"
 """Code of a record made by version 4 of `auto`."""
 

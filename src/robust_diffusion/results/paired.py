@@ -13,7 +13,6 @@ from robust_diffusion.results.numbers import signed, spread
 from robust_diffusion.results.significance import LEVEL, Estimate, one_sample_p, starred
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
-    CONTROL,
     PAIRED,
     all_of,
     differing,
@@ -93,10 +92,10 @@ def _accuracies(both: pd.DataFrame) -> dict[str, list[tuple[float, float]]]:
         columns[f"transfer from {name}" if name else "transfer"] = tuple(
             pd.Series([each.get(name) for each in of], dtype=float) for of in transfers
         )
-    versions = both.apply(_versions, axis=1)
-    for version, of_version in sorted(both.groupby(versions), reverse=True):
-        kind = "worst" if versions.nunique() == 1 else f"worst, {THOROUGH} {version}"
-        columns[kind] = (of_version["worst"], of_version["worst of other"])
+    by_version = both.groupby(both.apply(_versions, axis=1))
+    for version, pairs in sorted(by_version, reverse=True):
+        kind = f"worst, {THOROUGH} {version}" if by_version.ngroups > 1 else "worst"
+        columns[kind] = (pairs["worst"], pairs["worst of other"])
     found = {
         kind: [(100 * a, 100 * b) for a, b in zip(own, other, strict=True) if a >= 0 and b >= 0]
         for kind, (own, other) in columns.items()
@@ -105,9 +104,9 @@ def _accuracies(both: pd.DataFrame) -> dict[str, list[tuple[float, float]]]:
 
 
 def _versions(pair: "pd.Series[Any]") -> str:
-    """Return the versions of `auto` that attacked a pair; none harms the control."""
-    sides = ((pair[f"model{of}"], pair[f"version{of}"]) for of in ("", " of other"))
-    return " and ".join(dict.fromkeys(str(version) for name, version in sides if name != CONTROL))
+    """Return the versions of `auto` that attacked a pair."""
+    versions = (pair["version"], pair["version of other"])
+    return " and ".join(dict.fromkeys(str(version) for version in versions if version))
 
 
 def _interval(change: Sequence[float]) -> str:

@@ -98,8 +98,9 @@ def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFr
         `SHOWN`, the lowest of each kind in 0..1, NaN where nothing was tried; `transfers`, that of
         each transfer by its surrogates; `by`, the attack that reached the worst case; `flags`,
         codes of what speaks against it as a bound; `seen`, true if an attack knew the model, and
-        `thorough` if `auto` did; `version`, the newest of `auto` that did, 0 if none; `tried`,
-        the number of seeds before those of older versions are left out; `above_mlp`, in points, of a control of one seed and split.
+        `thorough` if `auto` did; `version`, the newest of `auto` that did, 0 if none or for the
+        control; `tried`, the number of seeds of all versions; `above_mlp`, in points, of a control
+        of one seed and split.
     """
     found = found[found["accuracy"].notna()]
     found = found.assign(trained=found.groupby(MODEL, sort=False).ngroup())
@@ -133,11 +134,12 @@ def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFr
     models["version"] = by_auto.groupby("trained")["version"].max()
     models["version"] = models["version"].fillna(0).astype(int)
     models["thorough"] = models["version"] > 0
+    models.loc[models["model"] == CONTROL, "version"] = 0
     models = _deepest(models, 1 * models["seen"] + models["thorough"])
     models["tried"] = models.groupby(KEY, sort=False)["draw"].transform("nunique")
     line = models[models["model"] == CONTROL].set_index(PAIRED)["clean"].rename("line")
     if not all_versions:
-        models = _deepest(models, models["version"].where(models["model"] != CONTROL, 0))
+        models = _deepest(models, models["version"])
     above = models["worst"] - models.join(line, on=PAIRED)["line"]
     return models.assign(above_mlp=100 * above).reset_index(drop=True)
 
@@ -161,10 +163,9 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per dataset, variant, budget and model, the highest above the MLP first: the columns
-        of `KEY`; `seeds`, of `tried`, and `splits`; `version` of `auto`, 0 without or of several
-        (the control's); the columns of `SHOWN`, means in % over seeds and splits, NaN
-        where nothing was tried; `fewer`, the number of models behind a mean over some of them;
-        `surrogates` of the transfer, under the newest `auto`; `spread`, the
+        of `KEY`; `seeds`, of `tried`, and `splits`; `version`; the columns of `SHOWN`, means in %
+        over seeds and splits, NaN where nothing was tried; `fewer`, the number of models behind a
+        mean over some of them; `surrogates` of the transfer, under the newest `auto`; `spread`, the
         standard deviation of the worst case; `above_mlp`, the mean over pairs of one seed and split
         in points; `thorough`, true if `auto` attacked the models themselves; `bound`, false where
         any flag was raised; `flags`; and `by`, the attack that most often reached the worst case,
@@ -194,7 +195,7 @@ def _row(models: pd.DataFrame) -> dict[str, Any]:
         "seeds": models["draw"].nunique(),
         "tried": models["tried"].max(),
         "splits": models["split"].nunique(),
-        "version": models["version"].max() if models["version"].nunique() == 1 else 0,
+        "version": models["version"].max(),
         **{kind: of.mean() for kind, of in values.items()},
         "fewer": {kind: len(of) for kind, of in values.items() if len(of) < len(models)},
         "surrogates": surrogates,
@@ -231,7 +232,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     keys = [*differing(table, ["dataset", "variant", "budget"]), "model"]
     draws = ["seeds", "splits"] if table["splits"].max() > 1 else ["seeds"]
     shown = table[[*keys, *draws]].copy()
-    if differing(table, ["version"]) or (table["seeds"] < table["tried"]).any():
+    if table["version"].replace(0, None).nunique() > 1 or (table["seeds"] < table["tried"]).any():
         shown["auto"] = table["version"].astype(str).replace("0", "-")
         counts = zip(table["seeds"], table["tried"], strict=True)
         shown["seeds"] = [str(n) if n == of else f"{n} of {of}" for n, of in counts]
