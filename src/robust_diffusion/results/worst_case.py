@@ -232,7 +232,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     keys = [*differing(table, ["dataset", "variant", "budget"]), "model"]
     draws = ["seeds", "splits"] if table["splits"].max() > 1 else ["seeds"]
     shown = table[[*keys, *draws]].copy()
-    if table["version"].replace(0, None).nunique() > 1 or (table["seeds"] < table["tried"]).any():
+    if len(set(table["version"]) - {0}) > 1 or (table["seeds"] < table["tried"]).any():
         shown["auto"] = table["version"].astype(str).replace("0", "-")
         counts = zip(table["seeds"], table["tried"], strict=True)
         shown["seeds"] = [str(n) if n == of else f"{n} of {of}" for n, of in counts]
