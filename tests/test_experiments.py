@@ -16,6 +16,7 @@ import pytest
 from robust_diffusion.records import read_records
 from robust_diffusion.records.identity import cell_id
 from robust_diffusion.records.records import Record
+from robust_diffusion.results.evidence import VERSIONS
 from robust_diffusion.results.leaderboard.board import boards, published
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 from robust_diffusion.system.arithmetic import PORTABLE, named_in
@@ -104,6 +105,7 @@ def test_published_records_are_whole_and_clean(records: list[Record]) -> None:
         assert "error" not in record
         if "accuracy" in record:
             assert named_in(record["processor"]) == PORTABLE
+            assert "auto" not in record["accuracy"] or record["code"] in VERSIONS
         assert record["revision"]
         assert not record["revision"].endswith("-dirty")
         values = record.get("accuracy", {"none": 0.5}).values()
