@@ -89,9 +89,10 @@ def _accuracies(both: pd.DataFrame) -> dict[str, list[tuple[float, float]]]:
     shared = set.intersection(*({name for tried in of for name in tried} for of in transfers))
     columns = {"clean": (both["clean"], both["clean of other"])}
     for name in sorted(shared):
-        columns[f"transfer from {name}" if name else "transfer"] = tuple(
+        first, second = (
             pd.Series([each.get(name) for each in of], dtype=float) for of in transfers
         )
+        columns[f"transfer from {name}" if name else "transfer"] = (first, second)
     by_version = both.groupby(both.apply(_versions, axis=1))
     for version, pairs in sorted(by_version, reverse=True):
         kind = f"worst, {THOROUGH} {version}" if by_version.ngroups > 1 else "worst"
