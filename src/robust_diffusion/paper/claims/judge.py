@@ -101,7 +101,7 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
 
     @cache
     def all_worst() -> pd.DataFrame:
-        return worst_cases(of_worst())
+        return worst_cases(of_worst(), all_versions=True)
 
     @cache
     def sample(group: Group) -> Sample:
@@ -111,8 +111,11 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
                 all(value_at(of, k) == v for k, v in wanted.items()) for of in of_worst()["record"]
             ]
             models = all_worst().merge(of_worst().loc[own, MODEL].drop_duplicates())
-            # Of a model that was itself attacked.
-            accuracies = models[models["seen"]].set_index("draw")
+            # Of a model that was itself attacked, by the version of `auto` with the most seeds.
+            models = models[models["seen"]]
+            seeds = models["version"].value_counts()
+            version = max(seeds.index, key=lambda version: (seeds[version], version), default=0)
+            accuracies = models[models["version"] == version].set_index("draw")
             return dict(100.0 * accuracies["worst" if graph == WORST else CLEAN])
         if name == MLP:
             found, graph = of_any(name), CLEAN  # it sees no edge, injected ones included
