@@ -19,6 +19,7 @@ from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.attacks.rows import FixedRows, stands_in
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import MeanOverDraws
+from robust_diffusion.models.checked import is_of_this_package
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +132,11 @@ class Problem:
 
     @cached_property
     def takes_weights(self) -> bool:
-        """True if the model takes edge weights."""
+        """True if the third argument of the model is an edge weight.
+
+        Weights of 1 must leave the logits as they are. A model that ignores its third argument
+        takes no weights if a mask on its messages does more; see `check_edge_weights`.
+        """
         model: Callable[..., Tensor] = self.model
         if isinstance(model, MeanOverDraws):  # which passes on whatever it is given
             model = model.model
@@ -140,25 +145,41 @@ class Problem:
             inspect.signature(function).bind(None, None, None)
         except TypeError:
             return False
-        return True
+        if is_of_this_package(model):
+            return True
+        slope = self._slope_by(lambda ones: self.model(self.x, self.edge_index, ones))  # type: ignore[call-arg]
+        return slope is not None and (slope or not self._takes_masks)
 
     @cached_property
     def _takes_masks(self) -> bool:
         """True if a mask of ones on the messages changes nothing, and has a gradient."""
-        if not isinstance(self.model, nn.Module):
+        model = self.model
+        if not isinstance(model, nn.Module):
             return False
+
+        def masked(ones: Tensor) -> Tensor:
+            with masked_messages(model, self.edge_index, ones):
+                return model(self.x, self.edge_index)  # type: ignore[no-any-return]
+
+        return bool(self._slope_by(masked))
+
+    def _slope_by(self, weighted: Callable[[Tensor], Tensor]) -> bool | None:
+        """True if the logits depend on weights, as autograd sees it; `None` if 1 is no weight."""
         ones = self.x.new_ones(self.edge_index.size(1)).requires_grad_()
-        masked = self.model, self.edge_index, ones
         try:
             # Seeded, so that a model that samples draws alike, and nobody else draws otherwise.
             with torch.no_grad(), seeded(0):
                 plain = self.model(self.x, self.edge_index)
-            with torch.enable_grad(), seeded(0), masked_messages(*masked):
-                logits: Tensor = self.model(self.x, self.edge_index)
-                (slope,) = torch.autograd.grad(logits.square().sum(), ones)
-        except Exception:  # of anybody's layers, which may have no messages or know no mask
-            return False
-        return torch.allclose(logits, plain, rtol=1e-3, atol=1e-4) and bool(slope.any())
+            with torch.enable_grad(), seeded(0):
+                logits = weighted(ones)
+            if not torch.allclose(logits, plain, rtol=1e-3, atol=1e-4):
+                return None
+            slope = None
+            if logits.requires_grad:
+                (slope,) = torch.autograd.grad(logits.square().sum(), ones, allow_unused=True)
+        except Exception:  # of anybody's layers, which may know neither weights nor masks
+            return None
+        return slope is not None and bool(slope.any())
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def _reduced(value: Any) -> Any:
     """Parts from which `pickle` would build an object that keeps no attributes in Python."""
     try:
         parts = value.__reduce_ex__(2)
-    except (TypeError, RuntimeError):
+    except Exception:  # of anybody's class
         return f"{PROCESS} {id(value)}"
     return [list(part) if isinstance(part, Iterator) else part for part in parts]
 

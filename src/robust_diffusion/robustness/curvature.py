@@ -1,6 +1,5 @@
 """Effect of a trained network's curvature term: the distance of its B from uniform."""
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +10,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.flows import UniformModulation
 from robust_diffusion.flows.base import ModulatedFlow
+from robust_diffusion.models.checked import copy_of
 
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
@@ -37,7 +37,7 @@ def curvature_of(model: nn.Module, data: Data) -> dict[str, Any]:
 
 def with_uniform_modulation(model: nn.Module) -> nn.Module:
     """A copy of a model at the same weights whose curvature flows have B = 1 / deg."""
-    model = copy.deepcopy(model)
+    model = copy_of(model)
     for module in model.modules():
         if isinstance(module, ModulatedFlow):
             # It has no state of its own, so that the weights stay where they are.

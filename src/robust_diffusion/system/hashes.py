@@ -4,6 +4,7 @@ import ast
 import hashlib
 import json
 import math
+import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,11 +58,17 @@ def tensor_hash(*tensors: Tensor) -> str:
     return digest.hexdigest()
 
 
-def state_hash(state: Mapping[str, Tensor]) -> str:
-    """A hash of a module's `state_dict()`, in whatever order its entries come."""
+def state_hash(state: Mapping[str, Any]) -> str:
+    """A hash of a module's `state_dict()`, in whatever order its entries come.
+
+    What `get_extra_state` returns is pickled, as PyTorch does to save it.
+    """
     digest = hashlib.sha256()
     for name in sorted(state):
-        digest.update(f"{name} {tensor_hash(state[name])}\n".encode())
+        value = state[name]
+        is_tensor = isinstance(value, Tensor)
+        part = tensor_hash(value) if is_tensor else hashlib.sha256(pickle.dumps(value)).hexdigest()
+        digest.update(f"{name} {part}\n".encode())
     return digest.hexdigest()
 
 

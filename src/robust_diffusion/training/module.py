@@ -1,6 +1,7 @@
 """The one LightningModule, around any model, and the interface of its adversary."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,6 +14,7 @@ from torchmetrics.functional.classification import multiclass_accuracy
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
+from robust_diffusion.models.checked import dtype_of
 from robust_diffusion.models.raw_features import follow_scale
 from robust_diffusion.system.by_tensor import ByTensor
 from robust_diffusion.training.sparse_input import sparse_input
@@ -55,6 +57,7 @@ class NodeClassification(pl.LightningModule):
         weight_decay: Adam's.
         adversary: Attacks the graph in training; `None` for none.
         key: The configuration key of the training, for messages.
+        model_config: Configuration of the model, which a checkpoint keeps; `None` if it has none.
 
     Examples:
         >>> from robust_diffusion import MLP, GraphDataModule, NodeClassification
@@ -75,6 +78,7 @@ class NodeClassification(pl.LightningModule):
         weight_decay: float = 0.0,
         adversary: Adversary | None = None,
         key: str = "training",
+        model_config: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         # Not handed to the logger, which has the whole configuration.
@@ -102,12 +106,20 @@ class NodeClassification(pl.LightningModule):
             return
         follow_scale(self.model, datamodule.feature_scale)
         if self.trainer.strategy.root_device.type == "cpu":
-            views = [datamodule.view("train").x, datamodule.view("val").x]
-            self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
+            views = [self._cast(datamodule.view(part).x) for part in ("train", "val")]
+            self._prepared = {id(x): sparse_input(x) for x in views}
 
     def on_fit_end(self) -> None:
         """Drop the prepared features and the attacker."""
         self._prepared, self._attacker = {}, None
+
+    def on_after_batch_transfer(self, batch: Data, dataloader_idx: int) -> Data:
+        """Cast the features of a view to the type of the weights, which may be double."""
+        x = self._cast(batch.x)
+        if x is not batch.x:
+            batch = copy(batch)
+            batch.x = x
+        return batch
 
     def forward(self, data: Data) -> Tensor:
         """Logits of every node of a view, n x C."""
@@ -154,6 +166,12 @@ class NodeClassification(pl.LightningModule):
             self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
         )
 
+    def _cast(self, x: Tensor | None) -> Tensor:
+        assert x is not None
+        dtype = dtype_of(self.model, x.dtype)
+        # Once per tensor, since prepared features are known by the identity of theirs.
+        return x if x.dtype == dtype else _CAST.kept(x, dtype, lambda: x.to(dtype))
+
     def _score(self, data: Data) -> tuple[Tensor, Tensor]:
         """Loss and accuracy of the scored nodes."""
         nodes = _SCORED.kept(data.mask, (), lambda: data.mask.nonzero().squeeze(1))
@@ -169,6 +187,8 @@ class NodeClassification(pl.LightningModule):
         several = self._trainer is not None and self._trainer.world_size > 1
         self.log_dict(values, on_step=False, on_epoch=True, batch_size=1, sync_dist=several)
 
+
+_CAST = ByTensor()
 
 _SCORED = ByTensor()
 """Numbers of the nodes in masks: how many there are, a graphics card must tell."""
