@@ -96,17 +96,17 @@ def load_checkpoint(
 
 def _recorded_config(path: Path) -> Mapping[str, Any] | None:
     """The configuration of the model whose weights a readable file has, if it is known."""
-    if path.suffix != ".safetensors":
-        held = read_torch(path)
-        return held.get("hyper_parameters", {}).get("model_config")  # type: ignore[no-any-return]
-    # Late, since the zoo is loaded by this module.
-    from robust_diffusion.robustness.zoo import Zoo
+    if path.suffix == ".safetensors":
+        # Late, since the zoo is loaded by this module.
+        from robust_diffusion.robustness.zoo import Zoo
 
-    with suppress(DataError):
-        entries = {entry.file: entry for entry in Zoo.open(path.parent).entries}
-        if path.name in entries:
-            return entries[path.name].config
-    return cache_key_of(path).get("model")
+        found = cache_key_of(path).get("model")
+        with suppress(DataError):
+            configs = {entry.file: entry.config for entry in Zoo.open(path.parent).entries}
+            found = configs.get(path.name, found)
+    else:
+        found = read_torch(path).get("hyper_parameters", {}).get("model_config")
+    return found if isinstance(found, Mapping) and "_target_" in found else None
 
 
 def _identity(config: Any) -> dict[str, Any]:

@@ -106,23 +106,16 @@ class NodeClassification(pl.LightningModule):
             return
         follow_scale(self.model, datamodule.feature_scale)
         if self.trainer.strategy.root_device.type == "cpu":
-            views = [self._cast(datamodule.view(part).x) for part in ("train", "val")]
-            self._prepared = {id(x): sparse_input(x) for x in views}
+            views = [self._cast(datamodule.view(part)).x for part in ("train", "val")]
+            self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
 
     def on_fit_end(self) -> None:
         """Drop the prepared features and the attacker."""
         self._prepared, self._attacker = {}, None
 
-    def on_after_batch_transfer(self, batch: Data, dataloader_idx: int) -> Data:
-        """Cast the features of a view to the type of the weights, which may be double."""
-        x = self._cast(batch.x)
-        if x is not batch.x:
-            batch = copy(batch)
-            batch.x = x
-        return batch
-
     def forward(self, data: Data) -> Tensor:
         """Logits of every node of a view, n x C."""
+        data = self._cast(data)
         x = self._prepared.get(id(data.x), data.x)
         if "degree" in data and getattr(self.model, "normalizes_by_degree", False):
             return self.model(x, data.edge_index, degree=data.degree)  # type: ignore[no-any-return]
@@ -140,7 +133,7 @@ class NodeClassification(pl.LightningModule):
         self._log("train", loss, accuracy)
         if self._adversary is None or self._attacker is None:
             return loss
-        attacked_loss, attacked_accuracy = self._score(self._attacker(batch))
+        attacked_loss, attacked_accuracy = self._score(self._attacker(self._cast(batch)))
         self._log("attacked", attacked_loss, attacked_accuracy)
         return loss + self._adversary.attacked_share * (attacked_loss - loss)
 
@@ -166,11 +159,16 @@ class NodeClassification(pl.LightningModule):
             self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
         )
 
-    def _cast(self, x: Tensor | None) -> Tensor:
+    def _cast(self, data: Data) -> Data:
+        """Cast the features of a view to the type of the weights, which may be double."""
+        x = data.x
         assert x is not None
         dtype = dtype_of(self.model, x.dtype)
-        # Once per tensor, since prepared features are known by the identity of theirs.
-        return x if x.dtype == dtype else _CAST.kept(x, dtype, lambda: x.to(dtype))
+        if x.dtype != dtype:
+            data = copy(data)
+            # Once per tensor, since prepared features are found by the identity of theirs.
+            data.x = _CAST.kept(x, dtype, lambda: x.to(dtype))
+        return data
 
     def _score(self, data: Data) -> tuple[Tensor, Tensor]:
         """Loss and accuracy of the scored nodes."""
