@@ -142,8 +142,9 @@ def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: 
     own = model.state_dict()
     for name, tensor in state.items():
         expected = own.get(name)
-        both = isinstance(tensor, Tensor) and isinstance(expected, Tensor)
-        if both and _kind(tensor) != _kind(expected):
+        if not isinstance(tensor, Tensor) or not isinstance(expected, Tensor):
+            continue
+        if _kind(tensor) != _kind(expected):
             raise DataError(
                 f"{where}: {name} is of type {tensor.dtype}, the model's of {expected.dtype}; "
                 "save it as such"
