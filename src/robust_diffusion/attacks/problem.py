@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,6 @@ from robust_diffusion.attacks.base import Classifier, clean_graph, clean_logits
 from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.attacks.rows import FixedRows, stands_in
 from robust_diffusion.errors import AttackError
-from robust_diffusion.models.adaptive import MeanOverDraws
 from robust_diffusion.models.checked import is_of_this_package
 
 
@@ -137,17 +136,18 @@ class Problem:
         Weights of 1 must leave the logits as they are. A model that ignores its third argument
         takes no weights if a mask on its messages does more; see `check_edge_weights`.
         """
-        model: Callable[..., Tensor] = self.model
-        if isinstance(model, MeanOverDraws):  # which passes on whatever it is given
+        model: Any = self.model
+        while _takes_three(model):
+            # A wrapper of this package passes on whatever it is given.
+            own = type(model).__module__.startswith("robust_diffusion.")
+            if not (own and hasattr(model, "model")):
+                break
             model = model.model
-        function = model.forward if isinstance(model, nn.Module) else model
-        try:
-            inspect.signature(function).bind(None, None, None)
-        except TypeError:
+        else:
             return False
         if is_of_this_package(model):
             return True
-        slope = self._slope_by(lambda ones: self.model(self.x, self.edge_index, ones))  # type: ignore[call-arg]
+        slope = self._slope_by(model, lambda ones: model(self.x, self.edge_index, ones))
         return slope is not None and (slope or not self._takes_masks)
 
     @cached_property
@@ -161,15 +161,17 @@ class Problem:
             with masked_messages(model, self.edge_index, ones):
                 return model(self.x, self.edge_index)  # type: ignore[no-any-return]
 
-        return bool(self._slope_by(masked))
+        return bool(self._slope_by(model, masked))
 
-    def _slope_by(self, weighted: Callable[[Tensor], Tensor]) -> bool | None:
+    def _slope_by(
+        self, model: Callable[..., Tensor], weighted: Callable[[Tensor], Tensor]
+    ) -> bool | None:
         """True if the logits depend on weights, as autograd sees it; `None` if 1 is no weight."""
         ones = self.x.new_ones(self.edge_index.size(1)).requires_grad_()
         try:
             # Seeded, so that a model that samples draws alike, and nobody else draws otherwise.
             with torch.no_grad(), seeded(0):
-                plain = self.model(self.x, self.edge_index)
+                plain = model(self.x, self.edge_index)
             with torch.enable_grad(), seeded(0):
                 logits = weighted(ones)
             if not torch.allclose(logits, plain, rtol=1e-3, atol=1e-4):
@@ -180,6 +182,16 @@ class Problem:
         except Exception:  # of anybody's layers, which may know neither weights nor masks
             return None
         return slope is not None and bool(slope.any())
+
+
+def _takes_three(model: Callable[..., Tensor]) -> bool:
+    """True of a model that can be called with a third argument by its place."""
+    function = model.forward if isinstance(model, nn.Module) else model
+    try:
+        inspect.signature(function).bind(None, None, None)
+    except TypeError:
+        return False
+    return True
 
 
 @contextmanager
