@@ -230,3 +230,10 @@ def test_help_names_every_command_and_option(cli: Callable[..., Any]) -> None:
     assert GROUPS.keys() == {*FOLDERS, "hydra/launcher", "hydra/sweeper"}
     words = set(outcome.out.replace(",", " ").split())
     assert words >= {*COMMANDS, *GROUPS, *(option for group in GROUPS for option in options(group))}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_help(cli: Callable[..., Any], command: str) -> None:
+    outcome = cli(command, "--help")
+    assert outcome.status == 0
+    assert outcome.out.startswith(f"usage: robust-diffusion {command}")

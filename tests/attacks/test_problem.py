@@ -45,7 +45,7 @@ TARGETS = torch.tensor([2, 0])
 
 
 def double(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-    return 2 * x if edge_weight is None else 2 * x * edge_weight.sum()
+    return 2 * x if edge_weight is None else 2 * x * edge_weight.mean()
 
 
 def test_labels_are_those_of_the_graph_or_else_predictions_without_gradient() -> None:
@@ -80,7 +80,7 @@ def test_loss_is_the_cross_entropy_at_the_targets() -> None:
     expected = F.cross_entropy(2 * x[TARGETS], torch.tensor([1, 1]))
     assert torch.equal(problem.loss(x, edges), expected)
     weighted = problem.loss(x, edges, torch.tensor([0.25, 0.5]))
-    torch.testing.assert_close(weighted, F.cross_entropy(1.5 * x[TARGETS], torch.tensor([1, 1])))
+    torch.testing.assert_close(weighted, F.cross_entropy(0.75 * x[TARGETS], torch.tensor([1, 1])))
     for model in (double, MeanOverDraws(double)):
         Problem("any", model, DATA, TARGETS).check_edge_weights()
 

@@ -1,6 +1,7 @@
 """Models, attacks and programs that were not written for this package: right, or refused."""
 
 import copy
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -8,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv
+from torch_geometric.nn import models as pyg
 
 from robust_diffusion import (
     DICE,
@@ -18,6 +21,7 @@ from robust_diffusion import (
     GRBCD,
     MLP,
     PGD,
+    PRBCD,
     Attack,
     AutoInjection,
     AutoModification,
@@ -385,3 +389,150 @@ def test_features_alone_are_a_budget() -> None:
         gcn(), DATA, attacks=PGDModification(num_steps=1), budget=Budget(node_ratio=0.5), seed=0
     )
     assert moved["pgd_modification"].spent.changed_nodes > 0
+
+
+@torch.jit.script
+def scripted_relu(x: Tensor) -> Tensor:
+    return x.relu()
+
+
+class Plain(nn.Module):
+    """Of features and edges alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.model(x, edge_index)
+
+
+class OptionallyHidden(Plain):
+    def forward(self, x: Tensor, edge_index: Tensor, return_hidden: bool = False) -> Any:
+        logits = self.model(x, edge_index)
+        return (logits, x) if return_hidden else logits
+
+
+class OfBatches(Plain):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Any:
+        logits = self.model(x, edge_index)
+        return logits if batch is None else logits.mean(0) * batch[: len(x), None]
+
+
+class KeepingItsLogits(Plain):
+    """Trained for a step before."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self(DATA.x, DATA.edge_index)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        logits = self.model(x, edge_index)
+        if self.training:
+            self.kept = {"last": logits}
+        return logits
+
+
+class WithExtraState(Plain):
+    def get_extra_state(self) -> Any:
+        return {"version": 1, "names": ("a", "b")}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+class Scripted(Plain):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.relu = scripted_relu
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.model(self.relu(x), edge_index)
+
+
+class Rectified(Plain):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.model(x.relu(), edge_index)
+
+
+class Locked(Plain):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.lock = threading.Lock()
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        with self.lock:
+            return self.model(x, edge_index)
+
+
+class TrainingItsNorm(Plain):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.norm = nn.BatchNorm1d(FEATURES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        self.norm.train()
+        return self.model(self.norm(x), edge_index)
+
+
+class Standardized(Plain):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.model(F.batch_norm(x, None, None, training=True), edge_index)
+
+
+@cache
+def of_pyg(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    model: nn.Module = getattr(pyg, name)(FEATURES, 8, 2, CLASSES)
+    fit(model, DATA, max_epochs=5, accelerator="cpu", progress=False)
+    return model
+
+
+FOREIGN = [
+    *[(name, lambda model: model, Plain) for name in ("GAT", "GIN", "GraphSAGE")],
+    *[
+        ("GCN", cls, Plain)
+        for cls in (OptionallyHidden, OfBatches, KeepingItsLogits, WithExtraState, Locked)
+    ],
+    ("GCN", Scripted, Rectified),
+    ("GCN", TrainingItsNorm, Standardized),
+]
+"""Layers, a model made of them, and one without its trait that computes the same."""
+
+
+def state_of(model: nn.Module) -> dict[str, Any]:
+    state = model.state_dict()
+    return {k: v.tolist() if isinstance(v, Tensor) else v for k, v in state.items()}
+
+
+@pytest.mark.parametrize(("layers", "build", "without"), FOREIGN)
+def test_a_foreign_model_is_evaluated_as_a_plain_one_and_left_as_it_was(
+    layers: str, build: Callable[[nn.Module], nn.Module], without: type[Plain]
+) -> None:
+    model = build(of_pyg(layers))
+    before = state_of(model), [part.training for part in model.modules()], {**vars(model)}
+    attacks = [PRBCD(num_steps=1), PGD(num_steps=1)]
+    given = {"attacks": attacks, "budget": BUDGET, "threat": "adaptive", "progress": False}
+    found, expected = (evaluate(each, DATA, **given) for each in (model, without(of_pyg(layers))))
+    assert found.clean_accuracy == expected.clean_accuracy
+    for mine, plain in zip(found.attacks, expected.attacks, strict=True):
+        assert (mine.name, mine.accuracy) == (plain.name, plain.accuracy)
+        assert torch.equal(mine.graph.edge_index, plain.graph.edge_index)
+        assert torch.equal(mine.graph.x, plain.graph.x)
+    after = state_of(model), [part.training for part in model.modules()], {**vars(model)}
+    assert before == after
+
+
+@pytest.mark.parametrize("repeated", ["loops", "edges"])
+@pytest.mark.parametrize(("layers", "refused"), [("GraphSAGE", True), ("GAT", False)])
+def test_a_model_that_needs_the_edges_that_are_dropped_is_refused(
+    layers: str, refused: bool, repeated: str
+) -> None:
+    loops = torch.arange(DATA.num_nodes).expand(2, -1)
+    more = loops if repeated == "loops" else DATA.edge_index[:, :20]
+    data = drawn_data(edge_index=torch.cat([DATA.edge_index, more], 1))
+    if refused or repeated == "edges":
+        with pytest.raises(ConfigError, match=r"^data.edge_index: [^\n]*self-loops"):
+            run(of_pyg(layers), DICE(), data)
+    else:
+        assert run(of_pyg(layers), DICE(), data).clean_accuracy > 0

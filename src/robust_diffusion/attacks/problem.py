@@ -21,8 +21,7 @@ from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.attacks.rows import FixedRows, stands_in
 from robust_diffusion.data.edge_order import sorted_by, sorted_row
 from robust_diffusion.errors import AttackError, ConfigError
-from robust_diffusion.models.adaptive import MeanOverDraws
-from robust_diffusion.models.checked import has_own_layers
+from robust_diffusion.models.checked import has_own_layers, is_of_this_package
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,16 +147,24 @@ class Problem:
 
     @cached_property
     def takes_weights(self) -> bool:
-        """True if the model takes edge weights."""
-        model: Callable[..., Tensor] = self.model
-        if isinstance(model, MeanOverDraws):  # which passes on whatever it is given
+        """True if the third argument of the model is an edge weight.
+
+        Weights of 1 must leave the logits as they are. A model that ignores its third argument
+        takes no weights if a mask on its messages does more; see `check_edge_weights`.
+        """
+        model: Any = self.model
+        while _takes_three(model):
+            # A wrapper of this package passes on whatever it is given.
+            own = type(model).__module__.startswith("robust_diffusion.")
+            if not (own and hasattr(model, "model")):
+                break
             model = model.model
-        function = model.forward if isinstance(model, nn.Module) else model
-        try:
-            inspect.signature(function).bind(None, None, None)
-        except TypeError:
+        else:
             return False
-        return True
+        if is_of_this_package(model):
+            return True
+        slope = self._slope_by(model, lambda ones: model(self.x, self.edge_index, ones))
+        return slope is not None and (slope or not self._takes_masks)
 
     @cached_property
     def _row(self) -> int | None:
@@ -188,20 +195,45 @@ class Problem:
     @cached_property
     def _takes_masks(self) -> bool:
         """True if a mask of ones on the messages changes nothing, and has a gradient."""
-        if not isinstance(self.model, nn.Module):
+        model = self.model
+        if not isinstance(model, nn.Module):
             return False
+
+        def masked(ones: Tensor) -> Tensor:
+            with weighted_edges(model, self.edge_index, ones):
+                return model(self.x, self.edge_index)  # type: ignore[no-any-return]
+
+        return bool(self._slope_by(model, masked))
+
+    def _slope_by(
+        self, model: Callable[..., Tensor], weighted: Callable[[Tensor], Tensor]
+    ) -> bool | None:
+        """True if the logits depend on weights, as autograd sees it; `None` if 1 is no weight."""
         ones = self.x.new_ones(self.edge_index.size(1)).requires_grad_()
-        masked = self.model, self.edge_index, ones
         try:
             # Seeded, so that a model that samples draws alike, and nobody else draws otherwise.
             with torch.no_grad(), seeded(0):
-                plain = self.model(self.x, self.edge_index)
-            with torch.enable_grad(), seeded(0), weighted_edges(*masked):
-                logits: Tensor = self.model(self.x, self.edge_index)
-                (slope,) = torch.autograd.grad(logits.square().sum(), ones)
-        except Exception:  # of anybody's layers, which may have no messages or know no mask
-            return False
-        return torch.allclose(logits, plain, rtol=1e-3, atol=1e-4) and bool(slope.any())
+                plain = model(self.x, self.edge_index)
+            with torch.enable_grad(), seeded(0):
+                logits = weighted(ones)
+            if not torch.allclose(logits, plain, rtol=1e-3, atol=1e-4):
+                return None
+            slope = None
+            if logits.requires_grad:
+                (slope,) = torch.autograd.grad(logits.square().sum(), ones, allow_unused=True)
+        except Exception:  # of anybody's layers, which may know neither weights nor masks
+            return None
+        return slope is not None and bool(slope.any())
+
+
+def _takes_three(model: Callable[..., Tensor]) -> bool:
+    """True of a model that can be called with a third argument by its place."""
+    function = model.forward if isinstance(model, nn.Module) else model
+    try:
+        inspect.signature(function).bind(None, None, None)
+    except TypeError:
+        return False
+    return True
 
 
 @contextmanager

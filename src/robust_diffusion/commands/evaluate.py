@@ -71,7 +71,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--filtered",
         action="store_true",
-        help="also the accuracy after a filter of outliers has cut off 3 and 15 % of the nodes",
+        help="also the accuracy after a filter of outliers has cut off 3 and 15 %% of the nodes",
     )
     chosen = parser.parse_intermixed_args(arguments)
     path, target, options, overrides = sorted_arguments(chosen.given, READ, "evaluate")

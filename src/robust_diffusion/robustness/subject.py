@@ -1,6 +1,5 @@
 """The subject of an evaluation: a model, a graph of one's own, and the nodes under attack."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +16,14 @@ from robust_diffusion.data.edge_order import sorted_by, sorted_row
 from robust_diffusion.data.served import Served
 from robust_diffusion.data.sources.pyg import checked_graph, node_index
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models.checked import TriedModel, check_model, device_of
+from robust_diffusion.models.checked import (
+    TriedModel,
+    check_dropped_edges,
+    check_model,
+    copy_of,
+    device_of,
+    dtype_of,
+)
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 
@@ -166,12 +172,13 @@ def subject_of(
 
         model = model.model if isinstance(model, NodeClassification) else model
     place = device_of(model) if device is None else _device(device)
-    parameters = model.parameters() if isinstance(model, nn.Module) else ()
-    dtypes = [p.dtype for p in parameters if p.dtype.is_floating_point]
     assert graph.x is not None
     # A copy, whatever the model does to it.
-    graph.x = graph.x.to(next(iter(dtypes), graph.x.dtype), copy=True)
-    tried = _try(model, Task(graph, targets, place), "model", grows=grows)
+    graph.x = graph.x.to(dtype_of(model, graph.x.dtype), copy=True)
+    task = Task(graph, targets, place)
+    tried = _try(model, task, "model", grows=grows)
+    x, edge_index = task.placed(graph)
+    check_dropped_edges(tried.model, x, given.edge_index.to(edge_index), edge_index)
     return Subject(graph, targets, place, tried, given, grows)
 
 
@@ -269,7 +276,7 @@ def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
 def _try(model: Any, task: Task, name: str, *, grows: bool) -> TriedModel:
     """The model, or a copy of it if it is on another device, tried on the graph."""
     if isinstance(model, nn.Module) and device_of(model) != task.device:
-        model = copy.deepcopy(model).to(task.device)
+        model = copy_of(model).to(task.device)
     classes = int(task.labels.max()) + 1
     return check_model(model, *task.placed(task.graph), classes, name=name, grows=grows)
 

@@ -17,6 +17,7 @@ from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Count, Positive, SomeSteps
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import adaptive_form
+from robust_diffusion.models.checked import copy_of
 from robust_diffusion.operators import backend_set
 
 DECAY = (0.9, 0.999)
@@ -138,7 +139,7 @@ class Trained(nn.Module):
     ) -> None:
         super().__init__()
         self.generator = generator
-        self.model = adaptive_form(copy.deepcopy(model)).eval()  # it is differentiated directly
+        self.model = adaptive_form(copy_of(model)).eval()  # it is differentiated directly
         self.labels, self.train_mask = labels, train
         self.num_epochs, self.learning_rate = num_epochs, learning_rate
 
