@@ -106,8 +106,9 @@ NAMED = {"solver": "solver.method", "dataset": "data.name"}
 """Keys that name the option of their group."""
 
 
-ALONE = [{group: option} for group in ("experiment", "threat") for option in options(group)]
-MIXED = {group: options(group) for group in GROUPS if group not in ("experiment", "threat")}
+BY_ITSELF = ("batching", "experiment", "threat")  # does not go with any other option
+ALONE = [{group: option} for group in BY_ITSELF for option in options(group)]
+MIXED = {group: options(group) for group in GROUPS if group not in BY_ITSELF}
 TOGETHER = [
     {group: found[i % len(found)] for group, found in MIXED.items()}
     for i in range(max(map(len, MIXED.values())))
