@@ -1,52 +1,42 @@
 """Operators on graphs: pure functions of tensors, the mathematics every flow is built from."""
 
-from typing import TYPE_CHECKING
-
-from robust_diffusion.system.lazy import lazy_attributes
-
-if TYPE_CHECKING:
-    from robust_diffusion.operators.attention import HeadWeights, edge_attention
-    from robust_diffusion.operators.backends import Backend
-    from robust_diffusion.operators.calculus import (
-        GradientNorm,
-        gradient_norm,
-        graph_divergence,
-        graph_gradient,
-        graph_laplacian,
-    )
-    from robust_diffusion.operators.diffusion import edge_modulation, modulated_diffusion
-    from robust_diffusion.operators.edges import (
-        edge_cosine,
-        edge_dot,
-        edge_softmax,
-        edge_squared_distance,
-        inverse_length,
-    )
-    from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
-    from robust_diffusion.operators.kernels import (
-        Kernels,
-        Modulation,
-        backend_set,
-        current_backend,
-        kernels_for,
-        set_backend,
-    )
-    from robust_diffusion.operators.low_rank import (
-        Gradient,
-        LowRank,
-        low_rank_product,
-        truncated_svd,
-    )
-    from robust_diffusion.operators.normalization import (
-        graph_with_degree,
-        mean_weights,
-        symmetric_weights,
-    )
-    from robust_diffusion.operators.random_walk import pagerank_graph, return_probabilities
-    from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
-    from robust_diffusion.operators.selective import SelectiveTensor
-    from robust_diffusion.operators.sparse_matrix import SparseMatrix
-    from robust_diffusion.operators.spmm import spmm
+from robust_diffusion.operators.attention import HeadWeights, edge_attention
+from robust_diffusion.operators.calculus import (
+    GradientNorm,
+    gradient_norm,
+    graph_divergence,
+    graph_gradient,
+    graph_laplacian,
+)
+from robust_diffusion.operators.diffusion import edge_modulation, modulated_diffusion
+from robust_diffusion.operators.edges import (
+    edge_cosine,
+    edge_dot,
+    edge_softmax,
+    edge_squared_distance,
+    inverse_length,
+)
+from robust_diffusion.operators.graph import EdgeValues, Graph, NodeSignal
+from robust_diffusion.operators.kernels import (
+    Backend,
+    Kernels,
+    Modulation,
+    backend_set,
+    current_backend,
+    kernels_for,
+    set_backend,
+)
+from robust_diffusion.operators.low_rank import Gradient, LowRank, low_rank_product, truncated_svd
+from robust_diffusion.operators.normalization import (
+    graph_with_degree,
+    mean_weights,
+    symmetric_weights,
+)
+from robust_diffusion.operators.random_walk import pagerank_graph, return_probabilities
+from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
+from robust_diffusion.operators.selective import SelectiveTensor
+from robust_diffusion.operators.sparse_matrix import SparseMatrix
+from robust_diffusion.operators.spmm import spmm
 
 __all__ = [
     "Backend",
@@ -89,6 +79,3 @@ __all__ = [
     "symmetric_weights",
     "truncated_svd",
 ]
-
-if not TYPE_CHECKING:  # where a checker would take any name for one of the package
-    __getattr__ = lazy_attributes(__name__)

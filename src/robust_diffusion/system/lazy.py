@@ -27,7 +27,10 @@ def typed_imports(package: str) -> dict[str, str]:
 
 
 def lazy_attributes(package: str) -> Callable[[str], Any]:
-    """Return a `__getattr__` that imports a name of `typed_imports` when it is first used."""
+    """Return a `__getattr__` that imports a name of `typed_imports` when it is first used.
+
+    A name must not be that of a submodule, which Python would put in its place.
+    """
     homes = typed_imports(package)
 
     def attribute(name: str) -> Any:

@@ -8,6 +8,7 @@ from robust_diffusion.operators.kernels.base import (
 )
 from robust_diffusion.operators.kernels.pure import Kernels
 from robust_diffusion.operators.kernels.selection import (
+    Backend,
     backend_set,
     current_backend,
     kernels_for,
@@ -17,6 +18,7 @@ from robust_diffusion.operators.kernels.selection import (
 __all__ = [
     "MAX_EXPONENT",
     "Attended",
+    "Backend",
     "Diffused",
     "Kernels",
     "Modulation",

@@ -9,9 +9,9 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from robust_diffusion.checks import Backend as Backend
 from robust_diffusion.checks import check_choice
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.operators.backends import Backend
 from robust_diffusion.operators.kernels.build import BuildError
 from robust_diffusion.operators.kernels.compiled import HEADS, CompiledKernels
 from robust_diffusion.operators.kernels.pure import Kernels
