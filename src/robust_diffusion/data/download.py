@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from filelock import FileLock
 
-from robust_diffusion.data.files import check_archive, require
+from robust_diffusion.data.archive import check_archive, require
 from robust_diffusion.errors import DataError
 from robust_diffusion.system.files import written_whole
 from robust_diffusion.system.hashes import file_hash
