@@ -128,7 +128,9 @@ class Layout:
 def table_numbers() -> list[int]:
     """Numbers of the tables that have a layout."""
     paths = CONFIG_DIR.glob("experiment/table-*.yaml")
-    return sorted(int(of.stem.removeprefix("table-")) for of in paths if "table" in _read(of))
+    return sorted(
+        int(of.stem.removeprefix("table-")) for of in paths if "\ntable:" in of.read_text()
+    )
 
 
 def load_layout(number: int) -> Layout:
