@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -55,8 +56,9 @@ def recorded_on(
         for cell, record in latest_by_cell(records).items()
         if is_tested(record) and record.get("scale", "full") == scale
     }
+    attacked = cache(lambda cell: _attacked(found[cell]))
     wanted = {
-        _attacked(record)
+        attacked(cell)
         for cell, record in found.items()
         if (
             ENSEMBLES & record["accuracy"].keys() and _knows(record)
@@ -66,8 +68,8 @@ def recorded_on(
     }
     return [
         record
-        for record in found.values()
-        if (_knows(record) or ENSEMBLES & record["accuracy"].keys()) and _attacked(record) in wanted
+        for cell, record in found.items()
+        if (_knows(record) or ENSEMBLES & record["accuracy"].keys()) and attacked(cell) in wanted
     ]
 
 

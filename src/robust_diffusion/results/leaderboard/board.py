@@ -51,6 +51,10 @@ State = Literal[
 """Place of a row: by its curve, or without a rank, and why."""
 
 
+NAME = ["variant", "model"]
+"""Columns that name a row of a board."""
+
+
 @dataclass
 class Row:
     """One model on a board; accuracies in %, means over seeds."""
@@ -149,9 +153,11 @@ def _board(models: pd.DataFrame, found: pd.DataFrame, points: list[tuple[int, in
     line = models.join(line, on=alike)["line"].fillna(line.mean() if len(line) else 0)
     models = models.assign(height=100 * (models["worst"] - line))
     models["point"] = [*zip(models["nodes"], models["edges"], strict=True)]
+    # Few rows at a time: what is compared below are texts.
+    kept = dict(iter(found[found["dataset"] == models["dataset"].iloc[0]].groupby(NAME)))
     rows = [
-        _row(of, found[found["cell"].isin(_cells(of, found))], points)
-        for _, of in models.groupby(["variant", "model"], sort=False)
+        _row(of, kept[name][kept[name]["cell"].isin(_cells(of, kept[name]))], points)
+        for name, of in models.groupby(NAME, sort=False)
     ]
     low, high = models["budget"].iloc[0].limits
     limits = f"features {low:.4g} to {high:.4g}".replace("-", MINUS)

@@ -46,10 +46,11 @@ def lowest_within(models: pd.DataFrame) -> pd.DataFrame:
     alike = [*("dataset", "variant", "model", "draw", "split"), models["budget"].map(besides)]
     lowest = pd.Series(models.index)
     for _, of in models.groupby(alike, sort=False):
-        for i, nodes, edges in of[["nodes", "edges"]].itertuples():
-            less = of.loc[(of["nodes"] <= nodes) & (of["edges"] <= edges), "worst"]
-            if less.min() < less[i]:
-                lowest[i] = less.idxmin()
+        limits, worst = of[["nodes", "edges"]].to_numpy(int), of["worst"].to_numpy()
+        for i, within in enumerate((limits[:, None] >= limits).all(axis=2)):
+            least = np.flatnonzero(within)[worst[within].argmin()]
+            if worst[least] < worst[i]:
+                lowest[of.index[i]] = of.index[least]
     told = ["worst", "by", "flags"]
     return models.drop(columns=told).join(models.loc[lowest, told].reset_index(drop=True))
 
