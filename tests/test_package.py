@@ -20,7 +20,8 @@ from hydra.utils import get_class
 from torch_geometric.nn.models import GCN
 
 import robust_diffusion
-from robust_diffusion import attacks, data, flows, models, robustness
+import robust_diffusion.data.sources
+from robust_diffusion import attacks, data, flows, models, records, robustness
 from robust_diffusion.commands.usage import GROUPS, HEAD, usage
 from robust_diffusion.run import COMMANDS
 from robust_diffusion.system.lazy import typed_imports
@@ -208,7 +209,10 @@ def test_what_takes_seconds_is_imported_when_it_is_needed(code: str, tmp_path: P
     assert outcome.returncode == 0, outcome.stderr
 
 
-@pytest.mark.parametrize("package", [robust_diffusion, attacks, data, models, robustness])
+@pytest.mark.parametrize(
+    "package",
+    [robust_diffusion, attacks, data, data.sources, flows, models, records, robustness],
+)
 def test_lazy_names_are_those_that_type_checkers_see(package: ModuleType) -> None:
     assert {*package.__all__} - {"__version__"} == typed_imports(package.__name__).keys()
     assert not [name for name in package.__all__ if inspect.ismodule(getattr(package, name))]

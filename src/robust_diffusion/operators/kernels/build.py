@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-import pooch
 from filelock import FileLock
 
 from robust_diffusion.errors import RobustDiffusionError
@@ -57,6 +56,8 @@ def load_library(real: str) -> ctypes.CDLL:
 
 def cache_folder() -> Path:
     """Folder of built kernels: `ROBUST_DIFFUSION_CACHE`, or the user's cache folder."""
+    import pooch  # late, since it is needed once in a process
+
     return Path(os.environ.get("ROBUST_DIFFUSION_CACHE") or pooch.os_cache("robust_diffusion"))
 
 
