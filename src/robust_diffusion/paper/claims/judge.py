@@ -155,7 +155,7 @@ def side_by_side(
     rows = []
     for name in names or claims.claims:
         claim = claims.claims[name]
-        known = [found for e in columns.values() if (found := _datasets(claim.comparisons(), e))]
+        known = [found for e in columns.values() if (found := _datasets(claim.comparisons, e))]
         shared = set.intersection(*map(set, known)) if known else set()
         judged = {column: judge(claim, e, claims, shared) for column, e in columns.items()}
         datasets = max((judgement.datasets for judgement in judged.values()), key=len)
@@ -176,7 +176,7 @@ def judge(
 
     Comparisons on a dataset of which nothing is known, or that is none of `datasets`, are left out.
     """
-    comparisons = claim.comparisons()
+    comparisons = claim.comparisons
     known = _datasets(comparisons, evidence)
     on = tuple(name for name in known if datasets is None or name in datasets)
     compared = [c for c in comparisons if all(g.dataset in (*on, None) for g in c.groups)]

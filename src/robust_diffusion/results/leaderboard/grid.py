@@ -47,7 +47,7 @@ def lowest_within(models: pd.DataFrame) -> pd.DataFrame:
     lowest = pd.Series(models.index)
     for _, of in models.groupby(alike, sort=False):
         limits, worst = of[["nodes", "edges"]].to_numpy(int), of["worst"].to_numpy()
-        for i, within in enumerate((limits[:, None] >= limits).all(axis=2)):
+        for i, within in enumerate(np.logical_and.reduce(limits[:, None] >= limits, axis=2)):
             least = np.flatnonzero(within)[worst[within].argmin()]
             if worst[least] < worst[i]:
                 lowest[of.index[i]] = of.index[least]
