@@ -17,7 +17,7 @@ ifneq (,$(filter zoo-check,$(MAKECMDGOALS)))
 PORTABLE := 1
 endif
 
-# Rounds alike on x86 processors with AVX2, a little more slowly; `PORTABLE` in arithmetic.py.
+# Rounds alike on x86 processors with AVX2, a little more slowly; `PORTABLE` in system/portable.py.
 ifdef PORTABLE
 export MKL_CBWR := COMPATIBLE
 export ATEN_CPU_CAPABILITY := avx2
