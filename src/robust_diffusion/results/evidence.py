@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN
-from robust_diffusion.robustness.flags import OF_THE_GRAPH, OF_THE_NUMBER
+from robust_diffusion.robustness.flag_codes import OF_THE_GRAPH, OF_THE_NUMBER
 
 CHANCE = frozenset(["random", "random_flip"])
 """Attacks that look at no model."""
