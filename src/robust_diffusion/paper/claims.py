@@ -8,6 +8,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
+import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -17,7 +18,7 @@ from yaml import YAMLError
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.axes import GRAPHS, WORST, choice
+from robust_diffusion.paper.axes import WORST, choice
 from robust_diffusion.paper.layout import ASSUMED_RUNS, Line, load_layout
 from robust_diffusion.records.records import Record
 from robust_diffusion.records.schema import first_problem
@@ -40,7 +41,7 @@ WORST_CASES = ("worst-case", "worst-case-models", "worst-case-graphs")
 Axes: TypeAlias = dict[str, Any]
 Group: TypeAlias = tuple[tuple[str, str], ...]  # sorted axes of runs that differ only in their seed
 Terms: TypeAlias = dict[Group, float]  # an effect: the weight of each group's mean
-Comparisons: TypeAlias = list[tuple[tuple[str, ...], Terms]]  # each with the words of its label
+Comparisons: TypeAlias = list[tuple[str, Terms]]  # with labels
 Sample: TypeAlias = "pd.Series[float] | tuple[float, float] | None"  # by seed; mean, deviation
 Evidence: TypeAlias = Callable[[Group], Sample]
 
@@ -88,7 +89,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
                 terms = _merged((g, w / len(side)) for w, side in groups for g in side)
                 levels = ("/".join(line(g, "attack").keys.values()) for g in terms)
                 pair = [" vs ".join(levels)] if self.test == "differ" else []
-                found.append(((*words, *pair), terms))
+                found.append((" ".join([*words, *pair]), terms))
         return found
 
     def _sides(self, left: Axes, right: Axes) -> list[list[tuple[float, Axes]]]:
@@ -103,31 +104,24 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
         terms = self.terms or [{"weight": 1, **left}, {"weight": -1, **right}]
         return [[(axes.pop("weight", 1), axes) for axes in map(dict, terms)]]
 
-    def related(self, comparisons: Comparisons) -> dict[str, Comparisons]:
-        """Return the comparisons with an MLP on the right, and under the worst case of each model.
+    def related(self) -> dict[str, "Claim"]:
+        """Return the same claim with an MLP on the right, and under the worst case of each model.
 
         Only accuracies at the default settings and budget have these.
         """
-        items = {item for _, terms in comparisons for group in terms for item in group}
+        items = {item for _, terms in self.comparisons() for group in terms for item in group}
         graphs = {graph for axis, graph in items if axis == "attack"}
         default = {axis for axis, _ in items} <= {"experiment", "dataset", "model", "attack"}
         if not default or self.of == "spread" or ("experiment", MLP) in items:
             return {}
-
-        def with_mlp(axis: str, value: str, weight: float) -> str:
-            replaced = weight < 0 and axis in ("experiment", "model")
-            return MLP if replaced else "" if value.startswith("vs ") else value
-
-        def at_worst(axis: str, value: str, _: float) -> str:
-            attacked = value in GRAPHS and value != CLEAN
-            return WORST_CASES[0] if axis == "experiment" else WORST if attacked else value
-
-        swaps, versus = {}, "model" in self.right or "right.model" in self.each
+        changes: dict[str, Axes] = {}
+        versus = "model" in self.right or "right.model" in self.each
         if self.test == "greater" and versus and CLEAN not in graphs:
-            swaps["mlp"] = with_mlp
+            each = {axis: values for axis, values in self.each.items() if axis != "right.model"}
+            changes["mlp"] = {"each": each, "right": {"experiment": MLP, "model": MLP}}
         if graphs - {CLEAN, WORST}:
-            swaps["worst_case"] = at_worst
-        return {key: _swapped(comparisons, swap) for key, swap in swaps.items()}
+            changes["worst_case"] = _at_worst(self.model_dump())
+        return {key: self.model_copy(update=change) for key, change in changes.items()}
 
 
 class Claims(BaseModel, extra="forbid", frozen=True, strict=True):
@@ -182,16 +176,15 @@ def _merged(terms: Iterable[tuple[Group, float]]) -> Terms:
     return {one: weight for one, weight in weights.items() if weight}
 
 
-def _swapped(comparisons: Comparisons, swap: Callable[[str, str, float], str]) -> Comparisons:
-    """Replace words of labels and values of axes; comparisons that become equal are one."""
-    found = {
-        tuple(filter(None, (swap("", word, 0) for word in label))): _merged(
-            (tuple((axis, swap(axis, value, weight)) for axis, value in one), weight)
-            for one, weight in terms.items()
-        )
-        for label, terms in comparisons
-    }
-    return [(label, terms) for label, terms in found.items() if terms]
+def _at_worst(node: Any, key: str = "") -> Any:
+    """Replace every attack by the worst case, and every table by the experiments on it."""
+    if isinstance(node, dict):
+        return {axis: _at_worst(value, axis) for axis, value in node.items()}
+    if isinstance(node, list):
+        values = [_at_worst(value, key) for value in node]
+        return [value for i, value in enumerate(values) if value not in values[:i]]
+    attacked = key.endswith("attack") and node != CLEAN
+    return WORST_CASES[0] if key == "experiment" else WORST if attacked else node
 
 
 def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
@@ -212,19 +205,18 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
             models = worst_cases(frame(fit))
             # Of a model that was itself attacked.
             models = models[models["seen"]].set_index("draw")
-            values = dict(100.0 * models["worst" if graph == WORST else CLEAN])
+            numbers = dict(models["worst" if graph == WORST else CLEAN])
         else:
             # An MLP sees no edge, injected ones included.
             found, graph = (of_any(MLP), CLEAN) if name == MLP else (cells(name), graph)
             finished = select(found, wanted, graph, timed=measure == "seconds.diffusion").finished
-            numbers = {
-                s: value_at(run, measure or f"accuracy.{graph}") for s, run in finished.items()
-            }
-            # A factor is a difference of logarithms, so only positive values have one.
-            positive = {s: x for s, x in numbers.items() if isinstance(x, int | float) and x > 0}
-            scaled = {s: 100.0 * x for s, x in numbers.items()}
-            values = {s: math.log(x) for s, x in positive.items()} if measure else scaled
-        return pd.Series(values, dtype=float).sort_index() if values else None
+            path = measure or f"accuracy.{graph}"
+            numbers = {seed: value_at(run, path) for seed, run in finished.items()}
+        numbers = {seed: x for seed, x in numbers.items() if isinstance(x, int | float)}
+        values = pd.Series(numbers, dtype=float).sort_index()
+        # A factor is a difference of logarithms, so only positive values have one.
+        values = np.log(values[values > 0]) if measure else 100.0 * values
+        return values if len(values) else None
 
     return sample
 
@@ -232,13 +224,14 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
 @cache
 def published_evidence(group: Group) -> Sample:
     """Return the mean and the deviation that the paper prints."""
+    axes = dict(group)
     try:
-        table = load_layout(int(dict(group)["experiment"].removeprefix("table-")))
-        found = table.printed(line(group))
+        found = load_layout(int(axes["experiment"].removeprefix("table-"))).printed(line(group))
     except ValueError:  # no table, or no such entry
         return None
-    known = "measure" not in dict(group) and None not in (found.mean, found.std)
-    return (found.mean or 0.0, found.std or 0.0) if known else None
+    if "measure" in axes or found.mean is None or found.std is None:
+        return None
+    return found.mean, found.std
 
 
 def variants_of(records: Sequence[Record]) -> list[str]:
@@ -282,8 +275,8 @@ def judge_all(
     rows = {}
     for name in names or claims.claims:
         claim = claims.claims[name]
-        known = [_datasets(claim.comparisons(), evidence) for evidence in columns.values()]
-        shared = set.intersection(*([set(of) for of in known if of] or [set()]))
+        known = [set(_datasets(claim.comparisons(), evidence)) for evidence in columns.values()]
+        shared = set.intersection(*filter(None, known)) if any(known) else set()
         judged = {column: judge(claim, e, claims, shared) for column, e in columns.items()}
         datasets = max((judgement.datasets for judgement in judged.values()), key=len)
         worst = judged[variants[0]].worst_case
@@ -292,11 +285,7 @@ def judge_all(
 
 
 def judge(
-    claim: Claim,
-    evidence: Evidence,
-    claims: Claims,
-    datasets: Collection[str] | None = None,
-    comparisons: Comparisons | None = None,
+    claim: Claim, evidence: Evidence, claims: Claims, datasets: Collection[str] | None = None
 ) -> Judgement:
     """Judge one claim by samples, with the level and the fewest seeds of the claims' file.
 
@@ -307,7 +296,7 @@ def judge(
 
     Comparisons on a dataset without any value, or that is not among `datasets`, are left out.
     """
-    comparisons = claim.comparisons() if comparisons is None else comparisons
+    comparisons = claim.comparisons()
     on = [x for x in _datasets(comparisons, evidence) if datasets is None or x in datasets]
     compared = [c for c in comparisons if {dict(g).get("dataset") for g in c[1]} <= {None, *on}]
     deciding = findings = _tested(claim, compared, evidence, claims)
@@ -318,16 +307,15 @@ def judge(
     if claim.over == "average" and effects:
         parts = [compared[i][1].items() for i in effects]
         mean = _merged((g, weight / len(parts)) for terms in parts for g, weight in terms)
-        deciding = [shown] = _tested(claim, [(("mean",), mean)], evidence, claims)
+        deciding = [shown] = _tested(claim, [("mean", mean)], evidence, claims)
         if len(parts) < len(compared):
             shown.state = "too few seeds"
     states = {finding.state for finding in deciding}
     verdict = "contradicted" if "contradicted" in states else "undecided"
     if states == {"holds"} or (claim.test == "differ" and "holds" in states):
         verdict = "supported"
-    related = claim.related(comparisons).items()
-    beside = {key: judge(claim, evidence, claims, on, others) for key, others in related}
-    return Judgement(verdict, on, findings, shown, **beside)
+    related = {key: judge(of, evidence, claims, on) for key, of in claim.related().items()}
+    return Judgement(verdict, on, findings, shown, **related)
 
 
 def _datasets(comparisons: Comparisons, evidence: Evidence) -> list[str]:
@@ -341,45 +329,47 @@ def _tested(
 ) -> list[Finding]:
     """Test comparisons against the margin, and correct them by Holm's method."""
     margin = math.log(claim.margin or 1) if claim.is_factor else claim.margin
-    findings = []
+    bounds = [margin, -margin] if claim.test == "equivalent" else [margin]
+    findings, p_values = [], []
     for label, terms in comparisons:
-        samples = [(weight, evidence(one)) for one, weight in terms.items()]
+        samples = [evidence(one) for one in terms]
         if claim.of == "spread":
             # The mean distance from the median measures the spread: Brown and Forsythe 1974.
-            distances = [
-                abs(of - of.median()) if isinstance(of, pd.Series) else None for _, of in samples
-            ]
-            samples = list(zip(terms.values(), distances, strict=True))
-        found = _estimate(samples, claims.min_seeds)
+            samples = [abs(s - s.median()) if isinstance(s, pd.Series) else None for s in samples]
+        found = _estimate(list(terms.values()), samples, claims.min_seeds)
         if found is None:
-            known = any(sample is not None for _, sample in samples)
-            findings.append(Finding(" ".join(label), "too few seeds" if known else "no data"))
+            known = any(sample is not None for sample in samples)
+            findings.append(Finding(label, "too few seeds" if known else "no data"))
             continue
         # Where nothing varies the effect is certain, and a tie proves nothing.
-        bounds = [margin, -margin] if claim.test == "equivalent" else [margin]
-        p = max(float(found.effect == b) if found.error == 0 else found.p(b) for b in bounds)
-        # Within both margins, or beyond the nearer; two tests, see Schuirmann 1987.
-        within = abs(found.effect) < margin
-        holds = within if len(bounds) > 1 else found.effect > margin or claim.test == "differ"
-        findings.append(Finding(" ".join(label), "holds" if holds else "contradicted", found, p))
-    measured = [finding for finding in findings if finding.p is not None]
-    for finding, p in zip(measured, holm([finding.p for finding in measured]), strict=True):
-        if p > claims.alpha:
+        p_at = [float(found.effect == b) if (p := found.p(b)) is None else p for b in bounds]
+        holds = found.effect > margin or claim.test == "differ"
+        if claim.test == "equivalent":
+            # Within both margins, or beyond the nearer; two tests, see Schuirmann 1987.
+            holds = abs(found.effect) < margin
+        findings.append(Finding(label, "holds" if holds else "contradicted", found, max(p_at)))
+        p_values.append(max(p_at))
+    corrected = iter(holm(p_values))
+    for finding in findings:
+        if finding.estimate and next(corrected) > claims.alpha:
             finding.state = "undecided"
     return findings
 
 
-def _estimate(samples: Sequence[tuple[float, Sample]], min_seeds: int) -> Estimate | None:
+def _estimate(
+    weights: Sequence[float], samples: Sequence[Sample], min_seeds: int
+) -> Estimate | None:
     """Estimate the weighted sum of means; `None` with fewer shared seeds.
 
     Values are summed seed by seed, since models of one seed share the split and the attacked
     graph; printed means are of independent runs.
     """
-    printed = [(weight, *of, ASSUMED_RUNS) for weight, of in samples if isinstance(of, tuple)]
-    if len(printed) == len(samples):
+    pairs = list(zip(weights, samples, strict=True))
+    printed = [(weight, *of, ASSUMED_RUNS) for weight, of in pairs if isinstance(of, tuple)]
+    recorded = [weight * of for weight, of in pairs if isinstance(of, pd.Series)]
+    if printed and len(printed) == len(pairs):
         return Estimate.sum(printed)
-    recorded = [weight * of for weight, of in samples if isinstance(of, pd.Series)]
-    if len(recorded) < len(samples):
+    if not recorded or len(recorded) < len(pairs):
         return None
     # Rounded, since equal differences of floats are not quite equal.
     effects = pd.concat(recorded, axis=1).sum(axis=1, skipna=False).dropna().round(9)

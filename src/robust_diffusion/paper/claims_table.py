@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import pandas as pd
@@ -49,24 +49,21 @@ def tested(verdicts: pd.DataFrame) -> dict[str, str]:
 
 
 def claims_table(verdicts: pd.DataFrame, titles: Mapping[str, str]) -> str:
-    """Render claims under their titles as Markdown."""
-
-    def joined(verdict: str, *others: str) -> str:
-        return "<br>".join([f"**{verdict}**", *others] if others else [verdict])
-
-    texts = claims_frame(verdicts, titles, joined)
-    return markdown_table(texts, list(texts.columns))
+    """Render claims under their titles as Markdown, the verdict in bold."""
+    texts = claims_frame(verdicts, titles)
+    cells = texts.replace({r"\A(.+)\n": r"**\1**\n"}, regex=True).replace("\n", "<br>", regex=True)
+    return markdown_table(cells, list(cells.columns))
 
 
-def claims_frame(
-    verdicts: pd.DataFrame, titles: Mapping[str, str], joined: Callable[..., str]
-) -> pd.DataFrame:
-    """Return claims under their titles as text, a column per evidence; `joined` joins lines."""
+def claims_frame(verdicts: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
+    """Return claims under their titles as text, a column per evidence."""
     rows = verdicts.loc[list(titles)]
     texts = {"claim": list(titles.values())}
     texts["rests on"] = list(map(_basis, rows["claim"], rows["datasets"]))
     for name in rows.columns.drop(["claim", "datasets"]):
-        texts[name] = [joined(*of) for of in map(in_short, rows["claim"], rows[name])]
+        texts[name] = [
+            "\n".join(in_short(*of)) for of in zip(rows["claim"], rows[name], strict=True)
+        ]
     return pd.DataFrame(texts)
 
 

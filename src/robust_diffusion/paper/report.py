@@ -89,7 +89,7 @@ def _claims(records: Sequence[Record], fidelity: str) -> Sections:
     claims, variants = load_claims(), sorted({fidelity, *variants_of(records)})
     verdicts = judge_all(claims, records, variants)
     if titles := tested(verdicts):
-        cells = claims_frame(verdicts, titles, lambda *lines: "\n".join(lines))
+        cells = claims_frame(verdicts, titles)
         yield "Claims", ResultTable(legend(claims.alpha, variants[0]), cells, [], [])
 
 
