@@ -1,10 +1,10 @@
 """Claims of the paper in words, declared in `conf/claims.yaml` and judged on records."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations, product
+from itertools import combinations, compress, product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -28,7 +28,6 @@ from robust_diffusion.results.significance import Estimate, holm
 from robust_diffusion.results.worst_case import worst_cases
 
 CLAIMS = CONFIG_DIR / "claims.yaml"
-VERDICTS = ("supported", "contradicted", "undecided")
 PUBLISHED, UNDER_WORST = "published", "worst case"
 """Columns of evidence beside the variants: printed means; the first variant under worst cases."""
 
@@ -87,9 +86,9 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
             for sides in self._sides(left, right):
                 groups = [(w, [*map(group, _combinations(common | axes))]) for w, axes in sides]
                 terms = _merged((g, w / len(side)) for w, side in groups for g in side)
-                levels = ("/".join(line(g, "attack").keys.values()) for g in terms)
-                pair = [" vs ".join(levels)] if self.test == "differ" else []
-                found.append((" ".join([*words, *pair]), terms))
+                levels = (line(tuple(x for x in g if x[0] != "attack")).keys for g in terms)
+                pair = " vs ".join("/".join(of.values()) for of in levels if self.test == "differ")
+                found.append((" ".join([*words, pair]).strip(), terms))
         return found
 
     def _sides(self, left: Axes, right: Axes) -> list[list[tuple[float, Axes]]]:
@@ -98,9 +97,8 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
             return [[(1, a), (-1, b)] for a, b in combinations(self.levels, 2)]
         if self.test == "trend":
             # The change from the first to the last level, of a straight line through all means.
-            ranks = [i - (len(self.levels) - 1) / 2 for i in range(len(self.levels))]
-            scale = (len(ranks) - 1) / (sum(rank * rank for rank in ranks) or 1)
-            return [[(scale * rank, axes) for rank, axes in zip(ranks, self.levels, strict=True)]]
+            n = len(self.levels)
+            return [[(6 * (2 * i + 1 - n) / (n * n + n), of) for i, of in enumerate(self.levels)]]
         terms = self.terms or [{"weight": 1, **left}, {"weight": -1, **right}]
         return [[(axes.pop("weight", 1), axes) for axes in map(dict, terms)]]
 
@@ -151,15 +149,14 @@ def group(axes: Axes) -> Group:
     """Return the group of an `experiment`, optionally a `measure`, and axes of the tables."""
     if "experiment" not in axes or not {"attack", "measure"} & axes.keys():
         raise ConfigError(f"expected experiment, and attack or measure; got {', '.join(axes)}")
-    found = tuple(sorted((axis, str(value)) for axis, value in axes.items()))
-    line(found)
+    line(found := tuple(sorted((axis, str(value)) for axis, value in axes.items())))
     return found
 
 
-def line(group: Group, without: str = "") -> Line:
+def line(group: Group) -> Line:
     """Return the setting of a group in terms of records and of the paper's tables."""
-    other = ("experiment", "measure", without)
-    return Line({axis: choice(axis, value) for axis, value in group if axis not in other})
+    axes = {axis: value for axis, value in group if axis not in ("experiment", "measure")}
+    return Line({axis: choice(axis, value) for axis, value in axes.items()})
 
 
 def _combinations(axes: Axes) -> list[Axes]:
@@ -193,7 +190,7 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
     An MLP has no variants, so that of `experiment=mlp` counts whatever variant it was run as.
     """
     cells = cache(RecordSet.of(records, fidelity=fidelity).cells)
-    of_any = cache(RecordSet.of(records).cells)
+    mlp = RecordSet.of(records).cells(MLP)
 
     @cache
     def sample(group: Group) -> Sample:
@@ -208,7 +205,7 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
             numbers = dict(models["worst" if graph == WORST else CLEAN])
         else:
             # An MLP sees no edge, injected ones included.
-            found, graph = (of_any(MLP), CLEAN) if name == MLP else (cells(name), graph)
+            found, graph = (mlp, CLEAN) if name == MLP else (cells(name), graph)
             finished = select(found, wanted, graph, timed=measure == "seconds.diffusion").finished
             path = measure or f"accuracy.{graph}"
             numbers = {seed: value_at(run, path) for seed, run in finished.items()}
@@ -251,9 +248,9 @@ class Finding:
 
 @dataclass
 class Judgement:
-    """The verdict on a claim, one of `VERDICTS`, and the findings behind it."""
+    """The verdict on a claim, and the findings behind it."""
 
-    verdict: str
+    verdict: str  # supported, contradicted, undecided
     datasets: list[str]  # that it rests on
     findings: list[Finding]  # of its comparisons
     shown: Finding | None  # the weakest comparison; the mean of an average; the largest difference
@@ -298,7 +295,11 @@ def judge(
     """
     comparisons = claim.comparisons()
     on = [x for x in _datasets(comparisons, evidence) if datasets is None or x in datasets]
-    compared = [c for c in comparisons if {dict(g).get("dataset") for g in c[1]} <= {None, *on}]
+    # Two attacks that are compared with each other cancel under the worst case.
+    whole = [
+        terms and {dict(g).get("dataset") for g in terms} <= {None, *on} for _, terms in comparisons
+    ]
+    compared = list(compress(comparisons, whole))
     deciding = findings = _tested(claim, compared, evidence, claims)
     effects = {i: f.estimate.effect for i, f in enumerate(findings) if f.estimate}
     by_size = claim.test in ("equivalent", "differ")
@@ -332,13 +333,14 @@ def _tested(
     bounds = [margin, -margin] if claim.test == "equivalent" else [margin]
     findings, p_values = [], []
     for label, terms in comparisons:
-        samples = [evidence(one) for one in terms]
+        samples = {one: evidence(one) for one in terms}
         if claim.of == "spread":
             # The mean distance from the median measures the spread: Brown and Forsythe 1974.
-            samples = [abs(s - s.median()) if isinstance(s, pd.Series) else None for s in samples]
-        found = _estimate(list(terms.values()), samples, claims.min_seeds)
+            recorded = {g: s for g, s in samples.items() if isinstance(s, pd.Series)}
+            samples = dict.fromkeys(terms) | {g: abs(s - s.median()) for g, s in recorded.items()}
+        found = _estimate(terms, samples, claims.min_seeds)
         if found is None:
-            known = any(sample is not None for sample in samples)
+            known = any(sample is not None for sample in samples.values())
             findings.append(Finding(label, "too few seeds" if known else "no data"))
             continue
         # Where nothing varies the effect is certain, and a tie proves nothing.
@@ -356,20 +358,17 @@ def _tested(
     return findings
 
 
-def _estimate(
-    weights: Sequence[float], samples: Sequence[Sample], min_seeds: int
-) -> Estimate | None:
+def _estimate(terms: Terms, samples: Mapping[Group, Sample], min_seeds: int) -> Estimate | None:
     """Estimate the weighted sum of means; `None` with fewer shared seeds.
 
     Values are summed seed by seed, since models of one seed share the split and the attacked
     graph; printed means are of independent runs.
     """
-    pairs = list(zip(weights, samples, strict=True))
-    printed = [(weight, *of, ASSUMED_RUNS) for weight, of in pairs if isinstance(of, tuple)]
-    recorded = [weight * of for weight, of in pairs if isinstance(of, pd.Series)]
-    if printed and len(printed) == len(pairs):
+    printed = [(terms[g], *s, ASSUMED_RUNS) for g, s in samples.items() if isinstance(s, tuple)]
+    recorded = [terms[g] * s for g, s in samples.items() if isinstance(s, pd.Series)]
+    if len(printed) == len(terms):
         return Estimate.sum(printed)
-    if not recorded or len(recorded) < len(pairs):
+    if len(recorded) < len(terms):
         return None
     # Rounded, since equal differences of floats are not quite equal.
     effects = pd.concat(recorded, axis=1).sum(axis=1, skipna=False).dropna().round(9)

@@ -1,15 +1,15 @@
 """Verdicts on claims as Markdown, as text in a frame, and as JSON."""
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 
+import numpy as np
 import pandas as pd
 
 from robust_diffusion.paper.axes import label_of
-from robust_diffusion.paper.claims import PUBLISHED, Claim, Claims, Judgement
+from robust_diffusion.paper.claims import PUBLISHED, Claim, Claims, Finding, Judgement
 from robust_diffusion.results.markdown import markdown_table
 from robust_diffusion.results.numbers import MINUS, p_value
 from robust_diffusion.results.significance import RULE
@@ -30,10 +30,13 @@ def legend(alpha: float, worst_of: str) -> str:
 
 def render_claims(verdicts: pd.DataFrame, claims: Claims, *, worst_of: str) -> str:
     """Render the claims of the front pages, then all others that records test, as Markdown."""
-    others = {name: quote for name, quote in tested(verdicts).items() if name not in claims.front}
     quotes = Counter(claim.quote for claim in verdicts["claim"])
     # Several claims about one sentence are told apart by their names.
-    titles = {name: f"{q} ({name})" if quotes[q] > 1 else q for name, q in others.items()}
+    titles = {
+        name: f"{quote} ({name})" if quotes[quote] > 1 else quote
+        for name, quote in tested(verdicts).items()
+        if name not in claims.front
+    }
     return (
         f"**Claims of the paper.** {legend(claims.alpha, worst_of)}\n\n"
         f"{claims_table(verdicts, claims.front)}\n\nThe others that published records test, in the "
@@ -61,24 +64,22 @@ def claims_frame(verdicts: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFr
     texts = {"claim": list(titles.values())}
     texts["rests on"] = list(map(_basis, rows["claim"], rows["datasets"]))
     for name in rows.columns.drop(["claim", "datasets"]):
-        texts[name] = [
-            "\n".join(in_short(*of)) for of in zip(rows["claim"], rows[name], strict=True)
-        ]
+        texts[name] = list(map(in_short, rows["claim"], rows[name]))
     return pd.DataFrame(texts)
 
 
-def in_short(claim: Claim, judgement: Judgement | None) -> list[str]:
+def in_short(claim: Claim, judgement: Judgement | None) -> str:
     """Return verdict, number of comparisons, effect, and comparisons with an MLP, a line each."""
     if judgement is None:
-        return ["-"]
+        return "-"
     if {finding.state for finding in judgement.findings} <= {"no data"}:
-        return ["no data"]
+        return "no data"
     lines = [judgement.verdict, _counts(claim, judgement)]
-    if judgement.shown is not None:
-        lines.append(_effect(claim, judgement))
-        if judgement.mlp is not None and judgement.mlp.shown:
-            lines.append(f"MLP: {_counts(claim, judgement.mlp)}")
-    return lines
+    if judgement.shown:
+        lines.append(_effect(claim, judgement.shown, len(judgement.findings)))
+    if judgement.shown and judgement.mlp and judgement.mlp.shown:
+        lines.append(f"MLP: {_counts(claim, judgement.mlp)}")
+    return "\n".join(lines)
 
 
 def to_json(verdicts: pd.DataFrame, claims: Claims) -> str:
@@ -105,21 +106,20 @@ def _counts(claim: Claim, judgement: Judgement) -> str:
     return ", ".join([f"{counts['holds']} of {counts.total()}{parts} hold", *found])
 
 
-def _effect(claim: Claim, judgement: Judgement) -> str:
+def _effect(claim: Claim, shown: Finding, number: int) -> str:
     """Return the effect that stands for a claim with its interval, in points or as a factor."""
-    shown = judgement.shown
-    if shown is None or shown.estimate is None or shown.p is None:
+    if shown.estimate is None or shown.p is None:
         return "-"
-    which = "largest " if claim.test == "differ" else "weakest "
-    which = "mean " if claim.over == "average" else which if len(judgement.findings) > 1 else ""
-    p = f", p {p_value(shown.p)}" if shown.estimate.error else ""
-    values = [shown.estimate.effect, *shown.estimate.interval]
+    which = {"average": "mean ", "all": "largest " if claim.test == "differ" else "weakest "}
+    values = np.array([shown.estimate.effect, *shown.estimate.interval])
+    form = "{:+.1f} [{:+.1f}, {:+.1f}]"
     if claim.is_factor:
         # Far beyond any ratio of two measurements, but finite.
-        values = [math.exp(min(value, 700.0)) for value in values]
+        values, form = np.exp(values.clip(max=700.0)), "×{:.2f} [{:.2f}, {:.2f}]"
     # An effect that ends in 5 is shown as such, whichever way its sum was off by its last bit.
-    form = "×{:.2f} [{:.2f}, {:.2f}]" if claim.is_factor else "{:+.1f} [{:+.1f}, {:+.1f}]"
-    return f"{which}{form.format(*(round(v, 9) for v in values)).replace('-', MINUS)}{p}"
+    text = form.format(*values.round(9)).replace("-", MINUS)
+    p = f", p {p_value(shown.p)}" if shown.estimate.error else ""
+    return (which[claim.over] if number > 1 or claim.over == "average" else "") + text + p
 
 
 def _basis(claim: Claim, datasets: list[str]) -> str:

@@ -16,7 +16,7 @@ from robust_diffusion.commands.reading import add_records_option, add_scale_opti
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.agreement import published_beside_measured
-from robust_diffusion.paper.claims import CLAIMS, VERDICTS, judge_all, load_claims, variants_of
+from robust_diffusion.paper.claims import CLAIMS, judge_all, load_claims, variants_of
 from robust_diffusion.paper.claims_table import claims_table, legend, tested, to_json
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import PaperTable, build_table, published
@@ -108,7 +108,8 @@ def run_claims_command(arguments: Sequence[str]) -> None:
 
     def counts(variant: str) -> str:
         kinds = [judgement.verdict for judgement in verdicts[variant]]
-        return ", ".join(f"{kinds.count(kind)} {kind}" for kind in VERDICTS)
+        shown = ("supported", "contradicted", "undecided")
+        return ", ".join(f"{kinds.count(kind)} {kind}" for kind in shown)
 
     counted = "; ".join(f"{name}: {counts(name)}" for name in variants)
     if not tested(verdicts):
