@@ -72,7 +72,7 @@ def test_a_trend_is_the_change_along_a_straight_line() -> None:
         ("left: {model: gta}", "model=gta"),
         ("select: {attack: speit}", "experiment"),
         ("right: {model: beltrami}", "test=greater"),
-        ("each: {rihgt.model: [gat]}", "rihgt.model"),
+        ("each: {rihgt.model: [gat]}", "each=rihgt"),
         ("margin: wide", "margin: .*wide"),
     ],
 )

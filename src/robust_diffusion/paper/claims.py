@@ -8,7 +8,6 @@ from itertools import combinations, compress, product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -56,7 +55,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
     of: Literal["level", "spread"] = "level"
     margin: float = 0.0
     select: Axes = {}
-    each: dict[Annotated[str, Field(pattern=r"^((left|right)\.)?\w+$")], list[Any]] = {}
+    each: dict[str, list[Any]] = {}
     left: Axes = {}
     right: Axes = {}
     terms: list[Axes] = []
@@ -79,9 +78,10 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
         found = []
         for chosen in _combinations(self.each):
             common, left, right = dict(self.select), dict(self.left), dict(self.right)
+            axes_of = {"": common, "left": left, "right": right}
             for axis, value in chosen.items():
                 side, _, name = axis.rpartition(".")
-                {"": common, "left": left, "right": right}[side][name] = value
+                axes_of[check_choice("each", side, axes_of)][name] = value
             words = [f"vs {v}" if axis == "right.model" else str(v) for axis, v in chosen.items()]
             for sides in self._sides(left, right):
                 groups = [(w, [*map(group, _combinations(common | axes))]) for w, axes in sides]
@@ -98,7 +98,8 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
         if self.test == "trend":
             # The change from the first to the last level, of a straight line through all means.
             n = len(self.levels)
-            return [[(6 * (2 * i + 1 - n) / (n * n + n), of) for i, of in enumerate(self.levels)]]
+            slopes = [12 / (n * n + n) * (i - (n - 1) / 2) for i in range(n)]
+            return [list(zip(slopes, self.levels, strict=True))]
         terms = self.terms or [{"weight": 1, **left}, {"weight": -1, **right}]
         return [[(axes.pop("weight", 1), axes) for axes in map(dict, terms)]]
 
@@ -212,7 +213,7 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
         numbers = {seed: x for seed, x in numbers.items() if isinstance(x, int | float)}
         values = pd.Series(numbers, dtype=float).sort_index()
         # A factor is a difference of logarithms, so only positive values have one.
-        values = np.log(values[values > 0]) if measure else 100.0 * values
+        values = values[values > 0].map(math.log) if measure else 100.0 * values
         return values if len(values) else None
 
     return sample

@@ -114,7 +114,7 @@ def run_claims_command(arguments: Sequence[str]) -> None:
     counted = "; ".join(f"{name}: {counts(name)}" for name in variants)
     if not tested(verdicts):
         counted += f". No record tests any.{published('claims')[:-1]}"
-    titles = {name: f"{name}: {claim.quote}" for name, claim in verdicts["claim"].items()}
+    titles = {str(name): f"{name}: {of.quote}" for name, of in verdicts["claim"].items()}
     table = claims_table(verdicts, titles)
     elsewhere = "".join(f'- "{quote}": {where}\n' for quote, where in claims.elsewhere.items())
     sys.stdout.write(
