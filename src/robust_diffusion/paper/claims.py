@@ -200,9 +200,10 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
         if name == WORST_CASES[0]:
             runs = [run for of in WORST_CASES for run in cells(of) if "error" not in run]
             fit = [run for run in runs if all(value_at(run, k) == v for k, v in wanted.items())]
-            models = worst_cases(frame(fit))
-            # Of a model that was itself attacked.
-            models = models[models["seen"]].set_index("draw")
+            models = worst_cases(frame(fit), all_versions=True)
+            # Of a model that was itself attacked, by the version of `auto` with the most seeds.
+            versions = [of for _, of in models[models["seen"]].groupby("version")][::-1]
+            models = max(versions, key=len, default=models[:0]).set_index("draw")
             numbers = dict(models["worst" if graph == WORST else CLEAN])
         else:
             # An MLP sees no edge, injected ones included.

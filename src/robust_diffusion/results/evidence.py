@@ -25,8 +25,20 @@ THOROUGH = "auto"
 ENSEMBLES = frozenset([THOROUGH, "auto_modification"])
 """The same of injections and of modifications."""
 
-BEFORE = f"{THOROUGH} without 4 edges per target"
-"""An earlier version of it, as its parts tell."""
+VERSION = 6
+"""Version of `auto` in this package. Raise it when `auto` computes something else."""
+
+VERSIONS: Mapping[str, int] = {
+    **dict.fromkeys(["7f9026763c6c22c2", "bcb7890ca749b660"], 1),  # equal shares of all edges
+    "c86901b40ffc6984": 2,  # a guarded model's true gradient, too
+    "6dd2a5892cddaa8b": 3,  # one edge per target
+    "c8825d6df85e8055": 4,  # four edges per target; continues while that pays
+    **dict.fromkeys(["e9633e1114fab1d6", "621d660d55d83c11"], 5),  # links, edges that move
+    **dict.fromkeys(["59fb6f7f930e0fcb", "681f628297524ca9", "bcd13ca00656f46d"], 6),  # more rounds
+    **dict.fromkeys(["1a3dffbdbe3fc35d", "ee3c4ab9a72a7be6", "d8012ebb2d6b8a6b"], 6),
+    **dict.fromkeys(["dc74da14e30cf595", "800cf46170b2b700"], 6),
+}
+"""Version of `auto` by the `code` of a published record; records of other code have `VERSION`."""
 
 
 def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
@@ -79,6 +91,8 @@ def _outcome(record: Record, attack: str) -> dict[str, Any]:
     """An attack's accuracy, the same by kind of evidence, and the attack in words."""
     reached = record["accuracy"][attack]
     outcome = {"accuracy": reached, "by": attack_in_words(record, attack)}
+    if attack in ENSEMBLES:
+        outcome["version"] = auto_version(record)
     kind = "chance" if attack in CHANCE else KIND.get(record.get("threat", ""))
     if kind is None or record.get("threat") == "poisoning":  # or a threat model of the user's
         return outcome
@@ -90,20 +104,16 @@ def _outcome(record: Record, attack: str) -> dict[str, Any]:
     return outcome
 
 
+def auto_version(record: Record) -> int:
+    """Return the version of `auto` that a record was computed with."""
+    return VERSIONS.get(str(record.get("code")), VERSION)
+
+
 def _surrogates(record: Record) -> str:
-    """Surrogates of a black box, with the version of `auto` that attacked them."""
-    if not record.get("surrogates"):
-        return ""
-    parts = [
-        part
-        for name, of in record.get("parts", {}).items()
-        if name.split("/")[0] == THOROUGH
-        for part in of
-    ]
-    version = (
-        f"; {BEFORE}" if parts and not any("4 edges" in p or "apart" in p for p in parts) else ""
-    )
-    return f"{', '.join(sorted(record['surrogates']))}{version}"
+    """Return the surrogates of a black box, with the version of `auto` that attacked them."""
+    names = ", ".join(sorted(record.get("surrogates") or []))
+    attacked = names and THOROUGH in record["accuracy"]
+    return f"{names}; {THOROUGH} {auto_version(record)}" if attacked else names
 
 
 def _parts(record: Record, attack: str) -> Mapping[str, float]:

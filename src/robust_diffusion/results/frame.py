@@ -43,6 +43,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     ),
     "adaptive": ("float64", "the same, where it also knows the defence"),
     "surrogates": ("object", "models that a transferred attack was made on"),
+    "version": ("Int64", "version of `auto`, if it attacked"),
     "by": ("object", "the attack with its most harmful part, or its threat model"),
     "flags": ("object", "set of codes that speak against the accuracy as a bound"),
     "victim_flags": ("object", "set of such codes of the model itself"),
