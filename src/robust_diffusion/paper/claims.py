@@ -154,6 +154,7 @@ def group(axes: Axes) -> Group:
     return found
 
 
+@cache
 def line(group: Group) -> Line:
     """Return the setting of a group in terms of records and of the paper's tables."""
     axes = {axis: value for axis, value in group if axis not in ("experiment", "measure")}
@@ -200,6 +201,8 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
         if name == WORST_CASES[0]:
             runs = [run for of in WORST_CASES for run in cells(of) if "error" not in run]
             fit = [run for run in runs if all(value_at(run, k) == v for k, v in wanted.items())]
+            if not fit:
+                return None
             models = worst_cases(frame(fit))
             # Of a model that was itself attacked.
             models = models[models["seen"]].set_index("draw")
@@ -331,6 +334,7 @@ def _tested(
 ) -> list[Finding]:
     """Test comparisons against the margin, and correct them by Holm's method."""
     margin = math.log(claim.margin or 1) if claim.is_factor else claim.margin
+    # Within both margins, or beyond the nearer: two tests, see Schuirmann 1987.
     bounds = [margin, -margin] if claim.test == "equivalent" else [margin]
     findings, p_values = [], []
     for label, terms in comparisons:
@@ -346,10 +350,8 @@ def _tested(
             continue
         # Where nothing varies the effect is certain, and a tie proves nothing.
         p_at = [float(found.effect == b) if (p := found.p(b)) is None else p for b in bounds]
-        holds = found.effect > margin or claim.test == "differ"
-        if claim.test == "equivalent":
-            # Within both margins, or beyond the nearer; two tests, see Schuirmann 1987.
-            holds = abs(found.effect) < margin
+        sides = {"differ": True, "equivalent": abs(found.effect) < margin}
+        holds = sides.get(claim.test, found.effect > margin)
         findings.append(Finding(label, "holds" if holds else "contradicted", found, max(p_at)))
         p_values.append(max(p_at))
     corrected = iter(holm(p_values))
