@@ -74,6 +74,7 @@ def test_a_trend_is_the_change_along_a_straight_line() -> None:
         ("right: {model: beltrami}", "test=greater"),
         ("each: {rihgt.model: [gat]}", "each=rihgt"),
         ("margin: wide", "margin: .*wide"),
+        ("select: {experiment: table-7, measure: nfe}\n    margin: -2", "margin=-2"),
     ],
 )
 def test_a_mistake_is_named(change: str, key: str, tmp_path: Path) -> None:

@@ -27,12 +27,9 @@ from robust_diffusion.results.significance import Estimate, holm
 from robust_diffusion.results.worst_case import worst_cases
 
 CLAIMS = CONFIG_DIR / "claims.yaml"
-PUBLISHED, UNDER_WORST = "published", "worst case"
-"""Columns of evidence beside the variants: printed means; the first variant under worst cases."""
-
-MLP = "mlp"
-"""The model that sees no edge, and the experiment that trains it on every graph."""
-
+PUBLISHED = "published"  # column of evidence: the printed means
+UNDER_WORST = "worst case"  # column of evidence: the first variant under worst cases
+MLP = "mlp"  # the model that sees no edge, and the experiment that trains it on every graph
 WORST_CASES = ("worst-case", "worst-case-models", "worst-case-graphs")
 """Experiments in which all seeds of all models meet the same attacks, on one split per dataset."""
 
@@ -71,6 +68,8 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
         effects = [terms for _, terms in self.comparisons()]
         if not effects or {} in effects:
             raise ConfigError(f"test={self.test} compares nothing; name two sides")
+        if self.is_factor and self.margin < 0:
+            raise ConfigError(f"margin={self.margin}: expected a factor above 0")
         return self
 
     def comparisons(self) -> Comparisons:
@@ -154,6 +153,7 @@ def group(axes: Axes) -> Group:
     return found
 
 
+@cache
 def line(group: Group) -> Line:
     """Return the setting of a group in terms of records and of the paper's tables."""
     axes = {axis: value for axis, value in group if axis not in ("experiment", "measure")}
@@ -179,8 +179,7 @@ def _at_worst(node: Any, key: str = "") -> Any:
     if isinstance(node, dict):
         return {axis: _at_worst(value, axis) for axis, value in node.items()}
     if isinstance(node, list):
-        values = [_at_worst(value, key) for value in node]
-        return [value for i, value in enumerate(values) if value not in values[:i]]
+        return list({str(value): value for value in (_at_worst(of, key) for of in node)}.values())
     attacked = key.endswith("attack") and node != CLEAN
     return WORST_CASES[0] if key == "experiment" else WORST if attacked else node
 
@@ -200,6 +199,8 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
         if name == WORST_CASES[0]:
             runs = [run for of in WORST_CASES for run in cells(of) if "error" not in run]
             fit = [run for run in runs if all(value_at(run, k) == v for k, v in wanted.items())]
+            if not fit:
+                return None
             models = worst_cases(frame(fit), all_versions=True)
             # Of a model that was itself attacked, by the version of `auto` with the most seeds.
             versions = [of for _, of in models[models["seen"]].groupby("version")][::-1]
@@ -286,14 +287,10 @@ def judge_all(
 def judge(
     claim: Claim, evidence: Evidence, claims: Claims, datasets: Collection[str] | None = None
 ) -> Judgement:
-    """Judge one claim by samples, with the level and the fewest seeds of the claims' file.
+    """Judge one claim by the rule that `claims_table.legend` states.
 
-    Each comparison is tested two-sided against the margin, and those of one claim are corrected by
-    Holm's method. A significant one holds or is contradicted, by the side on which its effect
-    lies. A claim over all is supported if every comparison holds and contradicted if one is; of an
-    average the mean decides, of `differ` any two levels. All else is undecided.
-
-    Comparisons on a dataset without any value, or that is not among `datasets`, are left out.
+    If the claim is about an average, its mean decides; of `differ`, any two levels do. Comparisons
+    on a dataset without any value, or that is not among `datasets`, are left out.
     """
     comparisons = claim.comparisons()
     on = [x for x in _datasets(comparisons, evidence) if datasets is None or x in datasets]
@@ -332,6 +329,7 @@ def _tested(
 ) -> list[Finding]:
     """Test comparisons against the margin, and correct them by Holm's method."""
     margin = math.log(claim.margin or 1) if claim.is_factor else claim.margin
+    # Within both margins, or beyond the nearer: two tests, see Schuirmann 1987.
     bounds = [margin, -margin] if claim.test == "equivalent" else [margin]
     findings, p_values = [], []
     for label, terms in comparisons:
@@ -347,10 +345,8 @@ def _tested(
             continue
         # Where nothing varies the effect is certain, and a tie proves nothing.
         p_at = [float(found.effect == b) if (p := found.p(b)) is None else p for b in bounds]
-        holds = found.effect > margin or claim.test == "differ"
-        if claim.test == "equivalent":
-            # Within both margins, or beyond the nearer; two tests, see Schuirmann 1987.
-            holds = abs(found.effect) < margin
+        sides = {"differ": True, "equivalent": abs(found.effect) < margin}
+        holds = sides.get(claim.test, found.effect > margin)
         findings.append(Finding(label, "holds" if holds else "contradicted", found, max(p_at)))
         p_values.append(max(p_at))
     corrected = iter(holm(p_values))

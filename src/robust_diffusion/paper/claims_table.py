@@ -61,11 +61,10 @@ def claims_table(verdicts: pd.DataFrame, titles: Mapping[str, str]) -> str:
 def claims_frame(verdicts: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
     """Return claims under their titles as text, a column per evidence."""
     rows = verdicts.loc[list(titles)]
-    texts = {"claim": list(titles.values())}
-    texts["rests on"] = list(map(_basis, rows["claim"], rows["datasets"]))
-    for name in rows.columns.drop(["claim", "datasets"]):
-        texts[name] = list(map(in_short, rows["claim"], rows[name]))
-    return pd.DataFrame(texts)
+    basis = list(map(_basis, rows["claim"], rows["datasets"]))
+    evidence = rows.columns.drop(["claim", "datasets"])
+    texts = {name: list(map(in_short, rows["claim"], rows[name])) for name in evidence}
+    return pd.DataFrame({"claim": list(titles.values()), "rests on": basis} | texts)
 
 
 def in_short(claim: Claim, judgement: Judgement | None) -> str:
