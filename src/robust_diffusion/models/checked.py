@@ -258,7 +258,7 @@ def sees_edges(model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor
 
 
 def check_dropped_edges(
-    model: nn.Module, x: Float[Tensor, "n f"], given: Int[Tensor, "2 f"], edges: Int[Tensor, "2 e"]
+    model: nn.Module, x: Float[Tensor, "n f"], given: Int[Tensor, "2 g"], edges: Int[Tensor, "2 e"]
 ) -> None:
     """Refuse a model whose logits change if self-loops and repeated edges are dropped.
 
