@@ -102,7 +102,7 @@ leaderboard: $(STAMP) ## Models by their worst cases over budgets
 	$(RUN) leaderboard $(addprefix --records ,$(RECORDS)) $(ARGS)
 
 dashboard: $(STAMP) ## W&B views of each table's runs (TABLE=3, ARGS=--dry-run to look first)
-	$(RUN) dashboard $(VIEW) $(if $(TABLE),--table $(TABLE)) $(ARGS)
+	$(RUN) dashboard $(VIEW) $(if $(TABLE),--experiment table-$(TABLE)) $(ARGS)
 
 wandb-fill: $(STAMP) ## W&B runs of every table, from the published records (ARGS="--experiment table-3")
 	$(RUN) wandb-import $(or $(RECORDS),experiments/results/records.jsonl.gz) $(ARGS)
