@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 STAMP := $(VENV)/.installed
-# What is never imported need not be compiled.
+# Only what is imported is compiled: at installation, and not when it is first used, since
+# PYTHONDONTWRITEBYTECODE may be set there, and every command would take 20 s.
+COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -c \
+	'from robust_diffusion import *; import robust_diffusion.paper.commands'
 PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 GRB := .venv-grb
 export ROBUST_DIFFUSION_DATA ?= $(or $(wildcard ../shared/data),data)
@@ -14,7 +17,7 @@ ifneq (,$(filter zoo-check,$(MAKECMDGOALS)))
 PORTABLE := 1
 endif
 
-# Rounds alike on x86 processors with AVX2, a little more slowly; `PORTABLE` in arithmetic.py.
+# Rounds alike on x86 processors with AVX2, a little more slowly; `PORTABLE` in system/portable.py.
 ifdef PORTABLE
 export MKL_CBWR := COMPATIBLE
 export ATEN_CPU_CAPABILITY := avx2
@@ -31,7 +34,7 @@ setup: $(STAMP) ## Create .venv and install the pinned dependencies
 
 $(CORE): pyproject.toml constraints.txt
 	@echo 'Into $(VENV): PyTorch, then what the package needs without extras'
-	@start=$$(date +%s); $(PYTHON) -m venv $(VENV) && $(PIP) torch && $(PIP) --editable . \
+	@start=$$(date +%s); $(PYTHON) -m venv $(VENV) && $(PIP) torch && $(PIP) --editable . && $(COMPILE) \
 		&& echo "Installed: $$(du -sm $(VENV) | cut -f1) MB in $$(( $$(date +%s) - start )) s"
 	@touch $@
 

@@ -46,7 +46,7 @@ from robust_diffusion.system.arithmetic import set_up_arithmetic
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import write_whole
 from robust_diffusion.system.hashes import file_hash
-from robust_diffusion.system.tensor_hashes import state_hash
+from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 ZOO = PUBLISHED / "zoo"
 RECORDS = PUBLISHED / "results" / "records.jsonl.gz"
@@ -187,6 +187,7 @@ def _made(records: Sequence[Record], datamodule: GraphDataModule, store: Path) -
         clean_accuracy=wanted[0],
         worst_accuracy=wanted[1],
         attack=attack_in_words(record, attack),
+        target_nodes=tensor_hash(datamodule.target_nodes.sort().values),
     )
     return Made(entry, Artifact(tensors, about), Artifact(read_artifact(graph).tensors, about))
 

@@ -287,13 +287,13 @@ def draw_each(easy: pd.DataFrame, every: pd.DataFrame, certified: Mapping[str, A
     """
     figure, panels = plt.subplots(1, 3, figsize=(9, 3.6), sharey=True, layout="constrained")
     curve = pd.DataFrame(certified["curve"])
-    right = 100 * right_by_edges(easy)["all"]
+    right = 100 * right_by_edges(easy, max_edges=5)["all"]
     panels[0].plot(right.index, right, "-o", color="#b2182b", label="attacked")
     smoothed = {"color": "#4477aa", "label": "smoothed form, certified"}
     panels[0].plot(curve["budget"], 100 * curve["certified"], "--s", **smoothed)
     panels[0].set_title("easy targets: attack and certificate", fontsize=10)
     for axes, by in zip(panels[1:], ("degree", "margin"), strict=True):
-        shares = 100 * right_by_edges(every, by)
+        shares = 100 * right_by_edges(every, by, max_edges=5)
         groups: list[Any] = list(shares)  # intervals
         for group, color in zip(groups, GREYS, strict=False):
             label = f"over {group.left:.3g} to {group.right:.3g}"

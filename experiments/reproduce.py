@@ -19,7 +19,7 @@ from pathlib import Path
 from robust_diffusion.commands.reading import read_chosen
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import Record, latest_by_cell, read_records
-from robust_diffusion.system.arithmetic import PORTABLE, named_in
+from robust_diffusion.system.portable import PORTABLE, named_in
 
 RECORDS = Path(__file__).with_name("results") / "records.jsonl.gz"
 IGNORED = ("logger", "hydra", "threads")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from robust_diffusion.system.arithmetic import PORTABLE
+from robust_diffusion.system.portable import PORTABLE
 from tests.backends import needs_compiler
 
 DIGEST = "c1c817035a6b6d95"

@@ -12,7 +12,7 @@ from robust_diffusion.robustness.subject import subject_of
 from robust_diffusion.robustness.zoo import Zoo, ZooEntry, build_recorded, write_index
 from robust_diffusion.system.artifact import Artifact, write_artifact
 from robust_diffusion.system.hashes import file_hash
-from robust_diffusion.system.tensor_hashes import state_hash
+from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 from tests.attacks.graphs import train
 
 CONFIG = {
@@ -74,6 +74,7 @@ def small_zoo(folder: Path, **changes: Any) -> Zoo:
         clean_accuracy=subject.accuracy(subject.logits(subject.graph, 0)),
         worst_accuracy=subject.accuracy(subject.logits(graph, 0)),
         attack="random",
+        target_nodes=tensor_hash(subject.targets),
     )
     write_index(folder, [replace(entry, **changes)])
     return Zoo.open(folder)

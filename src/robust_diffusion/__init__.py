@@ -3,8 +3,9 @@
 Names are imported when they are first used, so that `import robust_diffusion` costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from robust_diffusion.system.lazy import lazy_attributes, typed_imports
 
 if TYPE_CHECKING:
     # isort: off
@@ -121,45 +122,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_MODULES = {
-    "attacks": (
-        "AGIA DICE FGSM GRBCD LGRBCD LRBCD PGD PRBCD SPEIT TDGIA Attack AutoInjection "
-        "AutoModification Budget GivenGraph GradientInjection InjectionAdversary MetaGIA "
-        "MetaGRBCD Metattack PerturbedGraph PGDModification RandomFlip RandomInjection SpentBudget"
-    ),
-    "attacks.named": "attack_names build_attack",
-    "cells.experiment": "run_cell",
-    "certificates": (
-        "BiSmoothing CertificateReport SmoothedModel SparseSmoothing certify heat_bound"
-    ),
-    "data": "GraphDataModule",
-    "data.inventory": "open_dataset",
-    "robustness.each": "attack_each right_by_edges",
-    "robustness.filters": "filtered",
-    "robustness.evaluate_model": "attack evaluate",
-    "records.records": "latest_by_cell read_records",
-    "robustness.report": "AttackReport RobustnessReport",
-    "robustness.black_box": "BlackBox Poisoning",
-    "robustness.threat": "WhiteBox",
-    "robustness.unit_test": "unit_test",
-    "robustness.zoo": "load_model",
-    "flows": (
-        "ACMP GREAD Beltrami Blend Flow Frond Grand GrandPP GraphCON Hang HangQuad Heat "
-        "HeatPlus Learned MeanCurvature PLaplacian UniformModulation"
-    ),
-    "models": (
-        "APPNP GAT GCN GCNSVD GIN GPRGNN MLP RUNG BeltramiGuard ElasticGNN GCNJaccard GNNGuard "
-        "GraphPDE GraphSAGE GRBModel Guard RawFeatures Rewiring RobustGCN SoftMedianGDC"
-    ),
-    "results.frame": "frame",
-    "integrators.solver": "Solver",
-    "operators": "Graph",
-    "training": "Fit FitResult NodeClassification",
-    "training.fit_model": "fit",
-}
-"""Names of the package by the module that has them."""
-
-_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+_HOMES = typed_imports(__name__)
 
 __all__ = ["__version__", *_HOMES]
 
@@ -169,10 +132,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # where a checker would take any name for one of the package
-
-    def __getattr__(name: str) -> Any:
-        """Import a name when it is first asked for (PEP 562)."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-        return value
+    __getattr__ = lazy_attributes(__name__)

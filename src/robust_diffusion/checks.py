@@ -42,6 +42,8 @@ Share = Annotated[float, Ge(0), Le(1)]
 PositiveShare = Annotated[float, Gt(0), Le(1)]
 Probability = Annotated[float, Ge(0), Lt(1)]
 """Probability of dropping something, which must leave something."""
+Backend = Literal["auto", "compiled", "torch", "reference"]
+"""Backend of the sums over edges; see `operators.set_backend`."""
 
 BOUNDS: Mapping[type, tuple[str, Callable[[Any, Any], bool]]] = {
     Ge: ("at least", operator.ge),

@@ -16,20 +16,10 @@ from importlib import import_module
 from tempfile import mkstemp
 from traceback import print_exception
 
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import (
-    ConfigCompositionException,
-    HydraException,
-    MissingConfigException,
-    OverrideParseException,
-)
-from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from robust_diffusion import __version__, commands, paper
-from robust_diffusion.cells.sweeper import as_sweeps
 from robust_diffusion.commands.usage import usage
 from robust_diffusion.config import CONFIG_DIR, find_published
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
@@ -69,7 +59,6 @@ NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", 
 """Words of torch's errors where memory does not suffice, which have no class of their own."""
 
 
-@hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="config")
 def cell(cfg: DictConfig) -> float | None:
     """Run one cell and record it; in a sweep a failed cell is recorded and the others go on.
 
@@ -78,6 +67,9 @@ def cell(cfg: DictConfig) -> float | None:
         maximise; none of a cell that failed, or that trains nothing.
     """
     # Imported late, so that a mistyped option is answered at once.
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
     from robust_diffusion.cells.experiment import record_failure, run_and_record
 
     try:
@@ -161,9 +153,14 @@ def _answer(given: Sequence[str]) -> None:
         sys.stdout.write(f"robust_diffusion {__version__}\n")
     else:
         _check_arguments(sys.argv[1:])
+        import hydra  # late, as elsewhere here: most commands compose no configuration
+
+        from robust_diffusion.cells.sweeper import as_sweeps
+
         if not {"-m", "--multirun"}.isdisjoint(given):
             sys.argv[1:] = as_sweeps(sys.argv[1:])
-        cell()
+        decorate = hydra.main(version_base="1.3", config_path=str(CONFIG_DIR), config_name="config")
+        decorate(cell)()
 
 
 def _check_arguments(arguments: Sequence[str]) -> None:
@@ -200,6 +197,8 @@ def _check_option(argument: str, key: str, value: str) -> None:
 
 def expected_cause(error: BaseException) -> BaseException | None:
     """The link of an error's chain that is the user's to mend; `None` if it is our defect."""
+    from hydra.errors import HydraException
+
     chain = [error]
     while (inner := chain[-1].__cause__) is not None:
         chain.append(inner)
@@ -224,6 +223,13 @@ def _is_of_the_machine(error: BaseException) -> bool:
 
 def describe(error: BaseException) -> str:
     """The error in one line: which key, which value, and what would be right."""
+    from hydra.errors import (
+        ConfigCompositionException,
+        HydraException,
+        MissingConfigException,
+        OverrideParseException,
+    )
+
     lines = str(error).splitlines() or [""]
     match error:
         case RobustDiffusionError():

@@ -31,6 +31,7 @@ from tests.attacks.contract import (
     trained,
 )
 from tests.attacks.graphs import mean_of_neighbours, nan_gradient, without_gradient
+from tests.graphs import without_type_checks
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -103,6 +104,12 @@ def test_any_callable_can_be_attacked(attack: Attack, perturbed: PerturbedGraph)
 def test_an_attack_needs_targets(attack: Attack) -> None:
     with pytest.raises(ConfigError, match="target nodes: none"):
         run(attack, targets=graph().index_test[:0])
+
+
+def test_a_mask_of_targets_is_refused(attack: Attack) -> None:
+    mask = torch.isin(torch.arange(graph().num_nodes), graph().index_test)
+    with without_type_checks(), pytest.raises(ConfigError, match=r"^target nodes: [^\n]*mask"):
+        run(attack, targets=mask)
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(names(need="predictions"))))

@@ -7,7 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GATConv, GPSConv, SAGEConv, TransformerConv
+from torch_geometric.nn import (
+    GATConv,
+    GCNConv,
+    GPSConv,
+    GraphConv,
+    LEConv,
+    SAGEConv,
+    TAGConv,
+    TransformerConv,
+)
 
 from robust_diffusion import models
 from robust_diffusion.attacks import (
@@ -20,7 +29,7 @@ from robust_diffusion.attacks import (
     Budget,
     spent_budget,
 )
-from robust_diffusion.attacks.base import attack_labels
+from robust_diffusion.attacks.base import clean_logits
 from robust_diffusion.attacks.losses import LOSSES
 from robust_diffusion.attacks.problem import Problem, gradient
 from robust_diffusion.attacks.randomness import seeded
@@ -36,7 +45,7 @@ TARGETS = torch.tensor([2, 0])
 
 
 def double(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-    return 2 * x if edge_weight is None else 2 * x * edge_weight.sum()
+    return 2 * x if edge_weight is None else 2 * x * edge_weight.mean()
 
 
 def test_labels_are_those_of_the_graph_or_else_predictions_without_gradient() -> None:
@@ -46,10 +55,10 @@ def test_labels_are_those_of_the_graph_or_else_predictions_without_gradient() ->
         seen.append(torch.is_grad_enabled())
         return double(x, edge_index)
 
-    assert attack_labels(model, DATA, attack="any").tolist() == [1, 0, 1]
+    assert Problem("any", model, DATA, TARGETS).all_labels.tolist() == [1, 0, 1]
     assert seen == [False]
     data.y = torch.tensor([0, 1, 0])
-    assert attack_labels(double, data, attack="any").tolist() == [0, 1, 0]
+    assert Problem("any", double, data, TARGETS).all_labels.tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +69,7 @@ def test_an_error_of_the_model_is_wrapped(error: Exception, told: type[Exception
         raise error
 
     with pytest.raises(told) as info:
-        attack_labels(model, DATA, attack="any")
+        clean_logits(model, DATA, attack="any")
     assert error in (info.value, info.value.__cause__)
 
 
@@ -71,7 +80,7 @@ def test_loss_is_the_cross_entropy_at_the_targets() -> None:
     expected = F.cross_entropy(2 * x[TARGETS], torch.tensor([1, 1]))
     assert torch.equal(problem.loss(x, edges), expected)
     weighted = problem.loss(x, edges, torch.tensor([0.25, 0.5]))
-    torch.testing.assert_close(weighted, F.cross_entropy(1.5 * x[TARGETS], torch.tensor([1, 1])))
+    torch.testing.assert_close(weighted, F.cross_entropy(0.75 * x[TARGETS], torch.tensor([1, 1])))
     for model in (double, MeanOverDraws(double)):
         Problem("any", model, DATA, TARGETS).check_edge_weights()
 
@@ -95,6 +104,56 @@ class Calling(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.of(x, edge_index)
+
+
+class Weighted(nn.Module):
+    """Calls two layers with the weights of the edges."""
+
+    def __init__(self, layers: nn.ModuleList) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, edge_index, edge_weight).tanh()
+        return x
+
+
+class Unweighted(Weighted):
+    """The same, which takes none."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x, edge_index)
+
+
+@pytest.mark.parametrize("layer", [GCNConv, LEConv, partial(TAGConv, K=2)])
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+def test_a_model_without_the_argument_is_attacked_as_with_it(layer: Any, attack: Any) -> None:
+    torch.manual_seed(0)
+    layers, budget = nn.ModuleList([layer(16, 8), layer(8, 7)]), Budget(edge_ratio=0.2)
+    found = [
+        run(attack(num_steps=3, block_size=500), model=model(layers).eval(), budget=budget)
+        for model in (Weighted, Unweighted)
+    ]
+    assert torch.equal(found[0].edge_index, found[1].edge_index)
+
+
+@pytest.mark.parametrize(
+    ("layer", "is_exact"),
+    [
+        (GCNConv(16, 7), True),
+        (SAGEConv(16, 7), True),
+        (GraphConv(16, 7, aggr="mean"), True),
+        (SAGEConv(16, 7, aggr="max"), False),
+        (GATConv(16, 7), False),
+        (TransformerConv(16, 7), False),
+    ],
+    ids=str,
+)
+def test_an_absent_edge_counts_in_no_degree_or_is_known(layer: nn.Module, is_exact: bool) -> None:
+    problem = Problem("any", Calling(layer).eval(), clean(graph()), graph().index_test)
+    problem.check_edge_weights()
+    assert problem.drops_edges_of_weight_0 == is_exact
 
 
 @pytest.mark.parametrize(

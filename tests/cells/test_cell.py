@@ -9,8 +9,10 @@ import pytest
 import torch
 from pytorch_lightning.loggers import CSVLogger
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from robust_diffusion.attacks import SPEIT, TDGIA, Attack, Budget, PerturbedGraph, PGDModification
+from robust_diffusion.attacks.audit.files import ReadGraph, read_perturbed
 from robust_diffusion.cells.cell import CellResult
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Heat
@@ -63,6 +65,11 @@ def done(run_in: Make, make_datamodule: Make, tmp_path_factory: pytest.TempPathF
     )
 
 
+def stored(folder: Path, result: CellResult, name: str, clean: Data) -> ReadGraph:
+    """An attacked graph of a cell."""
+    return read_perturbed(folder / "store" / result.files[name], clean)
+
+
 def never(*_: Any, **__: Any) -> Any:
     raise AssertionError("nothing may be trained")
 
@@ -84,6 +91,8 @@ SCIPY = partial(GraphPDE, flow=Heat, solver=BY_ADJOINT)
         ({"seed": -1}, "seed=-1"),
         ({"seed": 2**32}, "seed=4294967296"),
         ({"attacks": {"../x": SPEIT()}}, r"attacks=\.\./x"),
+        ({"attacks": {"pgd": PGDModification()}}, r"budget\.edge_ratio"),
+        ({"budget": Budget(edge_ratio=0.2)}, r"budget\.max_injected_nodes"),
         ({"model": SCIPY, "threat": WhiteBox(adjoint=False)}, r"threat\.adjoint=false"),
         ({"model": partial(Sure, hidden_channels=8)}, "model: "),
     ],
@@ -102,9 +111,11 @@ def test_a_cell_counts_times_and_spends(done: Any) -> None:
     assert list(result.accuracy) == list(result.attacked["gcn"]) == ["clean", "speit", "tdgia"]
     assert (list(result.attacked), result.reused) == (["gcn"], [])
     assert result.mean_accuracy == result.accuracy
-    for name in done.datamodule.test_names:
-        graph = done.datamodule.test_graph(name)
-        found = done.victim(graph.x, graph.edge_index).argmax(1)[graph.mask] == graph.y[graph.mask]
+    assert list(result.surrogate_flags) == ["speit", "tdgia"]
+    clean, targets = done.datamodule.graph, done.datamodule.target_nodes
+    for name in result.accuracy:
+        graph = clean if name == "clean" else stored(done.folder, result, name, clean)
+        found = done.victim(graph.x, graph.edge_index).argmax(1)[targets] == clean.y[targets]
         assert result.accuracy[name] == pytest.approx(found.double().mean().item())
     assert result.epochs == 3
     assert result.nfe == NUM_LAYERS * NUM_STEPS
@@ -122,17 +133,17 @@ def test_a_cell_counts_times_and_spends(done: Any) -> None:
         assert logged == pytest.approx(accuracy, abs=1e-6)
 
 
-def test_every_victim_of_a_seed_faces_the_same(run: Run, make_datamodule: Make, done: Any) -> None:
-    second, third = make_datamodule(), make_datamodule()
-    other = run(datamodule=second, model=gcn)
+def test_every_victim_of_a_seed_faces_the_same(run: Run, done: Any, tmp_path: Path) -> None:
+    other, clean = run(model=gcn), done.datamodule.graph
     assert done.result.attacked == other.attacked
     assert done.result.spent == other.spent
     for name in ATTACKS:
-        graphs = [of.test_graph(name) for of in (done.datamodule, second)]
-        assert torch.equal(*(graph.x for graph in graphs))
-        assert torch.equal(*(graph.edge_index for graph in graphs))
-    run(datamodule=third, seed=1, attacks=ONE)
-    assert not torch.equal(second.test_graph("speit").x, third.test_graph("speit").x)
+        first = stored(done.folder, done.result, name, clean)
+        second = stored(tmp_path, other, name, clean)
+        assert torch.equal(first.x, second.x)
+        assert torch.equal(first.edge_index, second.edge_index)
+    third = stored(tmp_path, run(seed=1, attacks=ONE), "speit", clean)
+    assert not torch.equal(stored(tmp_path, other, "speit", clean).x, third.x)
 
 
 def test_what_was_computed_before_is_taken_from_the_store(
@@ -156,11 +167,10 @@ def test_a_model_that_samples_has_one_result(run: Run, make_fit: Make, white_box
     assert (again.accuracy, again.attacked) == (first.accuracy, first.attacked)
 
 
-def test_worst_and_mean_of_surrogates(run: Run, make_fit: Make, make_datamodule: Make) -> None:
-    datamodule = make_datamodule()
+def test_worst_and_mean_of_surrogates(run: Run, make_fit: Make) -> None:
     threat = BlackBox({"gcn": gcn, "other": heat}, make_fit())
-    result = run(threat=threat, datamodule=datamodule, attacks=ONE)
-    assert datamodule.test_names == ["clean", "speit/gcn", "speit/other"]
+    result = run(threat=threat, attacks=ONE)
+    assert set(result.files) == {"victim", "speit/gcn", "speit/other"}
     assert set(result.attacked) == set(result.spent["speit"]) == {"gcn", "other"}
     assert result.accuracy["speit"] <= result.mean_accuracy["speit"]
     assert result.accuracy["clean"] == result.mean_accuracy["clean"]

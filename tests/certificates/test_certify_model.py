@@ -278,3 +278,16 @@ def test_what_is_no_report_is_told(tmp_path: Path, text: str | None) -> None:
         (tmp_path / "certificate.json").write_text(text)
     with pytest.raises(DataError, match=f"^{tmp_path}"):
         read_certificates([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("plain_accuracy", "high"), ("clean_accuracy", 7), ("abstained", -0.1), ("curve", [])),
+        *(("curve", [{"budget": 0, "certified": 80}]), ("clean_accuracy", float("nan"))),
+    ],
+)
+def test_a_value_out_of_range_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+    (tmp_path / "certificate.json").write_text(json.dumps(record(**{key: value})))
+    with pytest.raises(DataError, match=rf"certificate\.json: [^\n]*{key}[^\n]*$"):
+        read_certificates([tmp_path])

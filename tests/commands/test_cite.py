@@ -1,11 +1,13 @@
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from robust_diffusion.commands.cite import OWN, SOURCE, bibliography, reference_of
 from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import ConfigError
 
 Cli = Callable[..., Any]
 
@@ -25,6 +27,28 @@ def test_every_flow_model_and_attack_says_whose_it_is(target: str) -> None:
     found = SOURCE.findall(reference)
     assert found or OWN in reference
     assert {*found} <= bibliography().keys()
+
+
+def test_cite_reads_a_class_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_flows.py").write_text(
+        '''raise RuntimeError("imported")
+class Mine:
+    """A flow.
+
+    Reference: eq. (1), arXiv:1234.56789.
+    """
+class Variant(Mine): ...
+'''
+    )
+    (tmp_path / "my_names.py").write_text("from my_flows import Variant as Renamed")
+    monkeypatch.syspath_prepend(tmp_path)
+    for target in ("my_flows.Mine", "my_flows.Variant", "my_names.Renamed"):
+        assert reference_of(target) == "eq. (1), arXiv:1234.56789."
+    for target in ("my_flows.Absent", "none_such.Mine"):
+        with pytest.raises(ConfigError, match=f"{target}: cannot be imported"):
+            reference_of(target)
 
 
 def test_the_entries_are_whole() -> None:

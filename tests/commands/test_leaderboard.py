@@ -98,7 +98,6 @@ def test_reports_are_recorded_and_refused(
         (["--zoo", "nowhere"], 1, "nowhere/index.json"),
         (["--model=no_module.Mine", "--weights=weights.pt"], 1, "no_module.Mine"),
         (["--model=my_module.build", "--weights=weights.pt"], 1, "weights.pt"),
-        (["--budget=50"], 2, "--budget"),
     ],
 )
 def test_a_model_or_zoo_that_cannot_be_had_is_named(
@@ -109,6 +108,13 @@ def test_a_model_or_zoo_that_cannot_be_had_is_named(
     outcome = cli("submit", "own", *given, *options)
     assert outcome.status == status
     assert said in outcome.err
+
+
+@pytest.mark.parametrize("budget", ["50", "5xa", "5x-4", "5x4x3", ""])
+def test_a_budget_of_another_form_is_named(cli: Cli, budget: str) -> None:
+    outcome = cli("leaderboard", f"--budget={budget}")
+    assert outcome.status == 2
+    assert outcome.err.endswith(f"--budget: expected NODESxEDGES such as 50x50, got {budget}\n")
 
 
 def test_the_board_of_chosen_budgets(cli: Cli, given: list[str]) -> None:

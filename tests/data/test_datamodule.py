@@ -104,31 +104,11 @@ def test_edges_at_test_nodes_leak_by_degree(raw: Data, degree_leak: bool) -> Non
         assert torch.equal(before.view("train").degree, degrees[raw.index_train])
 
 
-def test_attacked_graphs_are_served_after_the_clean_one(raw: Data) -> None:
+def test_each_loader_yields_its_view(raw: Data) -> None:
     datamodule = served(raw)
-    clean = datamodule.view("test")
-    x = torch.cat([clean.x, torch.ones(2, 6)])
-    new = torch.tensor([[120, 121, 0, 1], [0, 1, 120, 121]])
-    edge_index = torch.cat([clean.edge_index, new], 1)
-    datamodule.add_test_graph("b", x, edge_index)
-    datamodule.add_test_graph("a", clean.x, clean.edge_index)
-    for name in ("a", "clean"):
-        with pytest.raises(ConfigError, match=f"attack={name}"):
-            datamodule.add_test_graph(name, raw.x, raw.edge_index)
-    assert datamodule.test_names == ["clean", "b", "a"]
-    attacked = datamodule.test_graph("b")
-    assert torch.equal(attacked.x, x)
-    assert torch.equal(attacked.edge_index, edge_index)
-    assert torch.equal(attacked.y[:120], clean.y)
-    assert attacked.y.numel() == attacked.mask.numel() == 122
-    assert torch.equal(attacked.mask.nonzero().flatten(), datamodule.target_nodes)
-    assert equal(datamodule.test_graph("a"), clean)
-    loaders = [datamodule.train_dataloader(), datamodule.val_dataloader()]
-    loaders += [*datamodule.test_dataloader(), datamodule.predict_dataloader()]
-    views = [datamodule.view("train"), datamodule.view("val"), clean, attacked, clean, clean]
-    for loader, view in zip(loaders, views, strict=True):
-        (graph,) = loader
-        assert equal(graph, view)
+    for stage, name in (("train", "train"), ("val", "val"), ("test", "test"), ("test", "predict")):
+        (graph,) = getattr(datamodule, f"{name}_dataloader")()
+        assert equal(graph, datamodule.view(stage))
 
 
 @pytest.mark.parametrize(

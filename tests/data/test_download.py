@@ -16,6 +16,7 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
+import pooch
 import pytest
 
 from robust_diffusion.data import download
@@ -230,7 +231,7 @@ def raiser(number: int) -> Any:
 def test_a_folder_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, number: int
 ) -> None:
-    owner: Any = {"mkdir": Path, "FileLock": download, "retrieve": download.pooch}[what]
+    owner: Any = {"mkdir": Path, "FileLock": download, "retrieve": pooch}[what]
     monkeypatch.setattr(owner, what, raiser(number))
     message = refusal(folder(tmp_path, "http://127.0.0.1/adj.npz"))
     assert os.strerror(number) in message

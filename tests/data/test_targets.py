@@ -69,6 +69,22 @@ def test_targets_of_a_file_are_its_node_numbers(tmp_path: Path, suffix: str) -> 
     assert served(str(path)).target_nodes.tolist() == sorted(nodes)
 
 
+def test_a_boolean_mask_in_a_file_names_its_nodes(tmp_path: Path) -> None:
+    graph, path = served("full").graph, tmp_path / "mask.npy"
+    mask = torch.isin(torch.arange(graph.num_nodes), graph.index_test[::2])
+    np.save(path, mask.numpy())
+    assert torch.equal(served(str(path)).target_nodes, graph.index_test[::2])
+
+
+@pytest.mark.parametrize("mask", [np.ones(7, bool), np.arange(120) % 2, np.arange(120) % 2 / 1])
+def test_a_mask_of_other_nodes_or_of_numbers_is_refused(tmp_path: Path, mask: Any) -> None:
+    data = drawn_data()
+    data.test_mask[:2], data.train_mask[:2], data.val_mask[:2] = True, False, False
+    np.save(path := tmp_path / "mask.npy", mask)
+    with pytest.raises(DataError, match=r"^difficulty=\S+: [^\n]*mask[^\n]*$"):
+        GraphDataModule.from_data(data, difficulty=str(path)).setup()
+
+
 @pytest.mark.parametrize("text", ["", "1.5", "a", "-1", "999999"])
 def test_a_file_of_other_than_test_nodes_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "nodes.txt"

@@ -152,6 +152,22 @@ def test_an_injected_or_added_edge_has_the_value_1() -> None:
     assert torch.equal(values[5:], numbers(edges, NODES))
 
 
+def test_a_view_is_known_by_its_edges() -> None:
+    first, second = (induced_view(graph(), p, p, degree_leak=True) for p in (PART, PART + 1))
+    assert len(first.x) == len(second.x)
+    whole, values = EdgeNumbers(graph()), EdgeNumbers(graph(), (first, second))
+    for view in (first, second):
+        expected = whole(view.n_id[view.edge_index], NODES)
+        assert torch.equal(values(view.edge_index, len(view.x)), expected)
+        nodes = len(view.x)  # and one injected node
+        edges = torch.cat([view.edge_index, torch.tensor([[nodes, 0], [0, nodes]])], 1)
+        assert values(edges, nodes + 1).tolist() == [*expected.tolist(), 1, 1]
+    assert not torch.equal(values.degree(first.degree, first.edge_index), first.degree)
+    other = first.edge_index[:, 1:]  # of the whole graph, as far as anything tells
+    assert torch.equal(values(other, len(first.x)), whole(other, len(first.x)))
+    assert torch.equal(values.degree(first.degree, other), first.degree)
+
+
 @pytest.mark.parametrize("degree_leak", [False, True])
 def test_a_view_has_the_whole_graphs_values(degree_leak: bool) -> None:
     dense = matrix(graph().edge_index)

@@ -32,7 +32,14 @@ from robust_diffusion.operators import (
     kernels_for,
 )
 from tests.backends import BACKENDS, FAST, backend, needs_compiler
-from tests.graphs import without_type_checks
+from tests.graphs import (
+    ALL_FLOWS,
+    build_flow,
+    random_graph,
+    random_state,
+    with_weight,
+    without_type_checks,
+)
 from tests.pairs import pairs
 
 TIME = torch.tensor(0.0)
@@ -191,6 +198,28 @@ def test_flows_and_their_gradients(
 ) -> None:
     flow = small_flow(cls, width, **options)
     assert_backend_right(name, lambda dtype: evaluate(flow, kind, dtype))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("cls", ALL_FLOWS)
+def test_the_slope_at_weight_1_is_that_of_weights_below(cls: type[Flow], name: str) -> None:
+    flow, graph = build_flow(cls), random_graph(weighted=False)
+    z = random_state(flow)
+
+    def loss(weight: Tensor) -> Tensor:
+        weighted = with_weight(graph, weight)
+        out = flow(TIME, z, flow.prepare(z, weighted))
+        return (out * signal(*out.shape)).sum()
+
+    with backend(name), without_type_checks():
+        weight = graph.weight.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(loss(weight), weight)
+        with torch.no_grad():  # one-sided differences of second order
+            steps = 1e-4 * torch.eye(graph.num_edges, dtype=torch.float64)
+            at_1, one, two = (
+                torch.stack([loss(1 - k * step) for step in steps]) for k in (0, 1, 2)
+            )
+    torch.testing.assert_close(slope, (3 * at_1 - 4 * one + two) / 2e-4, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -59,6 +59,21 @@ PAIRS = [
 ]
 
 
+def doubled(*given: Any) -> Any:
+    return [None if of is None else 2 * of for of in given[-1]]
+
+
+@pytest.mark.parametrize("build", [Mine, lambda: pyg.GCN(3, 4, 2, 2)])
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward_pre", "full_backward"])
+def test_hooks_are_another_key(build: Callable[[], nn.Module], kind: str) -> None:
+    model = build()
+    before = text(model)
+    handle = getattr(list(model.modules())[-1], f"register_{kind}_hook")(doubled)
+    assert text(model) != before
+    handle.remove()
+    assert text(model) == before
+
+
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_other_options_are_another_key(first: Any, second: Any) -> None:
     assert text(first) != text(second)

@@ -27,7 +27,7 @@ def marks(*others: Record, table: list[Record] = TABLE) -> list[str]:
     records = RecordSet.of([*table, *others])
     found = select(records.cells("table-3"), {}, "speit")
     entry = measure({}, "speit", Reported(), found, comparable=True)
-    made = list(stronger_attacks(entry, records.by_model))
+    made = list(stronger_attacks(entry, records))
     assert {mark.kind for mark in made} <= {"warning"}
     return [mark.text for mark in made]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from robust_diffusion.results.budget_curve import budget_curve, show_budgets
+from robust_diffusion.results.budget_curve import budget_curve, budget_without_effect, show_budgets
 from tests.results.test_worst_case import record
 
 
@@ -27,6 +27,15 @@ def rows(records: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, str]]
     """Rows by edges and model."""
     cells = show_budgets(records).cells
     return {(row["edges"], row["model"]): row for row in cells.to_dict("records")}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("last", "stalls"),
+    [(0.6, True), (0.3, False), (0.0, False)],
+)
+def test_budget_without_effect(last: float, *, stalls: bool) -> None:
+    first = 0.6 if last else 0.0  # nothing is left to lose
+    assert bool(budget_without_effect([(50, last), (1, first)])) == stalls
 
 
 def test_entry_is_the_lowest_of_the_attacks_at_one_budget() -> None:

@@ -26,7 +26,7 @@ def names(*records: dict[str, Any]) -> list[str]:
 
 def test_the_frame_has_a_row_per_cell_and_graph() -> None:
     records = [
-        finished(0.8, {"speit": 0.4}, flags={"speit": ["no_effect"]}),
+        finished(0.8, {"speit": 0.4}, flags={"speit": ["budget_unspent"]}),
         failed(seed="x", budget=(-1, 10**400)),
         timed(0.01, seed=2),
     ]
@@ -39,7 +39,7 @@ def test_the_frame_has_a_row_per_cell_and_graph() -> None:
     assert list(found["transfer"].fillna(0)) == [0, 0.4, 0, 0]
     assert list(found["seconds"].fillna(0)) == [0, 0, 0, 0.01]
     assert (found["flags"][1], found["surrogates"][1], found["nodes"][1]) == (
-        {"no_effect"},
+        {"budget_unspent"},
         "gcn",
         50,
     )

@@ -5,7 +5,7 @@ from typing import Any
 from scipy import stats
 
 from robust_diffusion.results.paired import compare_worst_cases
-from tests.results.test_worst_case import record
+from tests.results.test_worst_case import NEW, OLD, record
 
 OWN, OTHER = (0.20, 0.24, 0.31), (0.10, 0.20, 0.24)
 
@@ -35,3 +35,9 @@ def test_differences_are_paired_by_seed() -> None:
     assert worst["95 % interval"] == "−0.45 to +14.45"
     clean = rows(BOTH)["clean"]
     assert (clean["difference"], clean["95 % interval"], clean["p"]) == ("0.00", "-", "-")
+
+
+def test_pairs_attacked_by_several_versions_are_not_averaged() -> None:
+    found = rows([cell | {"code": OLD} if cell["seed"] else cell for cell in BOTH])
+    seeds = {kind: row["seeds"] for kind, row in found.items()}
+    assert seeds == {"clean": 3, f"worst, auto {NEW}": 1, "worst, auto 4": 2}

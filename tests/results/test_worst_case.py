@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from robust_diffusion.results.evidence import VERSION as NEW
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.worst_case import (
     SHOWN,
@@ -17,6 +18,9 @@ from robust_diffusion.results.worst_case import (
     worst_cases,
 )
 from tests.paper.records import finished
+
+OLD = "c8825d6df85e8055"
+"""Code of a record made by version 4 of `auto`."""
 
 
 def record(
@@ -132,16 +136,39 @@ def twin(seeding: dict[str, str], seed: int = 0) -> dict[str, Any]:
 
 def test_a_surrogate_with_the_victims_weights_is_no_transfer() -> None:
     (found,) = tried([twin({})])
-    expected = {"clean": 0.8, "white_box": 0.1, "transfer graph_pde": 0.4, "worst": 0.1}
+    expected = {
+        "clean": 0.8,
+        "white_box": 0.1,
+        f"transfer graph_pde; auto {NEW}": 0.4,
+        "worst": 0.1,
+    }
     assert lowest(found) == pytest.approx(expected)
     other = twin({"seeding": "name"})
-    assert lowest(tried([other])[0])["transfer gcn, graph_pde"] == 0.1
-    other["parts"] = {"auto/gcn": {"search: 4 edges a target": 0.1}}
-    old = twin({}) | {"parts": {"auto/gcn": {"search": 0.1}}}
+    assert lowest(tried([other])[0])[f"transfer gcn, graph_pde; auto {NEW}"] == 0.1
+    old = twin({}) | {"code": OLD}
     (row,) = table([old, other]).to_dict("records")
-    assert (row["transfer"], row["surrogates"]) == (pytest.approx(10), "gcn, graph_pde")
+    assert (row["transfer"], row["surrogates"]) == (
+        pytest.approx(10),
+        f"gcn, graph_pde; auto {NEW}",
+    )
     (row,) = table([old]).to_dict("records")
-    assert row["surrogates"] == "graph_pde; auto without 4 edges per target"
+    assert row["surrogates"] == "graph_pde; auto 4"
+
+
+def test_worst_cases_averages_only_seeds_of_the_newest_auto() -> None:
+    cells = [record("gcn", "white_box", seed, auto=0.1 + 0.1 * seed) for seed in range(5)]
+    cells = [cell | {"code": OLD} if cell["seed"] > 1 else cell for cell in cells]
+    line = [
+        record("mlp", "white_box", seed, clean=0.6, auto=0.6) | {"code": OLD} for seed in (0, 1)
+    ]
+    row = table([*cells, *line]).set_index("model").loc["gcn"]
+    assert (row["seeds"], row["tried"], row["version"]) == (2, 5, NEW)
+    assert [row["worst"], row["above_mlp"]] == pytest.approx([15, -45])
+    shown = show_worst_cases([*cells, *line]).cells.set_index("model")
+    assert list(shown.loc["gcn", ["seeds", "auto"]]) == ["2 of 5", str(NEW)]
+    # An older version that did more on the same seed still counts as an attack.
+    also = record("gcn", "white_box", 0, auto=0.0, pgd=0.7) | {"code": OLD}
+    assert table([*cells, also])["worst"].iloc[0] == pytest.approx(10)
 
 
 def test_flags_of_the_worst_attack_count() -> None:

@@ -1,5 +1,8 @@
 """Attacks on one target at a time."""
 
+from math import nan
+
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,7 +10,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion import GCN, MLP, attack_each, right_by_edges
 from robust_diffusion.attacks.base import Kind
-from robust_diffusion.errors import AttackError
+from robust_diffusion.errors import AttackError, ConfigError
 from tests.attacks.contract import graph
 from tests.graphs import without_type_checks
 
@@ -47,6 +50,27 @@ def test_a_model_that_sees_no_edge_needs_no_defence() -> None:
     assert found["edges"].isna().tolist() == (found["margin"] > 0).tolist()
     with pytest.raises(AttackError, match="edge weights"):
         attack_each(mlp, data, 1, nodes=range(20), progress=False)
+
+
+def test_a_curve_ends_at_the_edges_that_were_tried() -> None:
+    found = pd.DataFrame({"edges": [0, 1, None, 3]})
+    tried = found.assign(max_edges=[3, 3, 4, 3])
+    assert right_by_edges(tried).index.tolist() == [0, 1, 2, 3]
+    for frame in (found, tried):
+        assert right_by_edges(frame, max_edges=2).index.tolist() == [0, 1, 2]
+    for frame, most in ((tried, 4), (found, None), (found, 0)):
+        with pytest.raises(ConfigError, match=r"^max_edges=[^\n]*$"):
+            right_by_edges(frame, max_edges=most)
+
+
+@pytest.mark.parametrize(
+    "margin", [[2.0] * 4, [nan] * 4, [1.0, nan, 2.0, 3.0], [1.0] * 3 + [nan], [1.0] * 3 + [2.0]]
+)
+@pytest.mark.parametrize("target", range(4))
+def test_every_target_is_in_a_group(margin: list[float], target: int) -> None:
+    edges = [0 if i == target else None for i in range(4)]
+    found = pd.DataFrame({"edges": edges, "margin": margin, "max_edges": 1})
+    assert (right_by_edges(found, "margin", 2).iloc[0] < 1).any()
 
 
 @pytest.mark.parametrize("wrong", [{"max_edges": 0}, {"kind": "both"}, {"nodes": [10**6]}])

@@ -26,6 +26,7 @@ from robust_diffusion import (
     evaluate,
     models,
 )
+from robust_diffusion.data.edge_order import sorted_by
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
 from robust_diffusion.robustness import WhiteBox
 from robust_diffusion.system.artifact import read_artifact
@@ -128,7 +129,7 @@ def test_the_numbers_are_those_of_a_cell(
     assert [flag.code for flag in report["pgd"].flags] == cell.flags.get("pgd", [])
     kept = read_artifact(store / cell.files["pgd"]).tensors
     assert torch.equal(report["pgd"].graph.x[200:], kept["injected_x"])
-    assert torch.equal(report["pgd"].graph.edge_index, kept["edge_index"])
+    assert torch.equal(report["pgd"].graph.edge_index, sorted_by(0, kept["edge_index"])[0])
 
 
 def test_one_attack_alone_gives_the_graph_of_the_report(gcn: nn.Module) -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
+from torch_geometric.data import Data
+from torch_geometric.utils import degree
 
 from robust_diffusion import GCN, MLP, Budget, RobustnessReport, evaluate, filtered
 from robust_diffusion.errors import ConfigError
@@ -31,6 +33,24 @@ def test_what_is_cut_off_has_no_edge_and_is_still_classified() -> None:
     assert found.loc["random", "caught by 99.9 %"] == 1
     assert found["caught by 5 %"].isna().tolist() == [True, False]
     assert model.training
+
+
+class Isolated(torch.nn.Module):
+    """Class 1 for nodes without an edge, else 0."""
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return torch.eye(2)[(degree(edge_index[0], len(x)) == 0).long()]
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.07, 7), (0.14, 14), (0.29, 29), (0.001, 1)])
+def test_a_share_is_rounded_up_in_decimals(share: float, count: int) -> None:
+    n = 100
+    x = torch.randn(n, 4, generator=torch.Generator().manual_seed(0))
+    data = Data(x=x, edge_index=(1 - torch.eye(n)).nonzero().T, y=torch.ones(n, dtype=torch.long))
+    options = {"attacks": "random", "nodes": "all", "progress": False}
+    report = evaluate(Isolated(), data, budget=Budget(1, 1), **options)
+    found = filtered(Isolated(), report, [share]).set_index("attack")
+    assert found.loc["clean", f"after {100 * share:g} %"] == count / n
 
 
 def test_no_edge_is_missed_by_a_model_of_none() -> None:

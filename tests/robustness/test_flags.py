@@ -104,9 +104,6 @@ CLASSES = torch.tensor([0, 1, 2])
     [
         (misled.no_effect, (CLASSES, CLASSES.clone()), (CLASSES, CLASSES.flip(0))),
         (flags.solvers_disagree, ({"a": 0.5, "b": 0.45},), ({"a": 0.5, "b": 0.495},)),
-        (flags.budget_without_effect, ([(50, 0.6), (1, 0.6)],), ([(1, 0.6), (50, 0.3)],)),
-        # Nothing is left to lose.
-        (flags.budget_without_effect, ([(50, 0.6), (1, 0.6)],), ([(1, 0.0), (50, 0.0)],)),
         *(
             (flags.weaker_than, (0.5, 0.4, of), (0.4, 0.4, of))
             for of in ("weaker_than_chance", "weaker_than_transfer")

@@ -99,6 +99,44 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     assert torch.equal(loaded.graph.to_data().y, expected.y)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("clean_accuracy", "high"), ("clean_accuracy", 7), ("threat", "grey"), ("seed", -1)),
+        *(("labels", "none"), ("num_targets", 41), ("budget", {"max_injected_nodes": -1})),
+        *(("attacks.accuracy", -0.1), ("attacks.kind", "poison"), ("attacks.seconds", "long")),
+        *(("attacks.part_accuracy", {"part": 25}), ("attacks.labels", ""), ("attacks.spent", 3)),
+        *(("attacks.trace", [[1, 0.1, 50]]), ("flags", [{"code": "odd", "detail": ""}])),
+    ],
+)
+def test_a_value_out_of_range_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    path = REPORT.save(tmp_path) / "report.json"
+    record = json.loads(path.read_text())
+    *of_attack, name = key.split(".")
+    (record["attacks"][0] if of_attack else record)[name] = value
+    path.write_text(json.dumps(record))
+    with pytest.raises(DataError, match=rf"report\.json: [^\n]*{name}[^\n]*$"):
+        RobustnessReport.load(tmp_path)
+
+
+MOVED = replace(GRAPH, x=GRAPH.x.flip(1))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [TRANSFERRED, replace(CONTROL, accuracy=0.5), replace(CONTROL, graph=MOVED)],
+    ids=["other attack", "other accuracy", "other graph"],
+)
+def test_a_graph_of_another_attack_or_report_is_refused(
+    tmp_path: Path, other: AttackReport
+) -> None:
+    folder, elsewhere = REPORT.save(tmp_path / "report"), tmp_path / "elsewhere"
+    replace(REPORT, attacks=[other]).save(elsewhere)
+    (elsewhere / graph_file(other.name)).replace(folder / graph_file(CONTROL.name))
+    with pytest.raises(DataError, match="is not the graph of the report"):
+        RobustnessReport.load(folder)
+
+
 def test_what_is_no_report_or_has_another_clean_graph_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"report\.json"):
         RobustnessReport.load(tmp_path)
@@ -106,5 +144,5 @@ def test_what_is_no_report_or_has_another_clean_graph_is_refused(tmp_path: Path)
     with pytest.raises(DataError, match="is not the clean graph"):
         RobustnessReport.load(folder)
     (folder / "report.json").write_text("{}")
-    with pytest.raises(DataError, match="is no report of this version"):
+    with pytest.raises(DataError, match="is no report"):
         RobustnessReport.load(folder)

@@ -1,6 +1,7 @@
 import json
 import shutil
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,18 @@ def test_weights_that_index_does_not_know_are_refused_and_pickle_is_never_read(z
     torch.save({"weight": torch.zeros(1)}, path)
     with pytest.raises(DataError, match="damaged"):
         load_model("gcn", "synthetic", directory=changed(zoo, sha256=file_hash(path)))
-    for other in ({"file": "../model-gcn.safetensors"}, {"seed": "0"}):
-        with pytest.raises(DataError, match=next(iter(other))):
-            Zoo.open(changed(zoo, **other))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("file", "../model-gcn.safetensors"), ("seed", "0")),
+        *(("clean_accuracy", 7.0), ("worst_accuracy", -0.1), ("worst_accuracy", "high")),
+    ],
+)
+def test_a_field_out_of_range_is_refused(zoo: Path, key: str, value: Any) -> None:
+    with pytest.raises(DataError, match=rf"index\.json: [^\n]*{key}"):
+        Zoo.open(changed(zoo, **{key: value}))
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"entries": [{}]}'])
@@ -103,6 +113,16 @@ def test_a_model_of_the_zoo_has_its_own_accuracy_on_its_own_graph(zoo_folder: Pa
     assert entry.clean_accuracy > entry.worst_accuracy
     assert found["made_on"].tolist() == ["", "gcn"]
     assert model.training
+
+
+@pytest.mark.parametrize("nodes", ["test", "val", [0, 5]])
+def test_only_the_target_nodes_of_the_graphs_are_scored(zoo_folder: Path, nodes: Any) -> None:
+    model, data = load_model("gcn", "synthetic", directory=zoo_folder), open_dataset("synthetic")
+    scored = partial(unit_test, model, data.graph, "synthetic", directory=zoo_folder)
+    entry = Zoo.open(zoo_folder).entries[0]
+    assert scored(nodes=data.target_nodes)["accuracy"][1] == entry.worst_accuracy
+    with pytest.raises(ConfigError, match=r"^nodes: [^\n]*open_dataset\('synthetic'\)[^\n]*$"):
+        scored(nodes=nodes)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from robust_diffusion.attacks import InjectionAdversary
 from robust_diffusion.data import Clusters, GraphDataModule
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.errors import ConfigError, DataError, TrainingError
-from robust_diffusion.models import GCN
+from robust_diffusion.models import GCN, GraphPDE
 from robust_diffusion.operators import current_backend, set_backend
 from robust_diffusion.training import Adversary, Fit, NodeClassification
 from robust_diffusion.training.devices import Outcome
@@ -226,17 +226,29 @@ def test_a_bare_trainer_fits_tests_and_predicts(
 ) -> None:
     datamodule = make_datamodule()
     graph = datamodule.graph
-    datamodule.add_test_graph("attacked", graph.x, graph.edge_index)
     module = NodeClassification(Linear(), num_classes=7)
     bare = trainer(tmp_path, max_epochs=1)
     bare.fit(module, datamodule)
-    (clean, attacked) = bare.test(module, datamodule, verbose=False)
-    assert clean["test/clean"] == attacked["test/attacked"]
+    (tested,) = bare.test(module, datamodule, verbose=False)
     (logits,) = bare.predict(module, datamodule)
     assert torch.equal(logits, module.model(graph.x, graph.edge_index))
-    # Without a datamodule, a test graph is named by its number.
-    (unnamed,) = trainer(tmp_path).test(module, datamodule.test_dataloader()[:1], verbose=False)
-    assert unnamed == {"test/0": clean["test/clean"]}
+    right = (logits.argmax(1) == graph.y)[datamodule.target_nodes]
+    assert tested["test_accuracy"] == pytest.approx(right.double().mean().item())
+
+
+@pytest.mark.parametrize("build", [GCN, partial(GraphPDE, flow="heat")])
+@pytest.mark.parametrize("way", ["model", "trainer", "adversary"])
+def test_double_precision_is_kept(build: Callable[..., nn.Module], way: str) -> None:
+    model, data = build(FEATURES, 8, CLASSES), drawn_data()
+    if way == "trainer":
+        options = {"enable_checkpointing": False, "max_epochs": 1, "precision": "64-true"}
+        module = NodeClassification(model, num_classes=CLASSES)
+        trainer(Path(), **options).fit(module, GraphDataModule.from_data(data))
+    else:
+        adversary = InjectionAdversary() if way == "adversary" else None
+        fit(model.double(), data, max_epochs=1, accelerator="cpu", adversary=adversary)
+    assert {p.dtype for p in model.parameters()} == {torch.float64}
+    assert data.x.dtype == torch.float32
 
 
 def test_a_checkpoint_is_read_into_a_model_and_runs_no_code(

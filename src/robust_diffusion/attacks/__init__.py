@@ -1,33 +1,37 @@
 """Attacks: pure calls (model, data, target nodes, budget, generator) -> perturbed graph."""
 
-from robust_diffusion.attacks.base import (
-    Attack,
-    PerturbedGraph,
-    SpentBudget,
-    attack_labels,
-    spent_budget,
-)
-from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.injection.adversary import InjectionAdversary
-from robust_diffusion.attacks.injection.agia import AGIA
-from robust_diffusion.attacks.injection.auto import AutoInjection
-from robust_diffusion.attacks.injection.fgsm import FGSM
-from robust_diffusion.attacks.injection.gradient_injection import GradientInjection
-from robust_diffusion.attacks.injection.metagia import MetaGIA
-from robust_diffusion.attacks.injection.pgd import PGD
-from robust_diffusion.attacks.injection.random import RandomInjection
-from robust_diffusion.attacks.injection.speit import SPEIT
-from robust_diffusion.attacks.injection.tdgia import TDGIA
-from robust_diffusion.attacks.modification.auto import AutoModification
-from robust_diffusion.attacks.modification.dice import DICE
-from robust_diffusion.attacks.modification.given import GivenGraph
-from robust_diffusion.attacks.modification.lrbcd import LGRBCD, LRBCD
-from robust_diffusion.attacks.modification.meta_grbcd import MetaGRBCD
-from robust_diffusion.attacks.modification.metattack import Metattack
-from robust_diffusion.attacks.modification.pgd_modification import PGDModification
-from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD
-from robust_diffusion.attacks.modification.random_flip import RandomFlip
-from robust_diffusion.attacks.randomness import seeded
+from typing import TYPE_CHECKING
+
+from robust_diffusion.system.lazy import lazy_attributes
+
+if TYPE_CHECKING:
+    from robust_diffusion.attacks.base import (
+        Attack,
+        PerturbedGraph,
+        SpentBudget,
+        spent_budget,
+    )
+    from robust_diffusion.attacks.budget import Budget
+    from robust_diffusion.attacks.injection.adversary import InjectionAdversary
+    from robust_diffusion.attacks.injection.agia import AGIA
+    from robust_diffusion.attacks.injection.auto import AutoInjection
+    from robust_diffusion.attacks.injection.fgsm import FGSM
+    from robust_diffusion.attacks.injection.gradient_injection import GradientInjection
+    from robust_diffusion.attacks.injection.metagia import MetaGIA
+    from robust_diffusion.attacks.injection.pgd import PGD
+    from robust_diffusion.attacks.injection.random import RandomInjection
+    from robust_diffusion.attacks.injection.speit import SPEIT
+    from robust_diffusion.attacks.injection.tdgia import TDGIA
+    from robust_diffusion.attacks.modification.auto import AutoModification
+    from robust_diffusion.attacks.modification.dice import DICE
+    from robust_diffusion.attacks.modification.given import GivenGraph
+    from robust_diffusion.attacks.modification.lrbcd import LGRBCD, LRBCD
+    from robust_diffusion.attacks.modification.meta_grbcd import MetaGRBCD
+    from robust_diffusion.attacks.modification.metattack import Metattack
+    from robust_diffusion.attacks.modification.pgd_modification import PGDModification
+    from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD
+    from robust_diffusion.attacks.modification.random_flip import RandomFlip
+    from robust_diffusion.attacks.randomness import seeded
 
 __all__ = [
     "AGIA",
@@ -55,7 +59,9 @@ __all__ = [
     "RandomFlip",
     "RandomInjection",
     "SpentBudget",
-    "attack_labels",
     "seeded",
     "spent_budget",
 ]
+
+if not TYPE_CHECKING:  # where a checker would take any name for one of the package
+    __getattr__ = lazy_attributes(__name__)

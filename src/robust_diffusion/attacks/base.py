@@ -187,6 +187,8 @@ class Attack(ABC):
             features or to the edge weights.
         is_worst_case: The attack measures how far a model can be brought down at all. It is
             handed the true classes under every threat model.
+        changes_features: A modification that may also change features, within
+            `budget.node_ratio`; the others flip edges alone.
 
     Examples:
         >>> from robust_diffusion import PGD, Attack
@@ -198,6 +200,7 @@ class Attack(ABC):
     kind: ClassVar[Kind]
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
     is_worst_case: ClassVar[bool] = False
+    changes_features: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check the arguments of every attack by their annotations."""
@@ -246,11 +249,8 @@ class Attack(ABC):
         """
 
 
-def attack_labels(model: Classifier, data: Data, *, attack: str) -> Int[Tensor, " n"]:
-    """The classes that an attack drives the model away from.
-
-    The labels that come with the graph, if there are any; otherwise what the model predicts on
-    the clean graph. The model is tried on the clean graph in either case.
+def clean_logits(model: Classifier, data: Data, *, attack: str) -> Float[Tensor, "n c"]:
+    """Logits of every node of the clean graph.
 
     Args:
         model: The model under attack.
@@ -260,12 +260,6 @@ def attack_labels(model: Classifier, data: Data, *, attack: str) -> Int[Tensor, 
     Raises:
         AttackError: The model does not take the graph, or its logits are not finite.
     """
-    predicted = clean_logits(model, data, attack=attack).argmax(1)
-    return data.y if isinstance(data.y, Tensor) else predicted
-
-
-def clean_logits(model: Classifier, data: Data, *, attack: str) -> Float[Tensor, "n c"]:
-    """Logits of every node of the clean graph; arguments and errors as of `attack_labels`."""
     x, edge_index = clean_graph(data)
     try:
         with torch.no_grad():

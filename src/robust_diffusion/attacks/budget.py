@@ -4,9 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-
-from jaxtyping import Float
-from torch import Tensor
+from typing import Any
 
 from robust_diffusion.checks import Nodes, Positive, Share, validated
 from robust_diffusion.errors import ConfigError
@@ -17,7 +15,8 @@ from robust_diffusion.errors import ConfigError
 class Budget:
     """Limits of an attack, in normalised feature units; each kind of attack reads its own.
 
-    Whatever is not given allows nothing: `Budget(5, 10)` injects, and flips no edge.
+    What is not given allows nothing: `Budget(5, 10)` injects and flips no edge, so that `evaluate`
+    refuses it for an attack that flips edges.
 
     Args:
         max_injected_nodes: Most nodes that may be injected, at least 0.
@@ -104,11 +103,11 @@ class Budget:
         """
         return _share(self.edge_ratio, num_edges)
 
-    def resolve(self, x: Float[Tensor, "n f"]) -> "Budget":
+    def resolve(self, x: Any) -> "Budget":
         """The same budget; feature limits that are `None` become the range of `x`.
 
         Args:
-            x: Features of the clean graph, normalised.
+            x: Features of the clean graph, normalised: a tensor of n nodes times f features.
         """
         if self.feature_limits is not None:
             return self

@@ -2,10 +2,10 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from functools import cached_property, partial
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,12 +13,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import MeanAggregation
 
 from robust_diffusion.attacks.base import Classifier, clean_graph, clean_logits
 from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.attacks.rows import FixedRows, stands_in
-from robust_diffusion.errors import AttackError
-from robust_diffusion.models.adaptive import MeanOverDraws
+from robust_diffusion.data.edge_order import sorted_by, sorted_row
+from robust_diffusion.errors import AttackError, ConfigError
+from robust_diffusion.models.checked import has_own_layers, is_of_this_package
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,14 @@ class Problem:
     model: Classifier
     data: Data
     targets: Int[Tensor, " t"]
+
+    def __post_init__(self) -> None:
+        """Refuse a mask, whose values would be read as the nodes 0 and 1."""
+        if self.targets.dtype == torch.bool:
+            raise ConfigError(
+                f"target nodes: attack={self.attack} expected node numbers, got a boolean mask; "
+                "use mask.nonzero().flatten()"
+            )
 
     @cached_property
     def x(self) -> Float[Tensor, "n f"]:
@@ -67,7 +78,10 @@ class Problem:
 
     @cached_property
     def all_labels(self) -> Int[Tensor, " n"]:
-        """Class of every node that the attack drives the model away from; see `attack_labels`."""
+        """Class of every node that the attack drives the model away from.
+
+        The labels of the graph, if it has any; otherwise the model's predictions on it.
+        """
         predicted = self.clean_logits.argmax(1)
         return self.data.y if isinstance(self.data.y, Tensor) else predicted
 
@@ -92,7 +106,9 @@ class Problem:
         if self.takes_weights:
             return model(x, edge_index, edge_weight)
         assert isinstance(model, nn.Module)
-        with masked_messages(model, edge_index, edge_weight):
+        # Sorted here already, if the model's inputs are to be, so that weights fit the edges.
+        edge_index, edge_weight = sorted_by(self._row, edge_index, edge_weight)
+        with weighted_edges(model, edge_index, edge_weight):
             masked: Tensor = model(x, edge_index)
             return masked
 
@@ -119,9 +135,9 @@ class Problem:
     def check_edge_weights(self) -> None:
         """Refuse a model that has no gradient with respect to edges.
 
-        One that takes no edge weights may be of PyTorch Geometric's layers, whose messages are
-        multiplied by a mask instead. Attention is still normalised over all edges that are weighed,
-        so that the gradient is a guide and no more.
+        One that takes no edge weights may be of PyTorch Geometric's layers, which weigh their edges
+        instead; see `weighted_edges`. Attention is still normalised over all edges, those of weight
+        0 among them, so that its gradient is a guide and no more; see `drops_edges_of_weight_0`.
 
         Raises:
             AttackError: It takes features and edges alone, and a mask on its messages does nothing.
@@ -131,46 +147,151 @@ class Problem:
 
     @cached_property
     def takes_weights(self) -> bool:
-        """True if the model takes edge weights."""
-        model: Callable[..., Tensor] = self.model
-        if isinstance(model, MeanOverDraws):  # which passes on whatever it is given
+        """True if the third argument of the model is an edge weight.
+
+        Weights of 1 must leave the logits as they are. A model that ignores its third argument
+        takes no weights if a mask on its messages does more; see `check_edge_weights`.
+        """
+        model: Any = self.model
+        while _takes_three(model):
+            # A wrapper of this package passes on whatever it is given.
+            own = type(model).__module__.startswith("robust_diffusion.")
+            if not (own and hasattr(model, "model")):
+                break
             model = model.model
-        function = model.forward if isinstance(model, nn.Module) else model
-        try:
-            inspect.signature(function).bind(None, None, None)
-        except TypeError:
+        else:
             return False
-        return True
+        if is_of_this_package(model):
+            return True
+        slope = self._slope_by(model, lambda ones: model(self.x, self.edge_index, ones))
+        return slope is not None and (slope or not self._takes_masks)
+
+    @cached_property
+    def _row(self) -> int | None:
+        return sorted_row(self.edge_index)
+
+    @cached_property
+    def drops_edges_of_weight_0(self) -> bool:
+        """True if new edges of weight 0 leave the logits as they are.
+
+        Otherwise, the gradient with respect to absent edges is that of another graph.
+        """
+        if has_own_layers(self.model):
+            return True
+        n, there = self.x.size(0), self.edge_index
+        lower = torch.arange(n // 2, device=there.device)
+        new = torch.stack([lower, lower + n // 2])
+        new = new[:, ~torch.isin(new[0] * n + new[1], there[0] * n + there[1])]
+        edges = torch.cat([there, new, new.flip(0)], 1)
+        weight = self.x.new_zeros(edges.size(1))
+        weight[: there.size(1)] = 1
+        with torch.no_grad():
+            with seeded(0):
+                plain = self.logits_of_all(self.x, there)
+            with seeded(0):
+                weighed = self.logits_of_all(self.x, edges, weight)
+        return torch.allclose(weighed, plain, rtol=1e-3, atol=1e-4)
 
     @cached_property
     def _takes_masks(self) -> bool:
         """True if a mask of ones on the messages changes nothing, and has a gradient."""
-        if not isinstance(self.model, nn.Module):
+        model = self.model
+        if not isinstance(model, nn.Module):
             return False
+
+        def masked(ones: Tensor) -> Tensor:
+            with weighted_edges(model, self.edge_index, ones):
+                return model(self.x, self.edge_index)  # type: ignore[no-any-return]
+
+        return bool(self._slope_by(model, masked))
+
+    def _slope_by(
+        self, model: Callable[..., Tensor], weighted: Callable[[Tensor], Tensor]
+    ) -> bool | None:
+        """True if the logits depend on weights, as autograd sees it; `None` if 1 is no weight."""
         ones = self.x.new_ones(self.edge_index.size(1)).requires_grad_()
-        masked = self.model, self.edge_index, ones
         try:
             # Seeded, so that a model that samples draws alike, and nobody else draws otherwise.
             with torch.no_grad(), seeded(0):
-                plain = self.model(self.x, self.edge_index)
-            with torch.enable_grad(), seeded(0), masked_messages(*masked):
-                logits: Tensor = self.model(self.x, self.edge_index)
-                (slope,) = torch.autograd.grad(logits.square().sum(), ones)
-        except Exception:  # of anybody's layers, which may have no messages or know no mask
-            return False
-        return torch.allclose(logits, plain, rtol=1e-3, atol=1e-4) and bool(slope.any())
+                plain = model(self.x, self.edge_index)
+            with torch.enable_grad(), seeded(0):
+                logits = weighted(ones)
+            if not torch.allclose(logits, plain, rtol=1e-3, atol=1e-4):
+                return None
+            slope = None
+            if logits.requires_grad:
+                (slope,) = torch.autograd.grad(logits.square().sum(), ones, allow_unused=True)
+        except Exception:  # of anybody's layers, which may know neither weights nor masks
+            return None
+        return slope is not None and bool(slope.any())
+
+
+def _takes_three(model: Callable[..., Tensor]) -> bool:
+    """True of a model that can be called with a third argument by its place."""
+    function = model.forward if isinstance(model, nn.Module) else model
+    try:
+        inspect.signature(function).bind(None, None, None)
+    except TypeError:
+        return False
+    return True
 
 
 @contextmanager
-def masked_messages(
-    model: nn.Module, edge_index: Int[Tensor, "2 e"], mask: Float[Tensor, " e"]
+def weighted_edges(
+    model: nn.Module, edge_index: Int[Tensor, "2 e"], weight: Float[Tensor, " e"]
 ) -> Iterator[None]:
-    """Within it, every layer of PyTorch Geometric multiplies its messages by a mask."""
-    set_masks(model, mask, edge_index, apply_sigmoid=False)
-    try:
+    """Within it, every layer of PyTorch Geometric weighs its edges.
+
+    A layer that takes `edge_weight` gets it, so that its degrees do not count an edge of weight 0,
+    and a mean divides by the sum of the weights. The messages of all other layers are multiplied.
+    """
+    with ExitStack() as stack:
+        for layer in model.modules():
+            if not isinstance(layer, MessagePassing):
+                continue
+            if "edge_weight" in inspect.signature(layer.forward).parameters:
+                passing = partial(_pass_weight, edge_index, weight)
+                hook = layer.register_forward_pre_hook(passing, with_kwargs=True)
+                stack.callback(hook.remove)
+            else:
+                set_masks(layer, weight, edge_index, apply_sigmoid=False)
+                stack.callback(clear_masks, layer)
+            if isinstance(layer.aggr_module, MeanAggregation):
+                mean = partial(_divide_by_weight, edge_index, weight)
+                hook = layer.aggr_module.register_forward_hook(mean, with_kwargs=True)
+                stack.callback(hook.remove)
         yield
-    finally:
-        clear_masks(model)
+
+
+def _pass_weight(
+    edge_index: Tensor, weight: Tensor, layer: nn.Module, args: Any, kwargs: Any
+) -> tuple[Any, Any]:
+    call = inspect.signature(layer.forward).bind(*args, **kwargs)
+    own = _with_loops(edge_index, weight, call.arguments["edge_index"].size(1))
+    given = call.arguments.get("edge_weight")
+    call.arguments["edge_weight"] = own if given is None else given * own
+    return call.args, call.kwargs
+
+
+def _divide_by_weight(
+    edge_index: Tensor, weight: Tensor, _: nn.Module, args: Any, kwargs: Any, mean: Tensor
+) -> Tensor:
+    dst = kwargs["index"]
+    none = mean.new_zeros(mean.size(kwargs["dim"]))
+    count = none.index_add(0, dst, mean.new_ones(dst.numel()))
+    total = none.index_add(0, dst, _with_loops(edge_index, weight, dst.numel()))
+    # At least 1, so that the first edge of a node without any has the slope of adding it.
+    shape = [1] * mean.ndim
+    shape[kwargs["dim"]] = -1
+    return mean * (count / total.clamp_min(1)).view(shape)
+
+
+def _with_loops(edge_index: Tensor, weight: Tensor, count: int) -> Tensor:
+    """Weights of a layer's edges, 1 on the self-loops that it adds to those of the graph."""
+    if weight.size(0) == count:
+        return weight
+    kept = weight[edge_index[0] != edge_index[1]]
+    return torch.cat([kept, kept.new_ones(count - kept.size(0))])
 
 
 def gradient(

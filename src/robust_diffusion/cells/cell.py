@@ -55,6 +55,7 @@ class CellResult:
     unbounded: dict[str, dict[str, str]]  # limits that an attack does not keep -> why
     flags: dict[str, list[str]]  # per attack and of the `victim`, codes; see `robustness.flags`
     warnings: dict[str, list[str]]  # the same in lines
+    surrogate_flags: dict[str, list[str]]  # per transferred graph, codes measured on its surrogate
     same_weights: list[str]  # surrogates that are the victim, weight for weight: a white box
     reused: list[str]  # what was taken from the store instead of computed
     files: dict[str, str]  # entries of the store: the victim, and each perturbed graph
@@ -119,7 +120,7 @@ def evaluate_cell(
         )
     cpu = torch.device("cpu")
     task = Task(datamodule.graph, datamodule.target_nodes, cpu, poisons=poisons)
-    budget = budget_of(budget, task)  # before hours of training, not after
+    budget = budget_of(budget, task, attacks)  # before hours of training, not after
     train = ModelTraining(datamodule, store, seed, directory)
     untrained = train.untrained(model).eval()
     threat.check(untrained)
@@ -167,7 +168,6 @@ def evaluate_cell(
     spent: dict[str, dict[str, Any]] = {}
     for run in runs:
         outcome, on = measured.outcomes[run.label], run.made_on or "victim"
-        datamodule.add_test_graph(run.label, outcome.graph.x, outcome.graph.edge_index)
         rows.setdefault(run.row, []).append(measured.accuracy[run.label])
         attacked.setdefault(on, {"clean": outcome.clean_accuracy})[run.row] = outcome.accuracy
         spent.setdefault(run.row, {})[on] = asdict(outcome.spent)
@@ -204,6 +204,11 @@ def evaluate_cell(
         },
         flags={name: [flag.code for flag in found] for name, found in flags.items()},
         warnings={name: [flag.detail for flag in found] for name, found in flags.items()},
+        surrogate_flags={
+            run.label: [flag.code for flag in outcomes[run.label].flags]
+            for run in runs
+            if run.made_on
+        },
         same_weights=[name for name in attacked if name in same],
         reused=["victim"] * victim.reused + [k for k, of in outcomes.items() if of.reused],
         files={"victim": victim.path.name} | {k: of.path.name for k, of in outcomes.items()},

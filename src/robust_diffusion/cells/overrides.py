@@ -14,10 +14,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from robust_diffusion.checks import Seed, check_argument, check_value, parameters_of
+from robust_diffusion.checks import Backend, Seed, check_argument, check_value, parameters_of
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.operators import Backend
 from robust_diffusion.records.header import OWN_FLOW, overrides_of
 from robust_diffusion.system.interrupts import Seconds
 

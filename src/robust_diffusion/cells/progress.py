@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class SweepProgress(Callback):
     which tells nothing of how long one takes.
     """
 
+    _recorded = 0  # bytes of the records before the cell: only what comes behind is read after it
+
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Count the cells to come."""
         directory = Path(config.hydra.sweep.dir)
@@ -51,6 +53,11 @@ class SweepProgress(Callback):
         (directory / DONE).write_bytes(b"")
         _tell_cost(config, cells)
 
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Note where the records end."""
+        path = Path(config.paths.records)
+        self._recorded = path.stat().st_size if path.is_file() else 0
+
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Count one cell more."""
         directory = Path(config.hydra.sweep.dir)
@@ -58,7 +65,7 @@ class SweepProgress(Callback):
             return
         plan = json.loads((directory / PLAN).read_text(encoding="utf-8"))
         with (directory / DONE).open("ab") as file:
-            file.write(_outcome(config))
+            file.write(_outcome(config, self._recorded))
         cells = (directory / DONE).read_bytes()
         done, computed = len(cells), len(cells) - cells.count(b"r")
         seconds = (time.time() - plan["start"]) / max(computed, 1) * (plan["cells"] - done)
@@ -95,14 +102,20 @@ def _tell_cost(config: DictConfig, cells: Sequence[Sequence[str]]) -> None:
     log.info("%d cells%s about %s on %s%s", len(cells), some, time_, on, rest)
 
 
-def _outcome(config: DictConfig) -> bytes:
-    """`r` of a cell that left a reference to an older record, `f` of one that left an error."""
+def _outcome(config: DictConfig, start: int) -> bytes:
+    """`r` of a cell that left a reference to an older record, `f` of one that left an error.
+
+    Its line is looked for from byte `start` of the records on.
+    """
     path = Path(config.paths.records)
     own = os.path.relpath(config.hydra.runtime.output_dir, path.parent)
-    for outcome, key in ((b"r", '"reference": true'), (b"f", '"error": ')):
-        lines = read_records(path, containing=key, missing_ok=True)
-        if any(line.get("directory") == own for line in lines):
-            return outcome
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(start)
+        for line in file:
+            with suppress(ValueError):  # of a cell that runs in parallel and was killed
+                record = json.loads(line)
+                if record.get("directory") == own:
+                    return b"r" if "reference" in record else b"f" if "error" in record else b"."
     return b"."
 
 

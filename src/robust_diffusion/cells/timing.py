@@ -23,9 +23,6 @@ from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
 
-MEDIAN_SECONDS = "seconds.diffusion"
-"""Path of the median time in a record, whichever of the two was timed."""
-
 
 @dataclass(frozen=True)
 class TimingResult:

@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int
+from pydantic import Field
 from torch import Tensor
 
 from robust_diffusion import __version__
@@ -17,6 +18,7 @@ from robust_diffusion.certificates.bounds import ClassBounds
 from robust_diffusion.certificates.locality import ISOLATION, Locality
 from robust_diffusion.checks import check_whole
 from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.records.schema import Schema, Share, misfit
 from robust_diffusion.robustness.report import RobustnessReport
 from robust_diffusion.robustness.subject import accuracy
 from robust_diffusion.system.files import write_whole
@@ -30,10 +32,24 @@ RECORDED = (
 )
 """Attributes of a report that its file has as they are."""
 
-NEEDED = ("certificate", "unit", "plain_accuracy", "clean_accuracy", "abstained", "curve")
-"""Keys of a report that a table shows."""
-
 NOTHING_FELL = "no attack did anything to the smoothed accuracy, so `broken` checks nothing"
+
+
+class _Point(Schema):
+    budget: int
+    certified: Share
+    attacked: Share | None = None
+
+
+class _Saved(Schema):
+    """What a table shows of a report."""
+
+    certificate: str
+    unit: str
+    plain_accuracy: Share
+    clean_accuracy: Share
+    abstained: Share
+    curve: Annotated[list[_Point], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -239,8 +255,8 @@ def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]
                 record = json.loads(file.read_text(encoding="utf-8"))
             except (OSError, ValueError) as error:
                 raise DataError(f"{file}: cannot be read ({error}); write it anew") from error
-            if not isinstance(record, dict) or not set(NEEDED) <= record.keys():
-                raise DataError(f"{file}: is no report of certify; write it anew")
+            if problem := misfit(_Saved, record):
+                raise DataError(f"{file}: is no report of certify ({problem}); write it anew")
             found[file.parent.name] = record
     return found
 

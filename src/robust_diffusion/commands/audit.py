@@ -26,7 +26,8 @@ from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.results.markdown import print_table
-from robust_diffusion.robustness.report import REPORT, RobustnessReport
+from robust_diffusion.robustness.report import RobustnessReport
+from robust_diffusion.robustness.saved_report import REPORT
 
 READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")
 """Options by which the clean graph, its target nodes and the budget are found."""

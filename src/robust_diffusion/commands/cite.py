@@ -1,17 +1,22 @@
 """`robust-diffusion cite`: BibTeX of what a cell uses, as the docstrings of its classes name it."""
 
 import argparse
+import ast
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.abc import SourceLoader
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec, resolve_name
 from inspect import getdoc
 from pathlib import Path
-from pkgutil import resolve_name
+from pkgutil import resolve_name as resolve_object
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from robust_diffusion.cells.overrides import composed
+from robust_diffusion.errors import ConfigError
 
 BIBLIOGRAPHY = Path(__file__).parents[1] / "references.bib"
 """BibTeX entries, whose keys are what `SOURCE` finds."""
@@ -26,7 +31,7 @@ def run_cite_command(arguments: Sequence[str]) -> None:
     """Print BibTeX of the software and of all that a cell's docstrings refer to.
 
     Raises:
-        ConfigError: An override that means nothing.
+        ConfigError: An override that means nothing, or a class that cannot be found.
     """
     parser = argparse.ArgumentParser(
         prog="robust-diffusion cite",
@@ -38,7 +43,8 @@ def run_cite_command(arguments: Sequence[str]) -> None:
         metavar="key=value",
         help="of the cell, as flow=beltrami attack=auto",
     )
-    cfg, _ = composed(parser.parse_args(arguments).overrides)
+    # Values are not checked, for which classes would be imported.
+    cfg, _ = composed(parser.parse_args(arguments).overrides, read=())
     if "surrogates" not in cfg.threat:
         cfg.surrogates = {}
     users: dict[str, list[str]] = {"robust_diffusion": []}
@@ -60,10 +66,59 @@ def bibliography() -> dict[str, str]:
 
 
 def reference_of(target: str) -> str:
-    """The paragraph `Reference:` of a class's docstring; "" if it has none."""
-    text = getdoc(resolve_name(target)) or ""
+    """Return the paragraph `Reference:` of a class's docstring; "" if it has none.
+
+    It is read from the source: to import the classes of a run would take seconds.
+    """
+    text = _docstring(target)
+    if text is None:
+        try:
+            text = getdoc(resolve_object(target)) or ""
+        except Exception as error:  # importing a module of the user's may raise anything
+            raise ConfigError(
+                f"_target_={target}: cannot be imported ({error}); check the name, and that Python "
+                "finds its module"
+            ) from error
     found = re.search(r"^Reference:(.*?)(?:\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
     return " ".join(found[1].split()) if found else ""
+
+
+def _docstring(target: str) -> str | None:
+    """Docstring of a class or function, or else of its first base; `None` if it is not found."""
+    spec, names = _module(target)
+    source = spec.loader.get_source(spec.name) if isinstance(spec.loader, SourceLoader) else None
+    for node in _nested(ast.parse(source or "").body if names else ()):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == names[0]:
+            bases = [ast.unparse(base) for base in getattr(node, "bases", ())]
+            inherited = (_docstring(f"{spec.name}.{base}") for base in bases[:1])
+            return ast.get_docstring(node) or next(inherited, None) or ""
+        if isinstance(node, ast.ImportFrom):
+            home = resolve_name("." * node.level + (node.module or ""), spec.parent)
+            for alias in node.names:
+                if (alias.asname or alias.name) == names[0]:
+                    return _docstring(".".join([home, alias.name, *names[1:]]))
+    return None
+
+
+def _module(target: str) -> tuple[ModuleSpec, list[str]]:
+    """Module of a dotted name, which is not imported, and the names inside it."""
+    first, *rest = target.split(".")
+    spec = find_spec(first) or ModuleSpec(first, None)
+    while rest and spec.submodule_search_locations:
+        inner = PathFinder.find_spec(f"{spec.name}.{rest[0]}", spec.submodule_search_locations)
+        if inner is None:
+            break
+        spec, rest = inner, rest[1:]
+    return spec, rest
+
+
+def _nested(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements of a module, those of its `if` and `try` blocks included."""
+    for node in statements:
+        yield node
+        for block in ("body", "orelse"):
+            if isinstance(node, ast.If | ast.Try):
+                yield from _nested(getattr(node, block))
 
 
 def _targets(node: Any) -> Iterator[str]:

@@ -106,7 +106,8 @@ def build_dashboard(
     names = [of for of in dict.fromkeys(re.findall(r"\w+", attacks)) if of != "none"]
     fidelity = fidelity or cfg.hydra.runtime.choices.fidelity
     shown |= {"JobType": "run", "config:run.scale": scale, "config:run.fidelity": fidelity}
-    groups = [f"config:{key}" if "." in key else f"config:run.{key}" for key in keys]
+    groups = ["Group"] if experiment == "none" else []
+    groups += [f"config:{key}" if "." in key else f"config:run.{key}" for key in keys]
     numbers = [key for key in keys if all(NUMBERS.fullmatch(of.get(key, "0")) for of in cells)]
     values = {"attack": names, "graph": ["clean", *names], "swept": numbers if any(cells) else []}
     values["modification"] = [of for of in names if of in stored["modifications"]]

@@ -71,7 +71,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--filtered",
         action="store_true",
-        help="also the accuracy after a filter of outliers has cut off 3 and 15 % of the nodes",
+        help="also the accuracy after a filter of outliers has cut off 3 and 15 %% of the nodes",
     )
     chosen = parser.parse_intermixed_args(arguments)
     path, target, options, overrides = sorted_arguments(chosen.given, READ, "evaluate")
@@ -124,7 +124,7 @@ def _print_each(
     kind = next(instantiate(own).kind for own in cfg.attacks.values())
     limits = instantiate(cfg.budget).feature_limits
     found = attack_each(model, data, most, kind=kind, feature_limits=limits, seed=cfg.seed)
-    curves = [right_by_edges(found, by, max_edges=most) for by in (None, "degree", "margin")]
+    curves = [right_by_edges(found, by) for by in (None, "degree", "margin")]
     named = [
         curve.set_axis([f"{by} {group}".strip() for group in curve], axis=1)
         for by, curve in zip(("", "degree", "margin"), curves, strict=True)

@@ -1,6 +1,7 @@
 """`robust-diffusion leaderboard`: models by their curves of worst cases, as a page and as JSON."""
 
 import argparse
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -72,5 +73,6 @@ def board_records(named: Sequence[str] | None) -> list[Record]:
 
 
 def _budget(text: str) -> tuple[int, int]:
-    nodes, edges = map(int, text.split("x"))
-    return nodes, edges
+    if not (match := re.fullmatch(r"(\d{1,9})x(\d{1,9})", text)):
+        raise argparse.ArgumentTypeError(f"expected NODESxEDGES such as 50x50, got {text}")
+    return int(match[1]), int(match[2])

@@ -13,11 +13,11 @@ from torch import nn
 from robust_diffusion.attacks import AutoInjection
 from robust_diffusion.cells.overrides import composed
 from robust_diffusion.commands.leaderboard import add_board_options, board_records
+from robust_diffusion.commands.submission import ReportCheck
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import DataError, RobustDiffusionError
 from robust_diffusion.records.records import append_record
 from robust_diffusion.results.leaderboard.board import boards
-from robust_diffusion.results.leaderboard.check import ReportCheck
 from robust_diffusion.results.numbers import signed
 from robust_diffusion.robustness.load import load_checkpoint, set_up_process, train_composed
 from robust_diffusion.robustness.zoo import Zoo

@@ -1,4 +1,4 @@
-"""The LightningDataModule: one graph, its inductive views, and its attacked test graphs."""
+"""The LightningDataModule: one graph and its inductive views."""
 
 import copy
 from collections.abc import Callable
@@ -96,7 +96,6 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         self._graph: Data | None = None
         self._scale: FeatureScale | None = None
         self._training: DataLoader[Data] | None = None
-        self._attacked: dict[str, Data] = {}
         self._targets: Tensor | None = None
 
     @classmethod
@@ -148,7 +147,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
     def poisoned(self, x: Tensor, edge_index: Tensor) -> "GraphDataModule":
         """The same with another graph of the same nodes, features normalised, at every stage."""
         other = copy.copy(self)
-        other._training, other._attacked = None, {}
+        other._training = None
         other._serve(Data(**self.graph.to_dict() | {"x": x, "edge_index": edge_index}))
         return other
 
@@ -236,32 +235,10 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         read += ["transductive"] * self.transductive
         return "-".join([*hashes, *filter(None, read)])
 
-    @property
-    def test_names(self) -> list[str]:
-        """Names of the test graphs, in the order of the test loaders: clean, then attacked."""
-        return ["clean", *self._attacked]
-
-    def add_test_graph(self, name: str, x: Tensor, edge_index: Tensor) -> None:
-        """Add an attacked version of the whole graph, injected nodes last; one of each name."""
-        if name in self.test_names:
-            raise ConfigError(f"attack={name}: a test graph of that name exists; name each once")
-        clean = self.view("test")
-        injected = x.size(0) - clean.y.numel()
-        self._attacked[name] = Data(
-            x=x,
-            edge_index=edge_index,
-            y=torch.cat([clean.y, clean.y.new_zeros(injected)]),
-            mask=torch.cat([clean.mask, clean.mask.new_zeros(injected)]),
-        )
-
     def view(self, stage: Stage) -> Data:
         """The part of the graph that a model may see at that stage."""
         self.setup()
         return self._views[stage]
-
-    def test_graph(self, name: str) -> Data:
-        """A test graph by its name."""
-        return self.view("test") if name == "clean" else self._attacked[name]
 
     def train_dataloader(self) -> DataLoader[Data]:
         """The subgraph of the train nodes, all scored, in one batch or in several."""
@@ -273,9 +250,9 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         """The subgraph of the train and val nodes, the latter scored."""
         return FullBatch().loader(self.view("val"))
 
-    def test_dataloader(self) -> list[DataLoader[Data]]:
-        """The clean graph and every attacked one, the target nodes scored."""
-        return [FullBatch().loader(self.test_graph(name)) for name in self.test_names]
+    def test_dataloader(self) -> DataLoader[Data]:
+        """The clean graph, whole, the target nodes scored."""
+        return FullBatch().loader(self.view("test"))
 
     def predict_dataloader(self) -> DataLoader[Data]:
         """The clean graph, whole."""

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import pooch
-import requests
 from filelock import FileLock
 
-from robust_diffusion.data.files import check_archive, require
+from robust_diffusion.data.archive import check_archive, require
 from robust_diffusion.errors import DataError
 from robust_diffusion.system.files import written_whole
 from robust_diffusion.system.hashes import file_hash
@@ -177,6 +175,9 @@ class DatasetFolder:
 
 def _download(url: str, path: Path, sha256: str | None) -> str | None:
     """Fetch to a temporary name, check, and rename; return what went wrong, if anything."""
+    import pooch  # late, with requests: most files are there
+    import requests
+
     # pooch would log every address and hash once more.
     pooch.get_logger().setLevel(logging.WARNING)
     try:

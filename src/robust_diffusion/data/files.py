@@ -1,7 +1,6 @@
 """Data files, read as data: no code in them is ever run."""
 
 import pickle
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from robust_diffusion.data.archive import check_archive, require
 from robust_diffusion.errors import DataError
 
 NUMBERS = "biuf"
@@ -151,19 +151,3 @@ def read_torch(path: Path) -> Any:
             raise ValueError(
                 "it is damaged, or holds an object, such as a whole Data, and not tensors alone"
             ) from error
-
-
-def check_archive(path: Path) -> None:
-    """Compare every byte with the checksums, which numpy and torch may skip."""
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise zipfile.BadZipFile(f"{member.filename} is compressed in an unknown way")
-        if (broken := archive.testzip()) is not None:
-            raise zipfile.BadZipFile(f"{broken} does not match its checksum")
-
-
-def require(path: Path) -> None:
-    """Raise a DataError if there is no such file."""
-    if not path.is_file():
-        raise DataError(f"{path}: not found; check the path")

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from robust_diffusion.config import CONFIG_DIR
@@ -55,5 +55,8 @@ def folders(
         option = OmegaConf.load(CONFIG_DIR / "dataset" / f"{name}.yaml")
         config = {"dataset": option, "paths": {"data_dir": str(data_dir)}, "download": False}
         source = OmegaConf.create(config).dataset.source
-        folder: DatasetFolder | None = instantiate(source.folder) if "folder" in source else None
+        folder = None
+        if "folder" in source:
+            options: Any = OmegaConf.to_container(source.folder, resolve=True)
+            folder = DatasetFolder(**{k: v for k, v in options.items() if k != "_target_"})
         yield name, folder, folder.status() if folder else []

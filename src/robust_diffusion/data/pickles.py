@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from robust_diffusion.data.files import check_archive, reading, require, sparse_matrix
+from robust_diffusion.data.archive import check_archive, require
+from robust_diffusion.data.files import reading, sparse_matrix
 
 CONVERT = "docs/formats.md has a snippet for {}"
 

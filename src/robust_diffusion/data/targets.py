@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
+from robust_diffusion.data.validate import node_numbers
 from robust_diffusion.errors import ConfigError, DataError
 
 GRAMMAR = re.compile(
@@ -31,7 +32,7 @@ def check_difficulty(name: object) -> str:
         raise ConfigError(
             f"difficulty={name}: use easy, medium, hard, full, degree:A-B for targets of A to B "
             "neighbours, margin:low, margin:middle or margin:high, random:N or random:N:SEED for N "
-            "of them, or a file of node numbers, .txt or .npy"
+            "of them, or a file of node numbers, .txt or .npy, or of a boolean mask, .npy"
         )
     return name
 
@@ -45,15 +46,16 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
         graph: Has `index_test` and, of a split as GRB's, `index_test_easy` and so on.
         name: GRB's easy, medium, hard, or full; or, of all test nodes, degree:A-B, those of A to B
             neighbours; margin:low, middle or high, a third of them by how surely a linear model
-            has them right, see `margins`; random:N:SEED, N drawn. Or a file of node numbers.
+            has them right, see `margins`; random:N:SEED, N drawn. Or a file of node numbers, each
+            once, or of a boolean mask (.npy) of all nodes.
         dataset: For messages.
 
     Raises:
         ConfigError: The graph has no such test nodes.
-        DataError: The file is missing, or holds no node numbers of the test set.
+        DataError: The file is missing, or names a node twice or one that is no test node.
     """
     if name.endswith((".txt", ".npy")):
-        return _from_file(Path(name), graph["index_test"])
+        return _from_file(Path(name), graph)
     kind, _, of = name.partition(":")
     if not of:
         key = "index_test" if name == "full" else f"index_test_{name}"
@@ -110,15 +112,16 @@ def margins(graph: Data, ridge: float = 1.0) -> Float[Tensor, " n"]:
     return margin
 
 
-def _from_file(path: Path, nodes: Int[Tensor, " n"]) -> Int[Tensor, " t"]:
+def _from_file(path: Path, graph: Data) -> Int[Tensor, " t"]:
     try:
         read = np.load(path, allow_pickle=False) if path.suffix == ".npy" else None
         given = np.array(path.read_text().split(), float) if read is None else read.ravel()
-        found = torch.from_numpy(np.unique(given.astype(np.int64)))
     except (OSError, ValueError) as error:
         raise DataError(f"difficulty={path}: cannot be read as node numbers ({error})") from error
-    if not len(found) or (given != given.astype(np.int64)).any():
-        raise DataError(f"difficulty={path}: holds no node numbers; write one per line")
+    if given.dtype.kind == "f" and (given % 1 == 0).all():  # as np.savetxt writes them
+        given = given.astype(np.int64)
+    found = node_numbers(given, graph.num_nodes or 0, f"difficulty={path}")
+    nodes: Tensor = graph["index_test"]
     if len(wrong := found[~torch.isin(found, nodes)]):
         raise DataError(
             f"difficulty={path}: node {int(wrong[0])} is none of the {len(nodes)} test nodes"

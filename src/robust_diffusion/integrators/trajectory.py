@@ -61,8 +61,8 @@ def trajectory(
     now, period = 0.0, flow.t_end or 1.0
     steps = solver.steps_on(period)
     for t in times:
-        if t < now:
-            raise ConfigError(f"times={list(times)}: must ascend, from 0 on")
+        if not now <= t < math.inf:
+            raise ConfigError(f"times={list(times)}: must be finite and ascend, from 0 on")
         if t > now:
             if steps is not None:
                 share = math.ceil(steps * (t - now) / period * (1 - 1e-12))

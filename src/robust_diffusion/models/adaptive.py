@@ -1,6 +1,5 @@
 """The adaptive form of a model: the same predictions, with gradients that an attack can follow."""
 
-import copy
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -8,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from robust_diffusion.models.checked import copy_of
 from robust_diffusion.operators import Gradient
 
 DRAWS = 8
@@ -71,7 +71,7 @@ def adaptive_form(model: nn.Module) -> nn.Module:
 
     The result is a copy with the same weights, or the model itself if nothing is declared.
     """
-    adapted = copy.deepcopy(model)
+    adapted = copy_of(model)
     changed = [
         module.make_adaptive()
         for module in adapted.modules()

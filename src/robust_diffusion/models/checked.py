@@ -1,19 +1,23 @@
 """Checks of a model, whoever has written it, and the conditions under which one is run."""
 
+import copy
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from robust_diffusion.data.edge_order import sort_inputs, sorted_row
 from robust_diffusion.errors import ConfigError, RobustDiffusionError
 
 _TURN = RLock()
+
+M = TypeVar("M", bound=nn.Module)
 
 
 @contextmanager
@@ -53,20 +57,78 @@ def frozen(model: object) -> Iterator[None]:
             parameter.requires_grad_(requires_grad)
 
 
-def is_of_this_package(model: object) -> bool:
-    """True of a model made of this package's and PyTorch's layers alone, none of it compiled."""
+WITHOUT_EDGES = ("torch.nn.utils.", "torch_geometric.nn.aggr.", "torch_geometric.nn.dense.")
+"""Packages of layers that get no edges, or none but in the layers that call them."""
+
+
+@contextmanager
+def buffers_restored(model: nn.Module) -> Iterator[None]:
+    """Restore the buffers afterwards, which a forward may write to even in eval mode."""
+    buffers = [
+        (module._buffers, name, buffer, buffer.clone())
+        for module in ([] if is_of_this_package(model) else model.modules())
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        for holder, name, buffer, value in buffers:
+            holder[name] = buffer
+            if not torch.equal(buffer, value):
+                buffer.detach().copy_(value)
+
+
+def copy_of(model: M) -> M:
+    """Return a deep copy that shares what cannot be copied, such as locks and scripted functions.
+
+    Tensors that autograd has computed, such as features that a layer keeps, are detached.
+    """
+    with suppress(Exception):  # of anybody's attributes
+        return copy.deepcopy(model)
+    shared: dict[int, Any] = {}
+    for value in [v for part in model.modules() for k, v in vars(part).items() if k != "_modules"]:
+        try:
+            copy.deepcopy(value, dict(shared))
+        except Exception:
+            is_tensor = isinstance(value, Tensor)
+            shared[id(value)] = value.detach().clone() if is_tensor else value
+    return copy.deepcopy(model, shared)
+
+
+def is_of_this_package(model: object, further: tuple[str, ...] = ()) -> bool:
+    """True of a model made of this package's and PyTorch's layers alone, none of it compiled.
+
+    Args:
+        model: Any.
+        further: Packages whose layers may be part of it.
+    """
     parts = model.modules() if isinstance(model, nn.Module) else [model]
     return all(
-        type(part).__module__.startswith(("robust_diffusion.", "torch.nn.modules."))
+        type(part).__module__.startswith(("robust_diffusion.", "torch.nn.modules.", *further))
         and getattr(part, "_compiled_call_impl", None) is None
         for part in parts
     )
+
+
+def has_own_layers(model: object) -> bool:
+    """True of a model that gets edges in this package's layers alone.
+
+    Those sort edges, and drop edges of weight 0.
+    """
+    return is_of_this_package(model, WITHOUT_EDGES)
 
 
 def device_of(model: object) -> torch.device:
     """The device of a module's first tensor; the CPU if it has none."""
     tensors = chain(model.parameters(), model.buffers()) if isinstance(model, nn.Module) else ()
     return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+
+def dtype_of(model: object, default: torch.dtype) -> torch.dtype:
+    """Type of a module's first floating-point parameter, which is that of its features."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    return next((p.dtype for p in parameters if p.dtype.is_floating_point), default)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,20 +140,24 @@ class TriedModel:
     writes_in_place: bool = False  # into the tensors that it is handed
     gives_probabilities: bool = False  # for logits
     sees_edges: bool = True  # its output depends on the edges
+    row: int | None = None  # of the edges, by which the model gets them sorted
 
     @contextmanager
-    def copying(self) -> Iterator[None]:
-        """Hand the model copies, if it writes into what it is handed."""
+    def safe_inputs(self) -> Iterator[None]:
+        """Sort the edges that the model gets as those of the graph; copy what it writes into."""
         with ExitStack() as stack:
             if self.writes_in_place:
                 hook = self.model.register_forward_pre_hook(_copied, prepend=True)
                 stack.callback(hook.remove)
+            if self.row is not None:
+                stack.callback(sort_inputs(self.model, self.row).remove)
             yield
 
     @contextmanager
     def ready(self) -> Iterator[None]:
         """The model frozen, its inputs safe from it, its output logits; restored afterwards."""
-        with frozen(self.model), self.copying(), ExitStack() as stack:
+        with buffers_restored(self.model), frozen(self.model), ExitStack() as stack:
+            stack.enter_context(self.safe_inputs())
             if self.gives_probabilities:
                 stack.callback(self.model.register_forward_hook(_logarithm).remove)
             yield
@@ -138,37 +204,44 @@ def check_model(
                 f"{name}: {type(part).__name__} remembers the first graph that it sees, and would "
                 "not see any other; build it with cached=False"
             )
-    kind = type(model).__name__
-    n = x.size(0)
-    copies = x.clone(), edge_index.clone()
-    logits = _tried(model, *copies, f"{name}: {kind} does not take this graph")
-    if logits.size(1) < num_classes:
-        raise ConfigError(
-            f"{name}: {kind} tells {logits.size(1)} classes apart, and the labels are "
-            f"0..{num_classes - 1}"
+    with buffers_restored(model):
+        kind = type(model).__name__
+        n = x.size(0)
+        copies = x.clone(), edge_index.clone()
+        logits = _tried(model, *copies, f"{name}: {kind} does not take this graph")
+        if logits.size(1) < num_classes:
+            raise ConfigError(
+                f"{name}: {kind} tells {logits.size(1)} classes apart, and the labels are "
+                f"0..{num_classes - 1}"
+            )
+        if not torch.isfinite(logits).all():
+            raise ConfigError(f"{name}: the logits of {kind} are not finite")
+        # Sorted edges would change the rounding of the package's models.
+        row = None if has_own_layers(model) else sorted_row(edge_index)
+        with TriedModel(model, logits, row=row).safe_inputs():
+            if grows:
+                new = edge_index.new_tensor([[n, 0], [0, n]])
+                larger = torch.cat([x, x[:1]]), torch.cat([edge_index, new], 1)
+                takes = f"{name}: {kind} takes this graph, but none of one more node"
+                _tried(model, *larger, takes)
+            sees = sees_edges(model, x, edge_index)
+        if not sees and _depends_on_others(model, x, edge_index, logits):
+            raise ConfigError(
+                f"{name}: {kind} keeps a graph of its own: its logits are the same on other edges, "
+                "but depend on other nodes; let it use the edge_index of each call"
+            )
+        row_sums = logits.sum(1)
+        return TriedModel(
+            model=model,
+            logits=logits,
+            writes_in_place=not (torch.equal(copies[0], x) and torch.equal(copies[1], edge_index)),
+            gives_probabilities=bool(
+                (logits >= 0).all()
+                and torch.allclose(row_sums, torch.ones_like(row_sums), atol=1e-3)
+            ),
+            sees_edges=sees,
+            row=row,
         )
-    if not torch.isfinite(logits).all():
-        raise ConfigError(f"{name}: the logits of {kind} are not finite")
-    if grows:
-        new = edge_index.new_tensor([[n, 0], [0, n]])
-        larger = torch.cat([x, x[:1]]), torch.cat([edge_index, new], 1)
-        _tried(model, *larger, f"{name}: {kind} takes this graph, but none of one more node")
-    sees = sees_edges(model, x, edge_index)
-    if not sees and _depends_on_others(model, x, edge_index, logits):
-        raise ConfigError(
-            f"{name}: {kind} keeps a graph of its own: its logits are the same on other edges, but "
-            "depend on other nodes; let it use the edge_index of each call"
-        )
-    row_sums = logits.sum(1)
-    return TriedModel(
-        model=model,
-        logits=logits,
-        writes_in_place=not (torch.equal(copies[0], x) and torch.equal(copies[1], edge_index)),
-        gives_probabilities=bool(
-            (logits >= 0).all() and torch.allclose(row_sums, torch.ones_like(row_sums), atol=1e-3)
-        ),
-        sees_edges=sees,
-    )
 
 
 def sees_edges(model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> bool:
@@ -182,6 +255,28 @@ def sees_edges(model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor
     return not edge_index.numel() or any(
         not torch.equal(_tried(model, x.clone(), edges, wrong), clean) for edges in others
     )
+
+
+def check_dropped_edges(
+    model: nn.Module, x: Float[Tensor, "n f"], given: Int[Tensor, "2 f"], edges: Int[Tensor, "2 e"]
+) -> None:
+    """Refuse a model whose logits change if self-loops and repeated edges are dropped.
+
+    Raises:
+        ConfigError: The logits on the edges as they were given are others.
+    """
+    if given.size(1) == edges.size(1):
+        return
+    kind = type(model).__name__
+    wrong = f"model: {kind} does not take this graph"
+    with buffers_restored(model):
+        before, after = (_tried(model, x.clone(), e.clone(), wrong) for e in (given, edges))
+    if not torch.allclose(before, after, rtol=1e-3, atol=1e-4):
+        raise ConfigError(
+            f"data.edge_index: {kind} returns other logits without the "
+            f"{given.size(1) - edges.size(1)} self-loops and repeated edges, which are dropped; "
+            "let its forward add the self-loops that it needs"
+        )
 
 
 def _depends_on_others(model: nn.Module, x: Tensor, edge_index: Tensor, logits: Tensor) -> bool:

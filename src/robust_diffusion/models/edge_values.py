@@ -49,14 +49,14 @@ class EdgeNumbers:
 
     Args:
         graph: The whole graph of n nodes, its edges in both directions, without duplicates.
-        views: Induced subgraphs, each of another number of nodes; `n_id` has their nodes.
+        views: Induced subgraphs, known by their edges; `n_id` has their nodes.
     """
 
     def __init__(self, graph: Data, views: Iterable[Data] = ()) -> None:
         assert graph.edge_index is not None
         assert graph.num_nodes is not None
         self._num_nodes = graph.num_nodes
-        self._nodes: dict[int, Tensor] = {view.n_id.numel(): view.n_id for view in views}
+        self._views = [(view.n_id, view.edge_index) for view in views]
         self._ranks = _ranks(graph.edge_index, self._num_nodes)
         self._places = self._place(graph.edge_index).sort().values
         self._known = ByTensor()
@@ -65,23 +65,39 @@ class EdgeNumbers:
         )
 
     def __call__(self, edge_index: Int[Tensor, "2 e"], num_nodes: int) -> Float[Tensor, " e"]:
-        """Values of the edges of a view, or of the whole graph, where injected nodes come last."""
+        """Return the values of the edges of a view or the whole graph; injected nodes come last."""
 
         def compute() -> Tensor:
-            nodes = self._nodes.get(num_nodes)
+            nodes = self._nodes(edge_index, num_nodes)
             named = edge_index if nodes is None else nodes.to(edge_index.device)[edge_index]
             return self._values(named)
 
         return self._known.kept(edge_index, num_nodes, compute)
 
-    def degree(self, degree: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-        """Sums of values, self-loops included, for a view's degrees; other degrees as they are."""
-        nodes = self._nodes.get(degree.numel())
+    def degree(
+        self, degree: Float[Tensor, " n"], edge_index: Int[Tensor, "2 e"]
+    ) -> Float[Tensor, " n"]:
+        """Return sums of values, self-loops included, for a view; other degrees as they are."""
+        nodes = self._nodes(edge_index, degree.numel())
         return degree if nodes is None else (self._row_sums[nodes] + 1).to(degree.device)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "EdgeNumbers":
         """Itself: nothing in it changes."""
         return self
+
+    def _nodes(self, edge_index: Tensor, num_nodes: int) -> Tensor | None:
+        """Find the nodes of the view that these edges are of; `None` for the whole graph."""
+
+        def find() -> Tensor | None:
+            for nodes, edges in self._views:
+                injected = num_nodes - nodes.numel()
+                old = edge_index[:, (edge_index < nodes.numel()).all(0)]
+                fits = injected == 0 or (injected > 0 and edges.numel() > 0)
+                if fits and torch.equal(old.cpu(), edges):
+                    return torch.cat([nodes, self._num_nodes + torch.arange(injected)])
+            return None
+
+        return self._known.kept(edge_index, ("nodes", num_nodes), find)
 
     def _values(self, edge_index: Tensor) -> Tensor:
         inside = (edge_index < self._num_nodes).all(0)
@@ -125,5 +141,5 @@ class OnEdgeValues(nn.Module):
         weight = self.values(edge_index, x.size(0))
         if edge_weight is not None:
             weight = weight * edge_weight
-        given = {} if degree is None else {"degree": self.values.degree(degree)}
+        given = {} if degree is None else {"degree": self.values.degree(degree, edge_index)}
         return self.model(x, edge_index, weight, **given)  # type: ignore[no-any-return]

@@ -1,6 +1,5 @@
 """The same trained model with another derivative, for attacks that look through it."""
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +8,13 @@ from torch import nn
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models.adaptive import StraightThrough
+from robust_diffusion.models.checked import copy_of
 from robust_diffusion.models.guard import Gradient, Guard
 
 
 def with_gradient(model: nn.Module, gradient: Gradient) -> nn.Module:
     """A copy of a model with another `gradient` of its pruning or SVD, if any; same outputs."""
-    model = copy.deepcopy(model)
+    model = copy_of(model)
     for module in model.modules():
         if isinstance(module, StraightThrough):
             module.gradient = gradient
@@ -30,7 +30,7 @@ def with_adjoint(model: nn.Module, *, adjoint: bool) -> nn.Module:
     Raises:
         ConfigError: The solver is differentiated by the adjoint equation only.
     """
-    model = copy.deepcopy(model)
+    model = copy_of(model)
     for module, solver in _solvers(model):
         if solver.method == "scipy_solver" and not adjoint:
             raise ConfigError(
@@ -60,7 +60,7 @@ def with_solver(model: nn.Module, method: str, *, refine: int = 1) -> nn.Module 
         refine: Steps of the new solver for each step of the model's own; of a solver that picks
             its steps, the number itself.
     """
-    model = copy.deepcopy(model)
+    model = copy_of(model)
     found = _solvers(model)
     for module, solver in found:
         size = solver.step_size

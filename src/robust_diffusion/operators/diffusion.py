@@ -31,7 +31,9 @@ def edge_modulation(scores: EdgeValues, graph: Graph) -> EdgeValues:
     """
     if is_plain(scores):
         relative = relative_softmax(scores[:, None], graph.weight, graph).squeeze(1)
-        return graph.weight.clamp_min(1) * relative
+        weight = graph.weight
+        # The gradient of clamp_min(1) at weight 1 is that of weights above 1, not below.
+        return torch.where(weight <= 1, 1.0, weight) * relative
     return _EdgeModulation.apply(scores, graph.weight, graph)  # type: ignore[no-any-return, no-untyped-call]
 
 

@@ -163,7 +163,8 @@ class Graph:
 
         The order is found once per tensor `edge_index` and kept as long as that tensor lives
         unchanged, so that training and attacks, which pass the same tensor again and again,
-        neither sort nor wait for the device.
+        neither sort nor wait for the device. Edits through `.numpy()` or `.data` go unnoticed:
+        write to the tensor itself, or pass a new one.
 
         Args:
             edge_index: Rows are source and destination.

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from robust_diffusion.data.inventory import Statistics, compose_dataset, measure
 from robust_diffusion.paper.axes import AXES
 from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.paper.render import to_frame
@@ -110,6 +109,9 @@ def render_agreement(variants: Mapping[str, Sequence[PaperTable]]) -> str:
 
 def published_beside_measured(data_dir: str | Path) -> pd.DataFrame:
     """Published and measured value of each statistic of each dataset."""
+    # Imported late, since graphs take seconds to import.
+    from robust_diffusion.data.inventory import Statistics, compose_dataset, measure
+
     rows = []
     for name in PAPER_ORDER:
         published = compose_dataset(name, data_dir).dataset.printed

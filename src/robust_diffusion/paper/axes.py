@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -114,6 +115,7 @@ AXES = (
 """All axes, in the order of the columns of the tables' CSV."""
 
 
+@cache
 def choice(axis: str, value: str) -> Choice:
     """Meaning of a value of a layout's axis; an unknown axis or name is a `ConfigError`."""
     named = NAMED.get(check_choice("table.axis", axis, AXES), {})

@@ -11,14 +11,10 @@ from robust_diffusion.checks import check_choice
 from robust_diffusion.commands.reading import add_records_option, add_scale_option, read_chosen
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.agreement import published_beside_measured
-from robust_diffusion.paper.claims.claim import CLAIMS, load_claims
-from robust_diffusion.paper.claims.judge import VERDICTS, side_by_side, variants_of
-from robust_diffusion.paper.claims.show import claims_table, legend, to_json
+from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import PaperTable, build_table, published
 from robust_diffusion.paper.render import render_csv, render_html, render_latex, render_markdown
-from robust_diffusion.paper.report import FIGURES, render_report
 from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import markdown_table, print_table
 from robust_diffusion.system.files import write_whole
@@ -69,6 +65,8 @@ def run_table_command(arguments: Sequence[str]) -> None:
 
 
 def _dataset_table(data_dir: str, form: str) -> str:
+    from robust_diffusion.paper.agreement import published_beside_measured
+
     if form not in ("markdown", "csv"):
         raise ConfigError(f"--format {form}: not for table 4; use markdown or csv")
     frame = published_beside_measured(data_dir)
@@ -80,6 +78,11 @@ def _dataset_table(data_dir: str, form: str) -> str:
 
 def run_claims_command(arguments: Sequence[str]) -> None:
     """Judge the paper's claims; the exit status is 0 whatever the verdicts."""
+    # Imported late, as in other commands: a table needs no data frame, which takes half a second.
+    from robust_diffusion.paper.claims.claim import CLAIMS, load_claims
+    from robust_diffusion.paper.claims.judge import VERDICTS, side_by_side, variants_of
+    from robust_diffusion.paper.claims.show import claims_table, legend, to_json
+
     parser = argparse.ArgumentParser(
         prog="robust-diffusion claims",
         description="Judge the paper's sentences on the records: by each variant, by the printed "
@@ -120,6 +123,8 @@ def run_claims_command(arguments: Sequence[str]) -> None:
 
 def run_report_command(arguments: Sequence[str]) -> None:
     """Write the report; nothing is run."""
+    from robust_diffusion.paper.report import render_report
+
     parser = argparse.ArgumentParser(
         prog="robust-diffusion report",
         description="Write the tables of the paper that the records fill, with charts, claims, "

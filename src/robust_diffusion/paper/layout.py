@@ -128,7 +128,8 @@ class Layout:
 def table_numbers() -> list[int]:
     """Numbers of the tables that have a layout."""
     paths = CONFIG_DIR.glob("experiment/table-*.yaml")
-    return sorted(int(of.stem.removeprefix("table-")) for of in paths if "table" in _read(of))
+    laid_out = (path for path in paths if "\ntable:" in path.read_text(encoding="utf-8"))
+    return sorted(int(path.stem.removeprefix("table-")) for path in laid_out)
 
 
 def load_layout(number: int) -> Layout:

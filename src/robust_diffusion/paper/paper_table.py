@@ -294,5 +294,5 @@ def _entry(layout: Layout, line: Line, cells: Sequence[Record], records: RecordS
     graph = CLEAN if timed else line.printed["attack"]
     found = select(cells, line.record, graph, timed=timed)
     entry = measure(line.keys, graph, printed, found, comparable=comparable, timed=timed)
-    entry.marks += stronger_attacks(entry, records.by_model)
+    entry.marks += stronger_attacks(entry, records)
     return entry

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -15,6 +14,9 @@ from robust_diffusion.paper.paper_table import PaperTable
 from robust_diffusion.results.entry import Entry
 from robust_diffusion.results.markdown import aligned
 from robust_diffusion.results.numbers import p_value, places_for, signed, spread
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LONGEST_REASON = 30
 """Characters of a reason that fit into a cell; the notes have the whole of it."""
@@ -58,7 +60,7 @@ ENVIRONMENT = Environment(
 """Templates of all pages."""
 
 
-def to_frame(table: PaperTable) -> pd.DataFrame:
+def to_frame(table: PaperTable) -> "pd.DataFrame":
     """One row per entry, with every number; the same columns for every table."""
     common = {
         "table": table.layout.number,
@@ -89,6 +91,8 @@ def to_frame(table: PaperTable) -> pd.DataFrame:
         }
         for row, column, entry in table
     ]
+    import pandas as pd  # late: other forms of a table do without
+
     return pd.DataFrame(rows).astype({"rank": "Int64"})
 
 

@@ -14,6 +14,7 @@ from robust_diffusion.paper.agreement import agreement
 from robust_diffusion.paper.claims.claim import load_claims
 from robust_diffusion.paper.claims.judge import side_by_side, variants_of
 from robust_diffusion.paper.claims.show import claims_frame, legend
+from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
 from robust_diffusion.paper.studies import studies
@@ -23,8 +24,6 @@ from robust_diffusion.results.entry import BAND
 from robust_diffusion.results.table import ResultTable
 
 log = logging.getLogger(__name__)
-
-FIGURES = Path("outputs/figures")
 
 FAILED = ["experiment", "scale", "fidelity", "dataset", "model", "flow", "seed", "error"]
 DESCRIBED = ("caption", "dataset", "fidelity", "scale", "seed", "weights")

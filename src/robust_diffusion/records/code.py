@@ -6,11 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from robust_diffusion.operators import current_backend
-from robust_diffusion.system.arithmetic import active_settings
 from robust_diffusion.system.hashes import source_hash
+from robust_diffusion.system.portable import active_settings
 
 SOURCE = Path(__file__).parents[1]
 
@@ -42,6 +39,10 @@ def computed_by() -> dict[str, Any]:
     The backend counts, since backends agree up to rounding, which a training makes larger.
     The threads of the CPU count unless there is one: a sum by several of them rounds otherwise.
     """
+    import torch  # late: code_hash is asked for where nothing is computed
+
+    from robust_diffusion.operators import current_backend
+
     threads = torch.get_num_threads()
     key = {"code": code_hash(), "backend": current_backend()}
     return key | ({} if threads == 1 else {"threads": threads})

@@ -23,6 +23,9 @@ FOREIGN = LIBRARIES - {"robust_diffusion"}
 MODULE_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
 """Attributes of every `nn.Module`: hooks, and tensors that its `state_dict` has."""
 
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+"""Hooks that change what a module computes, or its gradient."""
+
 PLAIN = (type(None), bool, int, float, str, torch.dtype)
 
 PROCESS = uuid4().hex
@@ -90,21 +93,23 @@ def _attributes(value: Any) -> dict[str, Any]:
     if not hasattr(value, "__dict__") or isinstance(value, np.ndarray):
         return {"reduced": _reduced(value)}
     own, parts = dict(value.__dict__), dict[str, Any]()
+    hooks: dict[str, Any] = {}
     kept: tuple[type, ...] = (*PLAIN, Tensor, np.ndarray)
     if isinstance(value, nn.Module):
         parts = dict(value.named_children())
+        hooks = {key: [*own[key].values()] for key in HOOKS if own.get(key)}
         own = {key: item for key, item in own.items() if key not in MODULE_INTERNALS}
         kept = PLAIN  # not what a layer keeps of its last call
     if type(value).__module__.split(".")[0] in FOREIGN:
         own = {key: item for key, item in own.items() if isinstance(item, kept)}
-    return own | parts
+    return own | parts | hooks
 
 
 def _reduced(value: Any) -> Any:
     """Parts from which `pickle` would build an object that keeps no attributes in Python."""
     try:
         parts = value.__reduce_ex__(2)
-    except (TypeError, RuntimeError):
+    except Exception:  # of anybody's class
         return f"{PROCESS} {id(value)}"
     return [list(part) if isinstance(part, Iterator) else part for part in parts]
 

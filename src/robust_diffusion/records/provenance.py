@@ -4,13 +4,13 @@ import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from robust_diffusion.operators import current_backend
 from robust_diffusion.records.code import code_hash
-from robust_diffusion.system.arithmetic import active_settings
+from robust_diffusion.system.portable import active_settings
+
+if TYPE_CHECKING:
+    import torch
 
 PACKAGES = (
     *("robust-diffusion", "torch", "pytorch-lightning", "torch-geometric", "torchdiffeq"),
@@ -41,15 +41,19 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 def gpu_name() -> str | None:
     """The first CUDA device's name; `None` without one."""
+    import torch  # late, as below: most commands only read records, and PyTorch takes seconds
+
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
-def processor(device: torch.device) -> str:
+def processor(device: "torch.device") -> str:
     """The GPU's model, or the CPU's with all that sums round by.
 
-    That is the vector instructions in use, and the settings of `arithmetic.PORTABLE` that pin
+    That is the vector instructions in use, and the settings of `portable.PORTABLE` that pin
     libraries to others, as in `MKL_CBWR=COMPATIBLE`.
     """
+    import torch
+
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type != "cpu":
@@ -83,6 +87,10 @@ def _git(*arguments: str, folder: Path) -> str | None:
 
 def machine() -> dict[str, Any]:
     """The surroundings that a measured time depends on, and so part of its cell's id."""
+    import torch
+
+    from robust_diffusion.operators import current_backend
+
     return {
         "cpu": cpu_name(),
         "gpu": gpu_name(),

@@ -57,6 +57,7 @@ class Line(Schema):
     parts: dict[str, Parts] = {}
     flags: dict[str, list[str]] = {}
     warnings: dict[str, list[str]] = {}
+    surrogate_flags: dict[str, list[str]] = {}
     accuracy: Parts = {}
     budget: Parts = {}
     seconds: Parts = {}

@@ -2,12 +2,12 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.captions import spent_ranges
-from robust_diffusion.results.cells import CLEAN, ModelKey, trained_model
+from robust_diffusion.results.cells import CLEAN, RecordSet, trained_model
 from robust_diffusion.results.entry import Entry, Mark, Run, named_seeds
 from robust_diffusion.results.evidence import CHANCE, KIND, SEEN
 
@@ -15,7 +15,7 @@ EPS = 1e-6
 """Rounding of features as 32-bit floats."""
 
 
-def stronger_attacks(entry: Entry, by_model: Mapping[ModelKey, Sequence[Record]]) -> Iterator[Mark]:
+def stronger_attacks(entry: Entry, records: RecordSet) -> Iterator[Mark]:
     """Marks of an entry under an attacker who knows the model, where another attack does more.
 
     The other attack was made on the same trained models within the same budget, by an attacker who
@@ -23,13 +23,13 @@ def stronger_attacks(entry: Entry, by_model: Mapping[ModelKey, Sequence[Record]]
 
     Args:
         entry: Measured; clean, black-box and timed ones get no marks.
-        by_model: Records of each trained model; see `RecordSet.by_model`.
+        records: Among which the other attacks are.
     """
     lower: dict[bool, dict[str, dict[int, float]]] = {}
     for run in entry.runs:
         if entry.graph == CLEAN or entry.timed or not _knows(run.record):
             continue
-        for other, attack, reached in _stronger(run, entry.graph, by_model):
+        for other, attack, reached in _stronger(run, entry.graph, records):
             transferred = not _knows(other) and attack not in CHANCE
             found = lower.setdefault(transferred, {}).setdefault(_name(other, attack), {})
             found[run.seed] = min(reached, found.get(run.seed, math.inf))
@@ -42,15 +42,13 @@ def stronger_attacks(entry: Entry, by_model: Mapping[ModelKey, Sequence[Record]]
         yield Mark("warning", f"{entry.graph}: {text} ({seeds}); not a bound")
 
 
-def _stronger(
-    run: Run, graph: str, by_model: Mapping[ModelKey, Sequence[Record]]
-) -> Iterator[tuple[Record, str, float]]:
+def _stronger(run: Run, graph: str, records: RecordSet) -> Iterator[tuple[Record, str, float]]:
     """Cell, name and accuracy in % of each attack that does more; those of its own cell left out.
 
     These stand beside it in its table.
     """
     allowed, injects = run.record["budget"]["declared"], _injects(run.record, graph)
-    for other in by_model.get(trained_model(run.record), ()):
+    for other in records.by_model.get(trained_model(run.record), ()):
         for attack, accuracy in other["accuracy"].items():
             if attack == CLEAN or other["cell"] == run.record["cell"]:
                 continue

@@ -18,10 +18,12 @@ from robust_diffusion.results.worst_case import (
     worst_case_table,
     worst_cases,
 )
-from robust_diffusion.robustness.flags import budget_without_effect
 
 CURVE = ["dataset", "variant", "model", "edges"]
 """Columns of `worst_case_table` that tell curves apart."""
+
+POINT = 0.01
+"""Accuracy, in 0..1, below which a difference between budgets says nothing."""
 
 
 def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
@@ -70,13 +72,28 @@ def _within(curve: pd.DataFrame) -> pd.DataFrame:
 def _stalled(curve: pd.DataFrame) -> str:
     """Seeds on which more budget has no more effect, and the figures of the first."""
     found = [
-        (seed, flag.detail)
+        (seed, detail)
         for (seed, _), of in curve.dropna(subset="worst").groupby(["draw", "split"], sort=False)
         if len(of) > 1
-        for flag in budget_without_effect(_points(of))
+        if (detail := budget_without_effect(_points(of)))
     ]
     seeds: list[Any] = sorted({seed for seed, _ in found})
     return f"{found[0][1]} ({named_seeds(seeds)})" if found else ""
+
+
+def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> str:
+    """Return the figures of an attack that does no more with more budget, else "".
+
+    An attack that left no accuracy cannot do more.
+
+    Args:
+        accuracies: Per budget, in injected nodes, the accuracy in 0..1; at least two budgets.
+    """
+    ordered = sorted(accuracies)
+    (few, first), (many, last) = ordered[0], ordered[-1]
+    if few < many and last > POINT and last >= first - POINT:
+        return f"{100 * first:.2f} % with {few} injected, {100 * last:.2f} % with {many}"
+    return ""
 
 
 def _points(curve: pd.DataFrame) -> list[tuple[int, float]]:

@@ -1,13 +1,9 @@
 """Spent budgets, their limits and cut trainings in words, for the captions of tables."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import chain
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.records.records import Record
 
 Range = tuple[float, float]
@@ -109,14 +105,8 @@ def _cuts(record: Record) -> Iterator[str]:
         yield "SMOKE RUN"
     training = record.get("config", {}).get("training") or {}
     epochs, steps = training.get("max_epochs"), (training.get("trainer") or {}).get("max_steps")
-    if isinstance(epochs, int) and epochs < _full_training():
+    # Early stopping, which waits for `patience` epochs, never acts on so short a training.
+    if isinstance(epochs, int) and epochs <= training.get("patience", 0):
         yield f"training cut at {epochs} epochs"
     if isinstance(steps, int) and steps >= 0:
         yield f"training cut at {steps} steps"
-
-
-@cache
-def _full_training() -> int:
-    """Epochs of a full training."""
-    config: Any = OmegaConf.load(CONFIG_DIR / "config.yaml")
-    return int(config.training.max_epochs)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import is_tested
@@ -54,9 +54,9 @@ def show_effects(records: Sequence[Record]) -> ResultTable:
     # Per option and graph.
     effects = effects[: len(codes)]
     errors = np.sqrt(np.outer(np.diag(inverse), squares))[: len(codes)]
-    p_values = 2 * stats.t.sf(np.abs(effects) / errors, freedom)
+    p_values = 2 * special.stdtr(freedom, -np.abs(effects) / errors)
     corrected = np.array(holm(list(p_values.T.ravel()))).reshape(p_values.T.shape).T
-    margins = stats.t.ppf((1 + LEVEL) / 2, freedom) * errors
+    margins = special.stdtrit(freedom, (1 + LEVEL) / 2) * errors
     rows = []
     for i, names in enumerate(codes.values()):
         row = {"switch": ", ".join(names)}

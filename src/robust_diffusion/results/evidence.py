@@ -1,10 +1,11 @@
 """Evidence of a recorded cell: each of its attacks, by who made it, knowing what."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN
+from robust_diffusion.robustness.flags import OF_THE_GRAPH, OF_THE_NUMBER
 
 CHANCE = frozenset(["random", "random_flip"])
 """Attacks that look at no model."""
@@ -25,8 +26,26 @@ THOROUGH = "auto"
 ENSEMBLES = frozenset([THOROUGH, "auto_modification"])
 """The same of injections and of modifications."""
 
-BEFORE = f"{THOROUGH} without 4 edges per target"
-"""An earlier version of it, as its parts tell."""
+OF_ANY_MODEL = OF_THE_NUMBER | OF_THE_GRAPH
+"""Flags of a transferred graph that do not depend on the surrogate."""
+
+ON_SURROGATES = ("weaker than chance", "changes no prediction")
+"""Beginnings of warnings measured on a surrogate, in records older than flags."""
+
+VERSION = 6
+"""Version of `auto` in this package. Raise it when `auto` computes something else."""
+
+VERSIONS: Mapping[str, int] = {
+    **dict.fromkeys(["7f9026763c6c22c2", "bcb7890ca749b660"], 1),  # equal shares of all edges
+    "c86901b40ffc6984": 2,  # a guarded model's true gradient, too
+    "6dd2a5892cddaa8b": 3,  # one edge per target
+    "c8825d6df85e8055": 4,  # four edges per target; continues while that pays
+    **dict.fromkeys(["e9633e1114fab1d6", "621d660d55d83c11"], 5),  # links, edges that move
+    **dict.fromkeys(["59fb6f7f930e0fcb", "681f628297524ca9", "bcd13ca00656f46d"], 6),  # more rounds
+    **dict.fromkeys(["1a3dffbdbe3fc35d", "ee3c4ab9a72a7be6", "d8012ebb2d6b8a6b"], 6),
+    **dict.fromkeys(["dc74da14e30cf595", "800cf46170b2b700"], 6),
+}
+"""Version of `auto` by the `code` of a published record; records of other code have `VERSION`."""
 
 
 def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
@@ -49,24 +68,14 @@ def _without_twins(record: Record) -> Iterator[Record]:
     Under `seeding=cell`, as before there was a choice, a surrogate is trained from the cell's seed,
     and so is the victim itself where their configurations agree: an attack on it is white-box.
     """
-    config, attacked = record.get("config", {}), record.get("attacked", {})
-    threat = config.get("threat") or {}
-    given = threat.get("surrogates") if record.get("threat") == "black_box" else {}
-    surrogates: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    twins = [
-        name
-        for name, of in surrogates.items()
-        # Their trainings may differ in length, and then hardly end alike.
-        if of == config.get("model")
-        and attacked.get(name, {}).get(CLEAN) == record["accuracy"][CLEAN]
-    ]
-    if not twins or threat.get("seeding", "cell") != "cell":
+    twins = _twins(record)
+    if not twins:
         yield record
         return
-    own, parts = attacked[twins[0]], record.get("parts", {})
+    own, parts = record["attacked"][twins[0]], record.get("parts", {})
     of_twin = {a: parts.get(f"{a}/{twins[0]}", parts.get(a, {})) for a in own}
     yield record | {"threat": "white_box", "accuracy": own, "parts": of_twin}
-    others = [name for name in surrogates if name not in twins]
+    others = [name for name in record["config"]["threat"]["surrogates"] if name not in twins]
     both, lower = record.get("mean_accuracy", {}), record["accuracy"]
     if len(others) == 1 and both.keys() >= own.keys():  # a mean of more does not tell them apart
         accuracy = {
@@ -75,10 +84,52 @@ def _without_twins(record: Record) -> Iterator[Record]:
         yield record | {"accuracy": accuracy, "surrogates": others}
 
 
+def _twins(record: Record) -> list[str]:
+    """Surrogates of a black box that have the victim's weights."""
+    config, attacked = record.get("config", {}), record.get("attacked", {})
+    threat = config.get("threat") or {}
+    given = threat.get("surrogates") if record.get("threat") == "black_box" else {}
+    surrogates: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    if threat.get("seeding", "cell") != "cell":
+        return []
+    return [
+        name
+        for name, of in surrogates.items()
+        # Their trainings may differ in length, and then hardly end alike.
+        if of == config.get("model")
+        and attacked.get(name, {}).get(CLEAN) == record["accuracy"][CLEAN]
+    ]
+
+
+def told_of_model(record: Record, key: Literal["flags", "warnings"]) -> dict[str, list[str]]:
+    """Flags or warnings by test graph, without those that were measured on a surrogate.
+
+    A black box without `surrogate_flags` was recorded when they still stood among the model's.
+    """
+    told: dict[str, list[str]] = record.get(key, {})
+    if record.get("threat") != "black_box" or "surrogate_flags" in record or _twins(record):
+        return told
+    codes = {graph: of for graph, of in record.get("flags", {}).items() if graph in told}
+    lines = {graph: zip(codes.get(graph, of), of, strict=False) for graph, of in told.items()}
+    kept = {
+        graph: [
+            item
+            for code, item in of
+            if graph == "victim"
+            or code in OF_ANY_MODEL
+            or not (graph in codes or code.startswith(ON_SURROGATES))
+        ]
+        for graph, of in lines.items()
+    }
+    return {graph: of for graph, of in kept.items() if of}
+
+
 def _outcome(record: Record, attack: str) -> dict[str, Any]:
     """An attack's accuracy, the same by kind of evidence, and the attack in words."""
     reached = record["accuracy"][attack]
     outcome = {"accuracy": reached, "by": attack_in_words(record, attack)}
+    if attack in ENSEMBLES:
+        outcome["version"] = auto_version(record)
     kind = "chance" if attack in CHANCE else KIND.get(record.get("threat", ""))
     if kind is None or record.get("threat") == "poisoning":  # or a threat model of the user's
         return outcome
@@ -90,20 +141,16 @@ def _outcome(record: Record, attack: str) -> dict[str, Any]:
     return outcome
 
 
+def auto_version(record: Record) -> int:
+    """Return the version of `auto` that a record was computed with."""
+    return VERSIONS.get(str(record.get("code")), VERSION)
+
+
 def _surrogates(record: Record) -> str:
-    """Surrogates of a black box, with the version of `auto` that attacked them."""
-    if not record.get("surrogates"):
-        return ""
-    parts = [
-        part
-        for name, of in record.get("parts", {}).items()
-        if name.split("/")[0] == THOROUGH
-        for part in of
-    ]
-    version = (
-        f"; {BEFORE}" if parts and not any("4 edges" in p or "apart" in p for p in parts) else ""
-    )
-    return f"{', '.join(sorted(record['surrogates']))}{version}"
+    """Return the surrogates of a black box, with the version of `auto` that attacked them."""
+    names = ", ".join(sorted(record.get("surrogates") or []))
+    attacked = names and THOROUGH in record["accuracy"]
+    return f"{names}; {THOROUGH} {auto_version(record)}" if attacked else names
 
 
 def _parts(record: Record, attack: str) -> Mapping[str, float]:

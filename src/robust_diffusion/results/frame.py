@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.attacks import Budget
+from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import recorded_settings
 from robust_diffusion.records.records import Record, is_timing, latest_by_cell
 from robust_diffusion.results.cells import ABSENT, CLEAN, value_at, without_trainer
-from robust_diffusion.results.evidence import outcomes_of
+from robust_diffusion.results.evidence import outcomes_of, told_of_model
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
     "cell": ("object", "id of the cell"),
@@ -43,6 +43,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     ),
     "adaptive": ("float64", "the same, where it also knows the defence"),
     "surrogates": ("object", "models that a transferred attack was made on"),
+    "version": ("Int64", "version of `auto`, if it attacked"),
     "by": ("object", "the attack with its most harmful part, or its threat model"),
     "flags": ("object", "set of codes that speak against the accuracy as a bound"),
     "victim_flags": ("object", "set of such codes of the model itself"),
@@ -144,7 +145,7 @@ def _results(record: Record) -> Iterator[dict[str, Any]]:
     elif is_timing(record):
         yield {"attack": CLEAN, "seconds": record["seconds"]["diffusion"]}
     else:
-        flags, outcomes = record.get("flags", {}), outcomes_of(record)
+        flags, outcomes = told_of_model(record, "flags"), outcomes_of(record)
         for graph, accuracy in record["accuracy"].items():
             own = {"attack": graph, "accuracy": accuracy, "flags": frozenset(flags.get(graph, []))}
             yield outcomes.get(graph, {}) | own

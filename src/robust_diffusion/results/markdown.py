@@ -2,8 +2,10 @@
 
 import sys
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd  # half a second
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
@@ -11,7 +13,7 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) 
     return _lines(header, rows, [i < left for i in range(len(header))])
 
 
-def markdown_table(frame: pd.DataFrame, left: Collection[str]) -> str:
+def markdown_table(frame: "pd.DataFrame", left: Collection[str]) -> str:
     """A data frame as a table, the columns named in `left` aligned to the left, others right."""
     rows = [list(map(str, row)) for row in frame.itertuples(index=False)]
     columns = list(map(str, frame.columns))
@@ -19,7 +21,7 @@ def markdown_table(frame: pd.DataFrame, left: Collection[str]) -> str:
 
 
 def print_table(
-    title: str, frame: pd.DataFrame, left: Collection[str], notes: Collection[str] = ()
+    title: str, frame: "pd.DataFrame", left: Collection[str], notes: Collection[str] = ()
 ) -> None:
     """Print a title, a table as of `markdown_table`, and notes on standard output."""
     lines = [title, "", markdown_table(frame, left), "", *notes]

@@ -1,11 +1,13 @@
 """Two models compared by their worst cases, seed by seed."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.captions import describe_cuts
+from robust_diffusion.results.evidence import THOROUGH
 from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.numbers import signed, spread
 from robust_diffusion.results.significance import LEVEL, Estimate, one_sample_p, starred
@@ -35,9 +37,10 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
 
     Returns:
         One row per dataset, variant and budget under which both were tried, and accuracy; none if
-        there is no seed of both. A lowest accuracy that is no bound is marked.
+        there is no seed of both. Pairs of the lowest accuracy stand by the version of `auto` if
+        there are several. A lowest accuracy that is no bound is marked.
     """
-    models = worst_cases(named_by_settings(frame(records)))
+    models = worst_cases(named_by_settings(frame(records)), all_versions=True)
     sides = [models[models["model"] == name] for name in (first, second)]
     both = sides[0].merge(sides[1], on=PAIRED, suffixes=("", " of other"))
     marks = [side.groupby(NAMES, sort=False)["flags"].agg(all_of).to_dict() for side in sides]
@@ -52,7 +55,7 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
             changes.append([round(a - b, 9) for a, b in pairs])
             means = {
                 name: spread(pd.Series(values).mean(), pd.Series(values).std(), 2)
-                + (" !" if kind == "worst" and flags[name] else "")
+                + (" !" if kind.startswith("worst") and flags[name] else "")
                 for name, values in zip((first, second), zip(*pairs, strict=True), strict=True)
             }
             rows.append({**named, "accuracy": kind, "seeds": len(pairs), **means})
@@ -82,21 +85,29 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
 
 def _accuracies(both: pd.DataFrame) -> dict[str, list[tuple[float, float]]]:
     """Pairs of accuracies in % by kind, of the seeds on which both models have one."""
-    columns = {kind: (both[kind], both[f"{kind} of other"]) for kind in ("clean", "worst")}
-    clean, worst = columns.items()
     transfers = (both["transfers"], both["transfers of other"])
     shared = set.intersection(*({name for tried in of for name in tried} for of in transfers))
-    tried = {
-        f"transfer from {name}" if name else "transfer": tuple(
+    columns = {"clean": (both["clean"], both["clean of other"])}
+    for name in sorted(shared):
+        first, second = (
             pd.Series([each.get(name) for each in of], dtype=float) for of in transfers
         )
-        for name in sorted(shared)
-    }
+        columns[f"transfer from {name}" if name else "transfer"] = (first, second)
+    by_version = both.groupby(both.apply(_versions, axis=1))
+    for version, pairs in sorted(by_version, reverse=True):
+        kind = f"worst, {THOROUGH} {version}" if by_version.ngroups > 1 else "worst"
+        columns[kind] = (pairs["worst"], pairs["worst of other"])
     found = {
         kind: [(100 * a, 100 * b) for a, b in zip(own, other, strict=True) if a >= 0 and b >= 0]
-        for kind, (own, other) in [clean, *tried.items(), worst]
+        for kind, (own, other) in columns.items()
     }
     return {kind: pairs for kind, pairs in found.items() if pairs}
+
+
+def _versions(pair: "pd.Series[Any]") -> str:
+    """Return the versions of `auto` that attacked a pair."""
+    versions = (pair["version"], pair["version of other"])
+    return " and ".join(dict.fromkeys(str(version) for version in versions if version))
 
 
 def _interval(change: Sequence[float]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special  # of scipy.stats, which takes a second to import
 
 from robust_diffusion.results.numbers import p_value
 
@@ -33,7 +33,7 @@ class Estimate:
 
     @classmethod
     def _of(cls, effect: float, error: float, freedom: float, seeds: int) -> "Estimate":
-        reach = error and error * float(stats.t.ppf((1 + LEVEL) / 2, freedom))
+        reach = error and error * float(special.stdtrit(freedom, (1 + LEVEL) / 2))
         return cls(effect, error, freedom, seeds, (effect - reach, effect + reach))
 
     @classmethod
@@ -61,7 +61,7 @@ class Estimate:
         """Two-sided p-value of the effect being another than a bound; `None` if nothing varies."""
         if self.error == 0:
             return None
-        return 2 * float(stats.t.sf(abs(self.effect - bound) / self.error, self.freedom))
+        return 2 * float(special.stdtr(self.freedom, -abs(self.effect - bound) / self.error))
 
 
 def welch_p(values: Sequence[float], mean: float, std: float, runs: int) -> float | None:

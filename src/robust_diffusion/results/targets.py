@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import pandas as pd
-from scipy.stats import kendalltau
 
 from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.captions import describe_cuts
@@ -64,6 +63,8 @@ def _table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def _tau(values: "pd.Series[float]", others: "pd.Series[float]") -> str:
+    from scipy.stats import kendalltau  # late: it takes a second
+
     pairs = pd.concat([values, others], axis=1, join="inner").dropna()
     tau = kendalltau(*pairs.to_numpy().T).statistic if len(pairs) > 1 else None
     return "-" if pd.isna(tau) else f"{tau:.2f}".replace("-", "−")

@@ -4,15 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 import pandas as pd
 
-from robust_diffusion.attacks import Budget
+from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.records import Record, experiments_asking, latest_by_cell
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
 from robust_diffusion.results.cells import CLEAN, is_tested, settings_of
-from robust_diffusion.results.evidence import BEFORE, ENSEMBLES, KIND, SEEN
+from robust_diffusion.results.evidence import ENSEMBLES, KIND, SEEN, THOROUGH
 from robust_diffusion.results.frame import declared_budget, frame, model_name, named_by_settings
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
@@ -55,8 +56,9 @@ def recorded_on(
         for cell, record in latest_by_cell(records).items()
         if is_tested(record) and record.get("scale", "full") == scale
     }
+    attacked = cache(lambda cell: _attacked(found[cell]))
     wanted = {
-        _attacked(record)
+        attacked(cell)
         for cell, record in found.items()
         if (
             ENSEMBLES & record["accuracy"].keys() and _knows(record)
@@ -66,8 +68,8 @@ def recorded_on(
     }
     return [
         record
-        for record in found.values()
-        if (_knows(record) or ENSEMBLES & record["accuracy"].keys()) and _attacked(record) in wanted
+        for cell, record in found.items()
+        if (_knows(record) or ENSEMBLES & record["accuracy"].keys()) and attacked(cell) in wanted
     ]
 
 
@@ -81,21 +83,26 @@ def _attacked(record: Record) -> tuple[Any, ...]:
     return (*model, budget, settings_of(record, CLEAN))
 
 
-def worst_cases(found: pd.DataFrame) -> pd.DataFrame:
+def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFrame:
     """Everything that was tried on each trained model within one budget, brought together.
 
-    Of the models of one dataset, variant, name and budget only those count that were attacked as
-    thoroughly as any of them: by `auto` that knows the model, else by any attack that does.
+    Of the models of one dataset, variant, name and budget, only those count that were attacked as
+    thoroughly as any of them: by the newest version of `auto` that knows the model, else by any
+    attack that does. All seeds of the control count, which no version harms.
 
     Args:
         found: As of `frame`, cells under any threat models.
+        all_versions: Keep the models that only an older `auto` attacked; no mean may be taken over
+            several versions.
 
     Returns:
         One row per trained model and budget, by the columns of `MODEL`: the accuracies of
         `SHOWN`, the lowest of each kind in 0..1, NaN where nothing was tried; `transfers`, that of
         each transfer by its surrogates; `by`, the attack that reached the worst case; `flags`,
         codes of what speaks against it as a bound; `seen`, true if an attack knew the model, and
-        `thorough` if `auto` did; `above_mlp`, in points, of a control of one seed and split.
+        `thorough` if `auto` did; `version`, the newest of `auto` that did, 0 if none or for the
+        control; `tried`, the number of seeds of all versions; `above_mlp`, in points, of a control
+        of one seed and split.
     """
     found = found[found["accuracy"].notna()]
     found = found.assign(trained=found.groupby(MODEL, sort=False).ngroup())
@@ -125,13 +132,24 @@ def worst_cases(found: pd.DataFrame) -> pd.DataFrame:
     ]
     seen = attacked[attacked[SEEN].notna().any(axis=1)]
     models["seen"] = models.index.isin(seen["trained"])
-    models["thorough"] = models.index.isin(seen.loc[seen["attack"].isin(ENSEMBLES), "trained"])
-    depth = 1 * models["seen"] + models["thorough"]
-    deepest = depth.groupby([models[column] for column in KEY], sort=False).transform("max")
-    models = models[depth == deepest]
+    by_auto = seen[seen["attack"].isin(ENSEMBLES)]
+    models["version"] = by_auto.groupby("trained")["version"].max()
+    models["version"] = models["version"].fillna(0).astype(int)
+    models["thorough"] = models["version"] > 0
+    models.loc[models["model"] == CONTROL, "version"] = 0
+    models = _deepest(models, 1 * models["seen"] + models["thorough"])
+    models["tried"] = models.groupby(KEY, sort=False)["draw"].transform("nunique")
     line = models[models["model"] == CONTROL].set_index(PAIRED)["clean"].rename("line")
+    if not all_versions:
+        models = _deepest(models, models["version"])
     above = models["worst"] - models.join(line, on=PAIRED)["line"]
     return models.assign(above_mlp=100 * above).reset_index(drop=True)
+
+
+def _deepest(models: pd.DataFrame, depth: "pd.Series[Any]") -> pd.DataFrame:
+    """Return the rows as deep as any of the same dataset, variant, name and budget."""
+    keys = [models[column] for column in KEY]
+    return models[depth == depth.groupby(keys, sort=False).transform("max")].copy()
 
 
 def all_of(sets: Iterable[frozenset[str]]) -> frozenset[str]:
@@ -147,9 +165,9 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per dataset, variant, budget and model, the highest above the MLP first: the columns
-        of `KEY`; `seeds`, `splits`; the columns of `SHOWN`, means in % over seeds and splits, NaN
-        where nothing was tried; `fewer`, the number of models behind a mean over some of them;
-        `surrogates` of the transfer, under the present `auto` if there is any; `spread`, the
+        of `KEY`; `seeds`, of `tried`, and `splits`; `version`; the columns of `SHOWN`, means in %
+        over seeds and splits, NaN where nothing was tried; `fewer`, the number of models behind a
+        mean over some of them; `surrogates` of the transfer, under the newest `auto`; `spread`, the
         standard deviation of the worst case; `above_mlp`, the mean over pairs of one seed and split
         in points; `thorough`, true if `auto` attacked the models themselves; `bound`, false where
         any flag was raised; `flags`; and `by`, the attack that most often reached the worst case,
@@ -167,7 +185,8 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
 def _row(models: pd.DataFrame) -> dict[str, Any]:
     flags = sorted(all_of(models["flags"]))
     of_transfer = Counter(name for tried in models["transfers"] for name in tried)
-    surrogates = max(of_transfer, key=lambda k: (BEFORE not in k, of_transfer[k], k), default="")
+    newest = {name: name.partition(f"; {THOROUGH} ")[2].zfill(3) for name in of_transfer}
+    surrogates = max(of_transfer, key=lambda k: (newest[k], of_transfer[k], k), default="")
     transfer = pd.Series([tried.get(surrogates) for tried in models["transfers"]], dtype=float)
     # Sorted, so that rounding does not go by the order of records.
     values = {
@@ -176,7 +195,9 @@ def _row(models: pd.DataFrame) -> dict[str, Any]:
     }
     return {
         "seeds": models["draw"].nunique(),
+        "tried": models["tried"].max(),
         "splits": models["split"].nunique(),
+        "version": models["version"].max(),
         **{kind: of.mean() for kind, of in values.items()},
         "fewer": {kind: len(of) for kind, of in values.items() if len(of) < len(models)},
         "surrogates": surrogates,
@@ -213,6 +234,10 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     keys = [*differing(table, ["dataset", "variant", "budget"]), "model"]
     draws = ["seeds", "splits"] if table["splits"].max() > 1 else ["seeds"]
     shown = table[[*keys, *draws]].copy()
+    if len(set(table["version"]) - {0}) > 1 or (table["seeds"] < table["tried"]).any():
+        shown["auto"] = table["version"].astype(str).replace("0", "-")
+        counts = zip(table["seeds"], table["tried"], strict=True)
+        shown["seeds"] = [str(n) if n == of else f"{n} of {of}" for n, of in counts]
     for kind in (kind for kind in SHOWN[:-1] if table[kind].notna().any()):
         shown[headings.get(kind, kind)] = [
             spread(mean, None, 2) + (f" (n={of[kind]})" if of.get(kind) else "")

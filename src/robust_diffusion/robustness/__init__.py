@@ -1,13 +1,14 @@
 """Robustness of a model: threats, attacked graphs, flags, reports, and the zoo."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from robust_diffusion.robustness.evaluate_model import attack, evaluate
-from robust_diffusion.robustness.report import AttackReport, RobustnessReport
-from robust_diffusion.robustness.threat import WhiteBox
+from robust_diffusion.system.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from robust_diffusion.robustness.black_box import BlackBox, Poisoning
+    from robust_diffusion.robustness.evaluate_model import attack, evaluate
+    from robust_diffusion.robustness.report import AttackReport, RobustnessReport
+    from robust_diffusion.robustness.threat import WhiteBox
 
 __all__ = [
     "AttackReport",
@@ -19,13 +20,5 @@ __all__ = [
     "evaluate",
 ]
 
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """Import the models that train, which bring Lightning along, when first asked for."""
-        if name not in ("BlackBox", "Poisoning"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from robust_diffusion.robustness import black_box
-
-        return getattr(black_box, name)
+if not TYPE_CHECKING:  # where a checker would take any name for one of the package
+    __getattr__ = lazy_attributes(__name__)

@@ -11,8 +11,13 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import PerturbedGraph, SpentBudget
 from robust_diffusion.attacks.base import Kind
+from robust_diffusion.errors import DataError
 from robust_diffusion.robustness.flags import Flag
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
+from robust_diffusion.system.tensor_hashes import tensor_hash
+
+IN_BOTH = {"attack": "name", "accuracy": "accuracy", "graph": "graph"}
+"""What a graph's file says of itself, and the key of the report that says the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +77,7 @@ class AttackReport:
             "spent": asdict(self.spent),
             **self.effort,
             "reused": self.reused,
+            "graph": tensor_hash(self.graph.x, self.graph.edge_index),
             "part": self.graph.part,
             "part_accuracy": dict(self.graph.part_accuracy),
         }
@@ -84,8 +90,17 @@ class AttackReport:
 
     @classmethod
     def read(cls, folder: Path, record: Mapping[str, Any], clean: Data) -> "AttackReport":
-        """The report of a `record`, whose graph lies in a folder, and was made of a clean one."""
-        tensors = read_artifact(folder / graph_file(record["name"])).tensors
+        """Return the report of a `record`, its graph read from a folder.
+
+        Raises:
+            DataError: The graph is missing, damaged, or not the one of the record.
+        """
+        path = folder / graph_file(record["name"])
+        artifact = read_artifact(path)
+        tensors = artifact.tensors
+        there = artifact.metadata | {"graph": tensor_hash(tensors["x"], tensors["edge_index"])}
+        if there != {key: record[of] for key, of in IN_BOTH.items()}:
+            raise DataError(f"{path}: is not the graph of the report beside it; restore the file")
         graph = PerturbedGraph(
             tensors["x"],
             tensors["edge_index"],

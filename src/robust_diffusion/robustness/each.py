@@ -14,8 +14,9 @@ from robust_diffusion.attacks.base import Kind
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.modification.base import flip
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
-from robust_diffusion.checks import SomeSteps, check_value
+from robust_diffusion.checks import Count, SomeSteps, check_value
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.robustness.subject import budget_of, subject_of
 from robust_diffusion.robustness.threat import WhiteBox
@@ -63,7 +64,7 @@ def attack_each(
     Returns:
         A frame by `node`: its class `label`; its `degree`; `margin`, the logit of its class less
         the best other one on the clean graph; and `edges`, 0 where the model errs without an
-        attack and missing where `max_edges` did not suffice.
+        attack and missing where `max_edges`, the last column, did not suffice.
 
     Raises:
         RobustDiffusionError: As of `evaluate`; for one, the model has no gradient.
@@ -74,12 +75,12 @@ def attack_each(
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
         >>> found = attack_each(GCN(8, 8, 7), data, 2, nodes=range(3), progress=False)
         >>> list(found.columns)
-        ['label', 'degree', 'margin', 'edges']
+        ['label', 'degree', 'margin', 'edges', 'max_edges']
     """
     check_value("max_edges", max_edges, SomeSteps)
     check_value("kind", kind, Kind)
     subject = subject_of(model, data, nodes, device, grows=kind == "injection")
-    budget = budget_of(Budget(max_edges, 1, feature_limits), subject)
+    budget = budget_of(Budget(max_edges, 1, feature_limits), subject, {})
     graph = subject.graph.clone().to(subject.device)
     with subject.tried.ready(), seeded(seed):
         attacked = WhiteBox(gradient="adaptive").seen(subject.model)
@@ -105,20 +106,29 @@ def attack_each(
         "degree": neighbours.int().cpu(),
         "margin": -clean.cpu(),
         "edges": pd.array(edges, dtype="Int64"),
+        "max_edges": max_edges,
     }
     return pd.DataFrame(columns, index=pd.Index(subject.targets.numpy(), name="node"))
 
 
 def right_by_edges(
-    found: pd.DataFrame, by: str | None = None, groups: int = 4, max_edges: int = 5
+    found: pd.DataFrame,
+    by: str | None = None,
+    groups: Count = 4,
+    max_edges: SomeSteps | None = None,
 ) -> pd.DataFrame:
     """Share of the targets still right after 0, 1, ... edges of each, in 0..1.
 
     Args:
         found: As of `attack_each`.
-        by: `degree` | `margin`: a column for each of `groups` shares of the targets; all if `None`.
+        by: `degree` | `margin`: a column for each of `groups` shares of the targets, and one of
+            those whose value is missing; all if `None`.
         groups: At least 1.
-        max_edges: Of `attack_each`.
+        max_edges: Last row, at most the `max_edges` of `attack_each`, which is the default; a frame
+            without that column needs it.
+
+    Raises:
+        ConfigError: More edges than were tried, or no number of them.
 
     Examples:
         >>> import pandas as pd
@@ -127,10 +137,17 @@ def right_by_edges(
         >>> right_by_edges(found, max_edges=2)["all"].tolist()
         [0.75, 0.5, 0.5]
     """
-    fell = found["edges"].fillna(max_edges + 1)
-    of = pd.qcut(found[by], groups, duplicates="drop") if by else pd.Series("all", found.index)
-    rows = {k: (fell > k).groupby(of, observed=True).mean() for k in range(max_edges + 1)}
-    return pd.DataFrame(rows).T.rename_axis("edges")
+    check_value("groups", groups, Count)
+    tried = int(found["max_edges"].min()) if "max_edges" in found else None
+    most = check_value("max_edges", tried if max_edges is None else max_edges, SomeSteps)
+    if tried is not None and most > tried:
+        raise ConfigError(f"max_edges={most}: expected at most {tried}, which attack_each tried")
+    fell = found["edges"].fillna(most + 1)
+    group = found[by] if by else pd.Series("all", found.index)
+    if len(group.dropna().unique()) > 1:  # of one value, qcut makes no group
+        group = pd.qcut(group, groups, duplicates="drop")
+    right = {k: (fell > k).groupby(group, observed=True, dropna=False) for k in range(most + 1)}
+    return pd.DataFrame({k: of.mean() for k, of in right.items()}).T.rename_axis("edges")
 
 
 class _OneByOne:

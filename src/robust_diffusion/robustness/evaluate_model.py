@@ -115,6 +115,8 @@ def evaluate(
             runs += _runs(subject, seen, rest, seed)
             own = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
             measured = attack_and_test(attacker, subject.model, runs, own_flags=own)
+            attacked = [outcome.graph for outcome in measured.outcomes.values()]
+            sees = subject.tried.sees_edges or _depends_on_edges(subject, attacked, seed)
     flags = measured.flags
     return RobustnessReport(
         model=type(subject.model).__name__,
@@ -130,7 +132,7 @@ def evaluate(
                 spent=of.spent,
                 effort=of.effort,
                 reused=of.reused,
-                graph=replace(of.graph, clean=subject.given),
+                graph=subject.returned(of.graph),
                 labels="true" if run.attack.is_worst_case else labels,
             )
             for run, of in zip(runs, measured.outcomes.values(), strict=True)
@@ -145,7 +147,7 @@ def evaluate(
         clean_graph=subject.fingerprint,
         weights=state_hash(subject.model.state_dict()),
         clean=subject.clean,
-        notes=() if subject.tried.sees_edges else ("the model sees no edge",),
+        notes=() if sees else ("the model sees no edge",),
     )
 
 
@@ -191,7 +193,7 @@ def attack(
     given = (model, data, budget, [name], nodes, labels, threat, seed, device)
     with _prepared(*given) as (attacker, subject, chosen):
         (run,) = _runs(subject, {"": _form(subject.model, threat)}, chosen, seed)
-        return replace(attacker(run).graph, clean=subject.given)
+        return subject.returned(attacker(run).graph)
 
 
 @contextmanager
@@ -215,7 +217,7 @@ def _prepared(
     for key, value, kind in (("labels", labels, Labels), ("threat", threat, Threat)):
         check_value(key, value, kind)
     check_value("seed", seed, Seed)
-    budget = budget_of(budget, subject)
+    budget = budget_of(budget, subject, chosen)
     with subject.tried.ready(), TemporaryDirectory() as folder:
         kept = ArtifactStore(folder if store is None else store, option="store")
         knows = labels == "true"
@@ -246,6 +248,20 @@ def _runs(
             for name, attack in attacks.items()
         ]
     return runs
+
+
+def _depends_on_edges(subject: Subject, graphs: Sequence[PerturbedGraph], seed: int) -> bool:
+    """True of a model whose logits on some attacked graph change with its edges.
+
+    A filter may drop every clean edge, and let those of an attack through.
+    """
+    clean = subject.graph.edge_index
+    return any(
+        not torch.equal(
+            subject.logits(graph, seed), subject.logits(replace(graph, edge_index=clean), seed)
+        )
+        for graph in graphs
+    )
 
 
 def _form(model: nn.Module, threat: str) -> nn.Module:

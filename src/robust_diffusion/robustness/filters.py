@@ -1,6 +1,7 @@
 """Visibility of an attack: accuracy after a filter of outliers has looked at the graph."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from math import ceil
 
 import numpy as np
@@ -41,7 +42,7 @@ def filtered(
     Args:
         model: That the report is of.
         report: As `evaluate` returns it, or `RobustnessReport.load` reads it.
-        shares: Of all nodes, that are cut off, each in (0, 1].
+        shares: Shares of all nodes that are cut off, rounded up to whole nodes, each in (0, 1].
         neighbors: As of `outlier_scores`.
         seed: Of a model that samples.
 
@@ -80,7 +81,7 @@ def filtered(
             order = outlier_scores(graph.x, graph.edge_index, neighbors).argsort(descending=True)
             injected = order >= subject.graph.num_nodes
             for share in shares:
-                count = ceil(share * len(order))
+                count = ceil(Fraction(str(share)) * len(order))  # exact in decimals
                 kept = ~torch.isin(graph.edge_index, order[:count]).any(0)
                 rest = Data(x=graph.x, edge_index=graph.edge_index[:, kept])
                 row[f"after {100 * share:g} %"] = subject.accuracy(subject.logits(rest, seed))

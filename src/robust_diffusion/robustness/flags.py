@@ -4,7 +4,7 @@ Told here from a model's own predictions and from accuracies; `misled` looks at 
 can be raised is listed in `Code`. A check yields its flags, none where it finds nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -34,6 +34,7 @@ Code = Literal[
     "budget_allows_nothing",
     "parts_given_up",
     "no_edge_gradient",
+    "rough_edge_gradient",
     "not_converged",
     "part_above_clean",
     "one_class",
@@ -42,6 +43,7 @@ Code = Literal[
     "logits_not_finite",
     "diverged",
 ]
+Outdone = Literal["weaker_than_chance", "weaker_than_transfer"]
 CODES: tuple[Code, ...] = get_args(Code)
 
 OF_THE_NUMBER: frozenset[Code] = frozenset(
@@ -51,6 +53,11 @@ OF_THE_NUMBER: frozenset[Code] = frozenset(
     ]
 )
 """Flags that put the accuracy itself in doubt; the others say that an attack found too little."""
+
+OF_THE_GRAPH: frozenset[Code] = frozenset(
+    ["budget_unspent", "budget_overspent", "budget_allows_nothing"]
+)
+"""Flags counted on the attacked graph, whichever model it was made on."""
 
 POINT = 0.01
 """Accuracy, in 0..1, below which a difference tells nothing."""
@@ -122,9 +129,7 @@ def solvers_disagree(accuracies: Mapping[str, float]) -> Iterator[Flag]:
         yield Flag("solvers_disagree", f"test solvers disagree: {text}")
 
 
-def weaker_than(
-    accuracy: float, other: float, code: Literal["weaker_than_chance", "weaker_than_transfer"]
-) -> Iterator[Flag]:
+def weaker_than(accuracy: float, other: float, code: Outdone) -> Iterator[Flag]:
     """An attack that a weaker adversary outdoes on the same model, both accuracies in 0..1."""
     # Chance is one draw of many, and a transferred attack has seen another model: any accuracy
     # below the attack's own shows that this one has not found what there is.
@@ -132,16 +137,3 @@ def weaker_than(
         name = code.removeprefix("weaker_than_")
         text = f"{100 * accuracy:.2f} % against {100 * other:.2f} %"
         yield Flag(code, f"weaker than {name}: {text}")
-
-
-def budget_without_effect(accuracies: Sequence[tuple[int, float]]) -> Iterator[Flag]:
-    """An attack on which more budget has no more effect, though it has not won yet.
-
-    Args:
-        accuracies: Per budget, in injected nodes, the accuracy in 0..1; at least two budgets.
-    """
-    ordered = sorted(accuracies)
-    (few, first), (many, last) = ordered[0], ordered[-1]
-    if few < many and last > POINT and last >= first - POINT:
-        text = f"{100 * first:.2f} % with {few} injected, {100 * last:.2f} % with {many}"
-        yield Flag("budget_without_effect", text)

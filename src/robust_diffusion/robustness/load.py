@@ -1,6 +1,8 @@
 """A model to evaluate: built of a configuration, with weights of a file, or trained."""
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,12 +18,19 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.files import read_torch
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.operators import current_backend, set_backend
+from robust_diffusion.records.content import by_content
 from robust_diffusion.records.identity import settings_of_config
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.threat import TrainedModel
 from robust_diffusion.robustness.trained import ModelTraining, victim_key
 from robust_diffusion.system.arithmetic import set_up_arithmetic
+from robust_diffusion.system.artifact import cache_key_of
 from robust_diffusion.system.threads import set_threads
+
+log = logging.getLogger(__name__)
+
+EXTRA_STATE = "_extra_state"
+"""End of the names in a `state_dict` of what `get_extra_state` returns, which may be no tensor."""
 
 
 def set_up_process(threads: int | str, backend: Any = None, num_edges: int = 0, **size: Any) -> str:
@@ -63,10 +72,56 @@ def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) 
 def load_checkpoint(
     config: Mapping[str, Any], datamodule: GraphDataModule, path: str | Path
 ) -> nn.Module:
-    """A model of a configuration, as of `build_model`, with the weights of a file."""
+    """Build a model of a configuration and load the weights of a file that was trained with it.
+
+    Raises:
+        ConfigError: The model cannot be built, or the file names another configuration.
+        DataError: See `load_weights`.
+    """
     model = build_model(config, datamodule.num_features, datamodule.num_classes)
-    load_weights(model, Path(path), where=f"checkpoint={path}")
+    where = f"checkpoint={path}"
+    load_weights(model, Path(path), where=where)
+    if (recorded := _recorded_config(Path(path))) is None:
+        log.warning("%s: holds no configuration to compare the options of model with", where)
+        return model
+    trained, given = (dict(_leaves(_identity(of))) for of in (recorded, config))
+    for key in sorted(trained.keys() | given.keys()):
+        if trained.get(key) != given.get(key):
+            raise ConfigError(
+                f"{where}: expected {key}={trained.get(key)}, with which it was trained, got "
+                f"{given.get(key)}; give the options of the training"
+            )
     return model
+
+
+def _recorded_config(path: Path) -> Mapping[str, Any] | None:
+    """The configuration of the model whose weights a readable file has, if it is known."""
+    if path.suffix == ".safetensors":
+        # Late, since the zoo is loaded by this module.
+        from robust_diffusion.robustness.zoo import Zoo
+
+        found = cache_key_of(path).get("model")
+        with suppress(DataError):
+            configs = {entry.file: entry.config for entry in Zoo.open(path.parent).entries}
+            found = configs.get(path.name, found)
+    else:
+        found = read_torch(path).get("hyper_parameters", {}).get("model_config")
+    return found if isinstance(found, Mapping) and "_target_" in found else None
+
+
+def _identity(config: Any) -> dict[str, Any]:
+    """The part of a model's configuration that changes a result."""
+    plain = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
+    return by_content({"model": settings_of_config({"model": plain})["model"]})
+
+
+def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Values of a nested configuration by their paths."""
+    if not isinstance(node, Mapping):
+        yield path, node
+        return
+    for key, child in node.items():
+        yield from _leaves(child, f"{path}.{key}" if path else str(key))
 
 
 def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: Any) -> None:
@@ -79,13 +134,19 @@ def load_weights(model: nn.Module, weights: Path | Mapping[str, Any], *, where: 
     state: Any = _read(weights, where) if isinstance(weights, Path) else weights
     if isinstance(state, Mapping) and "state_dict" in state:
         state = {k.removeprefix("model."): v for k, v in state["state_dict"].items()}
-    if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
+    if not isinstance(state, Mapping) or not all(
+        isinstance(value, Tensor) or str(name).endswith(EXTRA_STATE)
+        for name, value in state.items()
+    ):
         raise DataError(f"{where}: holds no state_dict; save model.state_dict()")
     own = model.state_dict()
     for name, tensor in state.items():
-        if name in own and _kind(tensor) != _kind(own[name]):
+        expected = own.get(name)
+        if not isinstance(tensor, Tensor) or not isinstance(expected, Tensor):
+            continue
+        if _kind(tensor) != _kind(expected):
             raise DataError(
-                f"{where}: {name} is of type {tensor.dtype}, the model's of {own[name].dtype}; "
+                f"{where}: {name} is of type {tensor.dtype}, the model's of {expected.dtype}; "
                 "save it as such"
             )
     try:

@@ -60,11 +60,10 @@ def attack_flags(of: Attempt) -> list[Flag]:
         of.task.graph, of.graph, kind=of.attack.kind, target_nodes=of.task.reach, **limits
     )
     flags = [Flag("budget_overspent", each.message) for each in broken if each.level == "error"]
-    shares = of.budget.injected_degrees, (of.budget.edge_ratio, of.budget.node_ratio)
     # A poisoned graph need not harm a model that was trained on the clean one.
     if of.task.poisons:
         flags += _nothing_allowed(of)
-    elif any(shares[of.attack.kind == "modification"]):
+    else:
         flags += _misled(of)
     # A worst case has tried the whole budget as well as less.
     if of.attack.kind == "injection" and not of.attack.is_worst_case:
@@ -83,6 +82,8 @@ def _misled(of: Attempt) -> Iterator[Flag]:
             x, edges = task.placed(graph)
             there, targets = replace(graph, x=x, edge_index=edges), task.targets.to(task.device)
             if is_blind_to_edges(model, there, targets):
+                # A filter may drop this attack's edges and let random ones through.
+                yield from _weaker_than_chance(of)
                 return
             # A worst case differentiates the adaptive form as well.
             seen = adaptive_form(model) if of.attack.is_worst_case else model
@@ -91,14 +92,22 @@ def _misled(of: Attempt) -> Iterator[Flag]:
         elif (idle or given_up) and not sees_edges(model, *task.placed(task.graph)):
             given_up = {k: why for k, why in given_up.items() if "edge weights" not in why}
             idle = idle if by_features and of.budget.node_ratio else []
+        if "edge_gradient" in of.attack.needs:
+            yield from rough_edge_gradient(model, task)
     yield from parts_given_up(given_up, len(graph.part_accuracy))
     yield from part_flags(graph.part_accuracy, task.accuracy(of.before))
     yield from one_class(before, after, task.labels)
     if idle:
         yield from list(_nothing_allowed(of)) or idle
-    elif of.chance:
-        yield from weaker_than(task.accuracy(of.after), of.chance(), "weaker_than_chance")
+    else:
+        yield from _weaker_than_chance(of)
     yield from loss_without_errors(of.before, of.after, task.labels)
+
+
+def _weaker_than_chance(of: Attempt) -> Iterator[Flag]:
+    """An attack that random choices outdo on the model that it was made on."""
+    if of.chance:
+        yield from weaker_than(of.task.accuracy(of.after), of.chance(), "weaker_than_chance")
 
 
 def _nothing_allowed(of: Attempt) -> Iterator[Flag]:
@@ -133,12 +142,22 @@ def budget_allows_nothing(budget: Budget, targets: int, edges: int) -> Iterator[
 
 def no_edge_gradient(model: nn.Module, task: Task) -> Iterator[Flag]:
     """A model that is asked in vain which edges would harm it."""
-    x, edge_index = task.placed(task.graph)
-    data = Data(x=x, edge_index=edge_index)
     try:
-        Problem("auto", model, data, task.targets.to(x.device)).check_edge_weights()
+        _problem(model, task).check_edge_weights()
     except AttackError:
         yield Flag("no_edge_gradient", "without a gradient edges move by the targets' classes")
+
+
+def rough_edge_gradient(model: nn.Module, task: Task) -> Iterator[Flag]:
+    """A model whose gradient with respect to absent edges is that of another graph."""
+    if not _problem(model, task).drops_edges_of_weight_0:
+        text = "edges of weight 0 change the logits, so the gradient of absent edges is a guess"
+        yield Flag("rough_edge_gradient", text)
+
+
+def _problem(model: nn.Module, task: Task) -> Problem:
+    x, edge_index = task.placed(task.graph)
+    return Problem("auto", model, Data(x=x, edge_index=edge_index), task.targets.to(x.device))
 
 
 def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:

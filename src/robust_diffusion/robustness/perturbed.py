@@ -29,14 +29,16 @@ from robust_diffusion.records.content import by_content
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.effort import Effort, expected_forwards
 from robust_diffusion.robustness.flags import (
+    OF_THE_GRAPH,
     Flag,
+    Outdone,
     of_the_row,
     prediction_flags,
     victim_flags,
     weaker_than,
 )
 from robust_diffusion.robustness.kept_parts import KeptParts
-from robust_diffusion.robustness.misled import Attempt, attack_flags
+from robust_diffusion.robustness.misled import Attempt, attack_flags, one_class
 from robust_diffusion.robustness.subject import Task
 from robust_diffusion.robustness.threat import AttackedModel
 from robust_diffusion.system.artifact import Artifact
@@ -77,7 +79,7 @@ class AttackOutcome:
     spent: SpentBudget
     clean_accuracy: float  # of the attacked model at the target nodes, in 0..1
     accuracy: float  # the same on the attacked graph
-    flags: list[Flag]
+    flags: list[Flag]  # of the attacked model and of the graph
     effort: Mapping[str, Any]  # forwards, seconds and trace; see `Effort`
     path: Path  # of the entry in the store
     reused: bool
@@ -121,18 +123,24 @@ def attack_and_test(
     logits = {label: task.logits_of(models[label], graph, seed) for label, graph in graphs.items()}
     accuracy = {label: task.accuracy(of) for label, of in logits.items()}
     seconds = time.perf_counter() - start
+    weights = state_hash(victim.state_dict())
     own = [*own_flags, *victim_flags(victim, task, norm_growth)]
     _tell("victim", own)
     found: dict[str, list[Flag]] = {}
     lowest: dict[str, float] = {}
     for run in runs:
         row, outcome = run.row or run.label, outcomes[run.label]
-        raised = [
-            *_outdone(run, runs, accuracy),
-            *prediction_flags(models[run.label], task, outcome.graph, logits[run.label], seed),
-        ]
+        crafted, after = outcome.flags, logits[run.label]
+        raised = [] if retrained else list(_outdone(run, runs, accuracy))
+        if run.made_on and run.attacked.state != weights:
+            # What was measured on a surrogate is no sign of the tested model.
+            crafted = [flag for flag in crafted if flag.code in OF_THE_GRAPH]
+            if not retrained:
+                classes = logits["clean"].argmax(1), after.argmax(1), task.labels
+                raised += of_the_row(one_class(*classes), accuracy[run.label])
+        raised += prediction_flags(models[run.label], task, outcome.graph, after, seed)
         _tell(row, raised)
-        found[row] = [*found.get(row, []), *outcome.flags, *raised]
+        found[row] = [*found.get(row, []), *crafted, *raised]
         lowest[row] = min(accuracy[run.label], lowest.get(row, 1.0))
     flags = {row: of_the_row([*of, *own], lowest[row]) for row, of in found.items()}
     flags["victim"] = own
@@ -140,12 +148,19 @@ def attack_and_test(
 
 
 def _outdone(run: Run, runs: Sequence[Run], accuracy: Mapping[str, float]) -> Iterator[Flag]:
-    """A sign that an attack on the tested model itself does less than one on a surrogate."""
-    if not run.made_on and not run.is_control:
-        kind = run.attack.kind
-        others = [accuracy[of.label] for of in runs if of.made_on and of.attack.kind == kind]
-        strongest = min(others, default=1.0)
-        yield from weaker_than(accuracy[run.label], strongest, "weaker_than_transfer")
+    """A sign that an attack does less to the tested model than one that knows less of it.
+
+    That is a transferred one for an attack on the model itself, and chance for a transferred one.
+    """
+    code: Outdone = "weaker_than_chance" if run.made_on else "weaker_than_transfer"
+    weaker = [of for of in runs if (_is_random(of.attack) if run.made_on else of.made_on)]
+    same_kind = [accuracy[of.label] for of in weaker if of.attack.kind == run.attack.kind]
+    if not run.is_control:
+        yield from weaker_than(accuracy[run.label], min(same_kind, default=1.0), code)
+
+
+def _is_random(attack: Attack) -> bool:
+    return type(attack) is type(BASELINES[attack.kind])
 
 
 def _tell(name: str, flags: Sequence[Flag]) -> None:
@@ -199,11 +214,10 @@ class Attacker:
         before, after = (self.task.accuracy(of) for of in logits)
         spent = spent_budget(self.task.graph, graph)
         baseline = BASELINES[run.attack.kind]
-        is_random = type(run.attack) is type(baseline)
-        chance = None if is_random else partial(self._accuracy_under, baseline, model)
+        chance = None if _is_random(run.attack) else partial(self._accuracy_under, baseline, model)
         attempt = partial(Attempt, self.task, model, run.attack, self.budget, self.seed)
         flags = attack_flags(attempt(graph, spent, logits[0], logits[1], chance))
-        _tell(run.label, flags)
+        _tell(f"{run.label}, crafted on {run.made_on}" if run.made_on else run.label, flags)
         effort = artifact.metadata["effort"]
         change = f"{100 * before:.2f} % -> {100 * after:.2f} %"
         cost = f"{effort['forwards']} forward passes, {effort['seconds']:.1f} s"

@@ -14,16 +14,17 @@ from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.robustness.attack_report import AttackReport as AttackReport
 from robust_diffusion.robustness.effort import plot_traces
 from robust_diffusion.robustness.flags import Flag
+from robust_diffusion.robustness.saved_report import REPORT, read_claims
+from robust_diffusion.robustness.subject import graph_hash
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
 from robust_diffusion.system.files import write_whole
-from robust_diffusion.system.tensor_hashes import tensor_hash
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-REPORT, CLEAN = "report.json", "clean.safetensors"
-"""Names of the files of the report itself and of its clean graph."""
+CLEAN = "clean.safetensors"
+"""Name of the file of the clean graph."""
 
 FEW = 500
 """Targets below which an accuracy is shown with its interval."""
@@ -247,22 +248,23 @@ class RobustnessReport:
         """Read a folder that `save` has written; nothing in it is run.
 
         Raises:
-            DataError: A file is missing or damaged, or the clean graph is not the report's.
+            DataError: A file is missing or damaged, a value is out of range, or a graph is not the
+                report's.
         """
         folder = Path(path)
+        claims = read_claims(folder)
+        record = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        clean = _clean(folder, claims.clean_graph)
+        if (count := len(clean.target_nodes)) != (said := claims.num_targets):
+            raise DataError(f"{folder / REPORT}: num_targets: expected {count}, got {said}")
         try:
-            record = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-            clean = _clean(folder, record["clean_graph"])
-            attacks = [AttackReport.read(folder, of, clean) for of in record["attacks"]]
             record |= {
-                "attacks": attacks,
-                "budget": Budget(**record["budget"]),
-                "flags": [Flag(**flag) for flag in record["flags"]],
+                "attacks": [AttackReport.read(folder, of, clean) for of in record["attacks"]],
+                "budget": claims.budget,
+                "flags": claims.flags,
                 "clean": clean,
             }
             return cls(**{of.name: record[of.name] for of in fields(cls)})
-        except OSError as error:
-            raise DataError(f"{folder}: cannot be read ({error.strerror}: {REPORT})") from error
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise
@@ -272,8 +274,7 @@ class RobustnessReport:
 def _clean(folder: Path, fingerprint: str) -> Data:
     """The clean graph of a report, if its hash is the report's."""
     graph = Data.from_dict(read_artifact(folder / CLEAN).tensors)
-    parts = [graph[key] for key in ("x", "edge_index", "y", "target_nodes")]
-    if tensor_hash(*parts) != fingerprint:
+    if graph_hash(graph, graph["target_nodes"]) != fingerprint:
         raise DataError(f"{folder / CLEAN}: is not the clean graph of the report beside it")
     return graph
 

@@ -1,6 +1,5 @@
 """Stability of a trained diffusion in time: growth of perturbations, bounds, smoothness, effort."""
 
-import copy
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.flows import Flow, count_evaluations
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.integrators.trajectory import trajectory
+from robust_diffusion.models.checked import copy_of
 from robust_diffusion.models.graph_pde import PDELayer
 from robust_diffusion.operators import Graph
 
@@ -63,7 +63,7 @@ def motion(
     Raises:
         ConfigError: The model has no such layer, or its flow is of fractional order.
     """
-    model = copy.deepcopy(model).double().eval()
+    model = copy_of(model).double().eval()
     layers = [module for module in model.modules() if isinstance(module, PDELayer)]
     if not -len(layers) <= layer < len(layers):
         raise ConfigError(f"--layer {layer}: the model has {len(layers)} layers with a flow")
@@ -144,7 +144,7 @@ def evaluations(
     model: nn.Module, solver: Solver, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]
 ) -> int:
     """Evaluations of the flows (NFE) in one forward pass, all layers solved by `solver`."""
-    model = copy.deepcopy(model).eval()
+    model = copy_of(model).eval()
     for module in model.modules():
         if isinstance(module, PDELayer):
             module.solver = solver

@@ -1,6 +1,5 @@
 """The subject of an evaluation: a model, a graph of one's own, and the nodes under attack."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,17 +10,32 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
+from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.attacks.named import build_attack
+from robust_diffusion.data.edge_order import sorted_by, sorted_row
 from robust_diffusion.data.served import Served
 from robust_diffusion.data.sources.pyg import checked_graph, node_index
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models.checked import TriedModel, check_model, device_of
+from robust_diffusion.models.checked import (
+    TriedModel,
+    check_dropped_edges,
+    check_model,
+    copy_of,
+    device_of,
+    dtype_of,
+)
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 
 def accuracy(predicted: Any, labels: Any) -> float:
     """Share of nodes that are classified right, in 0..1; of tensors or arrays."""
     return int((predicted == labels).sum()) / max(len(labels), 1)
+
+
+def graph_hash(graph: Data, targets: Int[Tensor, " t"]) -> str:
+    """A hash of features, edges in any order, classes and target nodes."""
+    (edges,) = sorted_by(0, graph["edge_index"])
+    return tensor_hash(graph["x"], edges, graph["y"], targets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +129,13 @@ class Subject(Task):
     @property
     def fingerprint(self) -> str:
         """A hash of features, edges, classes and target nodes."""
-        x, edge_index, y = (self.graph[key] for key in ("x", "edge_index", "y"))
-        return tensor_hash(x, edge_index, y, self.targets)
+        return graph_hash(self.graph, self.targets)
+
+    def returned(self, graph: PerturbedGraph) -> PerturbedGraph:
+        """The attacked graph that users get, edges in the order of the clean graph."""
+        row = sorted_row(clean_graph(self.graph)[1])
+        (edges,) = sorted_by(row, graph.edge_index)
+        return replace(graph, edge_index=edges, clean=self.given)
 
 
 def subject_of(
@@ -153,12 +172,13 @@ def subject_of(
 
         model = model.model if isinstance(model, NodeClassification) else model
     place = device_of(model) if device is None else _device(device)
-    parameters = model.parameters() if isinstance(model, nn.Module) else ()
-    dtypes = [p.dtype for p in parameters if p.dtype.is_floating_point]
     assert graph.x is not None
     # A copy, whatever the model does to it.
-    graph.x = graph.x.to(next(iter(dtypes), graph.x.dtype), copy=True)
-    tried = _try(model, Task(graph, targets, place), "model", grows=grows)
+    graph.x = graph.x.to(dtype_of(model, graph.x.dtype), copy=True)
+    task = Task(graph, targets, place)
+    tried = _try(model, task, "model", grows=grows)
+    x, edge_index = task.placed(graph)
+    check_dropped_edges(tried.model, x, given.edge_index.to(edge_index), edge_index)
     return Subject(graph, targets, place, tried, given, grows)
 
 
@@ -191,19 +211,36 @@ def attacks_of(attacks: Any) -> dict[str, Attack]:
     return found
 
 
-def budget_of(budget: Any, task: Task) -> Budget:
+def budget_of(budget: Any, task: Task, attacks: Mapping[str, Attack]) -> Budget:
     """The budget as far as the target nodes can take it, its feature limits resolved.
 
     Raises:
-        ConfigError: There is no target, or it is no budget.
+        ConfigError: There is no target, it is no budget, or it allows one of the attacks nothing.
     """
     if not isinstance(budget, Budget):
         raise ConfigError(
             f"budget: is a {type(budget).__name__}; give a Budget(max_injected_nodes=..., "
             "max_edges_per_injected_node=...)"
         )
+    for name, attack in attacks.items():
+        _check_allows(budget, name, attack)
     assert task.graph.x is not None
     return budget.within(task.targets.numel()).resolve(task.graph.x)
+
+
+def _check_allows(budget: Budget, name: str, attack: Attack) -> None:
+    """Refuse a budget of which an attack can spend nothing."""
+    injects = attack.kind == "injection"
+    keys = ["max_injected_nodes", "max_edges_per_injected_node", "max_injected_edges"]
+    if not injects:  # by edges or, if it can, by features
+        keys = ["edge_ratio", "node_ratio"][: 1 + attack.changes_features]
+    missing = [key for key in keys if getattr(budget, key) == 0]
+    if missing and (injects or missing == keys):
+        arguments = ", ".join(f"{key}=..." for key in missing)
+        raise ConfigError(
+            f"budget.{missing[0]}: expected more than 0 for attack={name}, got 0; use "
+            f"Budget({arguments})"
+        )
 
 
 def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
@@ -239,7 +276,7 @@ def surrogates_of(surrogates: Any, subject: Subject) -> dict[str, TriedModel]:
 def _try(model: Any, task: Task, name: str, *, grows: bool) -> TriedModel:
     """The model, or a copy of it if it is on another device, tried on the graph."""
     if isinstance(model, nn.Module) and device_of(model) != task.device:
-        model = copy.deepcopy(model).to(task.device)
+        model = copy_of(model).to(task.device)
     classes = int(task.labels.max()) + 1
     return check_model(model, *task.placed(task.graph), classes, name=name, grows=grows)
 

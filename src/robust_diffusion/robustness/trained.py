@@ -9,9 +9,12 @@ from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
-from torch import nn
+from torch import Tensor, nn
 
+from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.data.edge_order import sort_inputs, sorted_row
+from robust_diffusion.models.checked import has_own_layers
 from robust_diffusion.models.edge_values import with_edge_values
 from robust_diffusion.records.code import computed_by
 from robust_diffusion.records.content import by_content
@@ -44,6 +47,8 @@ class ModelTraining:
         model = build(
             in_channels=self.datamodule.num_features, out_channels=self.datamodule.num_classes
         )
+        if not has_own_layers(model):
+            sort_inputs(model, sorted_row(clean_graph(self.datamodule.graph)[1]))
         return with_edge_values(model, self.datamodule)
 
     def __call__(
@@ -72,9 +77,13 @@ class ModelTraining:
                 description=description,
                 logger=logger,
                 callbacks=callbacks,
+                model_config=cache_key.get("model"),
             )
             numbers = {key: getattr(fitted, key) for key in ("epochs", "seconds", "val_accuracy")}
-            return Artifact(fitted.module.model.state_dict(), numbers)
+            state = fitted.module.model.state_dict()
+            tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+            extra = {key: value for key, value in state.items() if key not in tensors}
+            return Artifact(tensors, numbers | ({"extra_state": extra} if extra else {}))
 
         key = {
             "data": self.datamodule.fingerprint,
@@ -86,8 +95,8 @@ class ModelTraining:
         if reused:
             log.info("%s: trained before, taken from the store", description)
         model = self.untrained(build)
-        model.load_state_dict(artifact.tensors)
         numbers = dict(artifact.metadata)
+        model.load_state_dict(artifact.tensors | numbers.pop("extra_state", {}))
         # Lightning logs float32; a share of so many nodes is a fraction that can be told from it.
         nodes = int(self.datamodule.view("val").mask.sum())
         numbers["val_accuracy"] = round(numbers["val_accuracy"] * nodes) / nodes

@@ -16,6 +16,7 @@ from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.robustness.subject import Subject, subject_of
 from robust_diffusion.robustness.zoo import Zoo, ZooEntry
+from robust_diffusion.system.tensor_hashes import tensor_hash
 
 
 @own_context()
@@ -38,7 +39,7 @@ def unit_test(
         model: As of `evaluate`.
         data: The clean graph that the zoo's graphs were made of, as of `evaluate`.
         dataset: Its name in the zoo.
-        nodes: Nodes under attack, as of `evaluate`.
+        nodes: Target nodes of the zoo's graphs; `test` suffices for a datamodule of `open_dataset`.
         seed: Of a model that samples.
         device: Where to run; `None` for where the model is.
         directory: Folder of the zoo, as of `load_model`.
@@ -49,7 +50,8 @@ def unit_test(
         0..1. The first row of all is the clean graph's, `made_on` "".
 
     Raises:
-        ConfigError: The zoo has no graph of that dataset, or the model does not suit it.
+        ConfigError: The zoo has no graph of that dataset or attacks other nodes of it, or the model
+            does not suit it.
         DataError: The zoo is missing or damaged, or its graphs are none of this clean graph.
 
     Examples:
@@ -80,7 +82,13 @@ def unit_test(
 
 
 def _graph(zoo: Zoo, entry: ZooEntry, subject: Subject) -> PerturbedGraph:
-    """The entry's worst graph, if it is of the subject's clean graph with nodes injected."""
+    """The entry's worst graph, if it attacks the subject's target nodes of the same clean graph."""
+    if entry.target_nodes != tensor_hash(subject.targets):
+        raise ConfigError(
+            f"nodes: expected the target nodes of the zoo's {entry.dataset} graphs, got "
+            f"{len(subject.targets)} others; pass the datamodule open_dataset({entry.dataset!r}) "
+            "as data, or its target_nodes as nodes"
+        )
     graph, (x, edges) = zoo.worst_graph(entry, subject.graph), clean_graph(subject.graph)
     old = graph.edge_index[:, (graph.edge_index < len(x)).all(0)]
     numbers = [undirected_edge_numbers(of, len(x)) for of in (old, edges)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -48,6 +48,13 @@ def read_artifact(path: str | Path) -> Artifact:
         reason = error.strerror or error
         raise DataError(f"{path}: cannot be read ({reason}); check the path") from error
     return checked(payload, path)[0]
+
+
+def cache_key_of(path: Path) -> dict[str, Any]:
+    """Return the key under which a store keeps a safetensors file; empty for any other."""
+    with safe_open(path, "pt") as file, suppress(ValueError, KeyError, TypeError):
+        return dict(json.loads(file.metadata()[ENTRY])["key"])
+    return {}
 
 
 def write_artifact(path: str | Path, artifact: Artifact) -> Path:

@@ -13,6 +13,8 @@ T = TypeVar("T")
 class ByTensor:
     """Values by the identity and version of a tensor; an entry goes when its tensor does.
 
+    PyTorch does not count writes through `.numpy()` or `.data`, so they go unnoticed.
+
     Examples:
         >>> import torch
         >>> from robust_diffusion.system.by_tensor import ByTensor

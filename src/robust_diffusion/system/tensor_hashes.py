@@ -1,7 +1,9 @@
 """Hashes of tensors and of modules' weights."""
 
 import hashlib
+import pickle
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +19,15 @@ def tensor_hash(*tensors: Tensor) -> str:
     return digest.hexdigest()
 
 
-def state_hash(state: Mapping[str, Tensor]) -> str:
-    """Return a hash of a module's `state_dict()`; the order of its entries does not matter."""
+def state_hash(state: Mapping[str, Any]) -> str:
+    """Return a hash of a module's `state_dict()`; the order of its entries does not matter.
+
+    What `get_extra_state` returns is pickled, as PyTorch does to save it.
+    """
     digest = hashlib.sha256()
     for name in sorted(state):
-        digest.update(f"{name} {tensor_hash(state[name])}\n".encode())
+        value = state[name]
+        is_tensor = isinstance(value, Tensor)
+        part = tensor_hash(value) if is_tensor else hashlib.sha256(pickle.dumps(value)).hexdigest()
+        digest.update(f"{name} {part}\n".encode())
     return digest.hexdigest()

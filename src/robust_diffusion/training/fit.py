@@ -131,6 +131,7 @@ class Fit:
         description: str = "",
         logger: Logger | Sequence[Logger] | bool = False,
         callbacks: Sequence[pl.Callback] = (),
+        model_config: Mapping[str, Any] | None = None,
     ) -> FitResult:
         """Train `model` on the graph of `datamodule`.
 
@@ -141,6 +142,8 @@ class Fit:
             description: Names the training in progress bar and log.
             logger: Lightning logger of the loss and accuracy curves.
             callbacks: Further Lightning callbacks.
+            model_config: Configuration of the model, which the checkpoint keeps; `None` if it has
+                none.
 
         Raises:
             ConfigError: The trainer's device is missing or an option cannot be.
@@ -153,6 +156,7 @@ class Fit:
             weight_decay=self.weight_decay,
             adversary=self.adversary,
             key=self.key,
+            model_config=model_config,
         )
         checkpoint = ModelCheckpoint(
             directory,

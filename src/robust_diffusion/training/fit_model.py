@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.models.checked import check_model, device_of, own_context
+from robust_diffusion.models.checked import check_model, device_of, dtype_of, own_context
 from robust_diffusion.training.fit import Fit, FitResult
 from robust_diffusion.training.module import Adversary
 
@@ -64,8 +64,9 @@ def fit(
     view, classes = datamodule.view("val"), datamodule.num_classes
     assert view.x is not None
     assert view.edge_index is not None
-    device = device_of(model)
-    tried = check_model(model, view.x.to(device), view.edge_index.to(device), classes, grows=False)
+    device, dtype = device_of(model), dtype_of(model, view.x.dtype)
+    x, edge_index = view.x.to(device, dtype), view.edge_index.to(device)
+    tried = check_model(model, x, edge_index, classes, grows=False)
     if tried.logits.size(1) != classes:
         raise ConfigError(
             f"model: {type(model).__name__} tells {tried.logits.size(1)} classes apart, and the "
@@ -91,6 +92,6 @@ def fit(
     )
     with ExitStack() as stack:
         folder = directory or stack.enter_context(tempfile.TemporaryDirectory())
-        stack.enter_context(tried.copying())
+        stack.enter_context(tried.safe_inputs())
         result = train(model, datamodule, directory=Path(folder))
     return result if directory is not None else replace(result, checkpoint=None)

@@ -1,6 +1,7 @@
 """The one LightningModule, around any model, and the interface of its adversary."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,6 +14,7 @@ from torchmetrics.functional.classification import multiclass_accuracy
 
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
+from robust_diffusion.models.checked import dtype_of
 from robust_diffusion.models.raw_features import follow_scale
 from robust_diffusion.system.by_tensor import ByTensor
 from robust_diffusion.training.sparse_input import sparse_input
@@ -55,6 +57,7 @@ class NodeClassification(pl.LightningModule):
         weight_decay: Adam's.
         adversary: Attacks the graph in training; `None` for none.
         key: The configuration key of the training, for messages.
+        model_config: Configuration of the model, which a checkpoint keeps; `None` if it has none.
 
     Examples:
         >>> from robust_diffusion import MLP, GraphDataModule, NodeClassification
@@ -75,6 +78,7 @@ class NodeClassification(pl.LightningModule):
         weight_decay: float = 0.0,
         adversary: Adversary | None = None,
         key: str = "training",
+        model_config: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         # Not handed to the logger, which has the whole configuration.
@@ -102,7 +106,7 @@ class NodeClassification(pl.LightningModule):
             return
         follow_scale(self.model, datamodule.feature_scale)
         if self.trainer.strategy.root_device.type == "cpu":
-            views = [datamodule.view("train").x, datamodule.view("val").x]
+            views = [self._cast(datamodule.view(part)).x for part in ("train", "val")]
             self._prepared = {id(x): sparse_input(x) for x in views if x is not None}
 
     def on_fit_end(self) -> None:
@@ -111,6 +115,7 @@ class NodeClassification(pl.LightningModule):
 
     def forward(self, data: Data) -> Tensor:
         """Logits of every node of a view, n x C."""
+        data = self._cast(data)
         x = self._prepared.get(id(data.x), data.x)
         if "degree" in data and getattr(self.model, "normalizes_by_degree", False):
             return self.model(x, data.edge_index, degree=data.degree)  # type: ignore[no-any-return]
@@ -128,21 +133,17 @@ class NodeClassification(pl.LightningModule):
         self._log("train", loss, accuracy)
         if self._adversary is None or self._attacker is None:
             return loss
-        attacked_loss, attacked_accuracy = self._score(self._attacker(batch))
+        attacked_loss, attacked_accuracy = self._score(self._attacker(self._cast(batch)))
         self._log("attacked", attacked_loss, attacked_accuracy)
         return loss + self._adversary.attacked_share * (attacked_loss - loss)
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
         """Loss and accuracy on the validation nodes."""
-        loss, accuracy = self._score(batch)
-        self._log("val", loss, accuracy)
+        self._log("val", *self._score(batch))
 
     def test_step(self, batch: Data, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Accuracy on the target nodes of one test graph."""
-        _, accuracy = self._score(batch)
-        names = getattr(getattr(self.trainer, "datamodule", None), "test_names", [])
-        name = names[dataloader_idx] if dataloader_idx < len(names) else dataloader_idx
-        self.log(f"test/{name}", accuracy, batch_size=1, add_dataloader_idx=False)
+        """Loss and accuracy on the target nodes."""
+        self._log("test", *self._score(batch))
 
     def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Logits of every node, n x C."""
@@ -153,6 +154,17 @@ class NodeClassification(pl.LightningModule):
         return torch.optim.Adam(
             self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
         )
+
+    def _cast(self, data: Data) -> Data:
+        """Cast the features of a view to the type of the weights, which may be double."""
+        x = data.x
+        assert x is not None
+        dtype = dtype_of(self.model, x.dtype)
+        if x.dtype != dtype:
+            data = copy(data)
+            # Once per tensor, since prepared features are found by the identity of theirs.
+            data.x = _CAST.kept(x, dtype, lambda: x.to(dtype))
+        return data
 
     def _score(self, data: Data) -> tuple[Tensor, Tensor]:
         """Loss and accuracy of the scored nodes."""
@@ -169,6 +181,8 @@ class NodeClassification(pl.LightningModule):
         several = self._trainer is not None and self._trainer.world_size > 1
         self.log_dict(values, on_step=False, on_epoch=True, batch_size=1, sync_dist=several)
 
+
+_CAST = ByTensor()
 
 _SCORED = ByTensor()
 """Numbers of the nodes in masks: how many there are, a graphics card must tell."""

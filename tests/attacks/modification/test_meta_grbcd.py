@@ -12,6 +12,7 @@ from torch_geometric.nn.models import GAT
 
 from robust_diffusion import GCN, Budget, GraphPDE, MetaGRBCD, Solver, attack
 from robust_diffusion.attacks import spent_budget
+from robust_diffusion.attacks.modification.base import flipped
 from robust_diffusion.attacks.modification.meta_grbcd import Trained
 from robust_diffusion.errors import AttackError
 from robust_diffusion.operators import current_backend
@@ -69,6 +70,15 @@ def test_a_training_lowers_the_loss_and_leaves_the_model_as_it_was(model: str) -
     assert last < 0.9 * first
     assert all(torch.equal(of, before[name]) for name, of in given.state_dict().items())
     assert current_backend() != "reference"
+
+
+def test_only_edges_at_targets_are_flipped() -> None:
+    data, targets = drawn_data(), torch.arange(30)
+    meta = MetaGRBCD(num_steps=3, num_epochs=2, block_size=60)
+    found = attack(GCN(FEATURES, 4, CLASSES), data, Budget(edge_ratio=1.0), meta, nodes=targets)
+    pairs = flipped(data.edge_index, found.edge_index, len(data.x))
+    assert pairs.numel()
+    assert torch.isin(pairs, targets).any(0).all()
 
 
 def test_a_model_of_no_edge_weights_is_refused() -> None:

@@ -47,6 +47,12 @@ def test_one_graph_in_many_forms(changes: dict[str, Any]) -> None:
     assert is_undirected(found.edge_index)
 
 
+@pytest.mark.parametrize("row", [0, 1])
+def test_sorted_edges_stay_sorted(row: int) -> None:
+    edges = EDGES.flip(0) if row else EDGES
+    assert torch.equal(checked(edge_index=edges).edge_index, edges)
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no x": ({"x": None}, "data.x: "),
     "x a list": ({"x": X.tolist()}, "data.x: "),

@@ -8,7 +8,7 @@ from robust_diffusion.paper.claims.claim import ACCURACY, Claim, Group, group, l
 from robust_diffusion.paper.layout import load_layout, printed_number
 
 EVERY = load_claims()
-GROUPS = {g for claim in EVERY.claims.values() for one in claim.comparisons() for g in one.groups}
+GROUPS = {g for claim in EVERY.claims.values() for one in claim.comparisons for g in one.groups}
 SELECT = {"experiment": "table-1", "attack": "speit", "dataset": "cora"}
 BETTER = Claim("a better b", "tab:adv", select=SELECT, left={"model": "beltrami"})
 
@@ -19,7 +19,7 @@ def named(model: str, **axes: str) -> Group:
 
 def test_every_combination_of_axes_is_a_comparison() -> None:
     each = {"dataset": ["cora", "citeseer"], "right.model": ["gat", "gin", "appnp"]}
-    found = replace(BETTER, each=each).comparisons()
+    found = replace(BETTER, each=each).comparisons
     assert len(found) == 6
     assert found[0].label == "cora vs gat"
     left, right = (named(model, dataset="citeseer") for model in ("beltrami", "appnp"))
@@ -29,7 +29,7 @@ def test_every_combination_of_axes_is_a_comparison() -> None:
 def test_a_trend_is_the_change_along_a_straight_line() -> None:
     for number, weights in ((2, [-1, 1]), (3, [-1, 1]), (4, [-0.9, -0.3, 0.3, 0.9])):
         levels = [{"model": model} for model in ("gat", "gin", "appnp", "gcn_svd")[:number]]
-        (found,) = replace(BETTER, left={}, test="trend", levels=levels).comparisons()
+        (found,) = replace(BETTER, left={}, test="trend", levels=levels).comparisons
         assert [weight for weight, _ in found.terms] == pytest.approx(weights)
 
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch_geometric.utils import coalesce
 
 from robust_diffusion.attacks.audit.violation import GraphLike, Kind, Violation, first, pairs
-from robust_diffusion.data.files import NUMBERS, read_sparse, reading, require
+from robust_diffusion.data.archive import require
+from robust_diffusion.data.files import NUMBERS, read_sparse, reading
 from robust_diffusion.data.pickles import read_pickle
 from robust_diffusion.errors import AttackError, DataError
 from robust_diffusion.system.artifact import read_artifact

@@ -18,7 +18,3 @@ class Recipe(Steps):
 
     edges: SharingName = "classes"
     start: StartName = "real"
-
-    def __str__(self) -> str:
-        """The choices that tell one part of an attack from another."""
-        return f"{self.edges}, {self.start}, {self.loss}"

@@ -48,6 +48,7 @@ class DICE(ModificationAttack):
 
     name = "dice"
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
+    changes_features: ClassVar[bool] = False
 
     def __init__(self, *, delete_ratio: Share = 0.6) -> None:
         self.delete_ratio = delete_ratio

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.modification.base import trained_on
+from robust_diffusion.attacks.modification.base import edges_at, trained_on
 from robust_diffusion.attacks.modification.prbcd import GRBCD, GRBCDAtTargets, Loss
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Count, Positive, SomeSteps
 from robust_diffusion.errors import AttackError
 from robust_diffusion.models.adaptive import adaptive_form
+from robust_diffusion.models.checked import copy_of
 from robust_diffusion.operators import backend_set
 
 DECAY = (0.9, 0.999)
@@ -27,13 +28,14 @@ TINY = 1e-16
 
 
 class _WithEdges(GRBCDAtTargets):
-    """PyG's GRBCD whose blocks hold all edges of the graph as well: random pairs are hardly any."""
+    """PyG's GRBCD whose blocks also hold every edge at a target, which random pairs rarely hit."""
 
     block_edge_index: Tensor
+    num_nodes: int
 
     def _sample_random_block(self, budget: int = 0) -> None:
         super()._sample_random_block(budget)
-        there = self.edge_index[:, self.edge_index[0] < self.edge_index[1]]
+        there = edges_at(self.pairs.targets.cpu(), self.edge_index, self.num_nodes)
         block = torch.cat([self.block_edge_index, there.to(self.device)], 1).sort(0).values
         self.block_edge_index = torch.unique(block, dim=1)
         self.current_block = torch.arange(self.block_edge_index.size(1), device=self.device)
@@ -46,9 +48,9 @@ class MetaGRBCD(GRBCD):
     """GRBCD on a model that is trained anew in every step, for victims trained on the result.
 
     Each step draws the model's matrices anew, trains it for some epochs of Adam on the graph so
-    far, and flips those edges and pairs of a random block that raise the loss most at the nodes
-    that it is not trained on, by the gradient through all of that training. Adaptive: the model may
-    be the victim's own, a flow among them, which runs by `backend=reference` and direct
+    far, and flips those edges at targets and pairs of a random block that raise the loss most at
+    the nodes that it is not trained on, by the gradient through all of that training. Adaptive: the
+    model may be the victim's own, a flow among them, which runs by `backend=reference` and direct
     differentiation.
 
     Train nodes are `data.index_train`, which `threat=poisoning` tells, or else all that are no
@@ -137,7 +139,7 @@ class Trained(nn.Module):
     ) -> None:
         super().__init__()
         self.generator = generator
-        self.model = adaptive_form(copy.deepcopy(model)).eval()  # it is differentiated directly
+        self.model = adaptive_form(copy_of(model)).eval()  # it is differentiated directly
         self.labels, self.train_mask = labels, train
         self.num_epochs, self.learning_rate = num_epochs, learning_rate
 

@@ -62,6 +62,7 @@ class Metattack(ModificationAttack):
 
     name = "metattack"
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
+    changes_features: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -70,6 +70,7 @@ class BlockCoordinateAttack(ModificationAttack):
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "edge_gradient"})
+    changes_features: ClassVar[bool] = False
 
     def __init__(self, *, block_size: Count, num_steps: SomeSteps, loss: Loss) -> None:
         self.block_size = block_size

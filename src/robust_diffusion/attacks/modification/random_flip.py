@@ -46,6 +46,7 @@ class RandomFlip(ModificationAttack):
 
     name = "random_flip"
     needs: ClassVar[frozenset[Need]] = frozenset()
+    changes_features: ClassVar[bool] = False
 
     def __init__(self, *, add_ratio: Share = 0.5) -> None:
         self.add_ratio = add_ratio

@@ -30,6 +30,9 @@ WEIGHTS = ("edge_weight", "edge_attr", "weight")
 def checked_graph(data: Data, splits: Mapping[str, Int[Tensor, "_"]]) -> Data:
     """The graph of a `Data`, as `build_graph` returns it; `data` itself is left as it is.
 
+    Edges are sorted by source, or by target if those of `data` are, as PyTorch Geometric's sorted
+    aggregations need them.
+
     Self-loops and duplicate edges are dropped, each with a warning. Nodes outside of `splits` may
     have the label -1, and classes may have no node.
 
@@ -48,7 +51,12 @@ def checked_graph(data: Data, splits: Mapping[str, Int[Tensor, "_"]]) -> Data:
     features, labels = _array(data, "x"), _array(data, "y")
     num_nodes = features.shape[0] if features.ndim else 0
     adjacency = _adjacency(data, num_nodes)
-    return build_graph(adjacency, features, labels, splits, where="data", every_class=False)
+    graph = build_graph(adjacency, features, labels, splits, where="data", every_class=False)
+    assert data.edge_index is not None
+    assert graph.edge_index is not None
+    if (data.edge_index.diff() < 0).any(1).tolist() == [True, False]:
+        graph.edge_index = graph.edge_index.flip(0)  # every edge has its reverse
+    return graph
 
 
 def split_of(

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-import pooch
 from filelock import FileLock
 
 from robust_diffusion.errors import RobustDiffusionError
-from robust_diffusion.system.arithmetic import are_libraries_pinned
 from robust_diffusion.system.files import written_whole
+from robust_diffusion.system.portable import are_libraries_pinned
 
 SOURCES = Path(__file__).with_name("native")
 
@@ -57,6 +56,8 @@ def load_library(real: str) -> ctypes.CDLL:
 
 def cache_folder() -> Path:
     """Folder of built kernels: `ROBUST_DIFFUSION_CACHE`, or the user's cache folder."""
+    import pooch  # late, since it is needed once in a process
+
     return Path(os.environ.get("ROBUST_DIFFUSION_CACHE") or pooch.os_cache("robust_diffusion"))
 
 

@@ -4,18 +4,17 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from robust_diffusion.checks import Backend as Backend
 from robust_diffusion.checks import check_choice
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.operators.kernels.build import BuildError
 from robust_diffusion.operators.kernels.compiled import HEADS, CompiledKernels
 from robust_diffusion.operators.kernels.pure import Kernels
-
-Backend = Literal["auto", "compiled", "torch", "reference"]
 
 log = logging.getLogger(__name__)
 

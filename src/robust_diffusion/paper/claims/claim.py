@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,6 +96,7 @@ class Claim:
         """Unit of its effects: points, or factor, whose effects are logarithms."""
         return "factor" if "measure" in self.select else "points"
 
+    @cached_property
     def comparisons(self) -> list[Comparison]:
         """The comparisons it consists of; a selection that does not fit is a `ConfigError`."""
         found = []
@@ -134,7 +136,7 @@ class Claim:
 
     def _plain_graphs(self) -> set[str]:
         """Its test graphs, if it compares accuracies at the default settings and budget."""
-        groups = [group for one in self.comparisons() for group in one.groups]
+        groups = [group for one in self.comparisons for group in one.groups]
         axes = {axis for group in groups for axis, _ in group.axes}
         default = axes <= {"dataset", "model", "attack"} and self.unit == "points"
         plain = default and self.of == "level" and all(g.experiment != MLP for g in groups)
@@ -191,7 +193,7 @@ def load_claims(path: str | Path = CLAIMS) -> Claims:
         try:
             for key, options in OPTIONS.items():
                 check_choice(key, getattr(claim, key), options)
-            compared = [one.terms for one in claim.comparisons()]
+            compared = [one.terms for one in claim.comparisons]
         except ConfigError as error:
             raise ConfigError(f"claims.{name}: {error}") from error
         if not compared or () in compared:

@@ -8,7 +8,6 @@ from statistics import median
 
 import pandas as pd
 
-from robust_diffusion.cells.timing import MEDIAN_SECONDS
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import WORST
 from robust_diffusion.paper.claims.claim import (
@@ -30,6 +29,9 @@ from robust_diffusion.results.significance import Estimate, holm
 from robust_diffusion.results.worst_case import MODEL, worst_cases
 
 STATES = ("holds", "contradicted", "undecided", "too few seeds", "no data")
+MEDIAN_SECONDS = "seconds.diffusion"
+"""Path of the median time in a record of a timed step."""
+
 VERDICTS = ("supported", "contradicted", "undecided")
 
 PUBLISHED, OF_WORST = "published", "worst case"
@@ -99,7 +101,7 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
 
     @cache
     def all_worst() -> pd.DataFrame:
-        return worst_cases(of_worst())
+        return worst_cases(of_worst(), all_versions=True)
 
     @cache
     def sample(group: Group) -> Sample:
@@ -109,8 +111,11 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
                 all(value_at(of, k) == v for k, v in wanted.items()) for of in of_worst()["record"]
             ]
             models = all_worst().merge(of_worst().loc[own, MODEL].drop_duplicates())
-            # Of a model that was itself attacked.
-            accuracies = models[models["seen"]].set_index("draw")
+            # Of a model that was itself attacked, by the version of `auto` with the most seeds.
+            models = models[models["seen"]]
+            seeds = models["version"].value_counts()
+            version = max(seeds.index, key=lambda version: (seeds[version], version), default=0)
+            accuracies = models[models["version"] == version].set_index("draw")
             return dict(100.0 * accuracies["worst" if graph == WORST else CLEAN])
         if name == MLP:
             found, graph = of_any(name), CLEAN  # it sees no edge, injected ones included
@@ -153,7 +158,7 @@ def side_by_side(
     rows = []
     for name in names or claims.claims:
         claim = claims.claims[name]
-        known = [found for e in columns.values() if (found := _datasets(claim.comparisons(), e))]
+        known = [found for e in columns.values() if (found := _datasets(claim.comparisons, e))]
         shared = set.intersection(*map(set, known)) if known else set()
         judged = {column: judge(claim, e, claims, shared) for column, e in columns.items()}
         datasets = max((judgement.datasets for judgement in judged.values()), key=len)
@@ -174,7 +179,7 @@ def judge(
 
     Comparisons on a dataset of which nothing is known, or that is none of `datasets`, are left out.
     """
-    comparisons = claim.comparisons()
+    comparisons = claim.comparisons
     known = _datasets(comparisons, evidence)
     on = tuple(name for name in known if datasets is None or name in datasets)
     compared = [c for c in comparisons if all(g.dataset in (*on, None) for g in c.groups)]

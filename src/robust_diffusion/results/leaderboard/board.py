@@ -18,8 +18,14 @@ from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.cells import CLEAN
 from robust_diffusion.results.evidence import CHANCE, KIND
 from robust_diffusion.results.frame import frame, named_by_settings
-from robust_diffusion.results.leaderboard.check import OWN
-from robust_diffusion.results.leaderboard.grid import Grid, area, besides, lowest_within, points_of
+from robust_diffusion.results.leaderboard.grid import (
+    OWN,
+    Grid,
+    area,
+    besides,
+    lowest_within,
+    points_of,
+)
 from robust_diffusion.results.numbers import MINUS, signed
 from robust_diffusion.results.worst_case import (
     CONTROL,
@@ -43,6 +49,10 @@ State = Literal[
     "ranked", "control", "budgets missing", "not a bound", "claimed", "training not checked"
 ]
 """Place of a row: by its curve, or without a rank, and why."""
+
+
+NAME = ["variant", "model"]
+"""Columns that name a row of a board."""
 
 
 @dataclass
@@ -143,9 +153,11 @@ def _board(models: pd.DataFrame, found: pd.DataFrame, points: list[tuple[int, in
     line = models.join(line, on=alike)["line"].fillna(line.mean() if len(line) else 0)
     models = models.assign(height=100 * (models["worst"] - line))
     models["point"] = [*zip(models["nodes"], models["edges"], strict=True)]
+    # Few rows at a time: what is compared below are texts.
+    kept = dict(iter(found[found["dataset"] == models["dataset"].iloc[0]].groupby(NAME)))
     rows = [
-        _row(of, found[found["cell"].isin(_cells(of, found))], points)
-        for _, of in models.groupby(["variant", "model"], sort=False)
+        _row(of, kept[name][kept[name]["cell"].isin(_cells(of, kept[name]))], points)
+        for name, of in models.groupby(NAME, sort=False)
     ]
     low, high = models["budget"].iloc[0].limits
     limits = f"features {low:.4g} to {high:.4g}".replace("-", MINUS)

@@ -6,7 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from robust_diffusion.attacks import Budget
+from robust_diffusion.attacks.budget import Budget
+
+OWN = "own"
+"""Variant of a model that is not the package's."""
 
 Grid = Collection[tuple[int, int]]
 """Budgets of a board: injected nodes, and most edges of each."""
@@ -43,10 +46,11 @@ def lowest_within(models: pd.DataFrame) -> pd.DataFrame:
     alike = [*("dataset", "variant", "model", "draw", "split"), models["budget"].map(besides)]
     lowest = pd.Series(models.index)
     for _, of in models.groupby(alike, sort=False):
-        for i, nodes, edges in of[["nodes", "edges"]].itertuples():
-            less = of.loc[(of["nodes"] <= nodes) & (of["edges"] <= edges), "worst"]
-            if less.min() < less[i]:
-                lowest[i] = less.idxmin()
+        limits, worst = of[["nodes", "edges"]].to_numpy(int), of["worst"].to_numpy()
+        for i, within in enumerate(np.logical_and.reduce(limits[:, None] >= limits, axis=2)):
+            least = np.flatnonzero(within)[worst[within].argmin()]
+            if worst[least] < worst[i]:
+                lowest[of.index[i]] = of.index[least]
     told = ["worst", "by", "flags"]
     return models.drop(columns=told).join(models.loc[lowest, told].reset_index(drop=True))
 

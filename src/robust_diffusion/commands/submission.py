@@ -4,99 +4,35 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field, ValidationError
 from torch import nn
 
 from robust_diffusion.attacks import Attack, AutoInjection, Budget, PerturbedGraph
 from robust_diffusion.attacks.audit import audit, read_perturbed
-from robust_diffusion.attacks.base import Kind
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.folders import dataset_names
 from robust_diffusion.data.inventory import open_dataset
-from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import Record, latest_by_cell
-from robust_diffusion.records.schema import Schema, Share, first_problem
 from robust_diffusion.results.evidence import THOROUGH
-from robust_diffusion.results.leaderboard.grid import Grid, points_of
+from robust_diffusion.results.leaderboard.grid import OWN, Grid, points_of
 from robust_diffusion.robustness import evaluate
 from robust_diffusion.robustness.attack_report import graph_file
-from robust_diffusion.robustness.report import REPORT, RobustnessReport
+from robust_diffusion.robustness.report import RobustnessReport
+from robust_diffusion.robustness.saved_report import Claims, read_claims
 from robust_diffusion.robustness.subject import Subject, subject_of
 from robust_diffusion.robustness.zoo import Zoo
-from robust_diffusion.system.files import check_readable, read_limited
+from robust_diffusion.system.files import check_readable
 from robust_diffusion.system.tensor_hashes import state_hash
 
 TOLERANCE = 0.015
 """Accuracy, in 0..1, by which rounding on another processor may be off a claim."""
 
-LARGEST = 10_000_000, 1_000_000_000
-"""Bytes of a `report.json` and of a graph's file, at most."""
+LARGEST = 1_000_000_000
+"""Bytes of a graph's file, at most."""
 
 LIMITS = ("max_injected_nodes", "max_edges_per_injected_node")
-
-OWN = "own"
-"""Variant of a model that is not the package's."""
-
-Text = Annotated[str, Field(max_length=200)]
-
-
-class AttackClaim(Schema):
-    """The claims about one attack; fields as of `AttackReport`."""
-
-    name: Annotated[Text, Field(min_length=1)]
-    kind: Kind
-    accuracy: Share
-    is_control: bool
-    made_on: Text
-
-
-class Claims(Schema):
-    """The claims of a report; fields as of `RobustnessReport`, and the folder it was read from."""
-
-    model: Text
-    dataset: Text = ""  # reports of older versions lack it, the clean graph and the weights
-    clean_graph: Text = ""
-    weights: Text = ""
-    clean_accuracy: Share
-    budget: Budget
-    threat: Literal["white_box", "adaptive", "black_box"]
-    seed: Annotated[int, Field(ge=0, lt=2**32)]
-    attacks: Annotated[list[AttackClaim], Field(min_length=1)]
-    folder: Path = Path()
-
-    @property
-    def name(self) -> str:
-        """The model, with the hash of its weights."""
-        return f"{self.model} {self.weights[:8]}"
-
-    @property
-    def source(self) -> str:
-        """Name of the report."""
-        return f"report {self.folder.resolve().name}"
-
-
-def read_claims(folder: Path) -> Claims:
-    """Read `report.json` of a folder, as `RobustnessReport.save` has written it.
-
-    Raises:
-        DataError: It is missing, or says something that no report says.
-    """
-    path = folder / REPORT
-    try:
-        claims = Claims.model_validate_json(read_limited(path, LARGEST[0]))
-        _ = claims.budget.limits  # which a board is named by
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: not found; name a folder that report.save() has made") from error
-    except ValidationError as error:
-        raise DataError(f"{path}: is no report: {first_problem(error)}") from error
-    except (OSError, ConfigError) as error:
-        raise DataError(f"{path}: is no report ({error})") from error
-    names = [attack.name for attack in claims.attacks]
-    if len({graph_file(name) for name in names}) < len(names) or "clean" in names:
-        raise DataError(f"{path}: attacks: share a name or a file of {', '.join(names)}")
-    return claims.model_copy(update={"folder": folder})
 
 
 class Given(Attack):
@@ -190,6 +126,7 @@ class ReportCheck:
         training = self.training if base["fidelity"] == OWN else ""
         common = base | {
             "flags": flags | {"victim": [flag.code for flag in found.flags]},
+            "surrogate_flags": {},  # all were measured on the model
             "report": {"source": claims.source, "training": training},
         }
         limits = [base["budget"]["declared"][key] for key in LIMITS]
@@ -280,7 +217,7 @@ def _graphs(claims: Claims, subject: Subject) -> Iterator[tuple[str, PerturbedGr
     for claim in claims.attacks:
         if claim.kind == "injection" and not claim.is_control:
             path = claims.folder / graph_file(claim.name)
-            check_readable(path, LARGEST[1])
+            check_readable(path, LARGEST)
             read = read_perturbed(path, subject.graph)
             graph = PerturbedGraph(read.x, read.edge_index, subject.graph.num_nodes or 0)
             if broken := _breaches(subject, graph, claims.budget):

@@ -8,9 +8,9 @@ import pytest
 from torch import nn
 
 from robust_diffusion import AutoInjection, open_dataset
+from robust_diffusion.commands.submission import ReportCheck
 from robust_diffusion.errors import DataError
 from robust_diffusion.results.leaderboard.board import boards
-from robust_diffusion.results.leaderboard.check import ReportCheck
 from robust_diffusion.robustness.zoo import Zoo, load_model
 from tests.results.leaderboard.reports import records_of, report
 from tests.zoo import small_zoo, trained

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from robust_diffusion.errors import DataError
-from robust_diffusion.results.leaderboard.check import read_claims
+from robust_diffusion.robustness.saved_report import read_claims
 
 ATTACK = {
     "name": "pgd/GCN",

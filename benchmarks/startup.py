@@ -1,0 +1,75 @@
+"""Processor seconds of the commands that only read, by turns with `import torch`, in Markdown.
+
+    python benchmarks/startup.py > benchmarks/results/startup.md
+
+Each command runs in a process of its own, after one that compiles its bytecode. On an idle machine
+its processor time is its wall time.
+"""
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+from functools import partial
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from measure import by_turns
+
+from robust_diffusion.config import PUBLISHED
+
+TORCH = "import torch"
+EVALUATE = "from robust_diffusion import evaluate"
+RECORDS = ("--records", str(PUBLISHED / "results" / "records.jsonl.gz"))
+
+COMMANDS: dict[str, tuple[float, tuple[str, ...]]] = {
+    "--help": (1, ()),
+    "flow=haet": (1, ()),
+    "data list": (1, ()),
+    "cite flow=beltrami attack=auto": (1, ()),
+    "table 3": (1, RECORDS),
+    "claims": (2, RECORDS),
+    "leaderboard": (2, (*RECORDS, "--out", "board")),
+    "report": (4, (*RECORDS, "--out", "report.html")),
+}
+"""Words of a command: most seconds on an idle machine, and the files that it reads and writes."""
+
+
+def run(folder: str, *words: str) -> None:
+    """Run Python to its end, whatever its exit status; a mistyped option is an error."""
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([sys.executable, *words], cwd=folder, env=environment, check=False, **streams)
+
+
+def processor_time() -> float:
+    """Return the seconds that the processes which have ended have computed."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--repeat", type=int, default=5, help="runs of each (default: 5)")
+    repeat = parser.parse_args().repeat
+    with TemporaryDirectory() as folder:
+        runs = {code: partial(run, folder, "-c", code) for code in (TORCH, EVALUATE)}
+        for words, (_, files) in COMMANDS.items():
+            command = ("-m", "robust_diffusion.run", *words.split(), *files)
+            runs[words] = partial(run, folder, *command)
+        measured = by_turns(runs, repeat=repeat, warm_up=1, clock=processor_time)
+    seconds = {name: median(values) for name, values in measured.items()}
+    torch = seconds[TORCH]
+    targets = {words: f"{target:g} s" for words, (target, _) in COMMANDS.items()}
+    targets |= {TORCH: "-", EVALUATE: "2 s beyond `import torch`"}
+    print(f"Medians of {repeat} runs, in processor seconds, by turns.\n")
+    print("| command | seconds | in units of `import torch` | target, idle machine |")
+    print("|---|---|---|---|")
+    for name, value in seconds.items():
+        print(f"| `{name}` | {value:.2f} | {value / torch:.2f} | {targets[name]} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,389 @@
+"""Numbers that the README and the docs quote, recomputed from the published records."""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from scipy.stats import kendalltau
+
+from robust_diffusion import right_by_edges
+from robust_diffusion.records import read_records
+from robust_diffusion.records.records import Record, experiments_asking
+from robust_diffusion.results.frame import frame, model_name, named_by_settings
+from robust_diffusion.results.numbers import MINUS
+from robust_diffusion.results.paired import compare_worst_cases
+from robust_diffusion.results.significance import Estimate, one_sample_p
+from robust_diffusion.results.worst_case import (
+    PAIRED,
+    recorded_on,
+    worst_case_table,
+    worst_cases,
+)
+
+ROOT = Path(__file__).parents[1]
+EXPERIMENTS = ROOT / "experiments"
+FLOWS = ["beltrami", "mean_curvature", "grand", "heat", "hang", "hang_quad", "uniform_modulation"]
+FLOWS += ["grand_matched", "p_laplacian", "graphcon", "gread", "grand_pp", "blend", "acmp", "frond"]
+
+Quotes = Iterator[tuple[str, Iterable[Any]]]
+"""Texts of a document with a `{}` for each number, and these numbers."""
+
+
+@cache
+def records() -> list[Record]:
+    return read_records(EXPERIMENTS / "results" / "records.jsonl.gz")
+
+
+@cache
+def cells() -> pd.DataFrame:
+    """The frame of all records, accuracies in %, with the experiments that asked for each cell."""
+    found = frame(records())
+    asking = experiments_asking(records())
+    asked = [{own, *asking.get(cell, ())} for cell, own in found[["cell", "experiment"]].to_numpy()]
+    return found.assign(asked=asked, accuracy=100 * found["accuracy"])
+
+
+def rows(experiment: str, **equal: Any) -> pd.DataFrame:
+    found = cells()[[experiment in asked for asked in cells()["asked"]]]
+    for column, value in equal.items():
+        found = found[found[column] == value]
+    return found
+
+
+@cache
+def models(experiment: str) -> pd.DataFrame:
+    """Worst cases of an experiment, by every version of `auto`."""
+    found = named_by_settings(frame(recorded_on(records(), {experiment})))
+    return worst_cases(found, all_versions=True)
+
+
+@cache
+def lowest(experiment: str, nodes: int = 50, edges: int = 50) -> pd.DataFrame:
+    """Rows of `worst_case_table` by model."""
+    found = named_by_settings(frame(recorded_on(records(), {experiment})))
+    table = worst_case_table(worst_cases(found)).query("variant == 'paper'")
+    return table[(table["nodes"] == nodes) & (table["edges"] == edges)].set_index("model")
+
+
+def pairs(first: str, second: str, nodes: int, version: int | None = 4) -> pd.DataFrame:
+    """Pairs of trained models that one version attacked, in %; all with `None`."""
+    found = models("adversarial")
+    found = found[(found["nodes"] == nodes) & (found["variant"] == "paper")]
+    sides = [found[found["model"] == name] for name in (first, second)]
+    both = sides[0].merge(sides[1], on=PAIRED, suffixes=("", "_other"))
+    if version is not None:
+        both = both[both["version"].eq(version) & both["version_other"].isin([0, version])]
+    kinds = ["worst", "worst_other", "clean", "clean_other"]
+    return both.assign(**{kind: 100 * both[kind] for kind in kinds})
+
+
+def gain(first: str, second: str, nodes: int) -> tuple[float, float, float, float]:
+    """Mean difference of the worst cases, its interval and p."""
+    both = pairs(first, second, nodes)
+    change = [round(d, 9) for d in both["worst"] - both["worst_other"]]
+    found = Estimate.of(change)
+    return found.effect, *found.interval, one_sample_p(change, 0.0) or 0.0
+
+
+def transferred() -> pd.DataFrame:
+    """Mean accuracy by model, variant and attack transferred from a GCN; of `auto`, the newest."""
+    experiments = {"table-2", "table-3", "successors"}
+    found = cells()[[bool(experiments & asked) for asked in cells()["asked"]]]
+    from_gcn = found["surrogates"].str.match("gcn(;|$)", na=False)
+    found = found[from_gcn & (found["dataset"] == "cora") & (found["nodes"] == 50)]
+    keys = ["model", "variant", "attack"]
+    found = found.drop_duplicates([*keys, "draw"])  # a cell of several experiments
+    newest = found.groupby(keys)["version"].transform("max")
+    found = found[found["version"].isna() | (found["version"] == newest)]
+    return found.pivot_table("accuracy", ["model", "variant"], "attack")
+
+
+def mlp() -> float:
+    return float(rows("mlp", dataset="cora", attack="clean")["accuracy"].mean())
+
+
+def above_mlp() -> float:
+    """Points by which the best flow exceeds an MLP under the worse of SPEIT and TDGIA."""
+    worse = transferred()[["speit", "tdgia"]].min(axis=1)
+    return float(worse[worse.index.isin(FLOWS, level="model")].max() - mlp())
+
+
+def readme() -> Quotes:
+    for name, model in (("Beltrami", "beltrami"), ("GRAND", "grand")):
+        found = rows("successors", model=model, variant="paper")
+        found = found[found["draw"].isin(range(5))]
+        knows = found["threat"] == "white_box"
+        black = found[~knows & found["attack"].isin(["clean", "speit", "tdgia"])]
+        means = black.groupby(["attack", "draw"])["accuracy"].first().groupby("attack").mean()
+        attacked = lowest("successors").loc[model]
+        assert attacked["seeds"] == 5
+        yield f"| {name}" + " | {:.2f}" * 4 + " |", [*means, attacked["worst"]]
+    yield "| MLP, which sees no edge" + " | {:.2f}" * 4 + " |", [mlp()] * 4
+    yield "{} of {} means lie within two pooled", agreement("released")["All"].split(" of ")
+    yield "so do {} of the", [agreement("released")["Placebo"]]
+
+
+@cache
+def agreement(variant: str) -> dict[str, str]:
+    """The row of a variant in the published view."""
+    page = (EXPERIMENTS / "results" / "agreement.md").read_text(encoding="utf-8")
+    lines = [re.split(r" *\| *", line.strip("| ")) for line in page.splitlines() if "|" in line]
+    return dict(zip(lines[0], next(line for line in lines if line[0] == variant), strict=True))
+
+
+def experiments_readme() -> Quotes:
+    paper, released = (agreement(of) for of in ("paper", "released"))
+    counts = [*paper["All"].split(" of "), *released["All"].split(" of ")]
+    yield "{} of {} with `paper` and {} of {} with `released`", counts
+    yield (
+        "{} and {} of the printed means of *other* models",
+        [paper["Placebo"], released["Placebo"]],
+    )
+    means = transferred()
+    yield "no flow is more than {:.1f} points above an MLP", [above_mlp()]
+    guard = means.loc[("beltrami_guard", "paper")]
+    yield "also prunes edges ({:.1f} %)", [guard[["speit", "tdgia"]].min()]
+    yield "GRAND keeps {:.1f} % under TDGIA", [means.loc[("grand", "released"), "tdgia"]]
+    yield "HANG {:.1f} % under transferred `auto`", [means.loc[("hang", "paper"), "auto"]]
+    yield "where the MLP keeps {:.1f} %", [mlp()]
+    both = pd.concat([lowest("worst-case"), lowest("worst-case-models")])
+    both = both[~both.index.duplicated()].drop("mlp")
+    above = both.loc[["beltrami_guard", "gpr_gnn", "elastic_gnn"]]
+    assert list(above["seeds"]) == [1, 3, 1]
+    assert not above["bound"].any()
+    text = "BeltramiGuard keeps {:.1f} % (one seed), GPRGNN {:.1f} % (three seeds) and ElasticGNN"
+    yield f"{text} {{:.1f}} % (one seed)", above["worst"]
+    others = both.drop(above.index)["worst"]
+    yield "no other model on these pages keeps more than {:.1f} %", [others.max()]
+    text = "2,500 edges leave it at {:.1f} to {:.1f} %, and 268 at {:.1f} to {:.1f} %"
+    yield text, beltrami_parts()
+    found = lowest("successors").drop(["mlp", "hang", "hang_quad"])
+    assert (found["worst"] < 1).all()
+    hang = lowest("successors").loc[["hang", "hang_quad"]]
+    assert list(hang["seeds"]) == [2, 3]
+    assert not hang["bound"].any()
+    yield "keeps {:.1f} % (two seeds) and HANG-quad {:.1f} % (three seeds)", hang["worst"]
+    yield "takes HANG from {:.1f} to {:.1f} %", hang.loc["hang", ["clean", "chance"]]
+    with (EXPERIMENTS / "successors.csv").open(encoding="utf-8") as file:
+        reported = [of for of in csv.DictReader(file) if of["attack"] != "clean"]
+    ends = [
+        end([float(of["accuracy"]) for of in reported if of["model"] == model])
+        for model in ("HANG", "HANG-quad")
+        for end in (min, max)
+    ]
+    yield "report {:.1f} to {:.1f} % for HANG and {:.1f} to {:.1f} % for HANG-quad", ends
+    assert len(pairs("beltrami, adversary", "beltrami", 50)) == 4
+    yield "Beltrami gains {:.1f} points", gain("beltrami, adversary", "beltrami", 50)[:1]
+
+
+def beltrami_parts() -> list[float]:
+    """Ends of what all edges and one edge per target leave, where both were tried to the end."""
+    tried = [
+        cell["parts"]["auto"]
+        for cell in recorded_on(records(), {"worst-case"})
+        if (cell["flow"], cell["threat"], cell["fidelity"]) == ("beltrami", "white_box", "paper")
+        and cell["budget"]["declared"]["max_injected_nodes"] == 50
+        and model_name(cell) == "beltrami"
+        and "auto" in cell["accuracy"]
+    ]
+    tried = [parts for parts in tried if len(parts) >= 28]
+    assert len(tried) == 6
+    every = [100 * min(v for k, v in parts.items() if "a target" not in k) for parts in tried]
+    one = [100 * min(v for k, v in parts.items() if "an edge a target" in k) for parts in tried]
+    return [min(every), max(every), min(one), max(one)]
+
+
+def robustness() -> Quotes:
+    flips = lowest("worst-case-modification", 0)
+    order = ["gpr_gnn", "elastic_gnn", "gcn", "gcn_jaccard", "rung"]
+    yield "an MLP keeps its {:.1f} %", [flips.loc["mlp", "worst"]]
+    text = "GPRGNN {:.1f}, ElasticGNN {:.1f}, GCN {:.1f}, GCN-Jaccard {:.1f} and RUNG {:.1f} %"
+    yield text, flips.loc[order, "worst"]
+    chance = flips.loc[order, "chance"]
+    yield "flips drawn at random leave {:.1f} to {:.1f}", [chance.min(), chance.max()]
+    yield from targets()
+    few = lowest("budget-curve", edges=4)["worst"].drop("mlp")
+    yield "leave the seven models {:.0f} to {:.1f} %", [few.min(), few.max()]
+    yield from heterophily()
+    yield from effort()
+    yield from filters()
+    yield from each()
+    yield from adversarial()
+
+
+def targets() -> Quotes:
+    found = {}
+    asked = rows("targets")
+    for name in dict.fromkeys(of["difficulty"] for of in asked["record"]):
+        own = frame(of for of in asked["record"] if of["difficulty"] == name)
+        found[name] = worst_case_table(worst_cases(own)).set_index("model")["worst"]
+        assert list(found[name].nlargest(2).index) == ["mlp", "gcn"]
+    easy = found.pop("easy")
+    tau = {name: kendalltau(own, easy.reindex(own.index)).statistic for name, own in found.items()}
+    alike = {f"{tau[name]:.2f}" for name in ("medium", "hard", "margin:high", "random:268")}
+    text = "is {} at medium, hard, high-margin and random ones, {:.2f} and {:.2f} at those of low"
+    yield text, [*alike, tau["margin:low"], tau["margin:middle"]]
+
+
+def heterophily() -> Quotes:
+    table = lowest("heterophily").reset_index().set_index(["dataset", "model"])["worst"]
+    chameleon, squirrel = table["chameleon_filtered"], table["squirrel_filtered"]
+    clean = [chameleon["mlp"], squirrel["mlp"]]
+    yield "an MLP gets {:.0f} to {:.0f} %", clean
+    others = chameleon.drop(["mlp", "hang"])
+    text = "leaves {:.0f} to {:.1f} % of six models on chameleon and {:.1f} of HANG"
+    yield text, [others.min(), others.max(), chameleon["hang"]]
+    others = squirrel.drop("mlp")
+    yield "{:.0f} to {:.1f} % on squirrel", [others.min(), others.max()]
+
+
+def effort() -> Quotes:
+    paths = (EXPERIMENTS / "effort" / model / "report.json" for model in ("gcn", "gnn_guard"))
+    reports = (json.loads(path.read_text(encoding="utf-8"))["attacks"] for path in paths)
+    for own, other in zip(*reports, strict=True):
+        values = [(100 * of["accuracy"], of["forwards"], of["seconds"]) for of in (own, other)]
+        yield f"| `{own['name']}`" + " | {:.1f} | {} | {:.1f}" * 2 + " |", sum(values, ())
+
+
+def filters() -> Quotes:
+    shown = {"tdgia": "`tdgia`", "disguised": "`tdgia`, homophily 4", "auto": "`auto`"}
+    cost = []
+    for folder, model in (("gcn", "GCN"), ("gnn_guard", "GNNGuard")):
+        for budget in ("5x50", "50x50", "50x4"):
+            path = EXPERIMENTS / "filters" / f"{folder}-{budget}" / "filtered.csv"
+            table = 100 * pd.read_csv(path, index_col="attack")
+            for attack, words in shown.items():
+                start = f"| {model} | {budget.replace('x', ' × ')} | {words} "
+                yield start + "| {:.1f} | {:.1f} | {:.0f} | {:.1f} | {:.0f} |", table.loc[attack]
+        clean = table.loc["clean"]
+        cost += [*(clean["accuracy"] - clean[["after 3 %", "after 15 %"]]), clean["accuracy"]]
+    text = "costs {:.1f} points (3 %) or {:.1f} (15 %) of the clean GCN's {:.1f} %, and {:.1f} or "
+    yield text + "{:.1f} of GNNGuard's {:.1f} %", cost
+
+
+def each() -> Quotes:
+    found = pd.read_csv(EXPERIMENTS / "each" / "gcn-grbcd" / "each.csv")
+    table = 100 * pd.concat(
+        [right_by_edges(found, by) for by in (None, "degree", "margin")], axis=1
+    )
+    for flips in (0, 1, 2, 3, 5):
+        yield f"| {flips}" + " | {:.1f}" * 9 + " |", table.loc[flips]
+
+
+def adversarial() -> Quotes:
+    beside = "| the same, trained against injected nodes | {:.1f} | {:.1f} |"
+    for name, model in (
+        ("Beltrami", "beltrami"),
+        ("GRAND", "grand"),
+        ("`flow=learned`", "learned"),
+    ):
+        both = [pairs(f"{model}, adversary", model, nodes) for nodes in (5, 50)]
+        values = [of[side].mean() for side in ("worst_other", "worst") for of in both]
+        yield f"| {name} | {{:.1f}} | {{:.1f}} | {beside}", values
+    line = [pairs("learned, adversary", "mlp", nodes)["worst_other"].mean() for nodes in (5, 50)]
+    yield "| MLP | {:.1f} | {:.1f} |", line
+    effect, low, high, _ = gain("beltrami, adversary", "beltrami", 50)
+    yield "Beltrami gains {:.1f} points (95 % interval {:.1f} to {:.1f})", [effect, low, high]
+    yield "GRAND gains {:.1f} ({:.1f} to {:.1f}, p {:.3f})", gain("grand, adversary", "grand", 5)
+    present = [
+        (of := pairs(f"{name}, adversary", name, 5, 6))["worst"].iloc[0] - of["worst_other"].iloc[0]
+        for name in ("beltrami", "grand")
+    ]
+    yield "the gain is {:.1f} points for Beltrami and {:.1f} for GRAND", present
+    yield "({:+.1f}, {:.1f} to {:+.1f}), an upper bound", gain("learned, adversary", "mlp", 5)[:3]
+    both = pairs("learned, adversary", "mlp", 5, None)
+    yield "at {:.1f} points more clean accuracy", [(both["clean"] - both["clean_other"]).mean()]
+
+
+def poisoning() -> Quotes:
+    found = rows("poisoning")
+    graphs = ["clean", "meta_05", "meta_10", "meta_20", "meta_25"]
+    table = found.pivot_table("accuracy", ["dataset", "model"], "attack")[graphs]
+    reported = pd.read_csv(EXPERIMENTS / "poisoning.csv").query("model == 'GCN'")
+    of_others = reported.pivot_table("accuracy", "dataset", "rate")
+    for name, without in (("cora", []), ("citeseer", [0.05, 0.2])):
+        dataset = f"prognn_{name}"
+        yield f"| {name.title()}" + " | {:.2f}" * 5 + " |", table.loc[(dataset, "gcn")]
+        printed = of_others.loc[dataset].drop(without)
+        text = "".join(" | {:.2f}" if rate in printed else " |" for rate in of_others.columns)
+        yield f"| Pro-GNN's table 2{text} |", printed
+    cora = table.loc["prognn_cora"]
+    order = ["beltrami", "uniform_modulation", "hang", "mlp", "elastic_gnn", "rung", "grand"]
+    text = "Beltrami keeps {:.1f} %, its control with a uniform **B** {:.1f}, HANG {:.1f}, an MLP "
+    text += (
+        "{:.1f}, ElasticGNN {:.1f}, RUNG {:.1f}, GRAND {:.1f}, GCN-Jaccard {:.1f} and a GCN {:.1f}."
+    )
+    yield text, cora.loc[[*order, "gcn_jaccard", "gcn"], "meta_25"]
+    assert {*cora["meta_05"].nlargest(4).index} == {"elastic_gnn", "grand", "frond", "rung"}
+    searched = cells()["cell"][cells()["attack"] == "meta_grbcd"]
+    searched = cells()[cells()["cell"].isin(searched)].set_index(["model", "attack"])["accuracy"]
+    of_file = rows("poisoning", draw=0, attack="meta_05", dataset="prognn_cora")
+    of_file = of_file.set_index("model")["accuracy"]
+    for name, model in (("GCN", "gcn"), ("Beltrami", "beltrami"), ("HANG", "hang")):
+        clean, flips, meta = searched[model][["clean", "random_flip", "meta_grbcd"]]
+        yield f"| {name}" + " | {:.2f}" * 4 + " |", [clean, flips, of_file[model], meta]
+
+
+def variants() -> Quotes:
+    released = transferred().xs("released", level="variant")["tdgia"]
+    yield "no flow is more than {:.1f} points above the MLP", [above_mlp()]
+    text = "GRAND keeps {:.1f} % under TDGIA, `released` mean curvature {:.1f} %"
+    yield text, released[["grand", "mean_curvature"]]
+
+
+def figures() -> Quotes:
+    yield "no flow is more than {:.1f} points above an MLP", [above_mlp()]
+
+
+def model() -> Quotes:
+    found = recorded_on(records(), {"worst-case"})
+    found = compare_worst_cases(found, "beltrami", "uniform_modulation").cells.query("seeds == 10")
+    assert list(found["accuracy"].str[:8]) == ["clean", "transfer"]
+    changes = found["difference"].str.replace(MINUS, "-").astype(float)
+    yield "ten seeds: clean, transfer | {:.1f}, {:.1f} points", changes
+
+
+SHARES = ("3 or 15 %", "after 3 %", "after 15 %", "(3 %)", "(15 %)", "mostly passes 3 %")
+DOCUMENTS: Mapping[str, tuple[Callable[[], Quotes], Sequence[str] | None]] = {
+    "README.md": (readme, ["(3.12, 3.13:"]),
+    "experiments/README.md": (experiments_readme, ["below 1 %", "above 1 %", "95 % interval"]),
+    "docs/robustness.md": (robustness, [*SHARES, "95 % interval", "0.2 of 3 edges"]),
+    "docs/results.md": (figures, []),
+    "docs/model.md": (model, None),
+    "docs/variants.md": (variants, None),
+    "docs/poisoning.md": (poisoning, ["5 %", "10 %", "20 %", "25 %", "dropout 0.5, Adam 0.01"]),
+}
+"""The quotes of each document, and its settings and thresholds, which no record is behind; `None`
+where other numbers are not checked."""
+
+NUMBER = re.compile(r"\d[\d,]*\.\d+|\d+(?= (?:%|points))")
+
+
+def plain(page: str) -> str:
+    """Text without code blocks, the table of claims, addresses and versions of software."""
+    page = re.sub(r"```.*?```|(<!-- claims.*?-->).*\1", "", page, flags=re.DOTALL)
+    page = re.sub(r"\]\([^)]*\)|arXiv:[\d.]+|(?:Python|GRB|Optuna) [\d.]+", "", page)
+    page = re.sub(r"`[^`\n]*`", lambda code: "" if NUMBER.search(code[0]) else code[0], page)
+    return re.sub(r"\s+", " ", page)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_quoted_numbers_are_those_of_the_records(name: str) -> None:
+    quotes, settings = DOCUMENTS[name]
+    rest = plain((ROOT / name).read_text(encoding="utf-8"))
+    for template, values in quotes():
+        text = plain(template.format(*values))
+        assert text in rest, f"{name}: the records say: {text}"
+        rest = rest.replace(text, " ")
+    if settings is None:
+        return
+    for text in settings:
+        rest = rest.replace(text, " ")
+    unchecked = [rest[max(0, of.start() - 60) : of.end() + 20] for of in NUMBER.finditer(rest)]
+    assert not unchecked, f"{name}: numbers that no record is behind"
