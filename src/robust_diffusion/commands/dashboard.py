@@ -47,8 +47,10 @@ def run_dashboard_command(arguments: Sequence[str]) -> None:
     paths = sorted(CONFIG_DIR.glob("experiment/*.yaml"))
     logging = [path.stem for path in paths if "/logger: wandb" in path.read_text("utf-8")]
     variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
-    every = [build_dashboard(of, **variant) for of in chosen.experiment or ["none", *logging]]
-    dashboards = [dashboard for dashboard in every if dashboard]
+    every = {of: build_dashboard(of, **variant) for of in chosen.experiment or ["none", *logging]}
+    if chosen.experiment and None in every.values():
+        raise ConfigError(f"--experiment {chosen.experiment[0]}: runs nothing; name another")
+    dashboards = [dashboard for dashboard in every.values() if dashboard]
     if chosen.dry_run:
         text = json.dumps([dashboard._asdict() for dashboard in dashboards], indent=2)
         sys.stdout.write(f"{text}\n")
