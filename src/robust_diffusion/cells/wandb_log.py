@@ -2,7 +2,6 @@
 
 import json
 import logging
-import netrc
 import os
 import re
 from collections.abc import Sequence
@@ -10,9 +9,9 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
-from urllib.parse import urlsplit
 
 import pandas as pd
+from requests.utils import get_netrc_auth
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.records.records import Record
@@ -100,8 +99,8 @@ def _swept(directory: str) -> list[str]:
 def _start(
     *,
     directory: str,
-    mode: Mode,
     tags: Sequence[str],
+    mode: Mode = "auto",
     init_timeout: float = 10.0,
     finished: bool = False,
     **about: Any,
@@ -109,29 +108,20 @@ def _start(
     wandb = _wandb()
     mode, tags = chosen_mode(mode), tuple(dict.fromkeys(tags))
     Path(directory).mkdir(parents=True, exist_ok=True)
-
-    def start(mode: Mode) -> Any:
-        resumes = finished and mode == "online"
-        return wandb.init(
-            **about,
-            tags=None if resumes else tags,
-            dir=str(Path(directory).resolve()),  # W&B writes in a process of its own
-            mode=mode,
-            resume="allow" if resumes else None,
-            reinit="finish_previous",
-            settings=wandb.Settings(init_timeout=init_timeout, **(QUICK if finished else {})),
-        )
-
+    about |= {"settings": wandb.Settings(init_timeout=init_timeout, **(QUICK if finished else {}))}
+    about |= {"dir": str(Path(directory).resolve()), "reinit": "finish_previous"}
+    # Tags passed at the start would replace those that a resumed run has.
+    start: dict[str, Any] = {"resume": "allow"} if finished and mode == "online" else {"tags": tags}
     try:
-        run = start(mode)
+        run = wandb.init(mode=mode, **start, **about)
     except wandb.Error as error:
         if mode != "online":
             raise
         reason = str(error).splitlines()[0]
         log.warning("logger=wandb: %s; logging offline, upload later with `wandb sync`", reason)
         wandb.teardown()  # otherwise its service keeps holding the id
-        run = start("offline")
-    if not set(tags) <= set(run.tags or ()):  # passed at the start, they would replace the former
+        run = wandb.init(mode="offline", tags=tags, **about)
+    if not set(tags) <= set(run.tags or ()):
         run.tags = tuple(dict.fromkeys((*(run.tags or ()), *tags)))
     return cast("wandb.Run", run)
 
@@ -235,13 +225,8 @@ def _has_key() -> bool:
     wandb = _wandb()
     url = os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url
     # Older versions store the key of W&B's own server under another name.
-    hosts = {urlsplit(url).netloc} | (
-        {"api.wandb.ai"} if url == wandb.Settings().base_url else set()
-    )
-    try:
-        return not hosts.isdisjoint(netrc.netrc(os.environ.get("NETRC")).hosts)
-    except (OSError, netrc.NetrcParseError):
-        return False
+    former = ["https://api.wandb.ai"] * (url == wandb.Settings().base_url)
+    return any(map(get_netrc_auth, [url, *former]))
 
 
 def _wandb() -> Any:

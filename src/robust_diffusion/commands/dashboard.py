@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from robust_diffusion.cells.wandb_log import chosen_mode
-from robust_diffusion.commands.reading import add_scale_option
+from robust_diffusion.commands.reading import add_project_option, add_scale_option
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
 
@@ -76,8 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     which += "table-3, and all runs)"
     parser.add_argument("--experiment", action="append", metavar="NAME", help=which)
     parser.add_argument("--entity", help="W&B user or team (default: that of the key)")
-    project = OmegaConf.select(OmegaConf.load(CONFIG_DIR / "logger" / "wandb.yaml"), "project")
-    parser.add_argument("--project", default=project, help="W&B project (default: %(default)s)")
+    add_project_option(parser)
     add_scale_option(parser)
     variants = sorted(path.stem for path in CONFIG_DIR.glob("fidelity/*.yaml"))
     variant = "variant of the equations (default: the experiment's, or paper)"
