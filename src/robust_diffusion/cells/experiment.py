@@ -151,8 +151,11 @@ class _Cell:
             )
         append_record(self.path, reference_to(self.record))
         if self.wandb:
-            with self.open_run(found, finished=True).experiment as run:
+            run = self.open_run(found, finished=True).experiment
+            try:
                 log_record(run, found, self.store.directory)
+            finally:
+                run.finish()
         return found
 
     def open_run(self, record: Record | None = None, **options: Any) -> WandbLogger:

@@ -105,22 +105,24 @@ def _start(
     finished: bool = False,
     **about: Any,
 ) -> "wandb.Run":
-    wandb = _wandb()
+    package = _wandb()
     mode, tags = chosen_mode(mode), tuple(dict.fromkeys(tags))
     Path(directory).mkdir(parents=True, exist_ok=True)
-    about |= {"settings": wandb.Settings(init_timeout=init_timeout, **(QUICK if finished else {}))}
+    about |= {
+        "settings": package.Settings(init_timeout=init_timeout, **(QUICK if finished else {}))
+    }
     about |= {"dir": str(Path(directory).resolve()), "reinit": "finish_previous"}
     # Tags passed at the start would replace those that a resumed run has.
     start: dict[str, Any] = {"resume": "allow"} if finished and mode == "online" else {"tags": tags}
     try:
-        run = wandb.init(mode=mode, **start, **about)
-    except wandb.Error as error:
+        run = package.init(mode=mode, **start, **about)
+    except package.Error as error:
         if mode != "online":
             raise
         reason = str(error).splitlines()[0]
         log.warning("logger=wandb: %s; logging offline, upload later with `wandb sync`", reason)
-        wandb.teardown()  # otherwise its service keeps holding the id
-        run = wandb.init(mode="offline", tags=tags, **about)
+        package.teardown()  # otherwise its service keeps holding the id
+        run = package.init(mode="offline", tags=tags, **about)
     if not set(tags) <= set(run.tags or ()):
         run.tags = tuple(dict.fromkeys((*(run.tags or ()), *tags)))
     return cast("wandb.Run", run)
@@ -139,14 +141,9 @@ def results(record: Record) -> dict[str, Any]:
     shown = {key: of for key, of in record.items() if key not in ("config", *DESCRIBES_RUN)}
     limits, accuracy = shown.pop("budget", {}), record.get("accuracy", {})
     # The most that an attack spent on any of several attacked models.
-    spent = {
-        of: pd.DataFrame(on).max(axis=1).to_dict() for of, on in limits.get("spent", {}).items()
-    }
-    shown |= {
-        "budget": limits.get("declared"),
-        "unbounded": limits.get("unbounded"),
-        "spent": spent,
-    }
+    spent = limits.get("spent", {})
+    shown["spent"] = {name: pd.DataFrame(on).max(axis=1).to_dict() for name, on in spent.items()}
+    shown |= {"budget": limits.get("declared"), "unbounded": limits.get("unbounded")}
     mean = record.get("mean_accuracy", {})
     shown["mean_accuracy"] = {name: of for name, of in mean.items() if of != accuracy.get(name)}
     shown["attacked"] = {on: of for on, of in record.get("attacked", {}).items() if on != "victim"}
@@ -177,8 +174,11 @@ def stored_files(record: Record, store: Path) -> dict[str, Path]:
 
 def log_finished(record: Record, store: Path, **options: Any) -> "wandb.Run":
     """Make the W&B run of a finished record; `options` are those of `open_run`."""
-    with open_run(record=record, finished=True, **options) as run:
+    run = open_run(record=record, finished=True, **options)
+    try:
         log_record(run, record, store)
+    finally:
+        run.finish()
     return run
 
 
@@ -187,10 +187,13 @@ def log_table(
 ) -> "wandb.Run":
     """Log the table of a sweep as a W&B run in the group of the sweep, replacing the former one."""
     name = re.sub(r"[^\w.-]", "-", "-".join([sweep, *tags]))
-    about = {"id": name, "name": sweep, "group": sweep, "job_type": "table"}
-    with _start(tags=[sweep, *tags], **about, **place) as run:
+    place |= {"id": name, "name": sweep, "group": sweep, "job_type": "table"}
+    run = _start(tags=[sweep, *tags], **place)
+    try:
         # W&B infers one type per column, and a column of numbers and gaps has two.
         run.log({sweep: _wandb().Table(dataframe=table.astype(str))})
+    finally:
+        run.finish()
     return run
 
 
