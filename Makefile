@@ -133,8 +133,8 @@ bench: $(STAMP) ## Measure speed and memory into benchmarks/results/ (20 minutes
 bench-check: $(STAMP) ## Measure the ratios of an epoch and compare them with those recorded
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py --only epoch,dopri5 --check $(ARGS)
 
-test: $(STAMP) ## Run a quick sample of the tests: every one that is not slow, with two cases of each
-	$(BIN)/python -m pytest -n 2 --dist worksteal --fast
+test: $(STAMP) ## Run every test that is not marked slow
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' $(ARGS)
 
 wheel-check: ## Install the wheel into an empty environment of PYTHON, and run there what the pages name (ARGS=--lowest)
 	$(PYTHON) tests/installed.py $(ARGS)
@@ -147,7 +147,7 @@ SHAPES := --jaxtyping-packages='$(foreach of,$(TENSORS),robust_diffusion.$(of)$(
 # Seconds of processor time, to which a busy machine adds little, and the type checker's as much again.
 LIMIT := --limit-seconds=20
 
-test-all: $(STAMP) ## Run every test that this machine can run, and every tensor's shape (ARGS=--cases=2: at most 2 cases of each)
+test-all: $(STAMP) ## Run every test that this machine can run, and check every tensor's shape
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(SHAPES) $(LIMIT) $(ARGS)
 
 test-devices: $(STAMP) ## Run what a card runs on a pretended one, in a process of its own

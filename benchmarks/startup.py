@@ -64,6 +64,7 @@ def main() -> None:
     torch = seconds[TORCH]
     targets = {words: f"{target:g} s" for words, (target, _) in COMMANDS.items()}
     targets |= {TORCH: "-", EVALUATE: "2 s beyond `import torch`"}
+    print("# Time to start\n")
     print(f"Medians of {repeat} runs, in processor seconds, by turns.\n")
     print("| command | seconds | in units of `import torch` | target, idle machine |")
     print("|---|---|---|---|")

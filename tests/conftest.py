@@ -8,12 +8,11 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 import torch
@@ -57,20 +56,9 @@ TINY_ATTACKS = [
     "attacks.speit.num_steps=3",
     "attacks.tdgia.num_steps=3",
 ]
-CASES = 2
-"""Cases of a parametrised test that `--fast` keeps."""
-
-LEFT_OUT = ("slow", "gpu")
-"""Markers of the tests that `--fast` leaves out."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--fast",
-        action="store_true",
-        help=f"at most {CASES} cases of each test, and none marked {', '.join(LEFT_OUT)}",
-    )
-    parser.addoption("--cases", type=int, help="at most so many cases of each test, slow ones, too")
     parser.addoption(
         "--limit-seconds",
         type=float,
@@ -79,40 +67,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A busy machine is slow, not wrong; what hangs runs into pytest's own limit.
-    slow_or_not = settings(
+    # Derandomized: a run tries the examples of the last one. No deadline: a busy machine is slow.
+    profile = settings(
         deadline=None,
+        derandomize=True,
+        max_examples=50,
         suppress_health_check=[HealthCheck.too_slow],
-        max_examples=20 if config.getoption("--fast") else 100,
     )
-    settings.register_profile("slow_or_not", slow_or_not)
-    settings.load_profile("slow_or_not")
+    settings.register_profile("deterministic", profile)
+    settings.load_profile("deterministic")
     # Tests run in folders of their own, so a relative path would lead nowhere.
     if data := os.environ.get("ROBUST_DIFFUSION_DATA"):
         os.environ["ROBUST_DIFFUSION_DATA"] = str(Path(data).resolve())
 
 
-def sampled(
-    items: list[pytest.Item], count: int = CASES, left_out: Sequence[str] = LEFT_OUT
-) -> list[pytest.Item]:
-    """All tests but those left out, each with `count` of its cases, the first by its name."""
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if not any(map(item.get_closest_marker, left_out)):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = set()
-    for test, of_test in cases.items():
-        start, total = crc32(test.encode()), len(of_test)
-        kept |= {of_test[(start + i * total // count) % total] for i in range(count)}
-    return [item for item in items if item in kept]
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    cases = config.getoption("--cases")
-    if config.getoption("--fast") or cases:
-        kept = sampled(items, cases, ()) if cases else sampled(items)
-        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
-        items[:] = kept
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # The longest first: at the end, one process would wait for another's.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     data = os.environ.get("ROBUST_DIFFUSION_DATA")
@@ -134,7 +103,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     start = time.process_time()  # which other processes do not add to
     yield
     limit, spent = item.config.getoption("--limit-seconds"), time.process_time() - start
-    if limit and spent > limit and not any(map(item.get_closest_marker, LEFT_OUT)):
+    if limit and spent > limit and not any(map(item.get_closest_marker, ("slow", "gpu"))):
         pytest.fail(f"takes {spent:.1f} s; shrink it, or mark it slow", pytrace=False)
 
 
@@ -155,7 +124,8 @@ def _one_thread() -> None:
 
 @pytest.fixture(autouse=True)
 def _isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative paths end in the test's folder; nothing reaches W&B's server."""
+    """One seed for every test; paths in the test's folder; nothing reaches W&B's server."""
+    torch.manual_seed(0)
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith(("WANDB_", "HYDRA_"))]:
         monkeypatch.delenv(name)

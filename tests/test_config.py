@@ -106,27 +106,35 @@ NAMED = {"solver": "solver.method", "dataset": "data.name"}
 """Keys that name the option of their group."""
 
 
-@pytest.mark.parametrize(
-    ("group", "option"), [(g, option) for g in GROUPS for option in options(g)]
-)
-def test_every_option_composes_and_instantiates(compose: Compose, group: str, option: str) -> None:
-    needed = {"given": ["attacks.given.path=adj.npz"]}
-    cfg = compose(f"{group}={option}", *needed.get(option, []))
+BY_ITSELF = ("batching", "experiment", "threat")  # does not go with any other option
+ALONE = [{group: option} for group in BY_ITSELF for option in options(group)]
+MIXED = {group: options(group) for group in GROUPS if group not in BY_ITSELF}
+TOGETHER = [
+    {group: found[i % len(found)] for group, found in MIXED.items()}
+    for i in range(max(map(len, MIXED.values())))
+]
+"""Every option of every other group at least once."""
+
+
+@pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE], ids=str)
+def test_every_option_composes_and_instantiates(compose: Compose, chosen: dict[str, str]) -> None:
+    needed = ["attacks.given.path=adj.npz"] * (chosen.get("attack") == "given")
+    cfg = compose(*(f"{group}={option}" for group, option in chosen.items()), *needed)
     assert plain(cfg)
     for part in PARTS:
         instantiate(cfg.get(part))
-    if group in NAMED:
-        assert OmegaConf.select(cfg, NAMED[group]) == option
-    if group == "threat":
-        assert instantiate(cfg.threat).name == option
-    if group == "attack":
-        assert list(cfg.attacks) == [option] * (option != "none")
-    if group == "trainer" and option != "gpu":
+    if chosen in ALONE:
+        assert "threat" not in chosen or instantiate(cfg.threat).name == chosen["threat"]
+        return
+    assert {group: OmegaConf.select(cfg, key) for group, key in NAMED.items()} == {
+        group: chosen[group] for group in NAMED
+    }
+    assert list(cfg.attacks) == [chosen["attack"]] * (chosen["attack"] != "none")
+    if chosen["trainer"] != "gpu":
         assert isinstance(instantiate(cfg.trainer)(logger=False, max_epochs=1), pl.Trainer)
-    if group == "surrogate":
-        (model,) = cfg.threat.surrogates.values()
-        made = instantiate(model)(in_channels=5, out_channels=3)
-        assert made(torch.randn(4, 5), torch.tensor([[0, 1], [1, 0]])).shape == (4, 3)
+    (model,) = cfg.threat.surrogates.values()
+    made = instantiate(model)(in_channels=5, out_channels=3)
+    assert made(torch.randn(4, 5), torch.tensor([[0, 1], [1, 0]])).shape == (4, 3)
 
 
 def test_every_model_can_be_a_surrogate_and_every_method_is_a_solver(compose: Compose) -> None:

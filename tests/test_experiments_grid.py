@@ -78,6 +78,12 @@ def fits(line: Line, made: dict[str, Any]) -> bool:
     return all(value_at(made, path) == value for path, value in line.record.items())
 
 
+@cache
+def covering_all_grids() -> list[list[str]]:
+    """Cells of all tables, of which each brings an override that none before it has."""
+    return covering(itertools.chain.from_iterable(map(cells, RUN)))
+
+
 def lines(number: int) -> list[Line]:
     return load_layout(number).entries
 
@@ -103,7 +109,7 @@ def test_a_grid_fills_its_layout_and_runs_nothing_else(number: int) -> None:
 def test_every_option_of_a_grid_composes_to_what_its_layout_asks(number: int) -> None:
     """The same as above with Hydra itself; and every one is legal in a smoke run."""
     entries = lines(number)
-    for cell in covering(cells(number))[::3]:
+    for cell in (of for of in covering_all_grids() if f"experiment=table-{number}" in of):
         cfg = composed(*cell)
         made = described(cfg.dataset.name, cfg.hydra.runtime.choices, cfg)
         assert any(fits(line, made) for line in entries)

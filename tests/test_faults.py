@@ -163,7 +163,6 @@ def test_a_killed_cell_is_run_again_whatever_the_launcher(cli: Cli, launcher: st
     ("launcher", "seeds", "number", "status"),
     [
         ("basic", [0, 3], signal.SIGTERM, 143),
-        ("basic", [3], signal.SIGINT, 130),
         ("cores", [3], signal.SIGINT, 130),
         ("cores", [3], signal.SIGKILL, -signal.SIGKILL),
     ],

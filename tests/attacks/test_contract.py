@@ -161,8 +161,7 @@ def test_an_empty_budget_gives_the_clean_graph(attack: Attack) -> None:
 
 
 INJECTION_BUDGETS = [
-    *(Budget(3, 5, limits) for limits in ((-0.04, 1.0), (0.2, 0.9), (-0.9, -0.2))),
-    *(Budget(*counts, (-0.5, 0.5)) for counts in ((1, 1), (7, 60), (11, 7))),
+    *(Budget(1, 1, (-0.04, 1.0)), Budget(7, 60, (0.2, 0.9)), Budget(11, 7, (-0.9, -0.2))),
     *(Budget(5, 8, (-0.5, 0.5), max_injected_edges=total) for total in (0, 11, 99)),
 ]
 BY_FEATURES = sorted(set(names("injection")) & set(names(need="feature_gradient")))

@@ -1,7 +1,6 @@
 """Which test nodes are scored and attacked."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +9,12 @@ from sklearn.linear_model import Ridge
 from torch_geometric.utils import degree
 
 from robust_diffusion import GraphDataModule
-from robust_diffusion.data.targets import margins
+from robust_diffusion.data.targets import check_difficulty, margins
 from robust_diffusion.errors import ConfigError, DataError
 from tests.drawn import drawn_data
 
 
-def served(difficulty: Any) -> GraphDataModule:
+def served(difficulty: str) -> GraphDataModule:
     return GraphDataModule.from_data(drawn_data(), difficulty=difficulty)
 
 
@@ -97,8 +96,13 @@ def test_a_file_of_other_than_test_nodes_is_refused(tmp_path: Path, text: str) -
 
 @pytest.mark.parametrize(
     "name",
-    ["margin:", "degree:5", "degree:9-2", "degree:a-b", "random:0", "random:9999", "random:", 3],
+    ["margin:", "degree:5", "degree:9-2", "degree:a-b", "random:0", "random:9999", "random:"],
 )
-def test_what_names_no_test_nodes_is_refused(name: Any) -> None:
+def test_what_names_no_test_nodes_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="difficulty"):
         served(name).setup()
+
+
+def test_a_difficulty_other_than_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="difficulty=3"):
+        check_difficulty(3)

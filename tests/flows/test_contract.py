@@ -55,6 +55,10 @@ OPTIONS: list[tuple[type[flows.Flow], dict[str, str]]] = [
     *[(cls, {"scale": "graph"}) for cls in (flows.Hang, flows.HangQuad)],
 ]
 """Of the flows that followed, which neither keep a constant signal nor stay within extremes."""
+RESAMPLED: list[tuple[type[flows.Flow], dict[str, str]]] = [
+    (cls, {"attention": "resampled"})
+    for cls in (flows.ACMP, flows.GREAD, flows.Blend, flows.GrandPP)
+]
 
 
 def name(variant: tuple[type[flows.Flow], dict[str, str]]) -> str:
@@ -67,7 +71,7 @@ def flow(request: pytest.FixtureRequest) -> flows.Flow:
     return build_flow(cls, **options)
 
 
-@pytest.fixture(params=[*VARIANTS, *UNBOUNDED, *OPTIONS], ids=name)
+@pytest.fixture(params=[*VARIANTS, *UNBOUNDED, *OPTIONS, *RESAMPLED], ids=name)
 def any_flow(request: pytest.FixtureRequest) -> flows.Flow:
     cls, options = request.param
     return build_flow(cls, **options)

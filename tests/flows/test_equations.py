@@ -150,12 +150,9 @@ OPTIONS: list[tuple[type[Flow], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("cls", "options"), OPTIONS, ids=str)
-def test_the_derivative_equals_the_dense_one(
-    cls: type[Flow], options: dict[str, Any], weighted: bool
-) -> None:
-    flow, given, initial = build_flow(cls, **options), random_graph(weighted=weighted), None
+def test_the_derivative_equals_the_dense_one(cls: type[Flow], options: dict[str, Any]) -> None:
+    flow, given = build_flow(cls, **options), random_graph()
     for parameter in flow.parameters():
         if not parameter.any():  # what begins at zero hides a part of the equation
             torch.nn.init.normal_(parameter)

@@ -38,6 +38,6 @@ def test_differences_are_paired_by_seed() -> None:
 
 
 def test_pairs_attacked_by_several_versions_are_not_averaged() -> None:
-    found = rows([cell | {"code": OLD} if cell["seed"] else cell for cell in BOTH])
+    found = rows([cell | OLD if cell["seed"] else cell for cell in BOTH])
     seeds = {kind: row["seeds"] for kind, row in found.items()}
     assert seeds == {"clean": 3, f"worst, auto {NEW}": 1, "worst, auto 4": 2}

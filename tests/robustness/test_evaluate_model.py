@@ -38,10 +38,11 @@ from tests.graphs import without_type_checks
 BUDGET = Budget(4, 5, node_ratio=0.2, edge_ratio=0.2)
 DATA = drawn_data()
 
-PYG = ("GCN", "GAT", "GIN", "GraphSAGE")
+PYG = ("GCN", "GAT")
 PARTS = ("GRBModel", "Guard", "RawFeatures", "Rewiring")
-OWN = [name for name in models.__all__ if name not in PARTS]
-SLOW = ("APPNP", "BeltramiGuard", "GCNSVD", "GraphPDE")
+LIKE_GCN = ("APPNP", "ElasticGNN", "GAT", "GIN", "GPRGNN", "GraphSAGE")  # nothing treats them apart
+OWN = [name for name in models.__all__ if name not in (*PARTS, *LIKE_GCN)]
+SLOW = ("BeltramiGuard", "GCNSVD", "GraphPDE")
 MODELS = [
     *[pytest.param(partial(getattr(pyg, n), FEATURES, 8, 2, CLASSES), id=f"pyg {n}") for n in PYG],
     *[

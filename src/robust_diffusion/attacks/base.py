@@ -201,6 +201,7 @@ class Attack(ABC):
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
     is_worst_case: ClassVar[bool] = False
     changes_features: ClassVar[bool] = True
+    version: ClassVar[int] = 1  # raised when the attack computes something else
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check the arguments of every attack by their annotations."""

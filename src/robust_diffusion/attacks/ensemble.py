@@ -38,6 +38,7 @@ class Ensemble(Attack):
 
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
     is_worst_case = True
+    version = 6
 
     def __call__(
         self,

@@ -52,6 +52,7 @@ class CellResult:
     split_drawn: bool  # by degree; false of a split that came with the graph
     declared: dict[str, Any]  # budget of each attack, feature limits resolved
     spent: dict[str, dict[str, Any]]  # per attack and attacked model, what it used of its budget
+    attack_versions: dict[str, int]  # version of each attack
     unbounded: dict[str, dict[str, str]]  # limits that an attack does not keep -> why
     flags: dict[str, list[str]]  # per attack and of the `victim`, codes; see `robustness.flags`
     warnings: dict[str, list[str]]  # the same in lines
@@ -197,6 +198,7 @@ def evaluate_cell(
         split_drawn=datamodule.split_drawn,
         declared=asdict(budget),
         spent=spent,
+        attack_versions={name: attack.version for name, attack in attacks.items()},
         unbounded={
             name: {str(limit): reading for limit, reading in attack.unbounded.items()}
             for name, attack in attacks.items()

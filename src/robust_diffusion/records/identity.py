@@ -2,12 +2,14 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
-from functools import cache, cached_property
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache, cached_property, wraps
+from typing import Any, TypeVar
 
 from robust_diffusion.records.content import with_content
 from robust_diffusion.system.hashes import canonical_json
+
+T = TypeVar("T")
 
 PRESENTATION_KEYS = frozenset(
     [
@@ -52,6 +54,11 @@ class RecordedConfig(dict[str, Any]):
             return settings_of_config({**self})
         return self.shared.settings | {"seed": self["seed"]}
 
+    @cached_property
+    def views(self) -> dict[Hashable, Any]:
+        """Cache of what is computed from the configuration whatever the seed, by any key."""
+        return {} if self.shared is None else self.shared.views
+
 
 def settings_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a resolved configuration that can change a result."""
@@ -60,6 +67,23 @@ def settings_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: _settings(value, key) for key, value in config.items() if key not in PRESENTATION_KEYS
     }
+
+
+def once_per_configuration(function: Callable[..., T]) -> Callable[..., T]:
+    """Cache a function of a record, and of further arguments, that depends on no seed."""
+
+    @wraps(function)
+    def cached(record: Mapping[str, Any], *further: Hashable) -> T:
+        config = record.get("config")
+        if not isinstance(config, RecordedConfig):
+            return function(record, *further)
+        content = (repr(record.get("user_code")), repr(record.get("user_files")))
+        key = (function.__qualname__, content, *further)
+        if key not in config.views:
+            config.views[key] = function(record, *further)
+        return config.views[key]  # type: ignore[no-any-return]
+
+    return cached
 
 
 def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:

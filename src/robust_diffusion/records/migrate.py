@@ -37,6 +37,19 @@ OF_A_CLASS: Mapping[str, Mapping[str, Any]] = {
 """Values that classes had before they became keys."""
 
 
+AUTO = {
+    **dict.fromkeys(["7f9026763c6c22c2", "bcb7890ca749b660"], 1),  # equal shares of all edges
+    "c86901b40ffc6984": 2,  # a guarded model's true gradient, too
+    "6dd2a5892cddaa8b": 3,  # one edge per target
+    "c8825d6df85e8055": 4,  # four edges per target; continues while that pays
+    **dict.fromkeys(["e9633e1114fab1d6", "621d660d55d83c11"], 5),  # links, edges that move
+    **dict.fromkeys(["59fb6f7f930e0fcb", "681f628297524ca9", "bcd13ca00656f46d"], 6),  # more rounds
+    **dict.fromkeys(["1a3dffbdbe3fc35d", "ee3c4ab9a72a7be6", "d8012ebb2d6b8a6b"], 6),
+    **dict.fromkeys(["dc74da14e30cf595", "800cf46170b2b700"], 6),
+}
+"""Version of `auto` and `auto_modification` by the `code` of a record."""
+
+
 def migrated(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield records of schema 1 as records of schema 2, in their order.
 
@@ -51,6 +64,9 @@ def migrated(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             content = {key: record.get(key) for key in ("user_files", "user_code")}
             ids[record["cell"]] = cell_id(config | {"seed": record["seed"]}, **content)
             new |= {"config": config, "published_as": record["cell"]}
+            if record.get("code") in AUTO:
+                names = {"auto", "auto_modification"} & (config.get("attacks") or {}).keys()
+                new["attack_versions"] = dict.fromkeys(sorted(names), AUTO[record["code"]])
         yield new | {"cell": ids.get(record["cell"], record["cell"])}
 
 

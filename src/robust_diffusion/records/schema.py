@@ -58,6 +58,7 @@ class Line(Schema):
     flags: dict[str, list[str]] = {}
     warnings: dict[str, list[str]] = {}
     surrogate_flags: dict[str, list[str]] = {}
+    attack_versions: dict[str, int] = {}
     accuracy: Parts = {}
     budget: Parts = {}
     seconds: Parts = {}

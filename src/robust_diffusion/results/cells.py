@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from robust_diffusion.records.identity import recorded_settings
+from robust_diffusion.records.identity import once_per_configuration, recorded_settings
 from robust_diffusion.records.records import Record, is_timing, latest_by_cell
 from robust_diffusion.system.hashes import canonical_json
 
@@ -148,6 +148,7 @@ def trained_model(record: Record) -> ModelKey:
     return settings_of(record, CLEAN), record["seed"], record["accuracy"][CLEAN]
 
 
+@once_per_configuration
 def settings_of(record: Record, graph: str) -> str:
     """Settings behind a result on a graph, its seed aside; of a time, the machine's, too."""
     config = recorded_settings(record)

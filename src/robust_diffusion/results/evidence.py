@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN
-from robust_diffusion.robustness.flags import OF_THE_GRAPH, OF_THE_NUMBER
+from robust_diffusion.robustness.flag_codes import OF_THE_GRAPH, OF_THE_NUMBER
 
 CHANCE = frozenset(["random", "random_flip"])
 """Attacks that look at no model."""
@@ -31,21 +31,6 @@ OF_ANY_MODEL = OF_THE_NUMBER | OF_THE_GRAPH
 
 ON_SURROGATES = ("weaker than chance", "changes no prediction")
 """Beginnings of warnings measured on a surrogate, in records older than flags."""
-
-VERSION = 6
-"""Version of `auto` in this package. Raise it when `auto` computes something else."""
-
-VERSIONS: Mapping[str, int] = {
-    **dict.fromkeys(["7f9026763c6c22c2", "bcb7890ca749b660"], 1),  # equal shares of all edges
-    "c86901b40ffc6984": 2,  # a guarded model's true gradient, too
-    "6dd2a5892cddaa8b": 3,  # one edge per target
-    "c8825d6df85e8055": 4,  # four edges per target; continues while that pays
-    **dict.fromkeys(["e9633e1114fab1d6", "621d660d55d83c11"], 5),  # links, edges that move
-    **dict.fromkeys(["59fb6f7f930e0fcb", "681f628297524ca9", "bcd13ca00656f46d"], 6),  # more rounds
-    **dict.fromkeys(["1a3dffbdbe3fc35d", "ee3c4ab9a72a7be6", "d8012ebb2d6b8a6b"], 6),
-    **dict.fromkeys(["dc74da14e30cf595", "800cf46170b2b700"], 6),
-}
-"""Version of `auto` by the `code` of a published record; records of other code have `VERSION`."""
 
 
 def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
@@ -129,7 +114,7 @@ def _outcome(record: Record, attack: str) -> dict[str, Any]:
     reached = record["accuracy"][attack]
     outcome = {"accuracy": reached, "by": attack_in_words(record, attack)}
     if attack in ENSEMBLES:
-        outcome["version"] = auto_version(record)
+        outcome["version"] = attack_version(record, attack)
     kind = "chance" if attack in CHANCE else KIND.get(record.get("threat", ""))
     if kind is None or record.get("threat") == "poisoning":  # or a threat model of the user's
         return outcome
@@ -141,16 +126,16 @@ def _outcome(record: Record, attack: str) -> dict[str, Any]:
     return outcome
 
 
-def auto_version(record: Record) -> int:
-    """Return the version of `auto` that a record was computed with."""
-    return VERSIONS.get(str(record.get("code")), VERSION)
+def attack_version(record: Record, attack: str) -> int:
+    """Return the version of an attack that a record was computed with."""
+    return int(record.get("attack_versions", {}).get(attack, 1))
 
 
 def _surrogates(record: Record) -> str:
     """Return the surrogates of a black box, with the version of `auto` that attacked them."""
     names = ", ".join(sorted(record.get("surrogates") or []))
     attacked = names and THOROUGH in record["accuracy"]
-    return f"{names}; {THOROUGH} {auto_version(record)}" if attacked else names
+    return f"{names}; {THOROUGH} {attack_version(record, THOROUGH)}" if attacked else names
 
 
 def _parts(record: Record, attack: str) -> Mapping[str, float]:

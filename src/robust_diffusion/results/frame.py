@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.records.identity import recorded_settings
+from robust_diffusion.records.identity import once_per_configuration, recorded_settings
 from robust_diffusion.records.records import Record, is_timing, latest_by_cell
 from robust_diffusion.results.cells import ABSENT, CLEAN, value_at, without_trainer
 from robust_diffusion.results.evidence import outcomes_of, told_of_model
@@ -179,6 +179,7 @@ def named_by_settings(found: pd.DataFrame) -> pd.DataFrame:
     return found.assign(model=[names.get(cell, model) for cell, model in pairs])
 
 
+@once_per_configuration
 def _settings(record: Record) -> dict[str, Any]:
     config = recorded_settings(record)
     parts = {part: config.get(part) for part in ("model", "training", "data")}

@@ -1,12 +1,12 @@
 """Flags: signs that an accuracy under attack is no bound on a model's robustness.
 
 Told here from a model's own predictions and from accuracies; `misled` looks at one attack. All that
-can be raised is listed in `Code`. A check yields its flags, none where it finds nothing.
+can be raised is listed in `flag_codes.Code`. A check yields its flags, none where it finds nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -16,48 +16,11 @@ from torch_geometric.data import Data
 from robust_diffusion.attacks import PerturbedGraph, seeded
 from robust_diffusion.attacks.base import Classifier
 from robust_diffusion.models.variants import with_solver
+from robust_diffusion.robustness.flag_codes import OF_THE_NUMBER, Code
 from robust_diffusion.robustness.solves import LARGEST_GROWTH
 from robust_diffusion.robustness.subject import Task
 
-Code = Literal[
-    "no_effect",
-    "weaker_than_chance",
-    "weaker_than_transfer",
-    "zero_gradient",
-    "gradient_not_finite",
-    "loss_without_errors",
-    "budget_without_effect",
-    "stochastic",
-    "solvers_disagree",
-    "budget_unspent",
-    "budget_overspent",
-    "budget_allows_nothing",
-    "parts_given_up",
-    "no_edge_gradient",
-    "rough_edge_gradient",
-    "not_converged",
-    "part_above_clean",
-    "one_class",
-    "probabilities",
-    "degree_leak",
-    "logits_not_finite",
-    "diverged",
-]
 Outdone = Literal["weaker_than_chance", "weaker_than_transfer"]
-CODES: tuple[Code, ...] = get_args(Code)
-
-OF_THE_NUMBER: frozenset[Code] = frozenset(
-    [
-        *("stochastic", "solvers_disagree", "budget_overspent", "degree_leak"),
-        *("logits_not_finite", "diverged"),
-    ]
-)
-"""Flags that put the accuracy itself in doubt; the others say that an attack found too little."""
-
-OF_THE_GRAPH: frozenset[Code] = frozenset(
-    ["budget_unspent", "budget_overspent", "budget_allows_nothing"]
-)
-"""Flags counted on the attacked graph, whichever model it was made on."""
 
 POINT = 0.01
 """Accuracy, in 0..1, below which a difference tells nothing."""

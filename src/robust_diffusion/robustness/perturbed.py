@@ -28,8 +28,8 @@ from robust_diffusion.records.code import computed_by
 from robust_diffusion.records.content import by_content
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.effort import Effort, expected_forwards
+from robust_diffusion.robustness.flag_codes import OF_THE_GRAPH
 from robust_diffusion.robustness.flags import (
-    OF_THE_GRAPH,
     Flag,
     Outdone,
     of_the_row,
