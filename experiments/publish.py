@@ -21,9 +21,8 @@ from typing import Any
 from robust_diffusion.commands.reading import read_chosen
 from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.paper.agreement import render_agreement
-from robust_diffusion.paper.claims.claim import load_claims
-from robust_diffusion.paper.claims.judge import side_by_side
-from robust_diffusion.paper.claims.show import front_table, render_claims
+from robust_diffusion.paper.claims import judge_all, load_claims
+from robust_diffusion.paper.claims_table import claims_table, render_claims
 from robust_diffusion.paper.commands import FIDELITIES
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render import render_markdown
@@ -112,9 +111,10 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     counted = {name: RecordSet.of(records, fidelity=name) for name in FIDELITIES}
     variants = {name: build_tables(of) for name, of in counted.items()}
     claims = load_claims()
-    rows = side_by_side(claims, records, FIDELITIES)
-    yield RESULTS / "claims.md", render_claims(rows, claims, worst_of=FIDELITIES[0])
-    yield README, _with_front(README.read_text(encoding="utf-8"), front_table(rows, claims))
+    verdicts = judge_all(claims, records, FIDELITIES)
+    yield RESULTS / "claims.md", render_claims(verdicts, claims, worst_of=FIDELITIES[0])
+    front = claims_table(verdicts, claims.front)
+    yield README, _with_front(README.read_text(encoding="utf-8"), front)
     agreement = render_agreement({name: list(of.values()) for name, of in variants.items()})
     yield RESULTS / "agreement.md", agreement
     for path in sorted(STABILITY.glob("*.json")):

@@ -1,3 +1,4 @@
+import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,14 +9,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from safetensors.torch import save_file
+from torch import nn
 
-from robust_diffusion import GCN, Budget, evaluate
+from robust_diffusion import GCN, Budget, evaluate, load_model, open_dataset
 from robust_diffusion.data.normalize import feature_scale
 from robust_diffusion.data.sources import citation_like_graph
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
 from tests.conftest import TINY_DATA
 from tests.drawn import CLASSES, FEATURES, drawn_data
+from tests.zoo import trained
 
 Cli = Callable[..., Any]
 GRAPH = citation_like_graph(200, 400, 16)
@@ -95,6 +99,55 @@ def test_a_saved_report_has_its_own_clean_graph_targets_and_budget(cli: Cli) -> 
     assert said in cli("audit", "own").out
     outcome = cli("audit", "less", "own")
     assert (outcome.status, "injected_nodes" in outcome.out) == (1, True)
+
+
+def saved(folder: str, of: nn.Module, **claims: Any) -> None:
+    """Save a report on the synthetic dataset, with some fields of its file replaced."""
+    budget, options = Budget(5, 20), {"attacks": "random", "progress": False}
+    evaluate(of, open_dataset("synthetic"), budget=budget, **options).save(folder)
+    path = Path(folder, "report.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | claims))
+
+
+def test_a_report_is_measured_again_on_the_model_of_the_zoo(cli: Cli, zoo_folder: Path) -> None:
+    model = load_model("gcn", "synthetic", directory=zoo_folder)
+    saved("good", model)
+    saved("bad", model, clean_accuracy=0.02)
+    saved("other", model, dataset="cora")
+    saved("unknown", trained(open_dataset("synthetic"), epochs=1))
+    outcome = cli("audit", "good", "--zoo", str(zoo_folder))
+    assert (outcome.status, "accuracy in %" in outcome.out) == (0, True)
+    assert cli("audit", "bad", "--zoo", str(zoo_folder)).status == 1
+    outcome = cli("audit", "unknown", "--zoo", str(zoo_folder))
+    assert (outcome.status, "not measured" in outcome.out) == (0, True)
+
+
+def test_a_report_is_measured_again_on_a_model_of_the_user(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_module.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = trained(open_dataset("synthetic"), epochs=1)
+    saved("own", model, model="evil.Model")  # what a report names is not imported
+    save_file(model.state_dict(), "own.safetensors")
+    given = ["audit", "own", "--model=my_module.build"]
+    assert cli(*given, "--weights=own.safetensors").status == 0
+    with torch.no_grad():
+        next(model.parameters()).zero_()
+    save_file(model.state_dict(), "other.safetensors")
+    outcome = cli(*given, "--weights=other.safetensors")
+    assert (outcome.status, "not the weights of the report" in outcome.err) == (1, True)
+    assert cli(*given).status == 2
+
+
+MODULE = """
+from robust_diffusion.robustness.zoo import build_recorded
+from tests.zoo import CONFIG
+
+
+def build(in_channels, out_channels):
+    return build_recorded(CONFIG, in_channels, out_channels, where="mine")
+"""
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """First words of the command line that run no cell, one module each; `run.COMMANDS` names them."""
 
 COMMANDS = {
-    "audit": "check perturbed graphs against the clean graph and a budget",
+    "audit": "check perturbed graphs against a budget, and measure a report again",
     "certify": "certify a model against edge flips or injected nodes by smoothing",
     "cite": "print BibTeX of the models, flows, attacks and data that a cell uses",
     "compare": "show what each option of a sweep changes, seed by seed",
@@ -10,7 +10,6 @@ COMMANDS = {
     "evaluate": "attack a trained model of your own, from a class and a file of weights",
     "leaderboard": "rank models by their worst cases over budgets, as a page and as JSON",
     "records": "move lines that cannot be read out of a file of records",
-    "submit": "check a report of your own for the leaderboard",
     "wandb-import": "log recorded runs and tables to W&B",
 }
 """Purpose of each; `run` calls `run_<name>_command` of the module of that name."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget
@@ -24,17 +24,27 @@ from robust_diffusion.attacks.audit import (
 )
 from robust_diffusion.cells.overrides import composed
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.errors import ConfigError
+from robust_diffusion.data.folders import dataset_names
+from robust_diffusion.data.inventory import open_dataset
+from robust_diffusion.data.sources.pyg import checked_graph
+from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.results.markdown import print_table
+from robust_diffusion.robustness.load import build_model, load_weights
 from robust_diffusion.robustness.report import RobustnessReport
 from robust_diffusion.robustness.saved_report import REPORT
+from robust_diffusion.robustness.subject import graph_hash, subject_of
+from robust_diffusion.robustness.zoo import Zoo
+from robust_diffusion.system.tensor_hashes import state_hash
+
+TOLERANCE = 1.5
+"""Points of accuracy by which rounding on another processor may differ."""
 
 READ = ("dataset", "difficulty", "budget", "data", "fidelity", "scale", "experiment", "paths")
 """Options by which the clean graph, its target nodes and the budget are found."""
 
 
 def run_audit_command(arguments: Sequence[str]) -> None:
-    """Audit perturbed graphs; exits with 1 if one breaks its budget.
+    """Audit perturbed graphs; exits with 1 if one breaks its budget or a report claims too much.
 
     Raises:
         DataError: A file that cannot be read, or not without running code.
@@ -43,8 +53,9 @@ def run_audit_command(arguments: Sequence[str]) -> None:
     """
     parser = argparse.ArgumentParser(
         prog="robust-diffusion audit",
-        description="Check perturbed graphs against the clean graph and a budget; what an attack "
-        "says of itself is not looked at. Nothing is downloaded, and nothing in a file is run.",
+        description="Check perturbed graphs against the clean graph and a budget, counted from the "
+        "graphs themselves. The accuracies of a saved report are measured again. Nothing is "
+        "downloaded, and nothing in a file is run.",
     )
     parser.add_argument(
         "given",
@@ -70,7 +81,19 @@ def run_audit_command(arguments: Sequence[str]) -> None:
         type=Path,
         help="also write each graph as GRB's adj.pkl and features.npy, to FOLDER/<its file's name>",
     )
+    parser.add_argument(
+        "--model", metavar="MODULE.CLASS", help="class of the model of a report, see --weights"
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="FILE",
+        help="state_dict of --model, on which the accuracies of a report are measured again "
+        "(default: the model of the zoo that has the weights of the report)",
+    )
+    parser.add_argument("--zoo", type=Path, metavar="FOLDER", help="(default: the published one)")
     chosen = parser.parse_intermixed_args(arguments)
+    if (chosen.model is None) != (chosen.weights is None):
+        parser.error("--model and --weights: name both or neither")
     paths = [given for given in chosen.given if "=" not in given or Path(given).exists()]
     if not paths:
         parser.error("name a file or a folder")
@@ -81,9 +104,13 @@ def run_audit_command(arguments: Sequence[str]) -> None:
         parser.error("--export: several files have one name; export them one by one")
     broken, clean_of_all = [], cache(lambda: _clean(overrides))
     for path, found in files.items():
-        of_report = not overrides and (Path(path) / REPORT).is_file()
-        clean = _reported(Path(path)) if of_report else clean_of_all()
+        report = None
+        if not overrides and (Path(path) / REPORT).is_file():
+            report = RobustnessReport.load(path)
+        clean = _reported(Path(path), report) if report else clean_of_all()
         broken += [_print_audit(file, clean, chosen) for file in found]
+        if report:
+            broken.append(_print_accuracies(Path(path), report, chosen))
     if any(broken):
         sys.exit(1)
 
@@ -98,11 +125,65 @@ class _Clean:
     name: str
 
 
-def _reported(folder: Path) -> _Clean:
-    report = RobustnessReport.load(folder)
+def _reported(folder: Path, report: RobustnessReport) -> _Clean:
     assert report.clean is not None
     name = f"the clean graph of {folder.name}, {report.num_targets} target nodes"
     return _Clean(report.clean, report.clean.target_nodes, report.budget, name)
+
+
+def _print_accuracies(folder: Path, report: RobustnessReport, chosen: argparse.Namespace) -> bool:
+    """Measure the accuracies of a report again; return true if it claims others."""
+    model = _model(report, chosen)
+    if model is None:
+        sys.stdout.write(
+            f"{folder}: accuracies are not measured, since no model of the zoo has the weights "
+            f"{report.weights[:8]}; name yours by --model and --weights\n"
+        )
+        return False
+    frame = measured_again(report, model)
+    same_graph = _is_of_its_dataset(report)
+    title = f"{folder}: {report.model} {report.weights[:8]}, accuracy in %, dataset "
+    title += f"{report.dataset or 'of your own'}{'' if same_graph else ', BUT ANOTHER GRAPH'}"
+    print_table(title, frame.round(2), ["graph"])
+    differs = (frame["reported"] - frame["measured"]).abs() > TOLERANCE
+    return bool(differs.any()) or not same_graph
+
+
+def measured_again(report: RobustnessReport, model: nn.Module) -> pd.DataFrame:
+    """Return reported and measured accuracy, in %, on the clean and each attacked graph."""
+    assert report.clean is not None
+    subject = subject_of(model, report.clean, report.clean.target_nodes, None)
+    graphs = {"clean": subject.graph} | {row.name: row.graph for row in report.attacks}
+    reported = {"clean": report.clean_accuracy} | {row.name: row.accuracy for row in report.attacks}
+    with subject.tried.ready():
+        logits = {name: subject.logits(graph, report.seed) for name, graph in graphs.items()}
+    rows = {name: (reported[name], subject.accuracy(of)) for name, of in logits.items()}
+    frame = 100 * pd.DataFrame.from_dict(rows, orient="index", columns=["reported", "measured"])
+    return frame.rename_axis("graph").reset_index()
+
+
+def _model(report: RobustnessReport, chosen: argparse.Namespace) -> nn.Module | None:
+    """Load the model of a report: the named one, or that of the zoo; `None` if there is none."""
+    assert report.clean is not None
+    if chosen.model:
+        sizes = report.clean.x.size(1), int(report.clean.y.max()) + 1
+        model = build_model({"_target_": chosen.model}, *sizes)
+        load_weights(model, Path(chosen.weights), where=f"--weights {chosen.weights}")
+        if state_hash(model.state_dict()) != report.weights:
+            raise DataError(f"--weights {chosen.weights}: not the weights of the report")
+        return model
+    zoo = Zoo.open(chosen.zoo)
+    found = next((entry for entry in zoo.entries if entry.weights == report.weights), None)
+    return None if found is None else zoo.load(found)
+
+
+def _is_of_its_dataset(report: RobustnessReport) -> bool:
+    """Return whether the clean graph and the target nodes are those of the dataset it names."""
+    if report.dataset not in dataset_names():
+        return not report.dataset
+    datamodule = open_dataset(report.dataset)
+    clean = checked_graph(datamodule.graph, {})
+    return graph_hash(clean, datamodule.target_nodes) == report.clean_graph
 
 
 def _clean(overrides: Sequence[str]) -> _Clean:

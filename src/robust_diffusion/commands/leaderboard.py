@@ -9,12 +9,8 @@ from pathlib import Path
 
 from robust_diffusion.commands.reading import add_records_option, read_chosen
 from robust_diffusion.config import PUBLISHED
-from robust_diffusion.records.records import Record
 from robust_diffusion.results.leaderboard.board import boards, published, render
 from robust_diffusion.system.files import write_whole
-
-PUBLIC = ("results/records.jsonl.gz", "submissions/records.jsonl")
-"""The published records and the submitted ones, in a checkout."""
 
 
 def run_leaderboard_command(arguments: Sequence[str]) -> None:
@@ -27,10 +23,17 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="robust-diffusion leaderboard",
         description="Rank models by the area between their worst cases and the MLP's, over budgets "
-        "of growing size, from published and submitted records; `submit` checks and records a "
-        "report of your own.",
+        "of growing size, from the published records or your own.",
     )
-    add_board_options(parser)
+    add_records_option(parser)
+    parser.add_argument(
+        "--budget",
+        action="append",
+        type=_budget,
+        metavar="NODESxEDGES",
+        help="injected nodes and edges of each, as 50x50; may be repeated (default: 5x4, 1x50, "
+        "50x4, 5x50 and 50x50, as far as the records have them)",
+    )
     parser.add_argument(
         "--out",
         type=Path,
@@ -39,7 +42,8 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
         help="for leaderboard.html and leaderboard.json (default: %(default)s)",
     )
     chosen = parser.parse_args(arguments)
-    counted = board_records(chosen.records)
+    named = chosen.records or [PUBLISHED / "results" / "records.jsonl.gz"]
+    counted = published(read_chosen(named, required=True))
     made = boards(counted, chosen.budget)
     for name, text in render(made).items():
         sys.stdout.write(f"{write_whole(chosen.out / name, text, option='--out')}\n")
@@ -51,25 +55,6 @@ def run_leaderboard_command(arguments: Sequence[str]) -> None:
             "no cell of the records has the attack auto on a model that it knows, in a full run; "
             "python -m robust_diffusion.run threat=white_box attack=auto adds one\n"
         )
-
-
-def add_board_options(parser: argparse.ArgumentParser) -> None:
-    """Let a command choose records and budgets of the boards."""
-    add_records_option(parser)
-    parser.add_argument(
-        "--budget",
-        action="append",
-        type=_budget,
-        metavar="NODESxEDGES",
-        help="injected nodes and edges of each, as 50x50; may be repeated (default: 5x4, 1x50, "
-        "50x4, 5x50 and 50x50, as far as the records have them)",
-    )
-
-
-def board_records(named: Sequence[str] | None) -> list[Record]:
-    """Records of the files that were named, or of the checkout, as far as boards count them."""
-    public = [path for name in PUBLIC if (path := PUBLISHED / name).is_file()]
-    return published(read_chosen(named or public, required=True))
 
 
 def _budget(text: str) -> tuple[int, int]:

@@ -79,9 +79,8 @@ def _dataset_table(data_dir: str, form: str) -> str:
 def run_claims_command(arguments: Sequence[str]) -> None:
     """Judge the paper's claims; the exit status is 0 whatever the verdicts."""
     # Imported late, as in other commands: a table needs no data frame, which takes half a second.
-    from robust_diffusion.paper.claims.claim import CLAIMS, load_claims
-    from robust_diffusion.paper.claims.judge import VERDICTS, side_by_side, variants_of
-    from robust_diffusion.paper.claims.show import claims_table, legend, to_json
+    from robust_diffusion.paper.claims import CLAIMS, judge_all, load_claims, variants_of
+    from robust_diffusion.paper.claims_table import claims_table, legend, tested, to_json
 
     parser = argparse.ArgumentParser(
         prog="robust-diffusion claims",
@@ -101,19 +100,21 @@ def run_claims_command(arguments: Sequence[str]) -> None:
         check_choice("claim", name, claims.claims)
     records = read_chosen(chosen.records)
     variants = [chosen.fidelity] if chosen.fidelity else variants_of(records)
-    rows = side_by_side(claims, records, variants, chosen.names)
+    verdicts = judge_all(claims, records, variants, chosen.names)
     if chosen.format == "json":
-        sys.stdout.write(to_json(rows, claims) + "\n")
+        sys.stdout.write(to_json(verdicts, claims) + "\n")
         return
 
     def counts(variant: str) -> str:
-        verdicts = [found.verdict for row in rows if (found := row.columns[variant])]
-        return ", ".join(f"{verdicts.count(kind)} {kind}" for kind in VERDICTS)
+        kinds = [judgement.verdict for judgement in verdicts[variant]]
+        shown = ("supported", "contradicted", "undecided")
+        return ", ".join(f"{kinds.count(kind)} {kind}" for kind in shown)
 
     counted = "; ".join(f"{name}: {counts(name)}" for name in variants)
-    if not any(row.recorded for row in rows):
+    if not tested(verdicts):
         counted += f". No record tests any.{published('claims')[:-1]}"
-    table = claims_table([(row, f"{row.name}: {row.claim.quote}") for row in rows])
+    titles = {str(name): f"{name}: {of.quote}" for name, of in verdicts["claim"].items()}
+    table = claims_table(verdicts, titles)
     elsewhere = "".join(f'- "{quote}": {where}\n' for quote, where in claims.elsewhere.items())
     sys.stdout.write(
         f"Claims of arXiv:2209.07754 by records. {counted}. {legend(claims.alpha, variants[0])}"

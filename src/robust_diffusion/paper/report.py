@@ -11,9 +11,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from robust_diffusion.paper.agreement import agreement
-from robust_diffusion.paper.claims.claim import load_claims
-from robust_diffusion.paper.claims.judge import side_by_side, variants_of
-from robust_diffusion.paper.claims.show import claims_frame, legend
+from robust_diffusion.paper.claims import judge_all, load_claims, variants_of
+from robust_diffusion.paper.claims_table import claims_frame, legend, tested
 from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
@@ -87,10 +86,9 @@ def _facts(records: Sequence[Record]) -> dict[str, str]:
 
 def _claims(records: Sequence[Record], fidelity: str) -> Sections:
     claims, variants = load_claims(), sorted({fidelity, *variants_of(records)})
-    rows = side_by_side(claims, records, variants)
-    tested = [(row, row.claim.quote) for row in rows if row.recorded]
-    if tested:
-        cells = claims_frame(tested, lambda *lines: "\n".join(lines))
+    verdicts = judge_all(claims, records, variants)
+    if titles := tested(verdicts):
+        cells = claims_frame(verdicts, titles)
         yield "Claims", ResultTable(legend(claims.alpha, variants[0]), cells, [], [])
 
 

@@ -136,5 +136,7 @@ def misfit(schema: type[Schema], value: Any) -> str | None:
 def first_problem(error: ValidationError) -> str:
     """The first key that does not fit, and why."""
     first = error.errors(include_url=False)[0]
-    given = "" if first["type"] == "missing" else f", not {reprlib.repr(first['input'])}"
-    return f"{'.'.join(map(str, first['loc'])) or 'text'}: {first['msg']}{given}"
+    message = first["msg"].removeprefix("Value error, ")  # of a validator, which names the value
+    named = first["type"] in ("missing", "value_error")
+    given = "" if named else f", not {reprlib.repr(first['input'])}"
+    return f"{'.'.join(map(str, first['loc'])) or 'text'}: {message}{given}"

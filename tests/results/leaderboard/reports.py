@@ -1,12 +1,9 @@
-"""Published records, and reports of attacks, of the small zoo."""
+"""Records of worst cases as published."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from robust_diffusion import Attack, Budget, RandomInjection, evaluate, open_dataset
+from robust_diffusion import open_dataset
 from robust_diffusion.records.records import Record
 from robust_diffusion.robustness.zoo import Zoo
 from tests.zoo import BUDGET
@@ -40,27 +37,3 @@ def records_of(zoo: Zoo, worst: float) -> list[Record]:
     accuracy = {"clean": entry.clean_accuracy, "auto": worst}
     own = record("gcn", cell=entry.cell, split=split, accuracy=accuracy)
     return [own, record("mlp", split=split, accuracy={"clean": 0.4, "auto": 0.4})]
-
-
-def report(
-    folder: Path,
-    model: nn.Module,
-    budget: Budget = BUDGET,
-    attack: Attack | None = None,
-    **options: Any,
-) -> Path:
-    """A report of one attack named auto."""
-    datamodule = open_dataset("synthetic")
-    attacks = {"auto": attack or Other()}
-    found = evaluate(model, datamodule, budget=budget, attacks=attacks, progress=False, **options)
-    return found.save(folder)
-
-
-class Other(RandomInjection):
-    """Chance by another name, from a seed of its own."""
-
-    name = "other"
-
-    def inject(self, problem: Any, budget: Any, generator: Any) -> Any:
-        """Random nodes."""
-        return super().inject(problem, budget, generator.manual_seed(7))

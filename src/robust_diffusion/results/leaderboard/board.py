@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,12 +14,11 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from robust_diffusion import __version__
-from robust_diffusion.records.records import Record, latest_by_cell
+from robust_diffusion.records.records import Record
 from robust_diffusion.results.cells import CLEAN
 from robust_diffusion.results.evidence import CHANCE, KIND
 from robust_diffusion.results.frame import frame, named_by_settings
 from robust_diffusion.results.leaderboard.grid import (
-    OWN,
     Grid,
     area,
     besides,
@@ -45,9 +44,7 @@ ENVIRONMENT = Environment(
     keep_trailing_newline=True,
 )
 
-State = Literal[
-    "ranked", "control", "budgets missing", "not a bound", "claimed", "training not checked"
-]
+State = Literal["ranked", "control", "budgets missing", "not a bound"]
 """Place of a row: by its curve, or without a rank, and why."""
 
 
@@ -59,8 +56,8 @@ NAME = ["variant", "model"]
 class Row:
     """One model on a board; accuracies in %, means over seeds."""
 
-    model: str  # or its flow; a user's with the hash of its weights
-    variant: str  # of its equations; `own` of a user's model
+    model: str  # or its flow
+    variant: str  # of its equations
     clean: float
     curve: list[float | None]  # the lowest under any attack, at each budget of the board
     above_mlp: float | None  # area between the curve and the MLP, in points; `None` on a part of it
@@ -71,7 +68,6 @@ class Row:
     flags: list[str]  # signs that an accuracy is no bound
     state: State
     rank: int | None = None
-    sources: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ class Board:
 def published(
     records: Sequence[Record], experiments: AbstractSet[str] | None = None
 ) -> list[Record]:
-    """The finished cells on models that `auto` attacked knowing them, and what was submitted.
+    """Return the finished cells on models that `auto` attacked knowing them.
 
     Where cells of one dataset attack different sets of targets, the set of most of them counts.
 
@@ -107,8 +103,7 @@ def published(
         records: Of anything.
         experiments: That asked for the models; `None` for any.
     """
-    entered = [of for of in latest_by_cell(records).values() if "report" in of]
-    recorded = recorded_on([of for of in records if "report" not in of], experiments)
+    recorded = recorded_on(records, experiments)
     sets = Counter((of["dataset"], of.get("difficulty")) for of in recorded)
     usual: dict[str, Any] = {}
     for (dataset, targets), _ in sets.most_common():
@@ -117,11 +112,11 @@ def published(
     found = frame(recorded)
     models = worst_cases(found)
     cells = set(found.merge(models[models["thorough"]][MODEL], on=MODEL)["cell"])
-    return [*(record for record in recorded if record["cell"] in cells), *entered]
+    return [record for record in recorded if record["cell"] in cells]
 
 
 def boards(records: Sequence[Record], grid: Grid | None = None) -> list[Board]:
-    """Boards of published and submitted records, one per dataset and limits of features.
+    """Return boards of published records, one per dataset and limits of features.
 
     Models are ranked by the area between their curve and the MLP's, over the logarithm of the
     injected edges. It may be negative: cut off at 0, all that fall early would be alike. A curve is
@@ -130,7 +125,7 @@ def boards(records: Sequence[Record], grid: Grid | None = None) -> list[Board]:
     mean over all.
 
     Args:
-        records: As `published` gives them. A submitted graph lowers every budget that holds it.
+        records: As `published` returns them.
         grid: The budgets; `None` for `GRID`.
     """
     found = named_by_settings(frame(records))
@@ -176,15 +171,8 @@ def _row(models: pd.DataFrame, found: pd.DataFrame, points: list[tuple[int, int]
     ]
     curve = (100 * used.groupby("point")["worst"].mean()).to_dict()
     model, variant = (str(models[column].iloc[0]) for column in ("model", "variant"))
-    reports = [r["report"] for r in found["record"] if "report" in r]
-    training = {of["training"] for of in reports} - {""}
-    named = {of["source"] for of in reports}
-    if variant != OWN:
-        named = {of for of in named if used["by"].str.startswith(f"{of}: ").any()}
     states: dict[State, bool] = {
         "control": model == CONTROL,
-        "claimed": not models["thorough"].any(),
-        "training not checked": variant == OWN and not training,
         "budgets missing": not areas,
         "not a bound": bool(all_of(used["flags"])),
         "ranked": True,
@@ -201,11 +189,6 @@ def _row(models: pd.DataFrame, found: pd.DataFrame, points: list[tuple[int, int]
         attacks=_tried(found.loc[found["attack"] != CLEAN, ["threat", "attack"]]),
         flags=sorted(all_of(used["flags"])),
         state=next(state for state, holds in states.items() if holds),
-        sources=[
-            *([] if variant == OWN else ["published records"]),
-            *sorted(named),
-            *(f"trained by {of}" for of in sorted(training)),
-        ],
     )
 
 

@@ -8,9 +8,6 @@ import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
 
-OWN = "own"
-"""Variant of a model that is not the package's."""
-
 Grid = Collection[tuple[int, int]]
 """Budgets of a board: injected nodes, and most edges of each."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from robust_diffusion.paper.claims.claim import group
+from robust_diffusion.paper.claims import group, line
 from tests.paper.records import Record, finished
 
 
@@ -20,7 +20,7 @@ def records_of(
     **more: Any,
 ) -> list[Record]:
     """One record per seed, accuracies given in points."""
-    wanted = group({"experiment": experiment, "attack": "clean", **axes}).line.record
+    wanted = line(group({"experiment": experiment, "attack": "clean", **axes})).record
     number = len(next(iter(accuracy.values())))
     found = []
     for index, seed in enumerate(seeds if seeds is not None else range(number)):

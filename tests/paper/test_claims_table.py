@@ -1,25 +1,23 @@
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from robust_diffusion.paper.claims.claim import Claim, Claims
-from robust_diffusion.paper.claims.judge import judge, recorded_evidence
-from robust_diffusion.paper.claims.show import in_short
+from robust_diffusion.paper.claims import Claim, Claims, judge, recorded_evidence
+from robust_diffusion.paper.claims_table import in_short
 from robust_diffusion.results.numbers import p_value
-from tests.paper.claims.synthetic import records_of
+from tests.paper.claims_records import records_of
 
-RULES = Claims(alpha=0.05, min_seeds=3, claims={}, elsewhere={}, front={"better": "A is better"})
+RULES = Claims(alpha=0.05, min_seeds=3, claims={}, elsewhere={})
 SELECT = {"experiment": "table-3", "attack": "speit", "dataset": "cora"}
 CLAIM = Claim(
-    "a is better",
-    "tab:flows",
+    quote="a is better",
+    place="tab:flows",
     select=SELECT,
     left={"model": "beltrami"},
-    each={"right.model": ["grand", "heat"]},
+    right={"model": "grand"},
 )
 
 
@@ -34,10 +32,8 @@ def flow(name: str, values: list[float], **more: Any) -> list[dict[str, Any]]:
 def test_p_and_interval_are_those_of_a_paired_test(seed: int) -> None:
     own, other = np.random.default_rng(seed).normal([[70], [68]], 1.5, (2, 5))
     records = [*flow("beltrami", list(own)), *flow("grand", list(other))]
-    claim = replace(CLAIM, each={"right.model": ["grand"]})
-    verdict, count, effect = in_short(
-        claim, judge(claim, recorded_evidence(records, fidelity="paper"), RULES)
-    )
+    judgement = judge(CLAIM, recorded_evidence(records, fidelity="paper"), RULES)
+    verdict, count, effect = in_short(CLAIM, judgement).split("\n")
     p = re.search(r"p (.*)$", effect)
     assert p
     expected = stats.ttest_rel(own, other)

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -6,28 +6,115 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from robust_diffusion.paper.claims.claim import Claim, Claims, load_claims
-from robust_diffusion.paper.claims.judge import (
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.claims import (
+    Claim,
+    Claims,
+    Group,
     Judgement,
+    group,
     judge,
+    line,
+    load_claims,
     published_evidence,
     recorded_evidence,
 )
+from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.results.significance import holm
-from tests.paper.claims.synthetic import records_of, with_moments
+from tests.paper.claims_records import records_of, with_moments
 
 EVERY = load_claims()
 RULES = Claims(alpha=0.05, min_seeds=3, claims={}, elsewhere={})
 CORA = {"dataset": "cora"}
-BASE = Claim("words", "tab:adv", select={"experiment": "table-1", "attack": "speit"} | CORA)
-ONE = replace(BASE, left={"model": "beltrami"}, right={"model": "gat"})
+BASE: dict[str, Any] = {
+    "quote": "words",
+    "place": "tab:adv",
+    "select": {"experiment": "table-1", "attack": "speit"} | CORA,
+}
+ONE: dict[str, Any] = {"left": {"model": "beltrami"}, "right": {"model": "gat"}}
 MODELS = ["gat", "gin", "appnp", "graph_sage"]
-ALL = replace(BASE, left={"model": "beltrami"}, each={"right.model": MODELS})
 
 
-def decide(claim: Claim, *groups: list[dict[str, Any]]) -> Judgement:
-    records = [record for group in groups for record in group]
-    return judge(claim, recorded_evidence(records, fidelity="paper"), RULES)
+def claim(**fields: Any) -> Claim:
+    return Claim(**(BASE | fields))
+
+
+def better(**fields: Any) -> Claim:
+    return claim(**({"left": {"model": "beltrami"}, "each": {"right.model": MODELS}} | fields))
+
+
+def named(model: str, **axes: str) -> Group:
+    return group({**BASE["select"], "model": model, **axes})
+
+
+def test_every_combination_of_axes_is_a_comparison() -> None:
+    each = {"dataset": ["cora", "citeseer"], "right.model": ["gat", "gin", "appnp"]}
+    found = claim(left={"model": "beltrami"}, each=each).comparisons()
+    assert len(found) == 6
+    assert found[0][0] == "cora vs gat"
+    left, right = (named(model, dataset="citeseer") for model in ("beltrami", "appnp"))
+    assert found[-1][1] == {left: 1.0, right: -1.0}
+
+
+def test_a_trend_is_the_change_along_a_straight_line() -> None:
+    for number, weights in ((2, [-1, 1]), (3, [-1, 1]), (4, [-0.9, -0.3, 0.3, 0.9])):
+        levels = [{"model": model} for model in ("gat", "gin", "appnp", "gcn_svd")[:number]]
+        ((_, terms),) = claim(test="trend", levels=levels).comparisons()
+        assert list(terms.values()) == pytest.approx([weight for weight in weights if weight])
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ("nope: 1", "nope"),
+        ("test: bigger", "test: .*bigger"),
+        ("test: trend", "test=trend"),
+        ("left: {model: gta}", "model=gta"),
+        ("select: {attack: speit}", "experiment"),
+        ("right: {model: beltrami}", "test=greater"),
+        ("each: {rihgt.model: [gat]}", "each=rihgt"),
+        ("margin: wide", "margin: .*wide"),
+        ("select: {experiment: table-7, measure: nfe}\n    margin: -2", "margin=-2"),
+    ],
+)
+def test_a_mistake_is_named(change: str, key: str, tmp_path: Path) -> None:
+    keys = {
+        "quote": "a",
+        "place": "p",
+        "select": "{experiment: table-1, attack: speit}",
+        "left": "{model: beltrami}",
+        "right": "{model: gat}",
+    }
+    keys |= dict([change.split(": ", 1)])
+    lines = "".join(f"    {own}: {value}\n" for own, value in keys.items())
+    path = tmp_path / "claims.yaml"
+    path.write_text(f"alpha: 0.05\nmin_seeds: 3\nelsewhere: {{}}\nclaims:\n  mine:\n{lines}")
+    with pytest.raises(ConfigError, match=rf"^[^\n]*claims\.yaml: claims\.mine[^\n]*{key}"):
+        load_claims(path)
+
+
+@pytest.mark.parametrize("text", ["claims: [", "claims: {}\n", "- 1\n", None])
+def test_a_file_without_claims_is_refused(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "claims.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"^[^\n]*claims\.yaml[^\n]*$"):
+        load_claims(tmp_path / "claims.yaml")
+
+
+def test_every_group_is_an_entry_of_its_table() -> None:
+    comparisons = [one for claim in EVERY.claims.values() for one in claim.comparisons()]
+    groups = {group for _, terms in comparisons for group in terms}
+    tables = {f"table-{n}" for n in range(1, 15) if n != 4}
+    assert {dict(group)["experiment"] for group in groups} == tables
+    for found in groups:
+        if "measure" not in dict(found):
+            number = int(dict(found)["experiment"].removeprefix("table-"))
+            assert load_layout(number).printed(line(found))
+
+
+def decide(one: Claim, *recorded: list[dict[str, Any]]) -> Judgement:
+    records = [record for found in recorded for record in found]
+    return judge(one, recorded_evidence(records, fidelity="paper"), RULES)
 
 
 def cells(model: str, mean: float, *, std: float = 1.0, seeds: int = 5, **axes: Any) -> list[Any]:
@@ -49,7 +136,7 @@ def test_comparisons_are_paired_two_sided_and_corrected_by_holm() -> None:
     generator = np.random.default_rng(15)
     own = list(generator.normal(60, 1, 5))
     others = {model: list(generator.normal(58, 1, 5)) for model in MODELS}
-    found = decide(ALL, given("beltrami", own), *(given(m, v) for m, v in others.items()))
+    found = decide(better(), given("beltrami", own), *(given(m, v) for m, v in others.items()))
     p = [stats.ttest_rel(own, others[model]).pvalue for model in MODELS]
     assert [finding.p for finding in found.findings] == pytest.approx(p)
     holds = ["holds" if corrected <= 0.05 else "undecided" for corrected in holm(p)]
@@ -75,10 +162,10 @@ def test_comparisons_are_paired_two_sided_and_corrected_by_holm() -> None:
 def test_verdicts_follow_from_the_comparisons(
     mean: float | None, over: str, states: list[str], verdict: str
 ) -> None:
-    claim = replace(ALL, each={"right.model": ["gat", "gin"]}, over=over)
+    either = better(each={"right.model": ["gat", "gin"]}, over=over)
     noise = [0.3, -0.4, 0.2, 0.1, -0.2]
     others = given("gin", [mean + e for e in noise]) if mean else []
-    found = decide(claim, given("beltrami", [60.0] * 5), cells("gat", 30), others)
+    found = decide(either, given("beltrami", [60.0] * 5), cells("gat", 30), others)
     assert ([f.state for f in found.findings], found.verdict) == (states, verdict)
     if mean:
         assert effect(found) == pytest.approx(60 - ((30 + mean) / 2 if over == "average" else mean))
@@ -98,7 +185,7 @@ def test_verdicts_follow_from_the_comparisons(
 def test_a_margin_has_to_be_exceeded(margin: float, mean: float, verdict: str) -> None:
     own = given("beltrami", [60.3, 59.6, 60.2, 60.1, 59.8])
     other = given("gat", [mean] * 5)
-    assert decide(replace(ONE, margin=margin), own, other).verdict == verdict
+    assert decide(claim(**ONE, margin=margin), own, other).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -106,12 +193,12 @@ def test_a_margin_has_to_be_exceeded(margin: float, mean: float, verdict: str) -
 )
 def test_equivalence_within_a_margin(loss: float, state: str) -> None:
     sides = {"left": {"attack": "speit"}, "right": {"attack": "clean"}}
-    claim = replace(BASE, test="equivalent", margin=2.0, **sides)
     clean = [70.0, 71.0, 69.0, 72.0, 70.5]
     speit = [c - loss + e for c, e in zip(clean, [0.3, -0.4, 0.2, 0.1, -0.2], strict=True)]
     own = records_of("table-1", {"model": "gat"} | CORA, {"clean": clean, "speit": speit})
-    select = BASE.select | {"model": "gat"}
-    assert decide(replace(claim, select=select), own).findings[0].state == state
+    select = BASE["select"] | {"model": "gat"}
+    within = claim(test="equivalent", margin=2.0, select=select, **sides)
+    assert decide(within, own).findings[0].state == state
 
 
 @pytest.mark.parametrize(
@@ -126,13 +213,13 @@ def test_equivalence_within_a_margin(loss: float, state: str) -> None:
 )
 def test_levels(test: str, means: tuple[float, ...], states: list[str]) -> None:
     models = ("mean_curvature", "p_laplacian_p3", "p_laplacian_p4")
-    claim = replace(BASE, test=test, levels=[{"model": model} for model in models])
     noise = [[0.3, -0.4, 0.2, 0.1, -0.2], [-0.3, 0.4, -0.4, 0.2, 0.1], [0.1, 0.3, 0.2, -0.4, -0.2]]
     own = [
         given(model, [mean + e for e in errors])
         for model, mean, errors in zip(models, means, noise, strict=True)
     ]
-    found = decide(claim, *own)
+    levels = [{"model": model} for model in models]
+    found = decide(claim(test=test, levels=levels), *own)
     assert [finding.state for finding in found.findings] == states
     verdicts = {"holds": "supported"}
     best = min(set(states), key=["holds", "contradicted", "undecided"].index)
@@ -140,7 +227,7 @@ def test_levels(test: str, means: tuple[float, ...], states: list[str]) -> None:
 
 
 def test_printed_means_are_compared_by_welch() -> None:
-    found = judge(ONE, published_evidence, EVERY).findings[0]
+    found = judge(claim(**ONE), published_evidence, EVERY).findings[0]
     # Printed: Beltrami 61.87 and 0.49, GAT 38.10 and 2.48, taken as of five runs.
     expected = stats.ttest_ind_from_stats(61.87, 0.49, 5, 38.10, 2.48, 5, equal_var=False)
     assert found.p == pytest.approx(expected.pvalue)
@@ -163,11 +250,11 @@ def test_the_mlp_takes_the_place_of_the_others(mlp: float, verdict: str) -> None
         "mlp", {"model": "mlp"} | CORA, {"clean": [mlp + e for e in noise]}, fidelity="released"
     )
     models = given("beltrami", [60.0] * 5), cells("gat", 30), cells("gin", 30)
-    found = decide(ALL, *models, control).mlp
+    found = decide(better(), *models, control).mlp
     assert found is not None
     assert (found.verdict, [f.label for f in found.findings]) == (verdict, [""])
     assert effect(found) == pytest.approx(60 - mlp)
-    without = decide(ALL, *models).mlp
+    without = decide(better(), *models).mlp
     assert without is not None
     assert (without.verdict, without.shown) == ("undecided", None)
 
@@ -185,11 +272,11 @@ def test_the_worst_case_takes_the_place_of_each_attack(seeds: int, verdict: str)
         ran: dict[str, Any] = {"split": "one", "seeds": range(first, first + seeds)}
         return records_of(experiment, own, graphs, threat=threat, **ran, **more)
 
-    claim = replace(ALL, each={"attack": ["speit"], "right.model": ["gat", "gin"]})
+    each = {"attack": ["speit"], "right.model": ["gat", "gin"]}
     tables = given("beltrami", [60.0] * 5), cells("gat", 30), cells("gin", 30)
     # Seeds of which the model itself was not attacked yet do not count.
     seen = [worst("beltrami", 20), worst("gat", 30), worst("gin", 5), worst("gin", 0, "black_box")]
-    judged = decide(claim, *tables, *seen)
+    judged = decide(better(each=each), *tables, *seen)
     found = judged.worst_case
     assert judged.verdict == "supported"
     assert found is not None
@@ -198,3 +285,15 @@ def test_the_worst_case_takes_the_place_of_each_attack(seeds: int, verdict: str)
     if seeds == 5:
         assert [f.state for f in found.findings] == ["contradicted", "holds"]
         assert effect(found) == pytest.approx(-10)
+
+
+def test_two_attacks_compared_with_each_other_have_no_worst_case() -> None:
+    attacks = {"left": {"attack": "speit"}, "right": {"attack": "tdgia"}}
+    select = BASE["select"] | {"model": "gat"}
+    graphs = {"speit": [60.0, 61.0, 62.0], "tdgia": [50.0, 52.0, 51.0]}
+    found = decide(
+        claim(select=select, **attacks), records_of("table-1", {"model": "gat"} | CORA, graphs)
+    )
+    assert found.verdict == "supported"
+    assert found.worst_case is not None
+    assert found.worst_case.findings == []

@@ -1,0 +1,373 @@
+"""Claims of the paper in words, declared in `conf/claims.yaml` and judged on records."""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations, compress, product
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+import pandas as pd
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from yaml import YAMLError
+
+from robust_diffusion.checks import check_choice
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import ConfigError
+from robust_diffusion.paper.axes import WORST, choice
+from robust_diffusion.paper.layout import ASSUMED_RUNS, Line, load_layout
+from robust_diffusion.records.records import Record
+from robust_diffusion.records.schema import first_problem
+from robust_diffusion.results.cells import CLEAN, RecordSet, select, value_at
+from robust_diffusion.results.frame import frame
+from robust_diffusion.results.significance import Estimate, holm
+from robust_diffusion.results.worst_case import worst_cases
+
+CLAIMS = CONFIG_DIR / "claims.yaml"
+PUBLISHED = "published"  # column of evidence: the printed means
+UNDER_WORST = "worst case"  # column of evidence: the first variant under worst cases
+MLP = "mlp"  # the model that sees no edge, and the experiment that trains it on every graph
+WORST_CASES = ("worst-case", "worst-case-models", "worst-case-graphs")
+"""Experiments in which all seeds of all models meet the same attacks, on one split per dataset."""
+
+Axes: TypeAlias = dict[str, Any]
+Group: TypeAlias = tuple[tuple[str, str], ...]  # sorted axes of runs that differ only in their seed
+Terms: TypeAlias = dict[Group, float]  # an effect: the weight of each group's mean
+Comparisons: TypeAlias = list[tuple[str, Terms]]  # with labels
+Sample: TypeAlias = "pd.Series[float] | tuple[float, float] | None"  # by seed; mean, deviation
+Evidence: TypeAlias = Callable[[Group], Sample]
+
+
+class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
+    """A sentence of the paper as comparisons; `conf/claims.yaml` explains the fields."""
+
+    quote: str
+    place: str
+    test: Literal["greater", "equivalent", "trend", "differ"] = "greater"
+    reading: str = ""
+    over: Literal["all", "average"] = "all"
+    of: Literal["level", "spread"] = "level"
+    margin: float = 0.0
+    select: Axes = {}
+    each: dict[str, list[Any]] = {}
+    left: Axes = {}
+    right: Axes = {}
+    terms: list[Axes] = []
+    levels: list[Axes] = []
+
+    @property
+    def is_factor(self) -> bool:
+        """True if effects are logarithms of factors, false if they are points of accuracy."""
+        return "measure" in self.select
+
+    @model_validator(mode="after")
+    def _compares(self) -> Self:
+        effects = [terms for _, terms in self.comparisons()]
+        if not effects or {} in effects:
+            raise ConfigError(f"test={self.test} compares nothing; name two sides")
+        if self.is_factor and self.margin < 0:
+            raise ConfigError(f"margin={self.margin}: expected a factor above 0")
+        return self
+
+    def comparisons(self) -> Comparisons:
+        """Return every comparison; an unknown axis or value is a `ConfigError`."""
+        found = []
+        for chosen in _combinations(self.each):
+            common, left, right = dict(self.select), dict(self.left), dict(self.right)
+            axes_of = {"": common, "left": left, "right": right}
+            for axis, value in chosen.items():
+                side, _, name = axis.rpartition(".")
+                axes_of[check_choice("each", side, axes_of)][name] = value
+            words = [f"vs {v}" if axis == "right.model" else str(v) for axis, v in chosen.items()]
+            for sides in self._sides(left, right):
+                groups = [(w, [*map(group, _combinations(common | axes))]) for w, axes in sides]
+                terms = _merged((g, w / len(side)) for w, side in groups for g in side)
+                levels = (line(tuple(x for x in g if x[0] != "attack")).keys for g in terms)
+                pair = " vs ".join("/".join(of.values()) for of in levels if self.test == "differ")
+                found.append((" ".join([*words, pair]).strip(), terms))
+        return found
+
+    def _sides(self, left: Axes, right: Axes) -> list[list[tuple[float, Axes]]]:
+        """Return weights and axes of the sides of each comparison."""
+        if self.test == "differ":
+            return [[(1, a), (-1, b)] for a, b in combinations(self.levels, 2)]
+        if self.test == "trend":
+            # The change from the first to the last level, of a straight line through all means.
+            n = len(self.levels)
+            slopes = [12 / (n * n + n) * (i - (n - 1) / 2) for i in range(n)]
+            return [list(zip(slopes, self.levels, strict=True))]
+        terms = self.terms or [{"weight": 1, **left}, {"weight": -1, **right}]
+        return [[(axes.pop("weight", 1), axes) for axes in map(dict, terms)]]
+
+    def related(self) -> dict[str, "Claim"]:
+        """Return the same claim with an MLP on the right, and under the worst case of each model.
+
+        Only accuracies at the default settings and budget have these.
+        """
+        items = {item for _, terms in self.comparisons() for group in terms for item in group}
+        graphs = {graph for axis, graph in items if axis == "attack"}
+        default = {axis for axis, _ in items} <= {"experiment", "dataset", "model", "attack"}
+        if not default or self.of == "spread" or ("experiment", MLP) in items:
+            return {}
+        changes: dict[str, Axes] = {}
+        versus = "model" in self.right or "right.model" in self.each
+        if self.test == "greater" and versus and CLEAN not in graphs:
+            each = {axis: values for axis, values in self.each.items() if axis != "right.model"}
+            changes["mlp"] = {"each": each, "right": {"experiment": MLP, "model": MLP}}
+        if graphs - {CLEAN, WORST}:
+            changes["worst_case"] = _at_worst(self.model_dump())
+        return {key: self.model_copy(update=change) for key, change in changes.items()}
+
+
+class Claims(BaseModel, extra="forbid", frozen=True, strict=True):
+    """The file of claims."""
+
+    alpha: Annotated[float, Field(gt=0, lt=1)]  # level of the tests
+    min_seeds: Annotated[int, Field(ge=2)]  # fewest seeds of a comparison that is tested
+    claims: dict[str, Claim]
+    elsewhere: dict[str, str]  # sentence that no record decides -> where it is discussed
+    front: dict[str, str] = {}  # claim of the front pages -> its title
+
+
+def load_claims(path: str | Path = CLAIMS) -> Claims:
+    """Read and check a YAML file of claims such as `conf/claims.yaml`, which explains its keys."""
+    try:
+        claims = Claims.model_validate(OmegaConf.to_container(OmegaConf.load(path), resolve=True))
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {first_problem(error)}") from error
+    except (OSError, YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+    for name in claims.front:
+        check_choice("front", name, claims.claims)
+    return claims
+
+
+def group(axes: Axes) -> Group:
+    """Return the group of an `experiment`, optionally a `measure`, and axes of the tables."""
+    if "experiment" not in axes or not {"attack", "measure"} & axes.keys():
+        raise ConfigError(f"expected experiment, and attack or measure; got {', '.join(axes)}")
+    line(found := tuple(sorted((axis, str(value)) for axis, value in axes.items())))
+    return found
+
+
+@cache
+def line(group: Group) -> Line:
+    """Return the setting of a group in terms of records and of the paper's tables."""
+    axes = {axis: value for axis, value in group if axis not in ("experiment", "measure")}
+    return Line({axis: choice(axis, value) for axis, value in axes.items()})
+
+
+def _combinations(axes: Axes) -> list[Axes]:
+    """Return every choice of one value per axis, the first axis slowest."""
+    lists = [value if isinstance(value, list) else [value] for value in axes.values()]
+    return [dict(zip(axes, values, strict=True)) for values in product(*lists)]
+
+
+def _merged(terms: Iterable[tuple[Group, float]]) -> Terms:
+    """Add up the weights of equal groups, and drop groups that cancel."""
+    weights: Terms = {}
+    for one, weight in terms:
+        weights[one] = weights.get(one, 0.0) + weight
+    return {one: weight for one, weight in weights.items() if weight}
+
+
+def _at_worst(node: Any, key: str = "") -> Any:
+    """Replace every attack by the worst case, and every table by the experiments on it."""
+    if isinstance(node, dict):
+        return {axis: _at_worst(value, axis) for axis, value in node.items()}
+    if isinstance(node, list):
+        return list({str(value): value for value in (_at_worst(of, key) for of in node)}.values())
+    attacked = key.endswith("attack") and node != CLEAN
+    return WORST_CASES[0] if key == "experiment" else WORST if attacked else node
+
+
+def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
+    """Return samples from the finished runs of one variant; each seed counts once.
+
+    An MLP has no variants, so that of `experiment=mlp` counts whatever variant it was run as.
+    """
+    cells = cache(RecordSet.of(records, fidelity=fidelity).cells)
+    mlp = RecordSet.of(records).cells(MLP)
+
+    @cache
+    def sample(group: Group) -> Sample:
+        axes, wanted = dict(group), line(group).record
+        name, graph, measure = axes["experiment"], axes.get("attack", CLEAN), axes.get("measure")
+        if name == WORST_CASES[0]:
+            runs = [run for of in WORST_CASES for run in cells(of) if "error" not in run]
+            fit = [run for run in runs if all(value_at(run, k) == v for k, v in wanted.items())]
+            if not fit:
+                return None
+            models = worst_cases(frame(fit), all_versions=True)
+            # Of a model that was itself attacked, by the version of `auto` with the most seeds.
+            versions = [of for _, of in models[models["seen"]].groupby("version")][::-1]
+            models = max(versions, key=len, default=models[:0]).set_index("draw")
+            numbers = dict(models["worst" if graph == WORST else CLEAN])
+        else:
+            # An MLP sees no edge, injected ones included.
+            found, graph = (mlp, CLEAN) if name == MLP else (cells(name), graph)
+            finished = select(found, wanted, graph, timed=measure == "seconds.diffusion").finished
+            path = measure or f"accuracy.{graph}"
+            numbers = {seed: value_at(run, path) for seed, run in finished.items()}
+        numbers = {seed: x for seed, x in numbers.items() if isinstance(x, int | float)}
+        values = pd.Series(numbers, dtype=float).sort_index()
+        # A factor is a difference of logarithms, so only positive values have one.
+        values = values[values > 0].map(math.log) if measure else 100.0 * values
+        return values if len(values) else None
+
+    return sample
+
+
+@cache
+def published_evidence(group: Group) -> Sample:
+    """Return the mean and the deviation that the paper prints."""
+    axes = dict(group)
+    try:
+        found = load_layout(int(axes["experiment"].removeprefix("table-"))).printed(line(group))
+    except ValueError:  # no table, or no such entry
+        return None
+    if "measure" in axes or found.mean is None or found.std is None:
+        return None
+    return found.mean, found.std
+
+
+def variants_of(records: Sequence[Record]) -> list[str]:
+    """Return every variant that was run; the default one if none was."""
+    return sorted({r["fidelity"] for r in records if r.get("fidelity")}) or ["paper"]
+
+
+@dataclass
+class Finding:
+    """One comparison of a claim, or the mean of all, and its test."""
+
+    label: str
+    state: str  # holds, contradicted, undecided, too few seeds, no data
+    estimate: Estimate | None = None
+    p: float | None = None  # two-sided, against the margin, of this comparison alone
+
+
+@dataclass
+class Judgement:
+    """The verdict on a claim, and the findings behind it."""
+
+    verdict: str  # supported, contradicted, undecided
+    datasets: list[str]  # that it rests on
+    findings: list[Finding]  # of its comparisons
+    shown: Finding | None  # the weakest comparison; the mean of an average; the largest difference
+    mlp: "Judgement | None" = None  # of the same claim against an MLP
+    worst_case: "Judgement | None" = None  # of the same claim under the worst case of each model
+
+
+def judge_all(
+    claims: Claims, records: Sequence[Record], variants: Sequence[str], names: Collection[str] = ()
+) -> pd.DataFrame:
+    """Judge claims by the records of each variant, by the printed means and under worst cases.
+
+    Returns:
+        One row per claim, by its name: `claim`; `datasets`, those of which every column that has
+        records has some; and a `Judgement` or `None` per column of evidence.
+    """
+    columns = {name: recorded_evidence(records, fidelity=name) for name in variants}
+    columns[PUBLISHED] = published_evidence
+    rows = {}
+    for name in names or claims.claims:
+        claim = claims.claims[name]
+        known = [set(_datasets(claim.comparisons(), evidence)) for evidence in columns.values()]
+        shared = set.intersection(*filter(None, known)) if any(known) else set()
+        judged = {column: judge(claim, e, claims, shared) for column, e in columns.items()}
+        datasets = max((judgement.datasets for judgement in judged.values()), key=len)
+        worst = judged[variants[0]].worst_case
+        rows[name] = {"claim": claim, "datasets": datasets, **judged, UNDER_WORST: worst}
+    return pd.DataFrame(list(rows.values()), index=list(rows), dtype=object)
+
+
+def judge(
+    claim: Claim, evidence: Evidence, claims: Claims, datasets: Collection[str] | None = None
+) -> Judgement:
+    """Judge one claim by the rule that `claims_table.legend` states.
+
+    If the claim is about an average, its mean decides; of `differ`, any two levels do. Comparisons
+    on a dataset without any value, or that is not among `datasets`, are left out.
+    """
+    comparisons = claim.comparisons()
+    on = [x for x in _datasets(comparisons, evidence) if datasets is None or x in datasets]
+    # Two attacks that are compared with each other cancel under the worst case.
+    whole = [
+        terms and {dict(g).get("dataset") for g in terms} <= {None, *on} for _, terms in comparisons
+    ]
+    compared = list(compress(comparisons, whole))
+    deciding = findings = _tested(claim, compared, evidence, claims)
+    effects = {i: f.estimate.effect for i, f in enumerate(findings) if f.estimate}
+    by_size = claim.test in ("equivalent", "differ")
+    weakest = min(effects, key=lambda i: -abs(effects[i]) if by_size else effects[i], default=None)
+    shown = None if weakest is None else findings[weakest]
+    if claim.over == "average" and effects:
+        parts = [compared[i][1].items() for i in effects]
+        mean = _merged((g, weight / len(parts)) for terms in parts for g, weight in terms)
+        deciding = [shown] = _tested(claim, [("mean", mean)], evidence, claims)
+        if len(parts) < len(compared):
+            shown.state = "too few seeds"
+    states = {finding.state for finding in deciding}
+    verdict = "contradicted" if "contradicted" in states else "undecided"
+    if states == {"holds"} or (claim.test == "differ" and "holds" in states):
+        verdict = "supported"
+    related = {key: judge(of, evidence, claims, on) for key, of in claim.related().items()}
+    return Judgement(verdict, on, findings, shown, **related)
+
+
+def _datasets(comparisons: Comparisons, evidence: Evidence) -> list[str]:
+    """Return the datasets of comparisons on which there is any value."""
+    named = ((dict(g).get("dataset"), g) for _, terms in comparisons for g in terms)
+    return list(dict.fromkeys(name for name, g in named if name and evidence(g) is not None))
+
+
+def _tested(
+    claim: Claim, comparisons: Comparisons, evidence: Evidence, claims: Claims
+) -> list[Finding]:
+    """Test comparisons against the margin, and correct them by Holm's method."""
+    margin = math.log(claim.margin or 1) if claim.is_factor else claim.margin
+    # Within both margins, or beyond the nearer: two tests, see Schuirmann 1987.
+    bounds = [margin, -margin] if claim.test == "equivalent" else [margin]
+    findings, p_values = [], []
+    for label, terms in comparisons:
+        samples = {one: evidence(one) for one in terms}
+        if claim.of == "spread":
+            # The mean distance from the median measures the spread: Brown and Forsythe 1974.
+            recorded = {g: s for g, s in samples.items() if isinstance(s, pd.Series)}
+            samples = dict.fromkeys(terms) | {g: abs(s - s.median()) for g, s in recorded.items()}
+        found = _estimate(terms, samples, claims.min_seeds)
+        if found is None:
+            known = any(sample is not None for sample in samples.values())
+            findings.append(Finding(label, "too few seeds" if known else "no data"))
+            continue
+        # Where nothing varies the effect is certain, and a tie proves nothing.
+        p_at = [float(found.effect == b) if (p := found.p(b)) is None else p for b in bounds]
+        sides = {"differ": True, "equivalent": abs(found.effect) < margin}
+        holds = sides.get(claim.test, found.effect > margin)
+        findings.append(Finding(label, "holds" if holds else "contradicted", found, max(p_at)))
+        p_values.append(max(p_at))
+    corrected = iter(holm(p_values))
+    for finding in findings:
+        if finding.estimate and next(corrected) > claims.alpha:
+            finding.state = "undecided"
+    return findings
+
+
+def _estimate(terms: Terms, samples: Mapping[Group, Sample], min_seeds: int) -> Estimate | None:
+    """Estimate the weighted sum of means; `None` with fewer shared seeds.
+
+    Values are summed seed by seed, since models of one seed share the split and the attacked
+    graph; printed means are of independent runs.
+    """
+    printed = [(terms[g], *s, ASSUMED_RUNS) for g, s in samples.items() if isinstance(s, tuple)]
+    recorded = [terms[g] * s for g, s in samples.items() if isinstance(s, pd.Series)]
+    if len(printed) == len(terms):
+        return Estimate.sum(printed)
+    if len(recorded) < len(terms):
+        return None
+    # Rounded, since equal differences of floats are not quite equal.
+    effects = pd.concat(recorded, axis=1).sum(axis=1, skipna=False).dropna().round(9)
+    return Estimate.of(list(effects)) if len(effects) >= min_seeds else None
