@@ -104,8 +104,8 @@ zoo-check: $(STAMP) ## Evaluate each published model anew, on the clean and on i
 leaderboard: $(STAMP) ## Models by their worst cases over budgets
 	$(RUN) leaderboard $(addprefix --records ,$(RECORDS)) $(ARGS)
 
-dashboard: $(STAMP) ## W&B views of each table's runs (TABLE=3, ARGS=--dry-run to look first)
-	$(RUN) dashboard $(VIEW) $(if $(TABLE),--table $(TABLE)) $(ARGS)
+dashboard: $(STAMP) ## W&B views of each table's runs and of all (TABLE=3, ARGS=--dry-run to look first)
+	$(RUN) dashboard $(VIEW) $(if $(TABLE),--experiment table-$(TABLE)) $(ARGS)
 
 wandb-fill: $(STAMP) ## W&B runs of every table, from the published records (ARGS="--experiment table-3")
 	$(RUN) wandb-import $(or $(RECORDS),experiments/results/records.jsonl.gz) $(ARGS)

@@ -189,6 +189,7 @@ for words in (
     ["data", "list"], ["cite", "flow=beltrami", "attack=auto"], ["records", "repair", *records],
     ["table", "3", *records], ["claims", *records], ["compare", "seeds", *records],
     ["leaderboard", *records, *out], ["report", *records, *out],
+    ["dashboard", "--experiment", "table-3", "--dry-run"],
 ):
     with suppress(SystemExit):
         main(words)

@@ -129,7 +129,7 @@ def test_a_cell_counts_times_and_spends(done: Any) -> None:
         rows = list(csv.DictReader(file))
     assert {"train_loss", "val_accuracy"} <= set(rows[0])
     for name, accuracy in result.accuracy.items():
-        (logged,) = [float(row[f"test/{name}"]) for row in rows if row[f"test/{name}"]]
+        (logged,) = [float(row[f"accuracy/{name}"]) for row in rows if row[f"accuracy/{name}"]]
         assert logged == pytest.approx(accuracy, abs=1e-6)
 
 

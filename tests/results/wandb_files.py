@@ -27,7 +27,7 @@ class Logged:
     @property
     def keys(self) -> set[str]:
         """Everything that a dashboard could show, as it would name it."""
-        names = {"run_group": "run:Group", "job_type": "run:JobType", "tags": "run:Tags"}
+        names = {"run_group": "Group", "job_type": "JobType", "tags": "Tags"}
         return {
             *(f"summary:{key}" for key in self.run["summary"]),
             *(f"history:{key}" for point in self.curves for key in point),

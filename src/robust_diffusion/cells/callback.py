@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from hydra.experimental.callback import Callback
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from robust_diffusion.cells.wandb_log import chosen_mode, log_table, where_logged
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import RobustDiffusionError
@@ -30,6 +31,9 @@ from robust_diffusion.results.targets import show_targets
 from robust_diffusion.results.worst_case import show_worst_cases
 
 log = logging.getLogger(__name__)
+
+Tagged = tuple[pd.DataFrame, list[str]]
+"""A table, and the tags that tell it apart from others of its sweep."""
 
 
 class PrintResults(Callback):
@@ -62,26 +66,25 @@ class PrintResults(Callback):
         with _exits_on_error():
             records = _records_below(config, Path(config.hydra.sweep.dir))
             if records:
-                self.show_sweep(config, records)
+                _log_tables(config, list(self.show_sweep(config, records)))
                 _tell_of_runs(config, config.hydra.sweep.dir)
         if any("error" in record for record in records):
             sys.exit(1)
 
-    def show_sweep(self, config: DictConfig, records: list[Record]) -> None:
-        """Print the table of a sweep's cells, failed ones included; a subclass prints its own."""
-        self._show(records)
+    def show_sweep(self, config: DictConfig, records: list[Record]) -> Iterator[Tagged]:
+        """Print the table of a sweep's runs, failed ones included, and yield it for W&B."""
+        yield self._show(records), [config.hydra.runtime.choices.get("scale", "full")]
 
-    def tables(
-        self, experiment: str, records: list[Record], scale: str
-    ) -> Iterator[tuple[pd.DataFrame, list[str]]]:
+    def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:
         """The tables of an experiment's cells for W&B, each with the tags that tell it apart."""
         cells = RecordSet.of(records, scale=scale).cells(experiment)
         if cells:
             yield self._summarize(cells).cells, [scale]
 
-    def _show(self, records: list[Record]) -> None:
+    def _show(self, records: list[Record]) -> pd.DataFrame:
         result = self._summarize(records)
         print_table(result.title, result.cells, result.keys, result.notes)
+        return result.cells
 
 
 def callback_of(experiment: str) -> PrintResults:
@@ -96,10 +99,19 @@ def callback_of(experiment: str) -> PrintResults:
     return callback
 
 
+def _log_tables(config: DictConfig, tables: Sequence[Tagged]) -> None:
+    """Log a sweep's tables to W&B if its runs are."""
+    wandb = (config.get("logger") or {}).get("wandb")
+    if wandb and chosen_mode(wandb.mode) != "disabled":
+        experiment, folder = config.hydra.runtime.choices.experiment, config.hydra.sweep.dir
+        sweep = Path(folder).name if experiment == "none" else experiment
+        place = {"project": wandb.project, "mode": wandb.mode, "directory": folder}
+        for table, tags in tables:
+            log_table(table, sweep=sweep, tags=tags, **place)
+
+
 def _tell_of_runs(config: DictConfig, directory: str) -> None:
     if wandb := (config.get("logger") or {}).get("wandb"):
-        from robust_diffusion.cells.loggers import where_logged  # late: it brings W&B along
-
         sys.stdout.write(f"{where_logged(wandb.project, wandb.mode, directory)}\n")
 
 

@@ -283,5 +283,5 @@ def _runs(
 def _log_accuracies(loggers: Any, accuracy: Mapping[str, float]) -> None:
     several = [loggers] if isinstance(loggers, Logger) else loggers or []
     for each in several:
-        each.log_metrics({f"test/{name}": value for name, value in accuracy.items()}, step=0)
+        each.log_metrics({f"accuracy/{name}": value for name, value in accuracy.items()}, step=0)
         each.save()

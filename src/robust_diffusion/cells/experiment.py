@@ -15,8 +15,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.cells.cell import evaluate_cell
-from robust_diffusion.cells.loggers import chosen_mode, log_finished, log_record
 from robust_diffusion.cells.overrides import check_config
+from robust_diffusion.cells.wandb_log import chosen_mode, log_record
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.records import append_record
@@ -151,7 +151,11 @@ class _Cell:
             )
         append_record(self.path, reference_to(self.record))
         if self.wandb:
-            log_finished(found, self.store.directory, self.open_run)
+            run = self.open_run(found, finished=True).experiment
+            try:
+                log_record(run, found, self.store.directory)
+            finally:
+                run.finish()
         return found
 
     def open_run(self, record: Record | None = None, **options: Any) -> WandbLogger:

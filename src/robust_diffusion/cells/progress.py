@@ -18,6 +18,7 @@ from omegaconf import DictConfig
 from robust_diffusion.cells.estimate import estimate, features
 from robust_diffusion.cells.sweeper import planned_cells
 from robust_diffusion.records.records import read_records
+from robust_diffusion.results.table import differing_keys
 from robust_diffusion.system.progress import Progress, duration
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,10 @@ class SweepProgress(Callback):
         trials, typed = config.hydra.sweeper.get("n_trials"), config.hydra.overrides.task
         searched = [[*typed, f"trial={number}"] for number in range(trials or 0)]
         cells = searched or planned_cells(config)
-        plan = {"cells": len(cells), "start": time.time()}
+        # Runs are named by what a sweep varies.
+        overrides = [dict(of.lstrip("+").partition("=")[::2] for of in cell) for cell in cells]
+        swept = list(config.hydra.sweeper.params or {}) if searched else differing_keys(overrides)
+        plan = {"cells": len(cells), "start": time.time(), "swept": swept}
         (directory / PLAN).write_text(json.dumps(plan), encoding="utf-8")
         (directory / DONE).write_bytes(b"")
         _tell_cost(config, cells)

@@ -5,10 +5,11 @@ COMMANDS = {
     "certify": "certify a model against edge flips or injected nodes by smoothing",
     "cite": "print BibTeX of the models, flows, attacks and data that a cell uses",
     "compare": "show what each option of a sweep changes, seed by seed",
+    "dashboard": "create or update W&B views of the runs of an experiment",
     "data": "list the datasets, or verify their files",
     "evaluate": "attack a trained model of your own, from a class and a file of weights",
     "leaderboard": "rank models by their worst cases over budgets, as a page and as JSON",
     "records": "move lines that cannot be read out of a file of records",
-    "wandb-import": "make W&B runs and tables of any records",
+    "wandb-import": "log recorded runs and tables to W&B",
 }
 """Purpose of each; `run` calls `run_<name>_command` of the module of that name."""

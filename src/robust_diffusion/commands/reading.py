@@ -4,6 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from omegaconf import OmegaConf
+
+from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import Record, check_records, read_records
 
@@ -25,6 +28,12 @@ def add_scale_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scale", choices=["full", "smoke"], default="full", help="which runs (default: full)"
     )
+
+
+def add_project_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command take a W&B project."""
+    project = OmegaConf.select(OmegaConf.load(CONFIG_DIR / "logger" / "wandb.yaml"), "project")
+    parser.add_argument("--project", default=project, help="W&B project (default: %(default)s)")
 
 
 def read_chosen(

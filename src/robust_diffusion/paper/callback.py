@@ -3,11 +3,9 @@
 import sys
 from collections.abc import Iterator
 
-import pandas as pd
 from omegaconf import DictConfig
 
-from robust_diffusion.cells.callback import PrintResults
-from robust_diffusion.cells.loggers import chosen_mode, log_table
+from robust_diffusion.cells.callback import PrintResults, Tagged
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import build_table
 from robust_diffusion.paper.render import render_markdown, to_frame
@@ -18,8 +16,8 @@ from robust_diffusion.results.cells import RecordSet
 class PrintPaperTable(PrintResults):
     """The paper's table of an experiment, once per variant that the sweep ran."""
 
-    def show_sweep(self, config: DictConfig, records: list[Record]) -> None:
-        """Print the table from all records, and log it where W&B is asked for."""
+    def show_sweep(self, config: DictConfig, records: list[Record]) -> Iterator[Tagged]:
+        """Print the table from all records, and yield it for W&B."""
         layout, every = load_layout(config.table.number), read_records(config.paths.records)
         scale = config.hydra.runtime.choices.scale
         typed = any(of.startswith("dataset=") for of in config.hydra.overrides.task)
@@ -28,15 +26,9 @@ class PrintPaperTable(PrintResults):
             counted = RecordSet.of(every, scale=scale, fidelity=fidelity)
             table = build_table(layout, counted, datasets)
             sys.stdout.write(render_markdown(table))
-            wandb = (config.logger or {}).get("wandb")
-            if wandb and chosen_mode(wandb.mode) != "disabled":
-                place = {"directory": config.hydra.sweep.dir, "experiment": layout.experiment}
-                place |= {"project": wandb.project, "mode": wandb.mode}
-                log_table(to_frame(table), tags=[fidelity, scale], **place)
+            yield to_frame(table), [fidelity, scale]
 
-    def tables(
-        self, experiment: str, records: list[Record], scale: str
-    ) -> Iterator[tuple[pd.DataFrame, list[str]]]:
+    def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:
         """The paper's table, once per variant that is in the records."""
         cells = RecordSet.of(records, scale=scale).cells(experiment)
         for number in (n for n in table_numbers() if experiment == f"table-{n}"):

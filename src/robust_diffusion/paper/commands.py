@@ -1,15 +1,11 @@
-"""`robust-diffusion table`, `claims`, `report`, `figure` and `dashboard`: what the records say."""
+"""`robust-diffusion table`, `claims`, `report` and `figure`: what the records say."""
 
 import argparse
-import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
-
-from omegaconf import OmegaConf
 
 from robust_diffusion.checks import check_choice
 from robust_diffusion.commands.reading import add_records_option, add_scale_option, read_chosen
@@ -144,48 +140,6 @@ def run_report_command(arguments: Sequence[str]) -> None:
     variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
     page = render_report(read_chosen(chosen.records), **variant, figures=chosen.figures)
     sys.stdout.write(f"{write_whole(chosen.out, page, option='--out')}\n")
-
-
-def run_dashboard_command(arguments: Sequence[str]) -> None:
-    """Create or update the dashboards, or show what they would be; nothing is run."""
-    # Imported late, since W&B takes a second.
-    from robust_diffusion.cells.loggers import chosen_mode
-    from robust_diffusion.paper.dashboard import project_dashboard, publish, table_dashboard
-
-    parser = argparse.ArgumentParser(
-        prog="robust-diffusion dashboard",
-        description="Create or update saved views of a W&B project: accuracy, training curves, "
-        "times and spent budgets of each table's runs, and of all runs. Nothing is run.",
-    )
-    add, one = parser.add_argument, "one table (default: each, and all runs)"
-    add("--table", type=int, choices=table_numbers(), help=one)
-    add("--entity", help="W&B user or team (default: that of the key)")
-    project = OmegaConf.select(OmegaConf.load(CONFIG_DIR / "logger" / "wandb.yaml"), "project")
-    add("--project", default=project, help="W&B project (default: %(default)s)")
-    _add_variant_options(parser)
-    told = "print what the dashboards would show, as JSON; no W&B"
-    add("--dry-run", action="store_true", help=told)
-    chosen = parser.parse_args(arguments)
-    variant = {"scale": chosen.scale, "fidelity": chosen.fidelity}
-    if chosen.table:
-        dashboards = [table_dashboard(chosen.table, **variant)]
-    else:
-        numbers = [n for n in table_numbers() if load_layout(n).kind != "budgets"]
-        dashboards = [project_dashboard(**variant)]
-        dashboards += [table_dashboard(number, **variant) for number in numbers]
-    if chosen.dry_run:
-        shown = [dashboard._asdict() for dashboard in dashboards]
-        sys.stdout.write(f"{json.dumps(shown, indent=2)}\n")
-        return
-    if find_spec("wandb_workspaces") is None:
-        remedy = "pip install 'robust-diffusion[dashboards]'"
-        raise ConfigError(f"dashboard: needs wandb-workspaces; {remedy}")
-    if chosen_mode("auto") != "online":
-        remedy = "run `wandb login`, unset WANDB_MODE, or add --dry-run"
-        raise ConfigError(f"dashboard: W&B is offline, or there is no key; {remedy}")
-    for dashboard in dashboards:
-        url = publish(dashboard, entity=chosen.entity, project=chosen.project)
-        sys.stdout.write(f"{dashboard.name}: {url}\n")
 
 
 def run_figure_command(arguments: Sequence[str]) -> None:

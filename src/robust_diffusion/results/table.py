@@ -1,6 +1,6 @@
 """Result table at the end of a run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,9 +125,14 @@ def _row(record: Record) -> dict[str, str]:
     return {key: str(value) for key, value in (swept | named).items()}
 
 
+def differing_keys(rows: Sequence[Mapping[str, str]], first: Sequence[str] = ()) -> list[str]:
+    """Return the keys in which rows differ, those in `first` before the others."""
+    keys = dict.fromkeys([*first, *(key for row in rows for key in row)])
+    return [key for key in keys if len({row.get(key, "") for row in rows}) > 1]
+
+
 def _row_keys(rows: Sequence[dict[str, str]]) -> list[str]:
-    names = list(dict.fromkeys([*ALWAYS_SHOWN, *(key for row in rows for key in row)]))
-    differing = [name for name in names if len({row.get(name, "") for row in rows}) > 1]
+    differing = differing_keys(rows, ALWAYS_SHOWN)
     # A single row still needs a name: its flow, or its model if it has none.
     return differing or (["flow"] if rows[0].get("model") == "graph_pde" else ["model"])
 
