@@ -3,6 +3,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from robust_diffusion.commands.cite import OWN, SOURCE, bibliography, reference_of
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import ConfigError
