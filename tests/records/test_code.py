@@ -13,7 +13,11 @@ from robust_diffusion.records.code import code_hash
 def test_all_that_training_and_attacks_import_counts() -> None:
     program = (
         "import sys\n"
-        "import robust_diffusion.attacks, robust_diffusion.models, robust_diffusion.training\n"
+        "import robust_diffusion.models.graph_pde\n"
+        "from robust_diffusion.attacks import *\n"
+        "from robust_diffusion.flows import *\n"
+        "from robust_diffusion.models import *\n"
+        "from robust_diffusion.training import *\n"
         "print(*(m.split('.')[1] for m in sys.modules if m.startswith('robust_diffusion.')))\n"
     )
     done = subprocess.run(

@@ -90,12 +90,17 @@ def same_weights(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in pairs)
 
 
+def key(name: str) -> dict[str, Any]:
+    """Return what the store knows a model by."""
+    return {"model": {"_target_": name}}
+
+
 def test_what_reads_edge_values_is_trained_on_them_and_nothing_else(
     make_training: Make, make_datamodule: Make, make_fit: Make
 ) -> None:
     valued = make_training(datamodule=make_datamodule(edge_values="ids"))
-    on_values = valued("victim", gcn, make_fit(), {"model": "gcn"}, description="gcn")
-    on_ones = make_training()("victim", gcn, make_fit(), {"model": "gcn"}, description="gcn")
+    on_values = valued("victim", gcn, make_fit(), key("gcn"), description="gcn")
+    on_ones = make_training()("victim", gcn, make_fit(), key("gcn"), description="gcn")
     assert isinstance(on_values.model, OnEdgeValues)
     assert on_values.path != on_ones.path
     assert not same_weights(on_values.model, on_ones.model)
@@ -125,9 +130,9 @@ def test_another_graph_seed_key_backend_or_number_of_threads_is_another_model(
 
 
 def test_what_was_trained_before_makes_no_difference(make_training: Make, make_fit: Make) -> None:
-    alone = make_training()("victim", gcn, make_fit(), {"model": "b"}, description="b")
+    alone = make_training()("victim", gcn, make_fit(), key("b"), description="b")
     torch.rand(1000)
     fresh = make_training(seed=0)
-    fresh("victim", gcn, make_fit(), {"model": "a"}, description="a")
-    after = fresh("victim", gcn, make_fit(), {"model": "c"}, description="c")
+    fresh("victim", gcn, make_fit(), key("a"), description="a")
+    after = fresh("victim", gcn, make_fit(), key("c"), description="c")
     assert same_weights(alone.model, after.model)

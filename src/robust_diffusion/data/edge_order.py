@@ -45,12 +45,21 @@ def sorted_by(
 
 def sort_inputs(model: nn.Module, row: int | None) -> RemovableHandle:
     """Sort the edges in every call of a model, until the handle is removed."""
-    return model.register_forward_pre_hook(partial(_sorted_inputs, row), prepend=True)
+    hook = partial(_sorted_inputs, row)
+    return model.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
 
 
-def _sorted_inputs(row: int | None, _: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    x, edge_index, *weights = args
-    return x, *sorted_by(row, edge_index, *weights)
+def _sorted_inputs(
+    row: int | None, _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Sort edges and their weights, whether the model is called by position or by name."""
+    edges = args[1] if len(args) > 1 else named["edge_index"]
+    weights = {name: named[name] for name in named.keys() - {"x", "edge_index"}}
+    found, *values = sorted_by(row, edges, *args[2:], *weights.values())
+    by_name = dict(zip(weights, values[len(args[2:]) :], strict=True))
+    if len(args) > 1:
+        return (args[0], found, *values[: len(args) - 2]), by_name
+    return args, {**named, "edge_index": found, **by_name}
 
 
 def _key(edge_index: Tensor, row: int) -> Tensor:
