@@ -1,6 +1,7 @@
 """Which test nodes are scored and attacked."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
