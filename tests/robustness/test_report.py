@@ -144,5 +144,5 @@ def test_what_is_no_report_or_has_another_clean_graph_is_refused(tmp_path: Path)
     with pytest.raises(DataError, match="is not the clean graph"):
         RobustnessReport.load(folder)
     (folder / "report.json").write_text("{}")
-    with pytest.raises(DataError, match="is no report"):
+    with pytest.raises(DataError, match="not a report"):
         RobustnessReport.load(folder)

@@ -256,7 +256,9 @@ def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]
             except (OSError, ValueError) as error:
                 raise DataError(f"{file}: cannot be read ({error}); write it anew") from error
             if problem := misfit(_Saved, record):
-                raise DataError(f"{file}: is no report of certify ({problem}); write it anew")
+                raise DataError(
+                    f"{file}: not a report of this version ({problem}); run certify again"
+                )
             found[file.parent.name] = record
     return found
 

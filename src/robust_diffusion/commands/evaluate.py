@@ -66,7 +66,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--unit-test",
         action="store_true",
-        help="only test the model on the most harmful graphs of the zoo, made on its models",
+        help="only test the model on the most harmful graphs of the zoo, crafted on its models",
     )
     parser.add_argument(
         "--filtered",

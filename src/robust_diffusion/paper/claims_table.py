@@ -31,7 +31,7 @@ def legend(alpha: float, worst_of: str) -> str:
 def render_claims(verdicts: pd.DataFrame, claims: Claims, *, worst_of: str) -> str:
     """Render the claims of the front pages, then all others that records test, as Markdown."""
     quotes = Counter(claim.quote for claim in verdicts["claim"])
-    # Several claims about one sentence are told apart by their names.
+    # Several claims about one sentence need their names.
     titles = {
         name: f"{quote} ({name})" if quotes[quote] > 1 else quote
         for name, quote in tested(verdicts).items()

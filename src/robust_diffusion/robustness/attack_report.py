@@ -25,7 +25,7 @@ class AttackReport:
     """One attack's effect on the evaluated model.
 
     Args:
-        name: Of the attack, and after a slash the surrogate that it was made on, if any.
+        name: Name of the attack; after a slash, the surrogate that it was crafted on, if any.
         kind: injection or modification.
         accuracy: Of the evaluated model at the target nodes, in 0..1.
         is_control: Chance with the same budget, which every attack has to beat.

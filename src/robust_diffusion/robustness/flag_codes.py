@@ -39,4 +39,4 @@ OF_THE_NUMBER: frozenset[Code] = frozenset(
 OF_THE_GRAPH: frozenset[Code] = frozenset(
     ["budget_unspent", "budget_overspent", "budget_allows_nothing"]
 )
-"""Flags counted on the attacked graph, whichever model it was made on."""
+"""Flags counted on the attacked graph, whichever model the attack was crafted on."""

@@ -105,7 +105,7 @@ def _misled(of: Attempt) -> Iterator[Flag]:
 
 
 def _weaker_than_chance(of: Attempt) -> Iterator[Flag]:
-    """An attack that random choices outdo on the model that it was made on."""
+    """Yield a flag if random choices do more than the attack to the model it was crafted on."""
     if of.chance:
         yield from weaker_than(of.task.accuracy(of.after), of.chance(), "weaker_than_chance")
 

@@ -268,7 +268,9 @@ class RobustnessReport:
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise
-            raise DataError(f"{folder / REPORT}: is no report of this version ({error})") from error
+            raise DataError(
+                f"{folder / REPORT}: not a report of this version ({error}); run evaluate again"
+            ) from error
 
 
 def _clean(folder: Path, fingerprint: str) -> Data:

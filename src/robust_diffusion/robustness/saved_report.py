@@ -72,7 +72,7 @@ def read_claims(folder: Path) -> Claims:
     """Read `report.json` of a folder, as `RobustnessReport.save` has written it.
 
     Raises:
-        DataError: It is missing, or says something that no report says.
+        DataError: The file is missing, or a value is out of range.
     """
     path = folder / REPORT
     try:
@@ -81,9 +81,9 @@ def read_claims(folder: Path) -> Claims:
     except FileNotFoundError as error:
         raise DataError(f"{path}: not found; name a folder that report.save() has made") from error
     except ValidationError as error:
-        raise DataError(f"{path}: is no report: {first_problem(error)}") from error
+        raise DataError(f"{path}: not a report: {first_problem(error)}") from error
     except (OSError, ConfigError) as error:
-        raise DataError(f"{path}: is no report ({error})") from error
+        raise DataError(f"{path}: not a report ({error})") from error
     names = [attack.name for attack in claims.attacks]
     if len({graph_file(name) for name in names}) < len(names) or "clean" in names:
         raise DataError(f"{path}: attacks: share a name or a file of {', '.join(names)}")

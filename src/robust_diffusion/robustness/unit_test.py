@@ -1,4 +1,4 @@
-"""A first test of a defence: the most harmful known graphs, made on other models."""
+"""First test of a defense: the most harmful known graphs, crafted on other models."""
 
 from pathlib import Path
 from typing import Any
