@@ -35,7 +35,8 @@ class _WithEdges(GRBCDAtTargets):
 
     def _sample_random_block(self, budget: int = 0) -> None:
         super()._sample_random_block(budget)
-        there = edges_at(self.pairs.targets.cpu(), self.edge_index, self.num_nodes)
+        targets = self.pairs.targets.to(self.edge_index.device)
+        there = edges_at(targets, self.edge_index, self.num_nodes)
         block = torch.cat([self.block_edge_index, there.to(self.device)], 1).sort(0).values
         self.block_edge_index = torch.unique(block, dim=1)
         self.current_block = torch.arange(self.block_edge_index.size(1), device=self.device)
