@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -27,6 +28,7 @@ class Counted(nn.Module):
         return logits
 
 
+@pytest.mark.slow  # the checker of shapes looks at every pass
 def test_every_forward_pass_of_an_attack_counts_and_no_other() -> None:
     counts = []
     for num_steps in (3, 13):
