@@ -145,7 +145,7 @@ comma := ,
 SHAPES := --jaxtyping-packages='$(foreach of,$(TENSORS),robust_diffusion.$(of)$(comma))tests.shapes.checked'
 
 # Seconds of processor time, to which a busy machine adds little, and the type checker's as much again.
-LIMIT := --limit-seconds=20
+LIMIT := --limit-seconds=40
 
 test-all: $(STAMP) ## Run every test that this machine can run, and check every tensor's shape
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(SHAPES) $(LIMIT) $(ARGS)
