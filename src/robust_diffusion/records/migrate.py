@@ -62,7 +62,7 @@ def migrated(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         if "config" in record:
             config = with_defaults(_moved(record["config"]))
             content = {key: record.get(key) for key in ("user_files", "user_code")}
-            ids[record["cell"]] = cell_id(config | {"seed": record["seed"]}, **content)
+            ids[record["cell"]] = cell_id(config | {"seed": record.get("seed")}, **content)
             new |= {"config": config, "published_as": record["cell"]}
             if record.get("code") in AUTO:
                 names = {"auto", "auto_modification"} & (config.get("attacks") or {}).keys()
@@ -80,7 +80,7 @@ def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration with the keys that schema 1 left out."""
     full: dict[str, Any] = {**dict.fromkeys(EMPTY), "threads": 1, **_filled(config)}
     full |= {key: full[key] or {} for key in EMPTY}
-    if "training" in full:
+    if full.get("training"):
         full["training"] = {
             **full["training"],
             "adversary": full["training"].get("adversary") or {},
