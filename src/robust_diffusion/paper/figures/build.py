@@ -26,7 +26,7 @@ from robust_diffusion.errors import ConfigError
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models.graph_pde import PDELayer
 from robust_diffusion.paper.figures.draw import Panel, draw_panels, draw_stability, look_of
-from robust_diffusion.records.code import code_hash
+from robust_diffusion.records.content import code_hash
 from robust_diffusion.records.identity import cell_id
 from robust_diffusion.records.provenance import revision, versions
 from robust_diffusion.results.cells import CLEAN, settings_of
