@@ -11,7 +11,7 @@ from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.identity import once_per_configuration, recorded_settings
 from robust_diffusion.records.records import Record, is_timing, latest_by_cell
 from robust_diffusion.results.cells import ABSENT, CLEAN, value_at, without_trainer
-from robust_diffusion.results.evidence import outcomes_of, told_of_model
+from robust_diffusion.results.evidence import outcomes_of
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
     "cell": ("object", "id of the cell"),
@@ -145,7 +145,7 @@ def _results(record: Record) -> Iterator[dict[str, Any]]:
     elif is_timing(record):
         yield {"attack": CLEAN, "seconds": record["seconds"]["diffusion"]}
     else:
-        flags, outcomes = told_of_model(record, "flags"), outcomes_of(record)
+        flags, outcomes = record.get("flags", {}), outcomes_of(record)
         for graph, accuracy in record["accuracy"].items():
             own = {"attack": graph, "accuracy": accuracy, "flags": frozenset(flags.get(graph, []))}
             yield outcomes.get(graph, {}) | own
