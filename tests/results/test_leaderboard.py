@@ -14,7 +14,9 @@ FLAGGED = record("gat", accuracy={"clean": 0.8, "auto": 0.75}, flags={"auto": ["
 RECORDS = [FLOW, FLAGGED, MLP, GUARD]
 
 
-def rows(records: list[Record], grid: list[tuple[int, int]] | None = None) -> dict[str, dict[str, str]]:
+def rows(
+    records: list[Record], grid: list[tuple[int, int]] | None = None
+) -> dict[str, dict[str, str]]:
     (board,) = show_leaderboard(records, grid)
     return {row["model"]: row for row in board.cells.to_dict("records")}
 
