@@ -20,7 +20,7 @@ from robust_diffusion.paper.layout import ASSUMED_RUNS, Line, load_layout
 from robust_diffusion.records.records import Record
 from robust_diffusion.records.schema import first_problem
 from robust_diffusion.results.cells import CLEAN, RecordSet, select, value_at
-from robust_diffusion.results.frame import frame
+from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.significance import Estimate, holm
 from robust_diffusion.results.worst_case import worst_cases
 
@@ -201,7 +201,7 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
             fit = [run for run in runs if all(value_at(run, k) == v for k, v in wanted.items())]
             if not fit:
                 return None
-            models = worst_cases(frame(fit), all_versions=True)
+            models = worst_cases(narrow_frame(fit), all_versions=True)
             # Of a model that was itself attacked, by the version of `auto` with the most seeds.
             versions = [of for _, of in models[models["seen"]].groupby("version")][::-1]
             models = max(versions, key=len, default=models[:0]).set_index("draw")

@@ -81,6 +81,12 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         0   gcn  clean       0.8        NaN
         1   gcn    pgd       0.3        0.3
     """
+    found = narrow_frame(records)
+    return pd.concat([found, _differing(found["settings"])], axis=1)
+
+
+def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """Return `frame` without the columns of settings, which views compare by `settings` alone."""
     rows = [
         common | row
         for record in latest_by_cell(records).values()
@@ -88,8 +94,7 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         for row in _results(record)
     ]
     types: Mapping[str, Any] = {name: kind for name, (kind, _) in COLUMNS.items()}
-    found = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
-    return pd.concat([found, _differing(found["settings"])], axis=1)
+    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
 
 
 def _differing(settings: "pd.Series[Any]") -> pd.DataFrame:

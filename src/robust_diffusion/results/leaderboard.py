@@ -10,7 +10,7 @@ import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.records.records import Record
-from robust_diffusion.results.frame import frame, named_by_settings
+from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.numbers import MINUS, signed, spread
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
@@ -47,7 +47,7 @@ def thorough_runs(
     recorded = recorded_on(records, None if experiments is None else {*experiments})
     counts = Counter((of["dataset"], of.get("difficulty")) for of in recorded)
     usual = dict(targets for targets, _ in reversed(counts.most_common()))
-    found = frame(of for of in recorded if of.get("difficulty") == usual[of["dataset"]])
+    found = narrow_frame(of for of in recorded if of.get("difficulty") == usual[of["dataset"]])
     models = worst_cases(found)
     return found.merge(models[models["thorough"]][MODEL], on=MODEL)
 

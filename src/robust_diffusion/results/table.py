@@ -8,7 +8,7 @@ import pandas as pd
 
 from robust_diffusion.records.records import Record, is_timing
 from robust_diffusion.results.captions import describe_budget, describe_cuts
-from robust_diffusion.results.frame import frame, model_name
+from robust_diffusion.results.frame import model_name, narrow_frame
 from robust_diffusion.results.numbers import spread
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
@@ -90,7 +90,7 @@ def _by_setting(records: Sequence[Record]) -> tuple[pd.DataFrame, list[str]]:
     asked = asked.drop_duplicates(["setting", "seed"], keep="last").sort_values(
         "place", kind="stable"
     )
-    return asked.merge(frame(records), on="cell"), keys
+    return asked.merge(narrow_frame(records), on="cell"), keys
 
 
 def _line(keys: Sequence[str], setting: Any, of: pd.DataFrame) -> tuple[dict[str, Any], int]:
