@@ -5,9 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from robust_diffusion.config import CONFIG_DIR, PUBLISHED
+from robust_diffusion.config import CONFIG_DIR, PUBLISHED, read_yaml
 from robust_diffusion.paper.axes import DATASETS, STAND_INS
 from robust_diffusion.paper.fit_layout import fit_layout
 from robust_diffusion.paper.layout import (
@@ -287,8 +285,8 @@ def _cut(layout: Layout, datasets: Collection[str]) -> Layout:
 def _entry(layout: Layout, line: Line, cells: Sequence[Record], records: RecordSet) -> Entry:
     printed = layout.printed(line)
     if layout.kind == "budgets":
-        config = OmegaConf.load(CONFIG_DIR / "dataset" / f"{line.keys['dataset']}.yaml")
-        limit = float(config.budget[line.keys["limit"]])
+        config = read_yaml(CONFIG_DIR / "dataset" / f"{line.keys['dataset']}.yaml")
+        limit = float(config["budget"][line.keys["limit"]])
         return Entry(line.keys, CLEAN, printed, "measured", mean=limit)
     timed, comparable = layout.kind == "time", records.scale != "smoke"
     graph = CLEAN if timed else line.printed["attack"]

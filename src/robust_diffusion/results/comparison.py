@@ -9,7 +9,7 @@ import pandas as pd
 from robust_diffusion.records.identity import PRESENTATION_KEYS
 from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.cells import is_tested
-from robust_diffusion.results.frame import frame
+from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.numbers import signed, spread
 from robust_diffusion.results.significance import one_sample_p, starred
 
@@ -95,7 +95,7 @@ def _results(
         {key: value for key, value in first[name].items() if (key, value) in name - shared}
         for name in names
     ]
-    found = frame(latest[line["cell"]] for _, line in asked)
+    found = narrow_frame(latest[line["cell"]] for _, line in asked)
     results = pd.DataFrame(rows, columns=["setting", "seed", "cell"]).merge(found, on="cell")
     if on == "validation":
         results = results.drop_duplicates(["setting", "seed"])

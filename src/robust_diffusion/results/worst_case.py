@@ -14,7 +14,12 @@ from robust_diffusion.records.records import Record, experiments_asking, latest_
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
 from robust_diffusion.results.cells import CLEAN, is_tested, settings_of
 from robust_diffusion.results.evidence import ENSEMBLES, KIND, SEEN, THOROUGH
-from robust_diffusion.results.frame import declared_budget, frame, model_name, named_by_settings
+from robust_diffusion.results.frame import (
+    declared_budget,
+    model_name,
+    named_by_settings,
+    narrow_frame,
+)
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
 
@@ -226,7 +231,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     Args:
         records: Of the run, failed cells included.
     """
-    table = worst_case_table(worst_cases(named_by_settings(frame(records))))
+    table = worst_case_table(worst_cases(named_by_settings(narrow_frame(records))))
     if table.empty:
         return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
     headings = HEADINGS | ({} if table["nodes"].any() else {"chance": "random flips"})
