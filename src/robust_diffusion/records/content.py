@@ -137,53 +137,54 @@ def user_code(config: Mapping[str, Any]) -> dict[str, str]:
     Imports are read from the source, so that nothing is run; data that the code reads, and imports
     by a computed name, are not seen. A module is hashed once per process, as it is loaded once.
     """
-    hashes: dict[str, str] = {}
+    targets = (of for of in targets_of(config) if of.split(".")[0] not in LIBRARIES)
+    return dict(sorted(item for of in targets for item in _module_hashes(of).items()))
+
+
+def targets_of(config: Mapping[str, Any]) -> list[str]:
+    """Return the classes and functions that a configuration names."""
+    targets = []
     for path, target, parent in _leaves(config):
         if path.split(".")[-1] == "_target_" and isinstance(target, str):
-            hashes |= _module_hashes(target)
+            targets.append(target)
             # get_class, get_method and get_object return what their `path` names.
             if target.startswith("hydra.utils.") and isinstance(parent.get("path"), str):
-                hashes |= _module_hashes(parent["path"])
-    return dict(sorted(hashes.items()))
+                targets.append(parent["path"])
+    return targets
 
 
 @cache
 def _module_hashes(target: str) -> dict[str, str]:
     """Return the hash of every module of yours that a target needs, by its name."""
-    spec = _top_level(target)
+    _, spec = next(modules_of(target), ("", None))
     if spec is None:
         return {}  # as instantiating it will say
     own = Path((spec.submodule_search_locations or [spec.origin or ""])[0])
     root = own if own.parent.name in INSTALLED else own.parent
-    waiting, files = [target], dict[str, Path]()
+    waiting, hashes = [target], dict[str, str]()
     while waiting:
-        for name, file in _modules(waiting.pop()):
+        for name, found in modules_of(waiting.pop()):
+            file = Path(found.origin or "")
             # A virtual environment may lie in the folder of the project.
             inside = file.is_relative_to(root) and not {*file.relative_to(root).parts} & INSTALLED
-            if inside and name not in files:
-                files[name] = file
-                waiting += _imports(name, file)
-    return {name: source_hash(file) for name, file in files.items()}
+            if found.has_location and inside and name not in hashes:
+                hashes[name] = source_hash(file)
+                waiting += (of for of in _imports(name, file) if of.split(".")[0] not in LIBRARIES)
+    return hashes
 
 
-def _top_level(name: str) -> ModuleSpec | None:
-    top = name.split(".")[0]
+def modules_of(name: str) -> Iterator[tuple[str, ModuleSpec]]:
+    """Yield the package of a dotted name and the modules inside it; nothing is imported."""
+    module, *rest = name.split(".")
     with suppress(ValueError):  # of a script, or no name at all
-        return None if top in LIBRARIES else find_spec(top)
-    return None
-
-
-def _modules(name: str) -> Iterator[tuple[str, Path]]:
-    """Yield the module of a dotted name and the packages around it; nothing is imported."""
-    spec, (module, *rest) = _top_level(name), name.split(".")
-    while spec:
-        if spec.origin and spec.has_location:
-            yield module, Path(spec.origin)
-        if not rest or spec.submodule_search_locations is None:
-            return  # the rest names a class or a function
-        # Under its last name, since the finder would import the packages of a dotted one.
-        spec = PathFinder.find_spec(rest[0], list(spec.submodule_search_locations))
-        module = f"{module}.{rest.pop(0)}"
+        spec = find_spec(module)
+        while spec:
+            yield module, spec
+            if not rest or spec.submodule_search_locations is None:
+                return  # the rest names a class or a function
+            # Under its last name, since the finder would import the packages of a dotted one.
+            spec = PathFinder.find_spec(rest[0], list(spec.submodule_search_locations))
+            module = f"{module}.{rest.pop(0)}"
 
 
 def _imports(module: str, file: Path) -> Iterator[str]:
