@@ -180,22 +180,13 @@ def run_figure_command(arguments: Sequence[str]) -> None:
 
 def _draw(chosen: argparse.Namespace) -> None:
     # Imported late, since both need an extra.
-    from robust_diffusion.paper.figures.build import (
-        LAST_HIDDEN,
-        Options,
-        build_figure,
-        build_stability,
-    )
+    from robust_diffusion.paper.figures.build import Options, build_figure
     from robust_diffusion.paper.figures.draw import write_figure
 
     # Lightning's banners on devices and tips; its warnings stay.
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    if chosen.name == "stability":
-        built = build_stability(chosen.overrides, layer=chosen.layer or 0)
-    else:
-        layer = LAST_HIDDEN if chosen.layer is None else chosen.layer
-        options = Options(layer, chosen.perplexity, chosen.max_nodes, chosen.weights)
-        built = build_figure(chosen.name, chosen.overrides, options)
+    options = Options(chosen.layer, chosen.perplexity, chosen.max_nodes, chosen.weights)
+    built = build_figure(chosen.name, chosen.overrides, options)
     written = write_figure(built.figure, chosen.directory, built.stem, built.description)
     about = built.description
     smoke = about["scale"] == "smoke"

@@ -1,7 +1,9 @@
 """The paper's figures of trained models: layers in the plane, and flows far beyond their period."""
 
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,7 +31,6 @@ from robust_diffusion.paper.figures.draw import Panel, draw_panels, draw_stabili
 from robust_diffusion.records.content import code_hash
 from robust_diffusion.records.identity import cell_id
 from robust_diffusion.records.provenance import revision, versions
-from robust_diffusion.results.cells import CLEAN, settings_of
 from robust_diffusion.robustness.evaluate_model import attack
 from robust_diffusion.robustness.load import set_up_process, train_composed
 from robust_diffusion.robustness.stability import (
@@ -44,15 +45,8 @@ from robust_diffusion.robustness.threat import TrainedModel
 IN_NAME = ("dataset", "fidelity", "seed", "scale")
 """Options in the names of a figure's files."""
 
-ATTACKS = "attack=[random,gradient_injection]"
-"""Attacks of the figure on stability."""
-
 GRAPHS = 20
 """Random parts of the clean and of the attacked graph, by which an NFE detector is judged."""
-
-LAST_HIDDEN = -2
-"""Default layer. The state of the last layer is the logits, which show the classifier's decision;
-the paper's figures are about the attention between representations."""
 
 _TSNE = (
     "t-SNE of the last hidden representation after diffusion, coloured by class{}. The darker the "
@@ -68,6 +62,7 @@ class FigureSpec(NamedTuple):
     caption: str
     panels: dict[str, str]  # title -> override, from left to right
     note: str = ""  # below each panel, of its statistics
+    default: str = "logger=none"  # further override of each panel
 
 
 class BuiltFigure(NamedTuple):
@@ -86,7 +81,7 @@ class Options(NamedTuple):
     that arrive at a node sum to 1, the carried weights A * B to about 1 / degree.
     """
 
-    layer: int = LAST_HIDDEN  # negative from the end
+    layer: int | None = None  # negative from the end; `None` for -2, or 0 of `stability`
     perplexity: float = 30.0  # of t-SNE, above 0
     max_nodes: int = 3000  # at least 4; drawn at random from a larger graph
     weights: Literal["carried", "attention"] = "attention"
@@ -97,6 +92,10 @@ class Run(NamedTuple):
 
     cfg: DictConfig
     choices: dict[str, Any]
+
+
+Measured = tuple[dict[str, Any], Any, list[dict[str, Any]]]
+"""Description of a panel for JSON, what is drawn, and rows of the printed numbers."""
 
 
 def _flows(*names: str) -> dict[str, str]:
@@ -123,6 +122,7 @@ SPECS = {
         "lem:lyap_stable",
         "State of a trained layer far beyond its integration period, relative to time 0.",
         _flows("heat", "grand", "mean_curvature", "beltrami", "p_laplacian"),
+        default="attack=[random,gradient_injection]",
     ),
 }
 
@@ -130,62 +130,18 @@ SPECS = {
 def build_figure(
     name: str, overrides: Sequence[str], options: Options | None = None
 ) -> BuiltFigure:
-    """Train the model of each panel under the overrides of a run, and draw them."""
-    options = options or Options()
-    check_whole("--max-nodes", options.max_nodes, at_least=4)
-    runs, stem, about = _plan(name, overrides, options, Options())
-    drawn = [_panel(title, run, SPECS[name].note, options) for title, run in runs.items()]
-    described = [panel for _, panel in drawn]
-    weight = "attention" if options.weights == "attention" else "weight"
-    figure = draw_panels([panel for panel, _ in drawn], weight, smoke=about["scale"] == "smoke")
-    about |= {"weights": options.weights, "perplexity": options.perplexity, "panels": described}
-    numbers = [
-        {"panel": of["title"], "weight": kind, **found}
-        for of in described
-        for kind, found in of["statistics"].items()
-    ]
-    texts = pd.DataFrame(numbers).map(lambda of: f"{of:.4f}" if isinstance(of, float) else of)
-    return BuiltFigure(figure, stem, about, texts.replace("nan", "-"))
-
-
-def build_stability(overrides: Sequence[str], *, layer: int = 0) -> BuiltFigure:
-    """Train flows, attack them, and draw their states over time.
-
-    The last attack shifts the drawn states; all are compared with the detector.
-    """
-    attacks = [own for own in overrides if own.split("=")[0] in ("attack", "attacks")]
-    given = overrides if attacks else [*overrides, ATTACKS]
-    runs, stem, about = _plan("stability", given, (layer, attacks), (0, []))
-    panels = [_followed(title, run, layer) for title, run in runs.items()]
-    rows = {panel["title"]: panel["rows"] for panel in panels}
-    figure = draw_stability(rows, smoke=about["scale"] == "smoke")
-    about |= {"layer": layer, "graphs": GRAPHS, "panels": panels}
-    numbers = []
-    for panel in panels:
-        last, most = panel["rows"][-1], pd.DataFrame(panel["rows"]).max()
-        nfe = panel["detection"][panel["attack"]]
-        columns = {"flow": panel["title"], "t": f"{last['t']:g}", "energy": f"{last['energy']:.2g}"}
-        for of in ("norm", "overshoot", "growth", "shift"):
-            columns[f"largest {of}"] = f"{most[of]:.3g}"
-        columns |= {f"AUC {name}": f"{of['auc']:.2f}" for name, of in panel["detection"].items()}
-        columns |= {"NFE clean": f"{nfe['clean']:.0f}", "attacked": f"{nfe['attacked']:.0f}"}
-        numbers.append(columns)
-    return BuiltFigure(figure, stem, about, pd.DataFrame(numbers))
-
-
-def _plan(
-    name: str, given: Sequence[str], options: object, defaults: object
-) -> tuple[dict[str, Run], str, dict[str, Any]]:
-    """Return the runs of a figure, the stem of its files, and its description before training.
+    """Train the model of each panel under the overrides of a run, and draw them.
 
     The stem ends in a hash if an override that it does not name, or an option, is not the default.
     """
-    runs = panel_runs(name, given)
+    options = options or Options()
+    check_whole("--max-nodes", options.max_nodes, at_least=4)
+    runs, spec = panel_runs(name, overrides), SPECS[name]
     cfg, choices = next(iter(runs.values()))
-    about = {
+    about: dict[str, Any] = {
         "figure": name,
-        "label": SPECS[name].label,
-        "caption": SPECS[name].caption,
+        "label": spec.label,
+        "caption": spec.caption,
         "dataset": cfg.dataset.name,
         "fidelity": choices["fidelity"],
         "seed": cfg.seed,
@@ -194,16 +150,27 @@ def _plan(
         "revision": revision(),
         "versions": versions(),
     }
-    stem = "{figure}-{dataset}-{fidelity}-seed{seed}".format(**about)
-    stem += "-smoke" * (about["scale"] == "smoke")
-    named = panel_runs(name, [own for own in given if own.split("=")[0] in IN_NAME])
+    smoke = about["scale"] == "smoke"
+    stem = "{figure}-{dataset}-{fidelity}-seed{seed}".format(**about) + "-smoke" * smoke
+    named = panel_runs(name, [own for own in overrides if own.split("=")[0] in IN_NAME])
     identity, of_name = (
-        repr(([settings_of({"config": _plain(cfg)}, CLEAN) for cfg, _ in of.values()], drawn))
-        for of, drawn in ((runs, options), (named, defaults))
+        repr(([cell_id(_plain(run.cfg)) for run in of.values()], drawn))
+        for of, drawn in ((runs, options), (named, Options()))
     )
-    # Else a figure of other panels or options would take its place.
-    digest = sha256(identity.encode()).hexdigest()[:8]
-    return runs, stem if identity == of_name else f"{stem}-{digest}", about
+    if identity != of_name:  # else it would take the place of another figure
+        stem += f"-{sha256(identity.encode()).hexdigest()[:8]}"
+    measure = _followed if name == "stability" else partial(_panel, note=spec.note)
+    measured = [measure(title, run, options) for title, run in runs.items()]
+    panels, drawings, rows = (list(of) for of in zip(*measured, strict=True))
+    if name == "stability":
+        figure = draw_stability(dict(zip(runs, drawings, strict=True)), smoke=smoke)
+    else:
+        weight = "attention" if options.weights == "attention" else "weight"
+        figure = draw_panels(drawings, weight, smoke=smoke)
+        about |= {"weights": options.weights, "perplexity": options.perplexity}
+    numbers = pd.DataFrame(chain.from_iterable(rows))
+    texts = numbers.map(lambda of: f"{of:.4f}" if isinstance(of, float) else of)
+    return BuiltFigure(figure, stem, about | {"panels": panels}, texts.replace("nan", "-"))
 
 
 def panel_runs(name: str, given: Sequence[str]) -> dict[str, Run]:
@@ -221,12 +188,9 @@ def panel_runs(name: str, given: Sequence[str]) -> dict[str, Run]:
     for compared in (own.partition("=")[0] for own in panels.values()):
         if compared in keys:
             raise ConfigError(f"{compared}: is what figure {name} compares; drop it")
-    default = () if "dataset" in keys else ("dataset=cora",)  # the paper's
     # All composed first, so that a mistyped option of the last panel costs no training.
-    return {
-        title: Run(*composed([*default, own, *rest, "logger=none"]))
-        for title, own in panels.items()
-    }
+    default = ("dataset=cora", "logger=none", SPECS[name].default)
+    return {title: Run(*composed([*default, own, *rest])) for title, own in panels.items()}
 
 
 def _plain(cfg: DictConfig) -> dict[str, Any]:
@@ -252,7 +216,7 @@ def train(title: str, run: Run) -> tuple[TrainedModel, GraphDataModule, dict[str
     return trained, datamodule, about
 
 
-def _panel(title: str, run: Run, note: str, options: Options) -> tuple[Panel, dict[str, Any]]:
+def _panel(title: str, run: Run, options: Options, note: str) -> Measured:
     trained, datamodule, about = train(title, run)
     graph, seed = datamodule.view("test"), run.cfg.seed
     layer, z, edges = observe(trained.model, graph.x, graph.edge_index, layer=options.layer)
@@ -267,7 +231,7 @@ def _panel(title: str, run: Run, note: str, options: Options) -> tuple[Panel, di
     note = "" if None in known.values() else note.format(**known)
     position = tsne(z.numpy()[nodes], seed=seed, perplexity=options.perplexity)
     ends, weight = drawn.index.to_frame().to_numpy(), drawn.to_numpy()
-    return Panel(title, note, position, label[nodes], ends, weight), about | {
+    about |= {
         "epochs": trained.epochs,
         "val_accuracy": trained.val_accuracy,
         "layer": layer,
@@ -275,6 +239,8 @@ def _panel(title: str, run: Run, note: str, options: Options) -> tuple[Panel, di
         "edges": len(drawn),
         "statistics": statistics,
     }
+    rows = [{"panel": title, "weight": kind, **found} for kind, found in statistics.items()]
+    return about, Panel(title, note, position, label[nodes], ends, weight), rows
 
 
 def observe(
@@ -282,11 +248,13 @@ def observe(
     x: Float[Tensor, "n f"],
     edge_index: Int[Tensor, "2 e"],
     *,
-    layer: int = LAST_HIDDEN,
+    layer: int | None = None,
 ) -> tuple[int, Float[Tensor, "n d"], pd.DataFrame]:
     """Observe one layer of a trained stack of graph neural PDEs; leaves it in eval mode.
 
-    A negative layer counts from the end; in a model of one layer, -2 is that one.
+    A negative layer counts from the end. The default is the last hidden one, or the only one: the
+    state of the last is the logits, and the paper's figures are about the attention between
+    representations.
 
     Returns:
         The layer, counted from 0; its state at the end of the diffusion, before ReLU and dropout;
@@ -299,8 +267,7 @@ def observe(
             f"model={type(model).__name__}: has no flow to look at; use model=graph_pde or "
             "model=beltrami_guard"
         )
-    if layer == LAST_HIDDEN:
-        layer = max(layer, -len(layers))
+    layer = max(-2, -len(layers)) if layer is None else layer
     if not -len(layers) <= layer < len(layers):
         raise ConfigError(f"--layer {layer}: the model has {len(layers)} layers, counted from 0")
     watched = layers[layer]
@@ -385,19 +352,28 @@ def edge_statistics(
     return {"intra_edges": len(within), "inter_edges": len(between), **known}
 
 
-def _followed(title: str, run: Run, layer: int) -> dict[str, Any]:
-    """Describe a flow under attack: its states over time, and each attack's detection."""
+def _followed(title: str, run: Run, options: Options) -> Measured:
+    """Describe a flow under attack: its states over time, and each attack's detection.
+
+    The last attack shifts the states; all are compared with the detector.
+    """
     trained, datamodule, about = train(title, run)
     model, graph, cfg = trained.model.eval(), datamodule.view("test"), run.cfg
-    budget, attacked = instantiate(cfg.budget), {}
-    for name, options in cfg.attacks.items():
-        own = instantiate(options)
-        attacked[name] = attack(model, datamodule, budget, own, labels="true", seed=cfg.seed)
-    graphs = (graph, attacked[name])
+    budget, attacked = instantiate(cfg.budget), dict[Any, PerturbedGraph]()
+    for name, own in cfg.attacks.items():
+        chosen = instantiate(own)
+        attacked[name] = attack(model, datamodule, budget, chosen, labels="true", seed=cfg.seed)
+    layer, graphs = options.layer or 0, (graph, attacked[name])
     clean, moved = (motion(model, of.x, of.edge_index, layer=layer) for of in graphs)
     found = {name: detection(model, graph, of) for name, of in attacked.items()}
-    rows = follow(clean, moved, seed=cfg.seed)
-    return about | {"attack": name, "detection": found, "rows": rows}
+    states = follow(clean, moved, seed=cfg.seed)
+    last, most, nfe = states[-1], pd.DataFrame(states).max(), found[name]
+    row = {"flow": title, "t": f"{last['t']:g}", "energy": f"{last['energy']:.2g}"}
+    row |= {f"largest {of}": f"{most[of]:.3g}" for of in ("norm", "overshoot", "growth", "shift")}
+    row |= {f"AUC {of}": f"{detected['auc']:.2f}" for of, detected in found.items()}
+    row |= {"NFE clean": f"{nfe['clean']:.0f}", "attacked": f"{nfe['attacked']:.0f}"}
+    about |= {"layer": layer, "graphs": GRAPHS, "attack": name, "detection": found, "rows": states}
+    return about, states, [row]
 
 
 def detection(model: nn.Module, clean: Data, attacked: PerturbedGraph) -> dict[str, float]:
