@@ -35,7 +35,7 @@ from robust_diffusion.paper.figures.stability import draw_stability
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.records import latest_by_cell, read_records
 from robust_diffusion.results.budget_curve import budget_curve
-from robust_diffusion.results.cells import RecordSet
+from robust_diffusion.results.runs import Runs
 from robust_diffusion.robustness.each import right_by_edges
 from robust_diffusion.robustness.effort import plot_traces
 
@@ -126,7 +126,7 @@ def draw_attacks(found: dict[str, dict[str, float]]) -> Figure:
 
 def curves(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """Worst cases of `experiment=budget-curve` on Cora, of the paper's equations; all of them."""
-    cells = RecordSet.of(records, fidelity="paper").cells("budget-curve")
+    cells = Runs.among(records, fidelity="paper").of("budget-curve")
     found = budget_curve([cell for cell in cells if cell["dataset"] == "cora"])
     wanted = {(m, e, n) for m in ["mlp", *CURVES] for e in EDGES for n in NODES}
     if not found.empty:
@@ -381,7 +381,7 @@ def main() -> None:
     parser.add_argument("picture", choices=[*pictures, "tables"], help="written to docs/figures/")
     chosen = parser.parse_args().picture
     if chosen == "tables":
-        counted = RecordSet.of(read_records(RECORDS), fidelity="paper")
+        counted = Runs.among(read_records(RECORDS), fidelity="paper")
         for stem, _, figure in draw_charts(build_tables(counted), counted):
             (PICTURES / f"{stem}.svg").write_bytes(render(figure, "svg"))
         return
