@@ -15,7 +15,7 @@ import pytest
 
 from robust_diffusion.records import read_records
 from robust_diffusion.records.identity import cell_id
-from robust_diffusion.records.records import Record, encoded
+from robust_diffusion.records.records import Record, by_experiment, encoded
 from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.worst_case import recorded_on, show_worst_cases
 from robust_diffusion.system.portable import PORTABLE, named_in
@@ -67,7 +67,7 @@ def test_every_command_works_on_published_records(cli: Callable[..., Any], comma
 
 def test_one_number_has_one_value_on_all_pages(records: list[Record]) -> None:
     tables = [
-        show_worst_cases(recorded_on(records, {name})).cells
+        show_worst_cases(recorded_on(by_experiment(records, scale="full"), {name})).cells
         for name in ("worst-case", "worst-case-models", "successors", "adversarial")
     ]
     tables[-1] = tables[-1][tables[-1]["budget"].str.startswith("50 nodes")]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.frame import frame
 from robust_diffusion.results.worst_case import (
     SHOWN,
@@ -205,4 +206,4 @@ def test_a_table_of_modifications_names_what_they_may_spend() -> None:
     assert "0.2 of their edges" in shown.title
     row = shown.cells.set_index("model").loc["gcn"]
     assert (row["random flips"], row["white box"], row["above MLP"]) == ("70.00", "10.00", "-50.00")
-    assert {record["model"] for record in recorded_on(cells)} == {"mlp", "gcn"}
+    assert {record["model"] for record in recorded_on(by_experiment(cells))} == {"mlp", "gcn"}

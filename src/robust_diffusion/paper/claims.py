@@ -17,10 +17,10 @@ from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import WORST, choice
 from robust_diffusion.paper.layout import ASSUMED_RUNS, Line, load_layout
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.records import CLEAN, Record, value_at
 from robust_diffusion.records.schema import first_problem
-from robust_diffusion.results.cells import CLEAN, RecordSet, select, value_at
 from robust_diffusion.results.frame import narrow_frame
+from robust_diffusion.results.runs import Runs, select
 from robust_diffusion.results.significance import Estimate, holm
 from robust_diffusion.results.worst_case import worst_cases
 
@@ -189,16 +189,16 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
 
     An MLP has no variants, so that of `experiment=mlp` counts whatever variant it was run as.
     """
-    cells = cache(RecordSet.of(records, fidelity=fidelity).cells)
-    mlp = RecordSet.of(records).cells(MLP)
+    runs = Runs.among(records, fidelity=fidelity)
+    mlp = runs.all_variants.get(MLP, ())
 
     @cache
     def sample(group: Group) -> Sample:
         axes, wanted = dict(group), line(group).record
         name, graph, measure = axes["experiment"], axes.get("attack", CLEAN), axes.get("measure")
         if name == WORST_CASES[0]:
-            runs = [run for of in WORST_CASES for run in cells(of) if "error" not in run]
-            fit = [run for run in runs if all(value_at(run, k) == v for k, v in wanted.items())]
+            tried = (run for of in WORST_CASES for run in runs.of(of) if "error" not in run)
+            fit = [run for run in tried if all(value_at(run, k) == v for k, v in wanted.items())]
             if not fit:
                 return None
             models = worst_cases(narrow_frame(fit), all_versions=True)
@@ -208,7 +208,7 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
             numbers = dict(models["worst" if graph == WORST else CLEAN])
         else:
             # An MLP sees no edge, injected ones included.
-            found, graph = (mlp, CLEAN) if name == MLP else (cells(name), graph)
+            found, graph = (mlp, CLEAN) if name == MLP else (runs.of(name), graph)
             finished = select(found, wanted, graph, timed=measure == "seconds.diffusion").finished
             path = measure or f"accuracy.{graph}"
             numbers = {seed: value_at(run, path) for seed, run in finished.items()}

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from robust_diffusion.records.records import Record
-from robust_diffusion.results.cells import CLEAN, Selection
+from robust_diffusion.records.records import CLEAN, Record
+from robust_diffusion.results.runs import Selection
 from robust_diffusion.results.significance import holm, one_sample_p, welch_p
 
 State = Literal["measured", "failed", "no data", "not run"]

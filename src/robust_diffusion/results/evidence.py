@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from robust_diffusion.records.records import Record
-from robust_diffusion.results.cells import CLEAN
+from robust_diffusion.records.records import CLEAN, Record
 
 CHANCE = frozenset(["random", "random_flip"])
 """Attacks that look at no model."""

@@ -8,9 +8,19 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.records.identity import once_per_configuration, recorded_settings
-from robust_diffusion.records.records import Record, is_timing, latest_by_cell
-from robust_diffusion.results.cells import ABSENT, CLEAN, value_at, without_trainer
+from robust_diffusion.records.identity import (
+    once_per_configuration,
+    recorded_settings,
+    without_trainer,
+)
+from robust_diffusion.records.records import (
+    ABSENT,
+    CLEAN,
+    Record,
+    is_timing,
+    latest_by_cell,
+    value_at,
+)
 from robust_diffusion.results.evidence import outcomes_of
 
 COLUMNS: Mapping[str, tuple[str, str]] = {

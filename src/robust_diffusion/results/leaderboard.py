@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.records import Record, by_experiment
 from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.numbers import MINUS, signed, spread
 from robust_diffusion.results.table import ResultTable
@@ -44,7 +44,7 @@ def thorough_runs(
         records: Of any runs.
         experiments: Experiments that asked for the models; `None` for all.
     """
-    recorded = recorded_on(records, None if experiments is None else {*experiments})
+    recorded = recorded_on(by_experiment(records, scale="full"), experiments)
     counts = Counter((of["dataset"], of.get("difficulty")) for of in recorded)
     usual = dict(targets for targets, _ in reversed(counts.most_common()))
     found = narrow_frame(of for of in recorded if of.get("difficulty") == usual[of["dataset"]])
