@@ -160,7 +160,7 @@ def composed_model(
         if item not in own
     ]
     check_read(rest, read, command, "checkpoint", *sorted(read))
-    options = OmegaConf.from_dotlist([item.lstrip("+").removeprefix("model.") for item in own])
+    options: Any = OmegaConf.from_dotlist([item.lstrip("+").removeprefix("model.") for item in own])
     cfg, choices = composed([*defaults, *rest], {*read} - ({"model"} if target else set()))
     model = {"_target_": target, **options} if target else {}
     return path, model, cfg, choices

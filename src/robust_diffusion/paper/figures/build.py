@@ -294,7 +294,7 @@ def undirected(edges: pd.DataFrame, nodes: Int[ndarray, " k"]) -> pd.DataFrame:
     """
     ends = np.stack([pd.Index(nodes).get_indexer(edges[of]) for of in ("src", "dst")])
     inside, (a, b) = ends.min(0) >= 0, np.sort(ends, axis=0)
-    drawn = edges[inside].astype(float).groupby([a[inside], b[inside]]).mean()
+    drawn: pd.DataFrame = edges[inside].astype(float).groupby([a[inside], b[inside]]).mean()
     if drawn.empty:
         raise ConfigError("--max-nodes: no edge joins two of the nodes drawn; draw more of them")
     return drawn
