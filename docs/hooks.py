@@ -113,7 +113,8 @@ def _commands() -> Iterator[str]:
     from robust_diffusion.commands import COMMANDS
 
     run = "python -m robust_diffusion.run"
-    yield f"# Command line\n\n```bash\n{run} key=value ...    # a run\n{run} -m key=a,b ...   # a sweep"
+    yield f"# Command line\n\n```bash\n{run} key=value ...    # a run"
+    yield f"{run} -m key=a,b ...   # a sweep"
     yield "robust-diffusion COMMAND ...\n```\n"
     environment = {**os.environ, "COLUMNS": "100"}
     for name in COMMANDS:
