@@ -13,24 +13,19 @@ if TYPE_CHECKING:
     )
     from robust_diffusion.attacks.budget import Budget
     from robust_diffusion.attacks.injection.adversary import InjectionAdversary
-    from robust_diffusion.attacks.injection.agia import AGIA
     from robust_diffusion.attacks.injection.auto import AutoInjection
-    from robust_diffusion.attacks.injection.fgsm import FGSM
+    from robust_diffusion.attacks.injection.edges import AGIA, MetaGIA
+    from robust_diffusion.attacks.injection.features import FGSM, PGD, SPEIT
     from robust_diffusion.attacks.injection.gradient_injection import GradientInjection
-    from robust_diffusion.attacks.injection.metagia import MetaGIA
-    from robust_diffusion.attacks.injection.pgd import PGD
     from robust_diffusion.attacks.injection.random import RandomInjection
-    from robust_diffusion.attacks.injection.speit import SPEIT
     from robust_diffusion.attacks.injection.tdgia import TDGIA
     from robust_diffusion.attacks.modification.auto import AutoModification
-    from robust_diffusion.attacks.modification.dice import DICE
     from robust_diffusion.attacks.modification.given import GivenGraph
-    from robust_diffusion.attacks.modification.lrbcd import LGRBCD, LRBCD
     from robust_diffusion.attacks.modification.meta_grbcd import MetaGRBCD
     from robust_diffusion.attacks.modification.metattack import Metattack
     from robust_diffusion.attacks.modification.pgd_modification import PGDModification
-    from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD
-    from robust_diffusion.attacks.modification.random_flip import RandomFlip
+    from robust_diffusion.attacks.modification.prbcd import GRBCD, LGRBCD, LRBCD, PRBCD
+    from robust_diffusion.attacks.modification.random_flip import DICE, RandomFlip
     from robust_diffusion.attacks.randomness import seeded
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Subjects of an audit, and its findings."""
+"""Graphs that are audited, and the rules that they break."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 from torch import Tensor
 
 Kind = Literal["injection", "modification"]
+Level = Literal["error", "warning"]
 
 SHOWN = 3
 """Offenders that a message names."""
@@ -25,6 +26,13 @@ class GraphLike(Protocol):
         """Edges, 2 x e, both directions."""
 
 
+def graph_parts(graph: GraphLike) -> tuple[Tensor, Tensor]:
+    """Features and edges, on the CPU."""
+    assert graph.x is not None
+    assert graph.edge_index is not None
+    return graph.x.detach().cpu(), graph.edge_index.detach().cpu()
+
+
 @dataclass(frozen=True)
 class Violation:
     """One rule that a perturbed graph breaks.
@@ -37,18 +45,27 @@ class Violation:
 
     code: str
     message: str
-    level: Literal["error", "warning"] = "error"
+    level: Level = "error"
 
 
-def first(offenders: Iterable[str], count: int) -> str:
-    """The first few offenders in words.
+class Violations(list[Violation]):
+    """The rules that a graph breaks, in the order in which they are looked at."""
 
-    Args:
-        offenders: No more of them than are shown.
-        count: How many there are.
-    """
-    shown = ", ".join(offenders)
-    return f"{shown}, ..." if count > SHOWN else shown
+    def add(
+        self, code: str, count: int, offenders: Iterable[str], message: str, level: Level = "error"
+    ) -> None:
+        """Add a violation if there are offenders.
+
+        Args:
+            code: The rule.
+            count: Number of offenders.
+            offenders: The first of them.
+            message: With places {0} for their number and {1} for the first.
+            level: As of `Violation`.
+        """
+        if count:
+            shown = ", ".join(offenders) + (", ..." if count > SHOWN else "")
+            self.append(Violation(code, message.format(count, shown), level))
 
 
 def pairs(edges: Tensor, values: Tensor | None = None) -> Iterator[str]:

@@ -5,20 +5,18 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from robust_diffusion.attacks.base import Kind
+from robust_diffusion.attacks.base import Graph, Kind
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.climb import Found, climb
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
+from robust_diffusion.attacks.gradient_ascent import Found, Steps, climb
 from robust_diffusion.attacks.injection.placement import Placement, reallocate
-from robust_diffusion.attacks.injection.recipe import Recipe
 from robust_diffusion.attacks.injection.search import search
 from robust_diffusion.attacks.injection.sharing import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.starts import STARTS
 from robust_diffusion.attacks.losses import LossName
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.checks import Steps
+from robust_diffusion.checks import Steps as NumSteps
 from robust_diffusion.system.artifact import Artifact
 
 EDGES: tuple[SharingName, ...] = ("equal", "apart")
@@ -65,14 +63,16 @@ class Climb:
     Args:
         name: In the record.
         problem: The form of the model that it is differentiated through.
-        recipe: Loss and steps.
+        edges: How the new nodes share out their edges.
+        steps: Loss and steps.
         placement: Edges of the new nodes.
         found: The most harmful features so far.
     """
 
     name: str
     problem: Problem
-    recipe: Recipe
+    edges: SharingName
+    steps: Steps
     placement: Placement
     found: Found
 
@@ -119,7 +119,7 @@ class AutoInjection(Ensemble):
     name = "auto"
     kind: ClassVar[Kind] = "injection"
 
-    def __init__(self, *, num_steps: Steps = 120) -> None:
+    def __init__(self, *, num_steps: NumSteps = 120) -> None:
         self.num_steps = num_steps
 
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
@@ -150,9 +150,8 @@ class AutoInjection(Ensemble):
     def _search(
         self, parts: Parts, words: str, placement: Placement, limits: tuple[float, float]
     ) -> None:
-        count = round(SEARCH_SHARE * self.num_steps)
-
         def compute() -> tuple[Placement, Found]:
+            count = round(SEARCH_SHARE * self.num_steps)
             return placement, search(parts.judge, placement, limits, count, parts.generator)
 
         _run(parts, f"search: {words}", parts.judge, placement, compute)
@@ -172,13 +171,13 @@ class AutoInjection(Ensemble):
                 return []
 
             def compute(now: Climb = now) -> tuple[Placement, Found]:
-                problem, placement, recipe = now.problem, now.placement, now.recipe
+                problem, placement, steps = now.problem, now.placement, now.steps
                 rows, edges = problem.fixed_rows.followed_by, placement.edges(problem.edge_index)
-                start, steps = now.found.features, round(share * self.num_steps)
-                found = climb(problem, rows, edges, start, recipe, limits, steps)
+                start, count = now.found.features, round(share * self.num_steps)
+                found = climb(problem, rows, edges, start, steps, limits, count)
+                refit = round(REFIT_SHARE * self.num_steps)
                 return reallocate(
-                    *(problem, placement, found, recipe, limits, reallocations),
-                    *(round(REFIT_SHARE * self.num_steps), parts.generator),
+                    problem, placement, found, steps, limits, reallocations, refit, parts.generator
                 )
 
             after = _run(parts, now.name, now.problem, now.placement, compute)
@@ -229,9 +228,9 @@ def _climbs(
     for words, edges, placement in placements:
         start = STARTS["real"](problem, placement.rows, limits, parts.generator)
         for loss in LOSSES:
-            recipe = Recipe(edges=edges, loss=loss)
             found = Found(start, problem.targets.numel(), 0.0)
-            yield Climb(f"{form}: {edges}, {loss}{words}", problem, recipe, placement, found)
+            name = f"{form}: {edges}, {loss}{words}"
+            yield Climb(name, problem, edges, Steps(loss=loss), placement, found)
 
 
 def _best(climbs: Sequence[Climb], count: int) -> list[Climb]:
@@ -244,9 +243,9 @@ def _best_of_each_sharing(climbs: Sequence[Climb]) -> list[Climb]:
     None that is too far behind the first.
     """
     order = _best(climbs, len(climbs))
-    first = [next((one for one in order if one.recipe.edges == edges), None) for edges in EDGES]
-    kept = [*filter(None, first), *[one for one in order if one not in first][:1]]
-    return [one for one in kept if one.behind(order[0]) <= BEHIND]
+    first = [next((one for one in order if one.edges == edges), None) for edges in EDGES]
+    best = [*filter(None, first), *[one for one in order if one not in first][:1]]
+    return [one for one in best if one.behind(order[0]) <= BEHIND]
 
 
 def _run(
@@ -260,13 +259,12 @@ def _run(
 
     def packed() -> Artifact:
         placement, found = compute()
-        artifact = found.packed()
-        return replace(artifact, tensors=artifact.tensors | {"chosen": placement.chosen})
+        return found.packed(chosen=placement.chosen)
 
     def placed(artifact: Artifact) -> Placement:
         return replace(placement, chosen=artifact.tensors["chosen"])
 
-    def graph(artifact: Artifact) -> tuple[Tensor, Tensor]:
+    def graph(artifact: Artifact) -> Graph:
         edges = placed(artifact).edges(parts.judge.edge_index)
         return torch.cat([parts.judge.x, artifact.tensors["features"]]), edges
 

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-from torch_geometric.data import Data
+from jaxtyping import Int
+from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import Attack, Classifier, Kind, PerturbedGraph, frozen
+from robust_diffusion.attacks.base import Attack, Graph, Kind
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.problem import Problem
 
@@ -22,32 +21,19 @@ class InjectionAttack(Attack):
 
     kind: ClassVar[Kind] = "injection"
 
-    def __call__(
-        self,
-        model: Classifier,
-        data: Data,
-        target_nodes: Int[Tensor, " t"],
-        budget: Budget,
-        generator: torch.Generator,
-    ) -> PerturbedGraph:
-        """Run the attack; see `Attack`."""
-        budget = budget.within(target_nodes.numel())
-        with frozen(model):
-            problem = Problem(self.name, model, data, target_nodes)
-            x, edge_index = problem.x, problem.edge_index
-            if budget.max_injected_nodes:
-                x, edge_index = self.inject(problem, budget, generator)
-        return PerturbedGraph(x, edge_index, problem.x.size(0))
+    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+        """Run the attack if a node may be injected; see `Attack`."""
+        if not budget.max_injected_nodes:
+            return problem.x, problem.edge_index
+        return self.inject(problem, budget, generator)
 
     @abstractmethod
-    def inject(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]:
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Features and edges of the graph with its new nodes, of which there is at least one."""
 
 
 def draw_targets(
-    targets: Int[Tensor, " t"], degrees: Sequence[int], generator: torch.Generator
+    targets: Int[Tensor, " t"], degrees: Sequence[int], generator: Generator
 ) -> list[Int[Tensor, "_"]]:
     """Draw distinct targets uniformly for each new node."""
     t, most = targets.numel(), max(degrees, default=0)

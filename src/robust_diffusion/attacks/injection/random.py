@@ -3,10 +3,9 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator
 
-from robust_diffusion.attacks.base import Need
+from robust_diffusion.attacks.base import Graph, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.injection.base import InjectionAttack, connect, draw_targets
 from robust_diffusion.attacks.problem import Problem
@@ -36,9 +35,7 @@ class RandomInjection(InjectionAttack):
     name = "random"
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def inject(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]:
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Draw the edges, then the features."""
         x, (low, high) = problem.x, budget.limits
         rows = draw_targets(problem.targets, budget.injected_degrees, generator)

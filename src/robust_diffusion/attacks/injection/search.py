@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.climb import Found
+from robust_diffusion.attacks.gradient_ascent import Found
 from robust_diffusion.attacks.injection.placement import Placement
 from robust_diffusion.attacks.losses import tanh_margin
 from robust_diffusion.attacks.problem import Problem

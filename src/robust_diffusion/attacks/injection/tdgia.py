@@ -5,10 +5,12 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float
+from torch import Generator, Tensor
 
+from robust_diffusion.attacks.base import Graph
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.gradient_ascent import Ascent
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.features import AdamAttack
 from robust_diffusion.attacks.injection.sharing import deal, defect_order
@@ -71,9 +73,7 @@ class TDGIA(AdamAttack):
         self.variant = variant
         self.batch_ratio = batch_ratio
 
-    def inject(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]:
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Batch by batch, choose targets, then fit the batch's features."""
         x, edge_index = problem.x, problem.edge_index
         batch = max(1, int(budget.max_injected_nodes * self.batch_ratio))
@@ -122,6 +122,7 @@ class TDGIA(AdamAttack):
             margin = self.MARGIN - F.cross_entropy(logits, labels, reduction="none")
             return disguise(new) - F.relu(margin).square().mean()
 
-        new = features(self.ascend(start, objective))
+        ascent = Ascent(start, objective, self.rule, attack=self.name)
+        new = features(ascent.advance(self.num_steps))
         # centre + radius can round above the limit.
         return new.clamp(low, high) if strict else new

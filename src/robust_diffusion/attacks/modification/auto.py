@@ -9,16 +9,15 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Kind
+from robust_diffusion.attacks.base import Graph, Kind
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.ensemble import Ensemble, Graph, Parts
-from robust_diffusion.attacks.modification.base import ModificationAttack, edges_at, flipped
-from robust_diffusion.attacks.modification.dice import DICE
-from robust_diffusion.attacks.modification.features import FeatureRecipe, moved_features
-from robust_diffusion.attacks.modification.lrbcd import LGRBCD, LRBCD
+from robust_diffusion.attacks.ensemble import Ensemble, Parts
+from robust_diffusion.attacks.losses import LossName
+from robust_diffusion.attacks.modification.base import ModificationAttack, flipped, max_flips
+from robust_diffusion.attacks.modification.features import Choice, moved_features
 from robust_diffusion.attacks.modification.pgd_modification import PGDModification
-from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD, Loss
-from robust_diffusion.attacks.modification.random_flip import RandomFlip
+from robust_diffusion.attacks.modification.prbcd import GRBCD, LGRBCD, LRBCD, PRBCD, Loss
+from robust_diffusion.attacks.modification.random_flip import DICE, RandomFlip
 from robust_diffusion.attacks.modification.search import search
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import SomeSteps
@@ -39,14 +38,10 @@ LOSSES: tuple[Loss, ...] = ("prob_margin", "tanh_margin", "masked")
 BLOCK_SIZE = 50_000
 """Pairs of nodes drawn at a time; more if the flips are many."""
 
-FEATURES = [
-    FeatureRecipe(nodes="gradient", loss="logit"),
-    FeatureRecipe(nodes="gradient", loss="tanh_margin"),
-    FeatureRecipe(nodes="gradient", loss="masked"),
-    FeatureRecipe(nodes="margin", loss="logit"),
-    FeatureRecipe(nodes="margin", loss="tanh_margin"),
-    FeatureRecipe(nodes="margin", loss="masked"),
-]
+FEATURES: list[tuple[Choice, LossName]] = list(
+    product(("gradient", "margin"), ("logit", "tanh_margin", "masked"))
+)
+"""Choices of the targets whose features move, and losses; see `moved_features`."""
 
 TRIAL = 1 / 8
 """Share of the steps of a first try."""
@@ -102,11 +97,11 @@ class AutoModification(Ensemble):
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
         """True if an edge may be flipped or a feature changed."""
         changes = budget.max_changed_nodes(problem.targets.numel())
-        return _max_flips(problem, budget) + changes > 0
+        return max_flips(problem, budget) + changes > 0
 
     def run_parts(self, parts: Parts, budget: Budget) -> None:
         """Flips, then features on the best of them, then flips again."""
-        problem, flips = parts.problem, _max_flips(parts.problem, budget)
+        problem, flips = parts.problem, max_flips(parts.problem, budget)
         changes = budget.max_changed_nodes(problem.targets.numel())
         run = _Run(parts, budget, flips, self.num_steps, parts.generator.get_state())
         stages: list[Callable[[], None]] = [run.single_attacks]
@@ -174,12 +169,12 @@ class _Run:
         parts, form = self.parts, self.last_form
         edges = parts.problem.edge_index if parts.graph is None else parts.graph[1]
         able = {}
-        for recipe in FEATURES:
-            if parts.lowest > 0 and (found := self._move(form, recipe, edges, self.short)):
-                able[recipe] = found
-        for recipe in sorted(able, key=lambda recipe: able[recipe].metadata["right"])[:LAST]:
-            if parts.lowest > 0 and not able[recipe].metadata["is_flat"]:
-                self._move(form, recipe, edges, self.num_steps, able[recipe])
+        for by in FEATURES:
+            if parts.lowest > 0 and (found := self._move(form, by, edges, self.short)):
+                able[by] = found
+        for by in sorted(able, key=lambda by: able[by].metadata["right"])[:LAST]:
+            if parts.lowest > 0 and not able[by].metadata["is_flat"]:
+                self._move(form, by, edges, self.num_steps, able[by])
 
     def search_flips(self) -> None:
         """Flips by predictions alone."""
@@ -217,7 +212,7 @@ class _Run:
     def _move(
         self,
         form: str,
-        recipe: FeatureRecipe,
+        by: tuple[Choice, LossName],
         edge_index: Int[Tensor, "2 e"],
         num_steps: int,
         start: Artifact | None = None,
@@ -225,9 +220,9 @@ class _Run:
         problem = self.parts.forms[form]
 
         def move() -> Artifact:
-            return moved_features(problem, edge_index, self.budget, recipe, num_steps, start)
+            return moved_features(problem, edge_index, self.budget, by, num_steps, start)
 
-        return self._run(f"{form}: {recipe}", problem, move)
+        return self._run(f"{form}: features by {', '.join(by)}", problem, move)
 
     def _search(self, name: str, start: Graph) -> None:
         judge, generator = self.parts.judge, self.parts.generator
@@ -247,11 +242,6 @@ class _Run:
             return x, found.tensors["edge_index"]
 
         return self.parts.run(name, problem, compute, graph)
-
-
-def _max_flips(problem: Problem, budget: Budget) -> int:
-    there = edges_at(problem.targets, problem.edge_index, problem.x.size(0))
-    return budget.max_flipped_edges(there.size(1))
 
 
 def _modified(

@@ -1,21 +1,15 @@
 """Base of modification attacks: edges at the targets, and flips of undirected edges."""
 
+import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
-from torch_geometric.data import Data
+from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import (
-    Attack,
-    Classifier,
-    Kind,
-    PerturbedGraph,
-    frozen,
-    undirected_edge_numbers,
-)
+from robust_diffusion.attacks.base import Attack, Graph, Kind, undirected_edge_numbers
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.errors import ConfigError
@@ -31,25 +25,12 @@ class ModificationAttack(Attack):
 
     kind: ClassVar[Kind] = "modification"
 
-    def __call__(
-        self,
-        model: Classifier,
-        data: Data,
-        target_nodes: Int[Tensor, " t"],
-        budget: Budget,
-        generator: torch.Generator,
-    ) -> PerturbedGraph:
+    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Run the attack; see `Attack`."""
-        budget = budget.within(target_nodes.numel())
-        with frozen(model):
-            problem = Problem(self.name, model, data, target_nodes)
-            x, edge_index = self.modify(problem, budget, generator)
-        return PerturbedGraph(x, edge_index, problem.x.size(0))
+        return self.modify(problem, budget, generator)
 
     @abstractmethod
-    def modify(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Features and edges of the modified graph."""
 
 
@@ -66,6 +47,12 @@ def edges_at(
     src, dst = edge_index
     at_target = membership(targets, num_nodes)
     return edge_index[:, (src < dst) & (at_target[src] | at_target[dst])]
+
+
+def max_flips(problem: Problem, budget: Budget) -> int:
+    """Most undirected edges that a budget lets an attack flip."""
+    there = edges_at(problem.targets, problem.edge_index, problem.x.size(0))
+    return budget.max_flipped_edges(there.size(1))
 
 
 def membership(nodes: Int[Tensor, " t"], num_nodes: int) -> Bool[Tensor, " n"]:
@@ -89,6 +76,13 @@ def trained_on(problem: Problem) -> Bool[Tensor, " n"]:
             "is some of them"
         )
     return train
+
+
+def glorot(shape: Sequence[int], generator: Generator) -> Float[Tensor, "..."]:
+    """Draw a matrix by Glorot's uniform rule; further dimensions count as columns."""
+    bound = (6 / (shape[0] + math.prod(shape[1:]))) ** 0.5
+    drawn = torch.empty(*shape, dtype=torch.float32)
+    return drawn.uniform_(-bound, bound, generator=generator)
 
 
 def flip(
@@ -139,6 +133,6 @@ def feature_range(clean: Float[Tensor, "c f"], budget: Budget) -> tuple[Tensor, 
     return low.maximum(clean - budget.epsilon), high.minimum(clean + budget.epsilon)
 
 
-def shuffled(columns: Int[Tensor, "2 u"], generator: torch.Generator) -> Int[Tensor, "2 u"]:
+def shuffled(columns: Int[Tensor, "2 u"], generator: Generator) -> Int[Tensor, "2 u"]:
     """The columns in random order."""
     return columns[:, torch.randperm(columns.size(1), generator=generator).to(columns.device)]

@@ -1,6 +1,5 @@
 """Features of some targets, moved within epsilon of the clean ones."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -8,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.climb import Steps, climb
+from robust_diffusion.attacks.gradient_ascent import Steps, climb
 from robust_diffusion.attacks.losses import LOSSES, LossName, margins
 from robust_diffusion.attacks.modification.base import feature_range
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
@@ -17,29 +16,11 @@ from robust_diffusion.system.artifact import Artifact
 Choice = Literal["gradient", "margin"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureRecipe:
-    """The choices of one ascent on features.
-
-    Args:
-        nodes: Targets whose features change: of the largest first-order gain (`gradient`), or
-            right and nearest to being lost (`margin`).
-        loss: Raised by the steps; see `losses`.
-    """
-
-    nodes: Choice
-    loss: LossName
-
-    def __str__(self) -> str:
-        """The choices that tell one part of an attack from another."""
-        return f"features by {self.nodes}, {self.loss}"
-
-
 def moved_features(
     problem: Problem,
     edge_index: Int[Tensor, "2 e"],
     budget: Budget,
-    recipe: FeatureRecipe,
+    by: tuple[Choice, LossName],
     num_steps: int,
     start: Artifact | None = None,
 ) -> Artifact:
@@ -49,29 +30,33 @@ def moved_features(
         problem: The form of the model that is differentiated, and the targets.
         edge_index: Edges, which stay.
         budget: Says how many nodes may change, and how much.
-        recipe: Nodes and loss.
+        by: Targets whose features change, of the largest first-order gain (`gradient`) or right
+            and nearest to being lost (`margin`); and the loss, see `losses`.
         num_steps: At least 0.
-        start: What earlier steps by this recipe found.
+        start: What earlier steps by the same found.
 
     Raises:
         AttackError: There is no gradient, or it is not finite.
     """
-    nodes = start.tensors["nodes"] if start else chosen_nodes(problem, edge_index, budget, recipe)
+    nodes = start.tensors["nodes"] if start else chosen_nodes(problem, edge_index, budget, *by)
     clean = problem.x[nodes]
-    found = climb(
+    return climb(
         problem,
         lambda new: problem.x.index_copy(0, nodes, new),
         edge_index,
         start.tensors["features"] if start else clean,
-        Steps(loss=recipe.loss, rule="halving_sign", step_size=budget.epsilon / 2),
+        Steps(loss=by[1], rule="halving_sign", step_size=budget.epsilon / 2),
         feature_range(clean, budget),
         num_steps,
-    ).packed()
-    return Artifact(found.tensors | {"nodes": nodes, "edge_index": edge_index}, found.metadata)
+    ).packed(nodes=nodes, edge_index=edge_index)
 
 
 def chosen_nodes(
-    problem: Problem, edge_index: Int[Tensor, "2 e"], budget: Budget, recipe: FeatureRecipe
+    problem: Problem,
+    edge_index: Int[Tensor, "2 e"],
+    budget: Budget,
+    choice: Choice,
+    loss: LossName,
 ) -> Int[Tensor, " c"]:
     """The targets whose features are worth changing, as many as the budget allows.
 
@@ -79,14 +64,14 @@ def chosen_nodes(
         AttackError: There is no gradient, or it is not finite.
     """
     x, targets = problem.x, problem.targets
-    if recipe.nodes == "margin":
+    if choice == "margin":
         with torch.no_grad():
             margin = margins(problem.logits(x, edge_index), problem.labels)
         worth = margin.masked_fill(margin > 0, -torch.inf)
     else:
         variable = x.detach().requires_grad_()
-        loss = LOSSES[recipe.loss](problem.logits(variable, edge_index), problem.labels).mean()
-        slope = gradient(loss, variable, attack=problem.attack, of="features")[targets]
+        value = LOSSES[loss](problem.logits(variable, edge_index), problem.labels).mean()
+        slope = gradient(value, variable, attack=problem.attack, of="features")[targets]
         check_finite(slope.isfinite().all(), attack=problem.attack, of="features")
         low, high = feature_range(x[targets], budget)
         worth = torch.maximum(slope * (low - x[targets]), slope * (high - x[targets])).sum(1)
