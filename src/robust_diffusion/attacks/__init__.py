@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from robust_diffusion.attacks.budget import Budget
     from robust_diffusion.attacks.injection.adversary import InjectionAdversary
     from robust_diffusion.attacks.injection.auto import AutoInjection
+    from robust_diffusion.attacks.injection.base import RandomInjection
     from robust_diffusion.attacks.injection.edges import AGIA, MetaGIA
     from robust_diffusion.attacks.injection.features import FGSM, PGD, SPEIT
     from robust_diffusion.attacks.injection.gradient_injection import GradientInjection
-    from robust_diffusion.attacks.injection.random import RandomInjection
     from robust_diffusion.attacks.injection.tdgia import TDGIA
     from robust_diffusion.attacks.modification.auto import AutoModification
     from robust_diffusion.attacks.modification.given import GivenGraph

@@ -178,9 +178,11 @@ class Attack(ABC):
             `budget.node_ratio`; the others flip edges alone.
 
     Examples:
-        >>> from robust_diffusion import PGD, Attack
-        >>> isinstance(PGD(), Attack), PGD.kind
-        (True, 'injection')
+        >>> from robust_diffusion import GCN, PGD, Budget, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> attack(GCN(8, 8, 7), data, Budget(2, 3), PGD(num_steps=2))
+        PerturbedGraph(100 + 2 nodes, 206 edges)
     """
 
     name: ClassVar[str]

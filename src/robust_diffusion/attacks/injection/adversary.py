@@ -54,9 +54,6 @@ class InjectionAdversary:
         step_size: Adam's learning rate, above 0, in normalised units.
         feature_limits: Smallest and largest injected feature; `None` for the range of the view.
 
-    Raises:
-        ConfigError: An unknown choice or a number out of range.
-
     Examples:
         >>> from robust_diffusion import GCN, InjectionAdversary, fit
         >>> from robust_diffusion.data.sources import citation_like_graph

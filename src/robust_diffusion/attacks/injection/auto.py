@@ -5,16 +5,17 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from robust_diffusion.attacks.base import Graph, Kind
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.gradient_ascent import Found, Steps, climb
 from robust_diffusion.attacks.injection.placement import Placement, reallocate
-from robust_diffusion.attacks.injection.search import search
 from robust_diffusion.attacks.injection.sharing import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.starts import STARTS
-from robust_diffusion.attacks.losses import LossName
+from robust_diffusion.attacks.losses import LossName, tanh_margin
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Steps as NumSteps
 from robust_diffusion.system.artifact import Artifact
@@ -54,6 +55,12 @@ share of them, and how often at most."""
 
 GAIN, ENOUGH = 0.005, 0.01
 """Accuracy, in 0..1, that such a round has to take, and to leave, for another one."""
+
+MUTATION = 0.3
+"""Largest share of a node's features that one mutation mirrors."""
+
+CROSSED = 0.2
+"""Share of the nodes that take half of their features from another one instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,16 +111,12 @@ class AutoInjection(Ensemble):
         num_steps: Gradient steps, at least 0. The longest parts take a third as many before edges
             move; each round after that takes up to three quarters as many of each part.
 
-    Raises:
-        ConfigError: `num_steps` is negative or not whole.
-
     Examples:
         >>> from robust_diffusion import GCN, AutoInjection, Budget, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), AutoInjection(num_steps=2))
-        >>> graph.to_data().num_nodes
-        102
+        >>> attack(GCN(8, 8, 7), data, Budget(2, 3), AutoInjection(num_steps=2))
+        PerturbedGraph(100 + 2 nodes, 206 edges)
     """
 
     name = "auto"
@@ -152,7 +155,7 @@ class AutoInjection(Ensemble):
     ) -> None:
         def compute() -> tuple[Placement, Found]:
             count = round(SEARCH_SHARE * self.num_steps)
-            return placement, search(parts.judge, placement, limits, count, parts.generator)
+            return placement, _Search(parts.judge, placement, limits, parts.generator).run(count)
 
         _run(parts, f"search: {words}", parts.judge, placement, compute)
 
@@ -270,3 +273,99 @@ def _run(
 
     kept = parts.run(name, problem, packed, graph)
     return None if kept is None else (placed(kept), Found.unpacked(kept))
+
+
+@dataclass(eq=False)
+class _Search:
+    """An evolutionary search in which each injected node is selected by its own targets.
+
+    Every node first tries each class as its goal, with the features at the limits along the
+    difference between the mean features of nodes predicted as that class and of those predicted as
+    its targets' most frequent one, and keeps the goal that harms its own targets most. After that,
+    all nodes mutate at once in each forward pass, and each keeps what is better for its own
+    targets. Where an attack by gradient does less, the model hides its gradients.
+
+    Reference: in the manner of the evolutionary attack EvA, arXiv:2507.08212, for injected nodes.
+
+    Args:
+        problem: The attacked model and its targets.
+        placement: Edges of the injected nodes.
+        limits: Smallest and largest feature.
+        generator: CPU generator.
+    """
+
+    problem: Problem
+    placement: Placement
+    limits: tuple[float, float]
+    generator: torch.Generator
+
+    def __post_init__(self) -> None:
+        """Place the edges."""
+        self.edges = self.placement.edges(self.problem.edge_index)
+        self.chosen = self.placement.chosen.to(self.problem.x.dtype)
+        # Worse than anything that is met.
+        self.best = Found(self.problem.x[:0], self.problem.targets.numel() + 1, 0.0)
+
+    def run(self, num_steps: int) -> Found:
+        """The most harmful features of all goals and mutations, of one or two passes each."""
+        goals = list(self.goals())
+        harm = torch.stack([self.harm(goal) for goal in goals])
+        nodes = torch.arange(self.chosen.size(0), device=harm.device)
+        x = torch.stack(goals)[harm.argmax(0), nodes]
+        reached = self.harm(x)
+        for _ in range(num_steps):
+            if self.best.right == 0:
+                break
+            mutated = self.mutated(x)
+            better = self.harm(mutated) > reached
+            if better.any():
+                candidate = torch.where(better[:, None], mutated, x)
+                harm = self.harm(candidate)
+                # Nodes that share targets can spoil each other's gain.
+                if harm.sum() > reached.sum():
+                    x, reached = candidate, harm
+        return self.best
+
+    def harm(self, new: Float[Tensor, "k f"]) -> Float[Tensor, " k"]:
+        """Sum over each node's own targets of the bounded margin loss."""
+        labels = self.problem.labels
+        with torch.no_grad():
+            logits = self.problem.logits(self.problem.fixed_rows.followed_by(new), self.edges)
+        loss = tanh_margin(logits, labels)
+        right = int((logits.argmax(1) == labels).sum())
+        found = Found(new, right, loss.mean().item())
+        if found.rank < self.best.rank:
+            self.best = found
+        return self.chosen @ loss
+
+    def goals(self) -> Iterator[Float[Tensor, "k f"]]:
+        """Features that lead each node's targets from their class to another, class by class."""
+        x = self.problem.x
+        low, high = (x.new_tensor(limit) for limit in self.limits)
+        predicted, labels = self.problem.clean_logits.argmax(1), self.problem.labels
+        num_classes = self.problem.clean_logits.size(1)
+        means = torch.stack(
+            [
+                x[predicted == c].mean(0) if (predicted == c).any() else x.mean(0)
+                for c in range(num_classes)
+            ]
+        )
+        counts = self.chosen @ torch.nn.functional.one_hot(labels, num_classes).to(x.dtype)
+        own = means[counts.argmax(1)]
+        for mean in means:
+            yield torch.where(mean > own, high, low)
+
+    def mutated(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
+        """Each node with some features mirrored between the limits, or crossed with another."""
+        (k, f), (low, high) = x.shape, self.limits
+        flipped = self._drawn(k, f) < MUTATION * self._drawn(k, 1)
+        mirrored = torch.where(flipped, low + high - x, x)
+        crossed = (self._drawn(k, 1) < CROSSED) & (self._drawn(k, f) < 1 / 2)
+        return torch.where(crossed, x[self._permutation(k)], mirrored)
+
+    def _drawn(self, *shape: int) -> Tensor:
+        drawn = torch.rand(shape, generator=self.generator, dtype=torch.float32)
+        return drawn.to(self.problem.x)
+
+    def _permutation(self, k: int) -> Int[Tensor, " k"]:
+        return torch.randperm(k, generator=self.generator).to(self.problem.x.device)

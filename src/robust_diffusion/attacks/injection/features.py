@@ -36,9 +36,6 @@ class FeatureAttack(InjectionAttack):
     Attributes:
         start: Features to start from, as far as the limits allow.
         loss_cap: Cross-entropy from which a target counts as lost; `None` if never.
-
-    Raises:
-        ConfigError: An unknown loss or a number out of range.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "feature_gradient"})
@@ -148,12 +145,9 @@ class FGSM(SignAttack):
         loss: Raised by the steps; see `attacks.losses`. GRB 0.1.0 takes `own_logit`.
 
     Examples:
-        >>> from robust_diffusion import FGSM, GCN, Budget, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), FGSM(num_steps=2))
-        >>> graph.to_data().num_nodes
-        102
+        >>> from robust_diffusion import FGSM
+        >>> FGSM(num_steps=2).kind
+        'injection'
     """
 
     name = "fgsm"
@@ -177,12 +171,9 @@ class PGD(SignAttack):
     symmetric.
 
     Examples:
-        >>> from robust_diffusion import GCN, PGD, Budget, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), PGD(num_steps=2))
-        >>> graph.to_data().num_nodes
-        102
+        >>> from robust_diffusion import PGD
+        >>> PGD(num_steps=2).kind
+        'injection'
     """
 
     name = "pgd"
@@ -206,12 +197,9 @@ class SPEIT(AdamAttack):
         loss: Raised by the steps; see `attacks.losses`. GRB 0.1.0 takes `own_logit`.
 
     Examples:
-        >>> from robust_diffusion import GCN, SPEIT, Budget, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), SPEIT(num_steps=2))
-        >>> graph.to_data().num_nodes
-        102
+        >>> from robust_diffusion import SPEIT
+        >>> SPEIT(num_steps=2).kind
+        'injection'
     """
 
     name = "speit"

@@ -42,19 +42,13 @@ class TDGIA(AdamAttack):
             leaves the range if the limits are not symmetric.
         homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
 
-    Raises:
-        ConfigError: A number out of range or an unknown variant.
-
     Deviation: arXiv:2202.08057 adds the similarity inside the margin, where it stops once the
     targets are lost; here it stands beside it.
 
     Examples:
-        >>> from robust_diffusion import GCN, TDGIA, Budget, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), TDGIA(num_steps=2))
-        >>> graph.to_data().num_nodes
-        102
+        >>> from robust_diffusion import TDGIA
+        >>> TDGIA(num_steps=2).kind
+        'injection'
     """
 
     name = "tdgia"

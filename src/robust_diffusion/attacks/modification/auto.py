@@ -3,23 +3,30 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Graph, Kind
+from robust_diffusion.attacks.base import Graph, Kind, undirected_edge_numbers
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
-from robust_diffusion.attacks.losses import LossName
-from robust_diffusion.attacks.modification.base import ModificationAttack, flipped, max_flips
-from robust_diffusion.attacks.modification.features import Choice, moved_features
+from robust_diffusion.attacks.gradient_ascent import Steps, climb
+from robust_diffusion.attacks.losses import LOSSES, LossName, margins
+from robust_diffusion.attacks.modification.base import (
+    ModificationAttack,
+    feature_range,
+    flip,
+    flipped,
+    max_flips,
+    membership,
+)
 from robust_diffusion.attacks.modification.pgd_modification import PGDModification
 from robust_diffusion.attacks.modification.prbcd import GRBCD, LGRBCD, LRBCD, PRBCD, Loss
 from robust_diffusion.attacks.modification.random_flip import DICE, RandomFlip
-from robust_diffusion.attacks.modification.search import search
-from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.attacks.problem import Problem, check_finite, gradient
 from robust_diffusion.checks import SomeSteps
 from robust_diffusion.system.artifact import Artifact
 
@@ -33,11 +40,12 @@ BLOCKWISE: dict[Blockwise, Loss] = {
 }
 """Attacks by the gradient of edges, each with the loss by which it is run by itself."""
 
-LOSSES: tuple[Loss, ...] = ("prob_margin", "tanh_margin", "masked")
+BLOCK_LOSSES: tuple[Loss, ...] = ("prob_margin", "tanh_margin", "masked")
 
 BLOCK_SIZE = 50_000
 """Pairs of nodes drawn at a time; more if the flips are many."""
 
+Choice = Literal["gradient", "margin"]
 FEATURES: list[tuple[Choice, LossName]] = list(
     product(("gradient", "margin"), ("logit", "tanh_margin", "masked"))
 )
@@ -54,6 +62,12 @@ PGD_STEPS = 100
 
 SEARCH_PASSES = 2
 """Forward passes of a search without gradients, per step of a part that is never given up."""
+
+CANDIDATES = 32
+"""Nodes that are drawn for the other end of a new edge, of which the best is taken."""
+
+REMOVED_SHARE = 1 / 4
+"""Share of the tried flips that remove an edge."""
 
 
 class AutoModification(Ensemble):
@@ -75,15 +89,13 @@ class AutoModification(Ensemble):
     Args:
         num_steps: Gradient steps of a part that is never given up, at least 1.
 
-    Raises:
-        ConfigError: `num_steps` is not positive or not whole.
-
     Examples:
         >>> from robust_diffusion import GCN, AutoModification, Budget, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> budget = Budget(edge_ratio=0.2)
-        >>> graph = attack(GCN(8, 8, 7), data, budget, AutoModification(num_steps=1))
+        >>> graph = attack(
+        ...     GCN(8, 8, 7), data, Budget(edge_ratio=0.2), AutoModification(num_steps=1)
+        ... )
         >>> bool(graph.to_data().injected_mask.any())
         False
     """
@@ -157,7 +169,7 @@ class _Run:
             return  # there is no gradient of edges
         tried = {
             name: (kind, loss)
-            for kind, loss in product(BLOCKWISE, LOSSES)
+            for kind, loss in product(BLOCKWISE, BLOCK_LOSSES)
             if (form, kind) not in done or loss != BLOCKWISE[kind]
             if (name := self._try_blocks(form, kind, loss, self.short))
         }
@@ -250,3 +262,184 @@ def _modified(
     """Edges and changed features of a modified graph."""
     nodes = (x != clean).any(1).nonzero().squeeze(1)
     return Artifact({"nodes": nodes, "features": x[nodes], "edge_index": edge_index})
+
+
+@dataclass(frozen=True, eq=False)
+class Flips:
+    """Some flips, and how harmful they are.
+
+    Args:
+        pairs: Different pairs u < v.
+        logits: Of all nodes.
+        margins: Of the targets, above 0 where one is lost.
+        rank: Smaller is more harmful.
+    """
+
+    pairs: Int[Tensor, "2 p"]
+    logits: Float[Tensor, "n c"]
+    margins: Float[Tensor, " t"]
+    rank: tuple[int, float]
+
+
+def search(
+    problem: Problem,
+    x: Float[Tensor, "n f"],
+    pairs: Int[Tensor, "2 p"],
+    most: int,
+    num_steps: int,
+    generator: torch.Generator,
+) -> Int[Tensor, "2 e"]:
+    """Random search among flips at targets that are nearest to being lost.
+
+    Each step gives up flips at which no target is lost, tries others, at first half of all that
+    may be made and at last one, and keeps what is more harmful. A new edge leads to a node of the
+    class that the target takes for second best, drawn at random, among the targets, or by
+    similar features, which a defence may ask for; a removed one comes from a node of the same
+    class. Where an attack by gradient does less, the model hides its gradients.
+
+    Args:
+        problem: The attacked model and its targets.
+        x: Features, which stay.
+        pairs: Flips at the start.
+        most: Most flips, at least 1.
+        num_steps: Forward passes after the first, at least 0.
+        generator: CPU generator.
+
+    Returns:
+        Edges of the most harmful graph that was met.
+    """
+    best = _judged(problem, x, pairs)
+    for step in range(num_steps):
+        if best.rank[0] == 0:
+            break
+        count = max(1, round(most / 2 * (1 - step / num_steps)))
+        tried = _tried(problem, x, best, count, generator)
+        kept = _kept(problem, best, most - tried.size(1), generator)
+        found = _judged(problem, x, _different(torch.cat([kept, tried], 1), x.size(0)))
+        if found.rank < best.rank:
+            best = found
+    return flip(problem.edge_index, best.pairs, x.size(0))
+
+
+def _judged(problem: Problem, x: Tensor, pairs: Tensor) -> Flips:
+    labels = problem.labels
+    with torch.no_grad():
+        logits = problem.model(x, flip(problem.edge_index, pairs, x.size(0)))
+    margin = margins(logits[problem.targets], labels)
+    right = int((logits[problem.targets].argmax(1) == labels).sum())
+    return Flips(pairs, logits, margin, (right, -margin.tanh().mean().item()))
+
+
+def _kept(problem: Problem, best: Flips, count: int, generator: torch.Generator) -> Tensor:
+    """So many of the flips, those first at which a target is lost."""
+    lost = membership(problem.targets[best.margins > 0], best.logits.size(0))
+    drawn = torch.rand(best.pairs.size(1), generator=generator, dtype=torch.float32).to(lost.device)
+    order = (lost[best.pairs].any(0) + drawn).argsort(descending=True)
+    return best.pairs[:, order[: max(0, count)]]
+
+
+def _tried(
+    problem: Problem, x: Tensor, best: Flips, count: int, generator: torch.Generator
+) -> Tensor:
+    """At most so many further flips, at the targets that are nearest to being lost."""
+    device, n = x.device, x.size(0)
+    right = (best.margins <= 0).nonzero().squeeze(1)
+    noise = torch.rand(right.numel(), generator=generator, dtype=torch.float32).to(x)
+    order = right[(best.margins[right] * (0.5 + noise)).argsort(descending=True)]
+    chosen = order.repeat(-(-count // max(1, order.numel())))[:count]
+    nodes, labels = problem.targets[chosen], problem.labels[chosen]
+
+    there = torch.cat([problem.edge_index, best.pairs, best.pairs.flip(0)], 1)
+    there = (there[0] * n + there[1]).sort().values
+    second = best.logits[nodes].scatter(1, labels[:, None], -torch.inf).argmax(1)
+    ends = torch.randint(n, (nodes.numel(), CANDIDATES), generator=generator).to(device)
+    ends[:, ::2] = problem.targets[ends[:, ::2] % problem.targets.numel()]
+    score = 2.0 * (best.logits.argmax(1)[ends] == second[:, None])
+    if int(torch.randint(2, (), generator=generator)):
+        score += F.cosine_similarity(x[nodes][:, None], x[ends], dim=2)
+    taken = torch.isin(nodes[:, None] * n + ends, there) | (ends == nodes[:, None])
+    score = score.masked_fill(taken, -torch.inf)
+    top = score.max(1)
+    added = torch.stack([nodes, ends.gather(1, top.indices[:, None]).squeeze(1)])
+    added = added[:, top.values.isfinite()]
+
+    src, dst = problem.edge_index
+    inside = problem.all_labels[src] == problem.all_labels[dst]
+    removable = problem.edge_index[:, inside & membership(nodes, n)[src]]
+    order = torch.randperm(removable.size(1), generator=generator).to(device)
+    removed = removable[:, order[: round(REMOVED_SHARE * count)]]
+    pairs = torch.cat([removed, added], 1)[:, :count]
+    return pairs[:, ~torch.isin(_numbers(pairs, n), _numbers(best.pairs, n))]
+
+
+def _numbers(pairs: Tensor, n: int) -> Tensor:
+    low, high = pairs.aminmax(dim=0) if pairs.numel() else (pairs[0], pairs[1])
+    return low * n + high
+
+
+def _different(pairs: Tensor, n: int) -> Tensor:
+    ids = torch.unique(undirected_edge_numbers(torch.cat([pairs, pairs.flip(0)], 1), n))
+    return torch.stack([ids // n, ids % n])
+
+
+def moved_features(
+    problem: Problem,
+    edge_index: Int[Tensor, "2 e"],
+    budget: Budget,
+    by: tuple[Choice, LossName],
+    num_steps: int,
+    start: Artifact | None = None,
+) -> Artifact:
+    """Sign steps up the loss, of halving length; the best step is kept by true accuracy.
+
+    Args:
+        problem: The form of the model that is differentiated, and the targets.
+        edge_index: Edges, which stay.
+        budget: Says how many nodes may change, and how much.
+        by: Targets whose features change, of the largest first-order gain (`gradient`) or right
+            and nearest to being lost (`margin`); and the loss, see `losses`.
+        num_steps: At least 0.
+        start: What earlier steps by the same found.
+
+    Raises:
+        AttackError: There is no gradient, or it is not finite.
+    """
+    nodes = start.tensors["nodes"] if start else chosen_nodes(problem, edge_index, budget, *by)
+    clean = problem.x[nodes]
+    return climb(
+        problem,
+        lambda new: problem.x.index_copy(0, nodes, new),
+        edge_index,
+        start.tensors["features"] if start else clean,
+        Steps(loss=by[1], rule="halving_sign", step_size=budget.epsilon / 2),
+        feature_range(clean, budget),
+        num_steps,
+    ).packed(nodes=nodes, edge_index=edge_index)
+
+
+def chosen_nodes(
+    problem: Problem,
+    edge_index: Int[Tensor, "2 e"],
+    budget: Budget,
+    choice: Choice,
+    loss: LossName,
+) -> Int[Tensor, " c"]:
+    """The targets whose features are worth changing, as many as the budget allows.
+
+    Raises:
+        AttackError: There is no gradient, or it is not finite.
+    """
+    x, targets = problem.x, problem.targets
+    if choice == "margin":
+        with torch.no_grad():
+            margin = margins(problem.logits(x, edge_index), problem.labels)
+        worth = margin.masked_fill(margin > 0, -torch.inf)
+    else:
+        variable = x.detach().requires_grad_()
+        value = LOSSES[loss](problem.logits(variable, edge_index), problem.labels).mean()
+        slope = gradient(value, variable, attack=problem.attack, of="features")[targets]
+        check_finite(slope.isfinite().all(), attack=problem.attack, of="features")
+        low, high = feature_range(x[targets], budget)
+        worth = torch.maximum(slope * (low - x[targets]), slope * (high - x[targets])).sum(1)
+    best = worth.argsort(descending=True, stable=True)
+    return targets[best[: budget.max_changed_nodes(targets.numel())]]

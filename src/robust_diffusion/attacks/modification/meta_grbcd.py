@@ -68,19 +68,12 @@ class MetaGRBCD(GRBCD):
         num_steps: Steps, at least 1; no more are taken than there are flips.
         loss: What the flips raise, as of `GRBCD`.
 
-    Raises:
-        ConfigError: A number out of range.
-
     Deviation: Vectors and numbers, such as biases, start as the handed model has them.
 
     Examples:
-        >>> from robust_diffusion import GCN, Budget, MetaGRBCD, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> meta = MetaGRBCD(num_steps=2, num_epochs=2)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.1), meta)
-        >>> graph.to_data().num_nodes
-        100
+        >>> from robust_diffusion import MetaGRBCD
+        >>> MetaGRBCD(num_steps=2).kind
+        'modification'
     """
 
     name = "meta_grbcd"

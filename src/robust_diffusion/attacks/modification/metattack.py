@@ -46,19 +46,13 @@ class Metattack(ModificationAttack):
         learning_rate: Of these steps, above 0.
         momentum: Of these steps, in 0..1.
 
-    Raises:
-        ConfigError: A number out of range.
-
     Deviation: The authors' surrogate has two factors W1 W2, and they also test that the degrees
     keep to their power law, which is left out here. Memory is that of a few n x n matrices.
 
     Examples:
-        >>> from robust_diffusion import GCN, Budget, Metattack, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.1), Metattack(num_epochs=5))
-        >>> graph.to_data().num_nodes
-        100
+        >>> from robust_diffusion import Metattack
+        >>> Metattack(num_epochs=5).kind
+        'modification'
     """
 
     name = "metattack"

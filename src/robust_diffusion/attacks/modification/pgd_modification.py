@@ -44,16 +44,10 @@ class PGDModification(ModificationAttack):
             replacement, so that fewer change than the budget allows; an edge between two targets
             is listed twice, removed and put back; and the edge ratio is of all edges of the graph.
 
-    Raises:
-        ConfigError: A number out of range or an unknown variant.
-
     Examples:
-        >>> from robust_diffusion import GCN, Budget, PGDModification, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), PGDModification(num_steps=2))
-        >>> bool(graph.to_data().injected_mask.any())
-        False
+        >>> from robust_diffusion import PGDModification
+        >>> PGDModification(num_steps=2).kind
+        'modification'
     """
 
     name = "pgd_modification"

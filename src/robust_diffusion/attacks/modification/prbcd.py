@@ -13,8 +13,7 @@ from torch_geometric.utils import degree
 
 from robust_diffusion.attacks.base import Graph, Need
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.modification.base import ModificationAttack, max_flips
-from robust_diffusion.attacks.modification.pairs import TargetPairs
+from robust_diffusion.attacks.modification.base import ModificationAttack, TargetPairs, max_flips
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
 from robust_diffusion.attacks.randomness import seeded, single_precision
 from robust_diffusion.checks import Count, Positive, PositiveShare, SomeSteps
@@ -63,9 +62,6 @@ class BlockCoordinateAttack(ModificationAttack):
         num_steps: Gradient steps, at least 1.
         loss: What the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
             last the cross-entropy of those targets that are still right.
-
-    Raises:
-        ConfigError: A number out of range or an unknown loss.
 
     Deviation: The authors draw among all pairs of nodes.
     """
@@ -154,12 +150,9 @@ class PRBCD(BlockCoordinateAttack):
             last the cross-entropy of those targets that are still right.
 
     Examples:
-        >>> from robust_diffusion import GCN, PRBCD, Budget, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), PRBCD(num_steps=2))
-        >>> bool(graph.to_data().injected_mask.any())
-        False
+        >>> from robust_diffusion import PRBCD
+        >>> PRBCD(num_steps=2).kind
+        'modification'
     """
 
     name = "prbcd"
@@ -199,12 +192,9 @@ class GRBCD(BlockCoordinateAttack):
             last the cross-entropy of those targets that are still right.
 
     Examples:
-        >>> from robust_diffusion import GCN, GRBCD, Budget, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), GRBCD(num_steps=2))
-        >>> bool(graph.to_data().injected_mask.any())
-        False
+        >>> from robust_diffusion import GRBCD
+        >>> GRBCD(num_steps=2).kind
+        'modification'
     """
 
     name = "grbcd"
@@ -332,16 +322,10 @@ class LRBCD(PRBCD):
         local_ratio: Most flips at a node by its edges, in (0, 1], rounded down. All others are
             those of `PRBCD`.
 
-    Raises:
-        ConfigError: A number out of range or an unknown loss.
-
     Examples:
-        >>> from robust_diffusion import GCN, LRBCD, Budget, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), LRBCD(num_steps=2))
-        >>> bool(graph.to_data().injected_mask.any())
-        False
+        >>> from robust_diffusion import LRBCD
+        >>> LRBCD(num_steps=2).kind
+        'modification'
     """
 
     name = "lrbcd"
@@ -367,16 +351,10 @@ class LGRBCD(GRBCD):
         local_ratio: Most flips at a node by its edges, in (0, 1], rounded down. All others are
             those of `GRBCD`.
 
-    Raises:
-        ConfigError: A number out of range or an unknown loss.
-
     Examples:
-        >>> from robust_diffusion import GCN, LGRBCD, Budget, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), LGRBCD(num_steps=2))
-        >>> bool(graph.to_data().injected_mask.any())
-        False
+        >>> from robust_diffusion import LGRBCD
+        >>> LGRBCD(num_steps=2).kind
+        'modification'
     """
 
     name = "lgrbcd"
