@@ -14,7 +14,6 @@ from robust_diffusion.attacks.injection.sharing import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.starts import STARTS, StartName
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.checks import (
     Count,
     Positive,
@@ -24,6 +23,7 @@ from robust_diffusion.checks import (
     validated,
 )
 from robust_diffusion.errors import AttackError, TrainingError
+from robust_diffusion.operators import FixedRows
 
 KEY = "training.adversary"
 
