@@ -55,8 +55,8 @@ class Ensemble(Attack):
             clean = PerturbedGraph(problem.x, problem.edge_index, problem.x.size(0))
             if not self.has_budget(problem, budget):
                 return clean
-            parts = Parts(problem, generator, keep)
-            self.run_parts(parts, budget)
+            parts = Parts(problem, budget, generator, keep)
+            self.run_parts(parts)
         if parts.graph is None:
             return replace(clean, given_up=parts.given_up)
         (x, edge_index), n = parts.graph, clean.num_original_nodes
@@ -69,7 +69,7 @@ class Ensemble(Attack):
         """True if there is something to spend."""
 
     @abstractmethod
-    def run_parts(self, parts: "Parts", budget: Budget) -> None:
+    def run_parts(self, parts: "Parts") -> None:
         """Run all parts by `parts`, which remembers what they find."""
 
 
@@ -79,6 +79,7 @@ class Parts:
 
     Args:
         problem: The attacked model and its targets.
+        budget: What may be spent.
         generator: CPU generator.
         keep: Memory of parts.
         accuracy: By part, the lowest that it reached, in 0..1.
@@ -88,6 +89,7 @@ class Parts:
     """
 
     problem: Problem
+    budget: Budget
     generator: torch.Generator
     keep: Keep
     accuracy: dict[str, float] = field(default_factory=dict)
@@ -100,6 +102,11 @@ class Parts:
         self.forms, self.judge = _forms(self.problem)
         _ = self.judge.labels  # which a model that samples draws when first asked
         self._count = 0
+
+    @property
+    def last_form(self) -> str:
+        """The adaptive form of the model, if it has one, else the model as it is."""
+        return list(self.forms)[-1]
 
     @property
     def lowest(self) -> float:

@@ -129,46 +129,42 @@ class AutoInjection(Ensemble):
         """True if a node may be injected."""
         return budget.max_injected_nodes > 0
 
-    def run_parts(self, parts: Parts, budget: Budget) -> None:
+    def run_parts(self, parts: Parts) -> None:
         """The searches, rung by rung the ascents that are left, then reallocations of edges."""
-        limits = budget.limits
-        placements = list(_placements(parts, budget))
+        placements = list(_placements(parts))
         for words, edges, placement in placements:
             if edges == "apart" and words in SEARCHED and parts.lowest > 0:
-                self._search(parts, f"{edges}{words}", placement, limits)
+                self._search(parts, f"{edges}{words}", placement)
         left = [
             climb
             for form, problem in parts.forms.items()
-            for climb in _climbs(parts, form, problem, placements, limits)
+            for climb in _climbs(parts, form, problem, placements)
         ]
         for share, count in RUNGS:
-            left = self._rung(_best(left, count * len(parts.forms)), parts, limits, share)
+            left = self._rung(parts, _best(left, count * len(parts.forms)), share)
         left = _best_of_each_sharing(left)
         for _ in range(MOST_ROUNDS if self.num_steps else 0):
             before = parts.lowest
-            left = self._rung(left, parts, limits, LAST_SHARE, REALLOCATIONS)
+            left = self._rung(parts, left, LAST_SHARE, REALLOCATIONS)
             if parts.lowest > before - GAIN or parts.lowest < ENOUGH:
                 break
 
-    def _search(
-        self, parts: Parts, words: str, placement: Placement, limits: tuple[float, float]
-    ) -> None:
-        def compute() -> tuple[Placement, Found]:
-            count = round(SEARCH_SHARE * self.num_steps)
-            return placement, _Search(parts.judge, placement, limits, parts.generator).run(count)
-
-        _run(parts, f"search: {words}", parts.judge, placement, compute)
+    def _search(self, parts: Parts, words: str, placement: Placement) -> None:
+        search = _Search(parts.judge, placement, parts.budget.limits, parts.generator)
+        count = round(SEARCH_SHARE * self.num_steps)
+        _run(
+            parts,
+            f"search: {words}",
+            parts.judge,
+            placement,
+            lambda: (placement, search.run(count)),
+        )
 
     def _rung(
-        self,
-        climbs: Sequence[Climb],
-        parts: Parts,
-        limits: tuple[float, float],
-        share: float,
-        reallocations: int = 0,
+        self, parts: Parts, climbs: Sequence[Climb], share: float, reallocations: int = 0
     ) -> list[Climb]:
         """The ascents that could go on after some more steps of each."""
-        able = []
+        able, limits = [], parts.budget.limits
         for now in climbs:
             if parts.lowest == 0:
                 return []
@@ -189,14 +185,14 @@ class AutoInjection(Ensemble):
         return able
 
 
-def _placements(parts: Parts, budget: Budget) -> Iterator[tuple[str, SharingName, Placement]]:
+def _placements(parts: Parts) -> Iterator[tuple[str, SharingName, Placement]]:
     """Edges of the new nodes by every spending of the budget, in words, and every sharing."""
-    judge, generator, k = parts.judge, parts.generator, budget.max_injected_nodes
+    judge, generator, budget = parts.judge, parts.generator, parts.budget
     right = judge.clean_logits[judge.targets].argmax(1) == judge.labels
     # If none is right there is nothing to win, and the attack is what it would be otherwise.
     open_ = replace(judge, targets=judge.targets[right] if right.any() else judge.targets)
     full = budget.injected_degrees
-    num_links = min(round(LINKED * full[-1]), k - 1) // 2 * 2
+    num_links = min(round(LINKED * full[-1]), len(full) - 1) // 2 * 2
     for each, is_linked in SPENDINGS:
         links = num_links if is_linked else 0
         capacity = degrees = [degree - links for degree in full]
@@ -225,11 +221,10 @@ def _climbs(
     form: str,
     problem: Problem,
     placements: Sequence[tuple[str, SharingName, Placement]],
-    limits: tuple[float, float],
 ) -> Iterator[Climb]:
     """The ascents through a form of the model, before their first step."""
     for words, edges, placement in placements:
-        start = STARTS["real"](problem, placement.rows, limits, parts.generator)
+        start = STARTS["real"](problem, placement.rows, parts.budget.limits, parts.generator)
         for loss in LOSSES:
             found = Found(start, problem.targets.numel(), 0.0)
             name = f"{form}: {edges}, {loss}{words}"

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from robust_diffusion.attacks.base import Graph, Kind, undirected_edge_numbers
@@ -111,149 +112,116 @@ class AutoModification(Ensemble):
         changes = budget.max_changed_nodes(problem.targets.numel())
         return max_flips(problem, budget) + changes > 0
 
-    def run_parts(self, parts: Parts, budget: Budget) -> None:
+    def run_parts(self, parts: Parts) -> None:
         """Flips, then features on the best of them, then flips again."""
-        problem, flips = parts.problem, max_flips(parts.problem, budget)
-        changes = budget.max_changed_nodes(problem.targets.numel())
-        run = _Run(parts, budget, flips, self.num_steps, parts.generator.get_state())
-        stages: list[Callable[[], None]] = [run.single_attacks]
-        if flips:
-            stages += [run.search_flips, run.blockwise]
-        if changes:
-            stages.append(run.features)
-        if flips:
-            stages.append(run.search_around_the_best)
-        for stage in stages:
-            if parts.lowest > 0:
-                stage()
+        flips = max_flips(parts.problem, parts.budget)
+        changes = parts.budget.max_changed_nodes(parts.problem.targets.numel())
+        draws = parts.generator.get_state()  # of each attack, as if it were run by itself
+        self._run_single(parts, draws)
+        if flips and parts.lowest > 0:
+            clean = parts.problem.x, parts.problem.edge_index
+            self._search(parts, "search: flips", clean, flips)
+        if flips and parts.lowest > 0:
+            self._run_blockwise(parts, draws, flips)
+        if changes and parts.lowest > 0:
+            self._run_features(parts)
+        if flips and parts.lowest > 0 and parts.graph is not None:
+            self._search(parts, "search: around the best", parts.graph, flips)
 
-
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """The parts of one run.
-
-    Args:
-        parts: Runs and remembers them.
-        budget: What may be spent.
-        flips: Most flips.
-        num_steps: Gradient steps of a part that is never given up.
-        draws: State of the generator from which an attack draws that is run by itself.
-    """
-
-    parts: Parts
-    budget: Budget
-    flips: int
-    num_steps: int
-    draws: UInt8[Tensor, " s"]
-
-    @property
-    def last_form(self) -> str:
-        """The adaptive form of the model, if it has one, else the model as it is."""
-        return list(self.parts.forms)[-1]
-
-    def single_attacks(self) -> None:
+    def _run_single(self, parts: Parts, draws: Tensor) -> None:
         """The attacks that are cheap, as they are run by themselves."""
-        self._alone("white box", RandomFlip())
-        self._alone("white box", DICE())
-        self._alone("white box", PGDModification(num_steps=min(PGD_STEPS, self.num_steps)))
+        pgd = PGDModification(num_steps=min(PGD_STEPS, self.num_steps))
+        for attack in (RandomFlip(), DICE(), pgd):
+            _run_alone(parts, "white box", attack, draws)
 
-    def blockwise(self) -> None:
+    def _run_blockwise(self, parts: Parts, draws: Tensor, flips: int) -> None:
         """Flips by the gradient of edges: each attack by itself, then the best of other choices."""
-        parts, form = self.parts, self.last_form
+
+        def try_blocks(form: str, kind: Blockwise, loss: Loss, num_steps: int) -> str | None:
+            if parts.lowest == 0:
+                return None
+            size = max(BLOCK_SIZE, 4 * flips)
+            attack = kind(block_size=size, num_steps=num_steps, loss=loss)
+            return _run_alone(parts, form, attack, draws, f", {loss}")
+
         done = {
-            (on, kind): self._try_blocks(on, kind, BLOCKWISE[kind], self.num_steps)
-            for on in parts.forms
-            for kind in (BLOCKWISE if on == "white box" else (PRBCD, GRBCD))
+            (form, kind): try_blocks(form, kind, BLOCKWISE[kind], self.num_steps)
+            for form in parts.forms
+            for kind in (BLOCKWISE if form == "white box" else (PRBCD, GRBCD))
         }
-        if not any(name for (on, _), name in done.items() if on == form):
+        last = parts.last_form
+        if not any(name for (form, _), name in done.items() if form == last):
             return  # there is no gradient of edges
         tried = {
             name: (kind, loss)
             for kind, loss in product(BLOCKWISE, BLOCK_LOSSES)
-            if (form, kind) not in done or loss != BLOCKWISE[kind]
-            if (name := self._try_blocks(form, kind, loss, self.short))
+            if (last, kind) not in done or loss != BLOCKWISE[kind]
+            if (name := try_blocks(last, kind, loss, self._few))
         }
         for name in sorted(tried, key=lambda name: parts.accuracy[name])[:LAST]:
-            self._try_blocks(form, *tried[name], self.num_steps)
+            try_blocks(last, *tried[name], self.num_steps)
 
-    def features(self) -> None:
+    def _run_features(self, parts: Parts) -> None:
         """Features on top of the best flips."""
-        parts, form = self.parts, self.last_form
-        edges = parts.problem.edge_index if parts.graph is None else parts.graph[1]
+        problem, form = parts.forms[parts.last_form], parts.last_form
+        edges = problem.edge_index if parts.graph is None else parts.graph[1]
+
+        def move(
+            by: tuple[Choice, LossName], num_steps: int, start: Artifact | None = None
+        ) -> Artifact | None:
+            name, given = f"{form}: features by {', '.join(by)}", (edges, parts.budget, by)
+            moved = partial(moved_features, problem, *given, num_steps, start)
+            return _run(parts, name, problem, moved)
+
         able = {}
         for by in FEATURES:
-            if parts.lowest > 0 and (found := self._move(form, by, edges, self.short)):
-                able[by] = found
+            if parts.lowest > 0 and (moved := move(by, self._few)):
+                able[by] = moved
         for by in sorted(able, key=lambda by: able[by].metadata["right"])[:LAST]:
             if parts.lowest > 0 and not able[by].metadata["is_flat"]:
-                self._move(form, by, edges, self.num_steps, able[by])
-
-    def search_flips(self) -> None:
-        """Flips by predictions alone."""
-        problem = self.parts.problem
-        self._search("search: flips", (problem.x, problem.edge_index))
-
-    def search_around_the_best(self) -> None:
-        """Flips by predictions alone, from the most harmful graph on."""
-        if self.parts.graph is not None:
-            self._search("search: around the best", self.parts.graph)
+                move(by, self.num_steps, able[by])
 
     @property
-    def short(self) -> int:
+    def _few(self) -> int:
         """Steps of a first try."""
         return max(1, round(TRIAL * self.num_steps))
 
-    def _alone(self, form: str, attack: ModificationAttack, about: str = "") -> str | None:
-        """Run an attack as it is run by itself; the part's name, if it was not given up."""
-        problem, generator = self.parts.forms[form], torch.Generator()
-        generator.set_state(self.draws)
-        name = f"{form}: {attack.name}{about}"
-
-        def modify() -> Artifact:
-            return _modified(problem.x, *attack.modify(problem, self.budget, generator))
-
-        return name if self._run(name, problem, modify) else None
-
-    def _try_blocks(self, form: str, kind: Blockwise, loss: Loss, num_steps: int) -> str | None:
-        if self.parts.lowest == 0:
-            return None
-        size = max(BLOCK_SIZE, 4 * self.flips)
-        attack = kind(block_size=size, num_steps=num_steps, loss=loss)
-        return self._alone(form, attack, f", {loss}")
-
-    def _move(
-        self,
-        form: str,
-        by: tuple[Choice, LossName],
-        edge_index: Int[Tensor, "2 e"],
-        num_steps: int,
-        start: Artifact | None = None,
-    ) -> Artifact | None:
-        problem = self.parts.forms[form]
-
-        def move() -> Artifact:
-            return moved_features(problem, edge_index, self.budget, by, num_steps, start)
-
-        return self._run(f"{form}: features by {', '.join(by)}", problem, move)
-
-    def _search(self, name: str, start: Graph) -> None:
-        judge, generator = self.parts.judge, self.parts.generator
-        x, edge_index = start
+    def _search(self, parts: Parts, name: str, start: Graph, flips: int) -> None:
+        """Flips by predictions alone, from a graph on."""
+        judge, (x, edge_index) = parts.judge, start
         pairs = flipped(judge.edge_index, edge_index, x.size(0))
         passes = SEARCH_PASSES * self.num_steps
 
         def find() -> Artifact:
-            return _modified(judge.x, x, search(judge, x, pairs, self.flips, passes, generator))
+            edges = search(judge, x, pairs, flips, passes, parts.generator)
+            return _modified(judge.x, x, edges)
 
-        self._run(name, judge, find)
+        _run(parts, name, judge, find)
 
-    def _run(self, name: str, problem: Problem, compute: Callable[[], Artifact]) -> Artifact | None:
-        def graph(found: Artifact) -> Graph:
-            nodes, features = found.tensors["nodes"], found.tensors["features"]
-            x = problem.x.index_copy(0, nodes, features) if nodes.numel() else problem.x
-            return x, found.tensors["edge_index"]
 
-        return self.parts.run(name, problem, compute, graph)
+def _run_alone(
+    parts: Parts, form: str, attack: ModificationAttack, draws: Tensor, about: str = ""
+) -> str | None:
+    """Run an attack as it is run by itself; the part's name, if it was not given up."""
+    problem, generator = parts.forms[form], torch.Generator()
+    generator.set_state(draws)
+    name = f"{form}: {attack.name}{about}"
+
+    def modify() -> Artifact:
+        return _modified(problem.x, *attack.modify(problem, parts.budget, generator))
+
+    return name if _run(parts, name, problem, modify) else None
+
+
+def _run(
+    parts: Parts, name: str, problem: Problem, compute: Callable[[], Artifact]
+) -> Artifact | None:
+    def graph(part: Artifact) -> Graph:
+        nodes, features = part.tensors["nodes"], part.tensors["features"]
+        x = problem.x.index_copy(0, nodes, features) if nodes.numel() else problem.x
+        return x, part.tensors["edge_index"]
+
+    return parts.run(name, problem, compute, graph)
 
 
 def _modified(
