@@ -21,12 +21,7 @@ Limits = tuple[float, float] | tuple[Tensor, Tensor]
 
 
 class Adam:
-    """Adam's steps.
-
-    Args:
-        variable: Moved in place.
-        size: The learning rate, above 0.
-    """
+    """Adam's steps on `variable`, in place; `size` is the learning rate, above 0."""
 
     def __init__(self, variable: Tensor, size: float) -> None:
         self._variable = variable
@@ -39,12 +34,7 @@ class Adam:
 
 
 class Sign:
-    """Steps of one length along the sign of the gradient.
-
-    Args:
-        variable: Moved in place.
-        size: Change of each entry, above 0.
-    """
+    """Steps along the sign of the gradient, in place; each entry changes by `size`, above 0."""
 
     def __init__(self, variable: Tensor, size: float) -> None:
         self.size = size
@@ -58,12 +48,9 @@ class Sign:
 class HalvingSign(Sign):
     """Sign steps whose length halves, from the best point on, after steps without a gain.
 
-    Reference: the idea of Auto-PGD, Croce and Hein 2020, arXiv:2003.01690.
+    It halves after `patience` steps, at least 1.
 
-    Args:
-        variable: Moved in place.
-        size: Change of each entry at first, above 0.
-        patience: Steps without a gain after which it halves, at least 1.
+    Reference: the idea of Auto-PGD, Croce and Hein 2020, arXiv:2003.01690.
     """
 
     def __init__(self, variable: Tensor, size: float, patience: int = 5) -> None:

@@ -186,6 +186,16 @@ class Problem:
             return F.cross_entropy(logits, labels)
         return F.cross_entropy(logits, labels, reduction="none").clamp_max(cap).mean()
 
+    def slope(self, value: Tensor, variable: Tensor, of: Variable) -> Tensor:
+        """Gradient of a scalar with respect to features or edge weights.
+
+        Raises:
+            AttackError: There is none, or it is not finite.
+        """
+        slope = gradient(value, variable, attack=self.attack, of=of)
+        check_finite(slope.isfinite().all(), attack=self.attack, of=of)
+        return slope
+
     def check_edge_weights(self) -> None:
         """Refuse a model that has no gradient with respect to edges.
 

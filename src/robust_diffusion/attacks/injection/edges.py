@@ -15,7 +15,7 @@ from robust_diffusion.attacks.gradient_ascent import Adam, Ascent
 from robust_diffusion.attacks.injection.base import connect, draw_targets
 from robust_diffusion.attacks.injection.features import SignAttack
 from robust_diffusion.attacks.injection.starts import small_normal
-from robust_diffusion.attacks.problem import Problem, check_finite, gradient
+from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import NonNegative, Positive, PositiveShare, Steps
 
 MAX_CANDIDATES = 2**20
@@ -58,9 +58,9 @@ class Candidates:
         )
 
     def slope(self, weight: Float[Tensor, "k t"]) -> Float[Tensor, "k t"]:
-        """Gradient of the loss with respect to the weights."""
+        """Gradient of the loss with respect to the weights; see `Problem.slope`."""
         weight = weight.detach().requires_grad_()
-        return gradient(self.loss(weight), weight, attack=self.problem.attack, of="edge weights")
+        return self.problem.slope(self.loss(weight), weight, "edge weights")
 
 
 class EdgeAttack(SignAttack):
@@ -70,15 +70,9 @@ class EdgeAttack(SignAttack):
     `choose` looks for better edges with the features fixed, and sign steps fit the features to
     the edges. Earlier batches stay as they are.
 
-    Args:
-        step_size: Change of each feature in one step, positive, in normalised units.
-        num_steps: Gradient steps on the features per fit, at least 0.
-        num_rounds: Times that a batch's edges are chosen anew, at least 0.
-        batch_ratio: Share of the injected nodes that goes in at a time, in (0, 1]. A batch is
-            smaller where it would have more than 2^20 candidate edges.
-        loss_cap: Cross-entropy from which a target counts as lost, above 0; `None` if never.
-            Without it, edges gather where the loss is largest, at targets that are lost already.
-        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
+    Batches are smaller than `batch_ratio` says where one would have more than 2^20 candidate
+    edges. Without `loss_cap`, edges gather where the loss is largest, at targets that are lost
+    already.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset(
@@ -262,7 +256,6 @@ def exchange(
     """
     present = chosen.to(candidates.x.dtype)
     slope = candidates.slope(present)
-    check_finite(slope.isfinite().all(), attack=candidates.problem.attack, of="edge weights")
     # The i-th worst edge of each node goes with its i-th best candidate.
     most = min(int(chosen.sum(1).max()), int((~chosen).sum(1).max()))
     worst = slope.masked_fill(~chosen, torch.inf).topk(most, 1, largest=False)

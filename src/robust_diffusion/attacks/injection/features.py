@@ -28,11 +28,6 @@ class FeatureAttack(InjectionAttack):
 
     Reference: eq. (HAO), Chen et al. 2022, arXiv:2202.08057.
 
-    Args:
-        num_steps: Gradient steps on the features, at least 0.
-        homophily: Weight of the similarity, at least 0.
-        loss: Raised by the steps; see `attacks.losses`.
-
     Attributes:
         start: Features to start from, as far as the limits allow.
         loss_cap: Cross-entropy from which a target counts as lost; `None` if never.

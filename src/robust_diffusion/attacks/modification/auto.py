@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Graph, Kind, undirected_edge_numbers
+from robust_diffusion.attacks.base import Graph, Kind
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
 from robust_diffusion.attacks.gradient_ascent import Steps, climb
@@ -23,11 +23,13 @@ from robust_diffusion.attacks.modification.base import (
     flipped,
     max_flips,
     membership,
+    numbers_of,
+    pairs_of,
 )
 from robust_diffusion.attacks.modification.pgd_modification import PGDModification
 from robust_diffusion.attacks.modification.prbcd import GRBCD, LGRBCD, LRBCD, PRBCD, Loss
 from robust_diffusion.attacks.modification.random_flip import DICE, RandomFlip
-from robust_diffusion.attacks.problem import Problem, check_finite, gradient
+from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import SomeSteps
 from robust_diffusion.system.artifact import Artifact
 
@@ -283,7 +285,8 @@ def search(
         count = max(1, round(most / 2 * (1 - step / num_steps)))
         tried = _tried(problem, x, best, count, generator)
         kept = _kept(problem, best, most - tried.size(1), generator)
-        found = _judged(problem, x, _different(torch.cat([kept, tried], 1), x.size(0)))
+        pairs = numbers_of(torch.cat([kept, tried], 1), x.size(0)).unique()
+        found = _judged(problem, x, pairs_of(pairs, x.size(0)))
         if found.rank < best.rank:
             best = found
     return flip(problem.edge_index, best.pairs, x.size(0))
@@ -337,17 +340,7 @@ def _tried(
     order = torch.randperm(removable.size(1), generator=generator).to(device)
     removed = removable[:, order[: round(REMOVED_SHARE * count)]]
     pairs = torch.cat([removed, added], 1)[:, :count]
-    return pairs[:, ~torch.isin(_numbers(pairs, n), _numbers(best.pairs, n))]
-
-
-def _numbers(pairs: Tensor, n: int) -> Tensor:
-    low, high = pairs.aminmax(dim=0) if pairs.numel() else (pairs[0], pairs[1])
-    return low * n + high
-
-
-def _different(pairs: Tensor, n: int) -> Tensor:
-    ids = torch.unique(undirected_edge_numbers(torch.cat([pairs, pairs.flip(0)], 1), n))
-    return torch.stack([ids // n, ids % n])
+    return pairs[:, ~torch.isin(numbers_of(pairs, n), numbers_of(best.pairs, n))]
 
 
 def moved_features(
@@ -405,8 +398,7 @@ def chosen_nodes(
     else:
         variable = x.detach().requires_grad_()
         value = LOSSES[loss](problem.logits(variable, edge_index), problem.labels).mean()
-        slope = gradient(value, variable, attack=problem.attack, of="features")[targets]
-        check_finite(slope.isfinite().all(), attack=problem.attack, of="features")
+        slope = problem.slope(value, variable, "features")[targets]
         low, high = feature_range(x[targets], budget)
         worth = torch.maximum(slope * (low - x[targets]), slope * (high - x[targets])).sum(1)
     best = worth.argsort(descending=True, stable=True)

@@ -99,13 +99,21 @@ def flip(
     """
     if not pairs.numel():
         return edge_index
-    low, high = edge_index.aminmax(dim=0)
-    flipped = undirected_edge_numbers(torch.cat([pairs, pairs.flip(0)], 1), num_nodes)
-    there = low * num_nodes + high
-    kept = edge_index[:, ~torch.isin(there, flipped)]
-    ids = flipped[~torch.isin(flipped, there)]
-    added = torch.stack([ids // num_nodes, ids % num_nodes])
-    return torch.cat([kept, added, added.flip(0)], 1)
+    there, flipped = numbers_of(edge_index, num_nodes), numbers_of(pairs, num_nodes).sort().values
+    remaining = edge_index[:, ~torch.isin(there, flipped)]
+    added = pairs_of(flipped[~torch.isin(flipped, there)], num_nodes)
+    return torch.cat([remaining, added, added.flip(0)], 1)
+
+
+def numbers_of(pairs: Int[Tensor, "2 p"], num_nodes: int) -> Int[Tensor, " p"]:
+    """Number each pair of nodes u < v, in either order, by u n + v."""
+    low, high = pairs.aminmax(dim=0)
+    return low * num_nodes + high
+
+
+def pairs_of(numbers: Int[Tensor, " p"], num_nodes: int) -> Int[Tensor, "2 p"]:
+    """Return the pairs of these numbers, the smaller node first; see `numbers_of`."""
+    return torch.stack([numbers // num_nodes, numbers % num_nodes])
 
 
 def flipped(
@@ -120,8 +128,7 @@ def flipped(
     """
     ids = torch.cat([undirected_edge_numbers(edges, num_nodes) for edges in (before, after)])
     values, counts = torch.unique(ids, return_counts=True)
-    once = values[counts == 1]
-    return torch.stack([once // num_nodes, once % num_nodes])
+    return pairs_of(values[counts == 1], num_nodes)
 
 
 def feature_range(clean: Float[Tensor, "c f"], budget: Budget) -> tuple[Tensor, Tensor]:
@@ -200,8 +207,7 @@ class TargetPairs:
         taken = undirected_edge_numbers(edge_index, n)
 
         def absent(pairs: Tensor) -> Tensor:
-            low, high = pairs.aminmax(dim=0)
-            free = ~torch.isin(low * n + high, taken)
+            free = ~torch.isin(numbers_of(pairs, n), taken)
             return pairs[:, free if fits is None else free & fits(pairs)]
 
         if self.total <= MAX_LISTED:

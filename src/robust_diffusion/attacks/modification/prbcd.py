@@ -57,12 +57,6 @@ class BlockCoordinateAttack(ModificationAttack):
 
     Only pairs of which at least one node is a target are drawn. The features stay.
 
-    Args:
-        block_size: Pairs drawn at a time, with repetitions, at least 1.
-        num_steps: Gradient steps, at least 1.
-        loss: What the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
-            last the cross-entropy of those targets that are still right.
-
     Deviation: The authors draw among all pairs of nodes.
     """
 
