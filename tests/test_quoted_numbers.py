@@ -14,7 +14,7 @@ from scipy.stats import kendalltau
 
 from robust_diffusion import right_by_edges
 from robust_diffusion.records import read_records
-from robust_diffusion.records.records import Record, experiments_asking
+from robust_diffusion.records.records import Record, by_experiment, experiments_asking
 from robust_diffusion.results.frame import frame, model_name, named_by_settings
 from robust_diffusion.results.numbers import MINUS
 from robust_diffusion.results.paired import compare_worst_cases
@@ -41,6 +41,11 @@ def records() -> list[Record]:
 
 
 @cache
+def runs() -> dict[str, list[Record]]:
+    return by_experiment(records(), scale="full")
+
+
+@cache
 def cells() -> pd.DataFrame:
     """The frame of all records, accuracies in %, with the experiments that asked for each cell."""
     found = frame(records())
@@ -59,14 +64,14 @@ def rows(experiment: str, **equal: Any) -> pd.DataFrame:
 @cache
 def models(experiment: str) -> pd.DataFrame:
     """Worst cases of an experiment, by every version of `auto`."""
-    found = named_by_settings(frame(recorded_on(records(), {experiment})))
+    found = named_by_settings(frame(recorded_on(runs(), {experiment})))
     return worst_cases(found, all_versions=True)
 
 
 @cache
 def lowest(experiment: str, nodes: int = 50, edges: int = 50) -> pd.DataFrame:
     """Rows of `worst_case_table` by model."""
-    found = named_by_settings(frame(recorded_on(records(), {experiment})))
+    found = named_by_settings(frame(recorded_on(runs(), {experiment})))
     table = worst_case_table(worst_cases(found)).query("variant == 'paper'")
     return table[(table["nodes"] == nodes) & (table["edges"] == edges)].set_index("model")
 
@@ -186,7 +191,7 @@ def beltrami_parts() -> list[float]:
     """Ends of what all edges and one edge per target leave, where both were tried to the end."""
     tried = [
         cell["parts"]["auto"]
-        for cell in recorded_on(records(), {"worst-case"})
+        for cell in recorded_on(runs(), {"worst-case"})
         if (cell["flow"], cell["threat"], cell["fidelity"]) == ("beltrami", "white_box", "paper")
         and cell["budget"]["declared"]["max_injected_nodes"] == 50
         and model_name(cell) == "beltrami"
@@ -199,22 +204,22 @@ def beltrami_parts() -> list[float]:
     return [min(every), max(every), min(one), max(one)]
 
 
-def robustness() -> Quotes:
-    flips = lowest("worst-case-modification", 0)
-    order = ["gpr_gnn", "elastic_gnn", "gcn", "gcn_jaccard", "rung"]
-    yield "an MLP keeps its {:.1f} %", [flips.loc["mlp", "worst"]]
-    text = "GPRGNN {:.1f}, ElasticGNN {:.1f}, GCN {:.1f}, GCN-Jaccard {:.1f} and RUNG {:.1f} %"
-    yield text, flips.loc[order, "worst"]
-    chance = flips.loc[order, "chance"]
-    yield "flips drawn at random leave {:.1f} to {:.1f}", [chance.min(), chance.max()]
+def worst_case_page() -> Quotes:
+    yield from flips()
     yield from targets()
     few = lowest("budget-curve", edges=4)["worst"].drop("mlp")
     yield "leave the seven models {:.0f} to {:.1f} %", [few.min(), few.max()]
     yield from heterophily()
-    yield from effort()
-    yield from filters()
-    yield from each()
-    yield from adversarial()
+
+
+def flips() -> Quotes:
+    found = lowest("worst-case-modification", 0)
+    order = ["gpr_gnn", "elastic_gnn", "gcn", "gcn_jaccard", "rung"]
+    yield "an MLP keeps its {:.1f} %", [found.loc["mlp", "worst"]]
+    text = "GPRGNN {:.1f}, ElasticGNN {:.1f}, GCN {:.1f}, GCN-Jaccard {:.1f} and RUNG {:.1f} %"
+    yield text, found.loc[order, "worst"]
+    chance = found.loc[order, "chance"]
+    yield "flips drawn at random leave {:.1f} to {:.1f}", [chance.min(), chance.max()]
 
 
 def targets() -> Quotes:
@@ -342,7 +347,7 @@ def figures() -> Quotes:
 
 
 def model() -> Quotes:
-    found = recorded_on(records(), {"worst-case"})
+    found = recorded_on(runs(), {"worst-case"})
     found = compare_worst_cases(found, "beltrami", "uniform_modulation").cells.query("seeds == 10")
     assert list(found["accuracy"].str[:8]) == ["clean", "transfer"]
     changes = found["difference"].str.replace(MINUS, "-").astype(float)
@@ -353,7 +358,12 @@ SHARES = ("3 or 15 %", "after 3 %", "after 15 %", "(3 %)", "(15 %)", "mostly pas
 DOCUMENTS: Mapping[str, tuple[Callable[[], Quotes], Sequence[str] | None]] = {
     "README.md": (readme, ["(3.12, 3.13:"]),
     "experiments/README.md": (experiments_readme, ["below 1 %", "above 1 %", "95 % interval"]),
-    "docs/robustness.md": (robustness, [*SHARES, "95 % interval", "0.2 of 3 edges"]),
+    "docs/worst-cases.md": (worst_case_page, ["95 % interval"]),
+    "docs/flags.md": (lambda: iter(()), ["0.2 of 3 edges"]),
+    "docs/effort.md": (effort, []),
+    "docs/filters.md": (filters, SHARES),
+    "docs/single-targets.md": (each, []),
+    "docs/adversarial-training.md": (adversarial, []),
     "docs/results.md": (figures, []),
     "docs/model.md": (model, None),
     "docs/variants.md": (variants, None),
