@@ -14,8 +14,6 @@ from robust_diffusion.attacks.audit.violation import (
     Violation,
     Violations,
     graph_parts,
-    nodes,
-    pairs,
 )
 from robust_diffusion.attacks.budget import share
 from robust_diffusion.checks import check_choice
@@ -68,55 +66,43 @@ def audit(
     """
     check_choice("kind", kind, get_args(Kind))
     (x, edge_index), (reference, clean_edges) = graph_parts(perturbed), graph_parts(clean)
+    found = Violations()
     if x.ndim != 2 or x.size(1) != reference.size(1):
-        message = f"features have shape {tuple(x.shape)}, not (n, {reference.size(1)})"
-        return [Violation("features_shape", message)]
+        found.add("features_shape", 1, shape=tuple(x.shape), width=reference.size(1))
+        return list(found)
     n, m = reference.size(0), x.size(0)
     edges = UndirectedEdges(edge_index, m, max(n, m))
     original = UndirectedEdges(clean_edges, n, max(n, m))
     targets = torch.full((n,), target_nodes is None)
     if target_nodes is not None:
         targets[target_nodes.cpu()] = True
-    found, bad = Violations(), ~x.isfinite()
-    rows = bad.any(1).nonzero()[:, 0]
-    found.add(
-        *("features_dtype", int(x.dtype != reference.dtype), ()),
-        f"features are of type {x.dtype}; the clean graph's are {reference.dtype}",
-    )
-    found.add(
-        *("not_finite", rows.numel(), nodes(rows)),
-        f"{int(bad.sum())} features are NaN or infinite, the first at {{1}}; all must be finite",
-    )
+    bad, is_injection = ~x.isfinite(), kind == "injection"
+    differs = int(x.dtype != reference.dtype)
+    found.add("features_dtype", differs, dtype=x.dtype, allowed=reference.dtype)
+    found.add("not_finite", bad.any(1).nonzero()[:, 0], count=int(bad.sum()))
     found += edges.violations
-    is_injection = kind == "injection"
-    found.add(
-        *("num_nodes", int(m < n or (m > n and not is_injection)), ()),
-        f"{m} nodes; the clean graph has {n}, and the {kind} "
-        + ("only adds some" if is_injection else "keeps them"),
-    )
+    allowed = "only adds some" if is_injection else "keeps them"
+    wrong = int(m < n or (m > n and not is_injection))
+    found.add("num_nodes", wrong, nodes=m, clean=n, kind=kind, allowed=allowed)
     limits = feature_limits or (reference.min().item(), reference.max().item())
     moved = (x[: min(n, m)] != reference[: min(n, m)]).any(1).nonzero()[:, 0]
     added, removed = edges.ends(edges.without(original)), original.ends(original.without(edges))
     if is_injection:
-        added = added[:, added[1] < n]
-        found.add(
-            *("original_features", moved.numel(), nodes(moved)),
-            "{} original nodes have other features, the first {}; none may",
-        )
-        for gone, ends in (("added", added), ("removed", removed)):
-            found.add(
-                *(f"original_edges_{gone}", ends.size(1), pairs(ends)),
-                f"{{}} edges between original nodes are {gone}, the first {{}}; none may be",
-            )
+        found.add("original_features", moved)
+        found.add("original_edges_added", added[:, added[1] < n])
+        found.add("original_edges_removed", removed)
         most = max_injected_nodes, max_edges_per_injected_node, max_injected_edges
         _check_new_nodes(found, edges.ends(), targets, m - n, *most)
         _check_limits(found, x[n:], torch.arange(n, max(n, m)), limits)
-    else:
-        _check_changes(found, moved, targets, node_ratio)
-        _check_epsilon(found, moved, reference[moved], x[moved], epsilon)
-        _check_limits(found, x[moved], moved, limits, reference[moved])
-        attacked = torch.cat([targets, targets.new_zeros(max(n, m) - n)])
-        _check_flips(found, added, removed, attacked, original.ends(), edge_ratio)
+        return list(found)
+    most_nodes = _limit(node_ratio, total := int(targets.sum()))
+    found.add("changed_elsewhere", moved[~targets[moved]])
+    too_many = moved if moved.numel() > most_nodes else 0
+    found.add("changed_nodes", too_many, most=most_nodes, ratio=node_ratio, total=total)
+    _check_epsilon(found, moved, reference[moved], x[moved], epsilon)
+    _check_limits(found, x[moved], moved, limits, reference[moved])
+    attacked = torch.cat([targets, targets.new_zeros(max(n, m) - n)])
+    _check_flips(found, added, removed, attacked, original.ends(), edge_ratio)
     return list(found)
 
 
@@ -140,36 +126,21 @@ class UndirectedEdges:
         self.base, self.ids = base, torch.empty(0, dtype=torch.int64)
         self.violations = found = Violations()
         is_list = edge_index.ndim == 2 and edge_index.size(0) == 2
-        found.add(
-            *("edges_shape", int(not is_list), ()),
-            f"edges have shape {tuple(edge_index.shape)}, not (2, e)",
-        )
-        found.add(
-            *("edges_dtype", int(is_list and edge_index.dtype != torch.int64), ()),
-            f"edges are of type {edge_index.dtype}, not torch.int64",
-        )
+        found.add("edges_shape", int(not is_list), shape=tuple(edge_index.shape))
+        if is_list and edge_index.dtype != torch.int64:
+            found.add("edges_dtype", 1, dtype=edge_index.dtype)
         if not is_list or edge_index.dtype not in INTEGERS:
             return
         edges = edge_index.detach().cpu().long()
         wrong = ((edges < 0) | (edges >= num_nodes)).any(0)
-        found.add(
-            *("index_out_of_range", int(wrong.sum()), pairs(edges[:, wrong])),
-            f"{{}} edges name a node that is not there, the first {{}}; nodes are "
-            f"0..{num_nodes - 1}",
-        )
+        found.add("index_out_of_range", edges[:, wrong], last=num_nodes - 1)
         loops = ~wrong & (edges[0] == edges[1])
-        found.add(
-            *("self_loop", int(loops.sum()), nodes(edges[0, loops])),
-            "{} edges run from a node to itself, the first at {}; none may",
-        )
+        found.add("self_loop", edges[0, loops])
         src, dst = edges[:, ~(wrong | loops)]
         directed = _sorted(src * base + dst)
         again = torch.zeros(directed.numel(), dtype=torch.bool)
         again[1:] = directed[1:] == directed[:-1]
-        found.add(
-            *("duplicate_edge", int(again.sum()), pairs(self.ends(directed[again]))),
-            "{} edges are listed before, the first {}; each may be there once",
-        )
+        found.add("duplicate_edge", self.ends(directed[again]))
         directed = directed[~again]
         src, dst = self.ends(directed)
         there, back = directed[src < dst], _sorted((dst * base + src)[src > dst])
@@ -177,11 +148,7 @@ class UndirectedEdges:
         if torch.equal(there, back):
             return
         upwards, downwards = there[~_contains(back, there)], back[~_contains(there, back)]
-        one_way = torch.cat([self.ends(upwards), self.ends(downwards).flip(0)], 1)
-        found.add(
-            *("one_way_edge", one_way.size(1), pairs(one_way)),
-            "{} edges lack their reverse, the first {}; the graph must be undirected",
-        )
+        found.add("one_way_edge", torch.cat([self.ends(upwards), self.ends(downwards).flip(0)], 1))
         self.ids = _sorted(torch.cat([there, downwards]))
 
     def ends(self, ids: Int[Tensor, " k"] | None = None) -> Int[Tensor, "2 k"]:
@@ -223,40 +190,12 @@ def _check_new_nodes(
     over = (degree > (ends.size(1) if per_node is None else per_node)).nonzero()[:, 0]
     away = ends[:, ends[0] < n]
     away = away[:, ~targets[away[0]]]
-    total = ends.size(1)
-    found.add(
-        *("injected_nodes", new if max_nodes is not None and new > max_nodes else 0, ()),
-        f"{{}} nodes are injected; at most {max_nodes} may be",
-    )
-    found.add(
-        *("edges_per_injected_node", over.numel(), nodes(over + n, degree[over])),
-        f"{{}} injected nodes have too many edges, the first {{}}; at most {per_node} each",
-    )
-    found.add(
-        *("injected_edges", total if in_all is not None and total > in_all else 0, ()),
-        f"{{}} edges are injected; at most {in_all} may be in all",
-    )
-    found.add(
-        *("not_a_target", away.size(1), pairs(away)),
-        "{} injected edges lead to nodes that are not under attack, the first {}",
-        level="warning",
-    )
-
-
-def _check_changes(
-    found: Violations, moved: Tensor, targets: Bool[Tensor, " n"], node_ratio: float | None
-) -> None:
-    elsewhere, count = moved[~targets[moved]], moved.numel()
-    limit = _limit(node_ratio, num_targets := int(targets.sum()))
-    found.add(
-        *("changed_elsewhere", elsewhere.numel(), nodes(elsewhere)),
-        "{} nodes that are not under attack have other features, the first {}; none may",
-    )
-    found.add(
-        *("changed_nodes", count if count > limit else 0, nodes(moved)),
-        f"{{}} nodes have other features, the first {{}}; at most {limit} may "
-        f"({node_ratio} of {num_targets})",
-    )
+    if max_nodes is not None and new > max_nodes:
+        found.add("injected_nodes", new, most=max_nodes)
+    found.add("edges_per_injected_node", over + n, degree[over], most=per_node)
+    if in_all is not None and ends.size(1) > in_all:
+        found.add("injected_edges", ends.size(1), most=in_all)
+    found.add("not_a_target", away)
 
 
 def _check_epsilon(
@@ -269,11 +208,8 @@ def _check_epsilon(
     change = (after - before).abs()
     over = change > allowed + rounding * torch.maximum(after.abs(), before.abs())
     rows = over.any(1)
-    found.add(
-        *("epsilon", int(rows.sum()), nodes(moved[rows], change[rows].max(1).values)),
-        f"{int(over.sum())} features change by too much, the first at {{1}}; at most "
-        f"{epsilon:g} each",
-    )
+    largest = change[rows].max(1).values if rows.any() else None
+    found.add("epsilon", moved[rows], largest, count=int(over.sum()), most=epsilon)
 
 
 def _check_flips(
@@ -285,17 +221,11 @@ def _check_flips(
     edge_ratio: float | None,
 ) -> None:
     flipped = torch.cat([added, removed], 1)
-    elsewhere, count = flipped[:, ~attacked[flipped].any(0)], flipped.size(1)
     limit = _limit(edge_ratio, at_targets := int(attacked[there].any(0).sum()))
-    found.add(
-        *("flipped_elsewhere", elsewhere.size(1), pairs(elsewhere)),
-        "{} edges that touch no node under attack are flipped, the first {}; none may be",
-    )
-    found.add(
-        *("flipped_edges", count if count > limit else 0, pairs(flipped)),
-        f"{{}} edges are flipped ({added.size(1)} added, {removed.size(1)} removed), the first "
-        f"{{}}; at most {limit} may be ({edge_ratio} of {at_targets})",
-    )
+    found.add("flipped_elsewhere", flipped[:, ~attacked[flipped].any(0)])
+    spent = {"added": added.size(1), "removed": removed.size(1)}
+    if flipped.size(1) > limit:
+        found.add("flipped_edges", flipped, **spent, most=limit, ratio=edge_ratio, total=at_targets)
 
 
 def _check_limits(
@@ -319,11 +249,9 @@ def _check_limits(
     beyond = beyond.nan_to_num(nan=-math.inf, posinf=math.inf)
     rows = (beyond > 0).any(1)
     worst = values[rows].gather(1, beyond[rows].argmax(1, keepdim=True))[:, 0]
-    found.add(
-        *("feature_limits", int(rows.sum()), nodes(numbers[rows], worst)),
-        f"{int((beyond > 0).sum())} features are out of range, the first at {{1}}; the range is "
-        f"{limits[0]:g}..{limits[1]:g}",
-    )
+    low, high = limits
+    count = int((beyond > 0).sum())
+    found.add("feature_limits", numbers[rows], worst, count=count, low=low, high=high)
 
 
 def _outwards(limit: float, dtype: torch.dtype, sign: int) -> float:

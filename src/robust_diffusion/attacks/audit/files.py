@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import coalesce
 
-from robust_diffusion.attacks.audit.violation import GraphLike, Kind, Violations, graph_parts, pairs
+from robust_diffusion.attacks.audit.violation import GraphLike, Kind, Violations, graph_parts
 from robust_diffusion.data.archive import require
 from robust_diffusion.data.files import NUMBERS, read_sparse, reading
 from robust_diffusion.data.pickles import read_pickle
@@ -182,11 +182,7 @@ def _assembled(
     odd, violations = weight != 1, Violations()
     if merge_duplicates:
         odd &= (weight < 1) | (weight != weight.round())
-    violations.add(
-        *("edge_weight", int(odd.sum()), pairs(edge_index[:, odd], weight[odd])),
-        "{} edges have a weight, the first {}; all must be 1. An edge that is listed twice has the "
-        "weight 2: merge_duplicates counts it once",
-    )
+    violations.add("edge_weight", edge_index[:, odd], weight[odd])
     if rows < columns:
         # As GRB puts it together: the clean graph, the injected rows, and their transpose.
         outside = edge_index[:, edge_index[1] < n].flip(0)

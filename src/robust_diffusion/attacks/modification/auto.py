@@ -285,7 +285,7 @@ def search(
         count = max(1, round(most / 2 * (1 - step / num_steps)))
         tried = _tried(problem, x, best, count, generator)
         kept = _kept(problem, best, most - tried.size(1), generator)
-        pairs = numbers_of(torch.cat([kept, tried], 1), x.size(0)).unique()
+        pairs = torch.unique(numbers_of(torch.cat([kept, tried], 1), x.size(0)))
         found = _judged(problem, x, pairs_of(pairs, x.size(0)))
         if found.rank < best.rank:
             best = found
