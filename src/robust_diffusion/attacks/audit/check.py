@@ -223,9 +223,10 @@ def _check_flips(
     flipped = torch.cat([added, removed], 1)
     limit = _limit(edge_ratio, at_targets := int(attacked[there].any(0).sum()))
     found.add("flipped_elsewhere", flipped[:, ~attacked[flipped].any(0)])
-    spent = {"added": added.size(1), "removed": removed.size(1)}
     if flipped.size(1) > limit:
-        found.add("flipped_edges", flipped, **spent, most=limit, ratio=edge_ratio, total=at_targets)
+        spent = {"added": added.size(1), "removed": removed.size(1)}
+        allowed = {"most": limit, "ratio": edge_ratio, "total": at_targets}
+        found.add("flipped_edges", flipped, None, **spent, **allowed)
 
 
 def _check_limits(
