@@ -140,7 +140,8 @@ def test_links_and_targets_that_are_named_exist() -> None:
         text = page.read_text()
         if page.suffix == ".yml":
             text = re.sub("#.*", "", text)
-        assert set(re.findall(r"(?:^|`)make ((?![a-z0-9-]*<)[a-z][a-z0-9-]*)", text, re.MULTILINE)) <= targets
+        named = re.findall(r"(?:^|`)make ((?![a-z0-9-]*<)[a-z][a-z0-9-]*)", text, re.MULTILINE)
+        assert set(named) <= targets
         if page.suffix == ".md":
             links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
             assert [link for link in links if not (page.parent / link).exists()] == []

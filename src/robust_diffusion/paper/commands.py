@@ -77,7 +77,7 @@ def _dataset_table(data_dir: str, form: str) -> str:
 
 
 def run_claims_command(arguments: Sequence[str]) -> None:
-    """Judge the paper's claims; the exit status is 0 whatever the verdicts."""
+    """Judge the paper's claims; the exit status is 0 for any verdict."""
     # Imported late, as in other commands: a table needs no data frame, which takes half a second.
     from robust_diffusion.paper.claims import CLAIMS, judge_all, load_claims, variants_of
     from robust_diffusion.paper.claims_table import claims_table, legend, tested, to_json

@@ -260,7 +260,7 @@ def _attributes(value: Any) -> dict[str, Any]:
     if not hasattr(value, "__dict__") or isinstance(value, np.ndarray):
         try:
             parts = value.__reduce_ex__(2)  # from which `pickle` would build it
-        except Exception:  # of anybody's class
+        except Exception:  # of anyone's class
             return {"reduced": f"{PROCESS} {id(value)}"}
         return {"reduced": [list(of) if isinstance(of, Iterator) else of for of in parts]}
     attributes, children = dict(value.__dict__), dict[str, Any]()

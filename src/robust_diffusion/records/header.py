@@ -14,7 +14,7 @@ from robust_diffusion.records.provenance import machine, revision, versions
 from robust_diffusion.records.records import Record
 
 OWN_FLOW = "flow@model.flow"
-"""Hydra's name of the choice of a model that brings its own flow, whatever `flow` says."""
+"""Hydra's name of the choice of a model that brings its own flow and ignores `flow`."""
 
 
 def record_header(cfg: DictConfig) -> Record:
