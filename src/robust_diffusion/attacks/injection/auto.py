@@ -115,8 +115,9 @@ class AutoInjection(Ensemble):
         >>> from robust_diffusion import GCN, AutoInjection, Budget, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> attack(GCN(8, 8, 7), data, Budget(2, 3), AutoInjection(num_steps=2))
-        PerturbedGraph(100 + 2 nodes, 166 edges)
+        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), AutoInjection(num_steps=2))
+        >>> graph.to_data().num_nodes
+        102
     """
 
     name = "auto"
