@@ -139,7 +139,7 @@ class _StandIn(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         with torch.enable_grad():
-            made = ctx.make()  # anew: what was made before is in a graph that may be gone
+            made = ctx.make()  # again: what was made before is in a graph that may be gone
         sources = [source for source in ctx.saved_tensors if source.requires_grad]
         found = iter(torch.autograd.grad(made, sources, grad))
         parts = (next(found) if source.requires_grad else None for source in ctx.saved_tensors)
@@ -286,7 +286,7 @@ class _Affine:
         return replace(self, scale=self._squares(self._sums()).clamp_min(eps**2).rsqrt())
 
     def edge_cosine(self, graph: Graph) -> Tensor:
-        """Cosine of the angle between the rows at both ends of each edge, whatever their scale."""
+        """Cosine of the angle between the rows at both ends of each edge, at any scale."""
         sums = self._sums()
         # The sum over f of (g S_uf + g a_u + b) (g S_vf + g a_v + b), multiplied out.
         dots = (

@@ -107,7 +107,7 @@ def audit(
 
 
 class UndirectedEdges:
-    """The undirected edges of a graph, each once, whatever is wrong with its edge list.
+    """The undirected edges of a graph, each once, even if its edge list is malformed.
 
     Sorting is all that costs more than linear time.
 
