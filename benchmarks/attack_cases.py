@@ -10,14 +10,13 @@ from networks import ONE_STEP, epoch_of, load, network
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import SPEIT, AutoInjection, Budget, GradientInjection
-from robust_diffusion.attacks.rows import FixedRows
 from robust_diffusion.certificates import BiSmoothing, SparseSmoothing
 from robust_diffusion.certificates.locality import check_locality
 from robust_diffusion.certificates.noise import Noise
 from robust_diffusion.certificates.sampling import graphs_per_pass, noisy_logits
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN
-from robust_diffusion.operators import set_backend
+from robust_diffusion.operators import FixedRows, set_backend
 
 BACKENDS = ("torch", "compiled")
 TWO_STEPS = Solver("implicit_adams", num_steps=2)

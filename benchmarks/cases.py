@@ -28,10 +28,9 @@ from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GIN, GNNGuard, GraphSAGE
 from robust_diffusion.models.convs import GINConv, SAGEConv
 from robust_diffusion.models.stack import LayerStack
-from robust_diffusion.operators import set_backend
+from robust_diffusion.operators import set_backend, sparse_input
 from robust_diffusion.system.portable import PORTABLE
 from robust_diffusion.training import Fit
-from robust_diffusion.training.sparse_input import sparse_input
 
 DATASETS = ("cora", "amazon_computer")
 BAGS_OF_WORDS = ("planetoid_citeseer", "coauthor")

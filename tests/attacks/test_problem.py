@@ -29,14 +29,13 @@ from robust_diffusion.attacks import (
     Budget,
     spent_budget,
 )
-from robust_diffusion.attacks.base import clean_logits
+from robust_diffusion.attacks.gradient_ascent import RULES, Ascent, HalvingSign
 from robust_diffusion.attacks.losses import LOSSES
 from robust_diffusion.attacks.problem import Problem, gradient
 from robust_diffusion.attacks.randomness import seeded
-from robust_diffusion.attacks.rows import FixedRows
-from robust_diffusion.attacks.steps import RULES, Ascent, HalvingSign
 from robust_diffusion.errors import AttackError, ConfigError
 from robust_diffusion.models.adaptive import MeanOverDraws
+from robust_diffusion.operators import FixedRows
 from tests.attacks.contract import clean, graph, run
 
 X = torch.tensor([[0.0, 2.0], [1.0, 0.0], [3.0, 5.0]])
@@ -69,7 +68,7 @@ def test_an_error_of_the_model_is_wrapped(error: Exception, told: type[Exception
         raise error
 
     with pytest.raises(told) as info:
-        clean_logits(model, DATA, attack="any")
+        _ = Problem("any", model, DATA, TARGETS).clean_logits
     assert error in (info.value, info.value.__cause__)
 
 

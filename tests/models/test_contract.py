@@ -20,8 +20,8 @@ from torch_geometric.data import Data
 
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.flows.base import ModulatedFlow
+from robust_diffusion.operators import sparse_input
 from robust_diffusion.training import NodeClassification
-from robust_diffusion.training.sparse_input import sparse_input
 from tests import oracles, tutorials
 from tests.graphs import CHANNELS, CLUSTERS, clustered_edges, random_signal
 

@@ -2,66 +2,40 @@
 
 from typing import TYPE_CHECKING
 
-from robust_diffusion.system.lazy import lazy_attributes
+from robust_diffusion.system.lazy import lazy_attributes, typed_imports
 
 if TYPE_CHECKING:
-    from robust_diffusion.attacks.base import (
-        Attack,
-        PerturbedGraph,
-        SpentBudget,
-        spent_budget,
+    # isort: off
+    from robust_diffusion.attacks.base import Attack as Attack, PerturbedGraph as PerturbedGraph
+    from robust_diffusion.attacks.base import SpentBudget as SpentBudget
+    from robust_diffusion.attacks.base import spent_budget as spent_budget
+    from robust_diffusion.attacks.budget import Budget as Budget
+    from robust_diffusion.attacks.injection.adversary import (
+        InjectionAdversary as InjectionAdversary,
     )
-    from robust_diffusion.attacks.budget import Budget
-    from robust_diffusion.attacks.injection.adversary import InjectionAdversary
-    from robust_diffusion.attacks.injection.agia import AGIA
-    from robust_diffusion.attacks.injection.auto import AutoInjection
-    from robust_diffusion.attacks.injection.fgsm import FGSM
-    from robust_diffusion.attacks.injection.gradient_injection import GradientInjection
-    from robust_diffusion.attacks.injection.metagia import MetaGIA
-    from robust_diffusion.attacks.injection.pgd import PGD
-    from robust_diffusion.attacks.injection.random import RandomInjection
-    from robust_diffusion.attacks.injection.speit import SPEIT
-    from robust_diffusion.attacks.injection.tdgia import TDGIA
-    from robust_diffusion.attacks.modification.auto import AutoModification
-    from robust_diffusion.attacks.modification.dice import DICE
-    from robust_diffusion.attacks.modification.given import GivenGraph
-    from robust_diffusion.attacks.modification.lrbcd import LGRBCD, LRBCD
-    from robust_diffusion.attacks.modification.meta_grbcd import MetaGRBCD
-    from robust_diffusion.attacks.modification.metattack import Metattack
-    from robust_diffusion.attacks.modification.pgd_modification import PGDModification
-    from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD
-    from robust_diffusion.attacks.modification.random_flip import RandomFlip
-    from robust_diffusion.attacks.randomness import seeded
+    from robust_diffusion.attacks.injection.auto import AutoInjection as AutoInjection
+    from robust_diffusion.attacks.injection.base import RandomInjection as RandomInjection
+    from robust_diffusion.attacks.injection.edges import AGIA as AGIA, MetaGIA as MetaGIA
+    from robust_diffusion.attacks.injection.features import FGSM as FGSM, PGD as PGD, SPEIT as SPEIT
+    from robust_diffusion.attacks.injection.gradient_injection import (
+        GradientInjection as GradientInjection,
+    )
+    from robust_diffusion.attacks.injection.tdgia import TDGIA as TDGIA
+    from robust_diffusion.attacks.modification.auto import AutoModification as AutoModification
+    from robust_diffusion.attacks.modification.given import GivenGraph as GivenGraph
+    from robust_diffusion.attacks.modification.meta_grbcd import MetaGRBCD as MetaGRBCD
+    from robust_diffusion.attacks.modification.metattack import Metattack as Metattack
+    from robust_diffusion.attacks.modification.pgd_modification import (
+        PGDModification as PGDModification,
+    )
+    from robust_diffusion.attacks.modification.prbcd import GRBCD as GRBCD, LGRBCD as LGRBCD
+    from robust_diffusion.attacks.modification.prbcd import LRBCD as LRBCD, PRBCD as PRBCD
+    from robust_diffusion.attacks.modification.random_flip import DICE as DICE
+    from robust_diffusion.attacks.modification.random_flip import RandomFlip as RandomFlip
+    from robust_diffusion.attacks.randomness import seeded as seeded
+    # isort: on
 
-__all__ = [
-    "AGIA",
-    "DICE",
-    "FGSM",
-    "GRBCD",
-    "LGRBCD",
-    "LRBCD",
-    "PGD",
-    "PRBCD",
-    "SPEIT",
-    "TDGIA",
-    "Attack",
-    "AutoInjection",
-    "AutoModification",
-    "Budget",
-    "GivenGraph",
-    "GradientInjection",
-    "InjectionAdversary",
-    "MetaGIA",
-    "MetaGRBCD",
-    "Metattack",
-    "PGDModification",
-    "PerturbedGraph",
-    "RandomFlip",
-    "RandomInjection",
-    "SpentBudget",
-    "seeded",
-    "spent_budget",
-]
+__all__ = list(typed_imports(__name__))
 
 if not TYPE_CHECKING:  # where a checker would take any name for one of the package
     __getattr__ = lazy_attributes(__name__)

@@ -1,35 +1,29 @@
 """Base of all attacks, and the perturbed graph that they return."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.problem import Classifier as Classifier
+from robust_diffusion.attacks.problem import Problem
+from robust_diffusion.attacks.problem import clean_graph as clean_graph
 from robust_diffusion.checks import validated
-from robust_diffusion.errors import AttackError, RobustDiffusionError
 from robust_diffusion.models.checked import frozen as frozen
+
+Graph = tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]
+"""Features and edges."""
 
 Kind = Literal["injection", "modification"]
 Need = Literal["predictions", "feature_gradient", "edge_gradient"]
 Waivable = Literal["epsilon", "edge_ratio"]
 """Limits of a budget that a published reading of some attack does not keep."""
-
-
-@runtime_checkable
-class Classifier(Protocol):
-    """Anything that maps (x, edge_index[, edge_weight]) to logits.
-
-    An attack says in `needs` whether the map has to be differentiable, and in what.
-    """
-
-    def __call__(self, x: Tensor, edge_index: Tensor, /) -> Tensor:
-        """Logits of every node, n x C."""
 
 
 @dataclass(frozen=True)
@@ -153,13 +147,6 @@ def spent_budget(clean: Data, perturbed: PerturbedGraph) -> SpentBudget:
     )
 
 
-def clean_graph(data: Data) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
-    """Features and edges of a graph that has both."""
-    assert data.x is not None
-    assert data.edge_index is not None
-    return data.x, data.edge_index
-
-
 def undirected_edge_numbers(edge_index: Int[Tensor, "2 e"], num_nodes: int) -> Int[Tensor, " u"]:
     """One number u n + v for each undirected edge u < v, ascending.
 
@@ -191,9 +178,11 @@ class Attack(ABC):
             `budget.node_ratio`; the others flip edges alone.
 
     Examples:
-        >>> from robust_diffusion import PGD, Attack
-        >>> isinstance(PGD(), Attack), PGD.kind
-        (True, 'injection')
+        >>> from robust_diffusion import GCN, PGD, Budget, attack
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> attack(GCN(8, 8, 7), data, Budget(2, 3), PGD(num_steps=2))
+        PerturbedGraph(100 + 2 nodes, 166 edges)
     """
 
     name: ClassVar[str]
@@ -218,14 +207,13 @@ class Attack(ABC):
         """
         return {}
 
-    @abstractmethod
     def __call__(
         self,
         model: Classifier,
         data: Data,
         target_nodes: Int[Tensor, " t"],
         budget: Budget,
-        generator: torch.Generator,
+        generator: Generator,
     ) -> PerturbedGraph:
         """Perturb the graph so that `model` errs on the target nodes.
 
@@ -248,33 +236,12 @@ class Attack(ABC):
             AttackError: The model does not fit the graph, cannot be differentiated as the attack
                 needs, or has a gradient that is not finite.
         """
+        budget = budget.within(target_nodes.numel())
+        with frozen(model):
+            problem = Problem(self.name, model, data, target_nodes)
+            x, edge_index = self.perturb(problem, budget, generator)
+        return PerturbedGraph(x, edge_index, problem.x.size(0))
 
-
-def clean_logits(model: Classifier, data: Data, *, attack: str) -> Float[Tensor, "n c"]:
-    """Logits of every node of the clean graph.
-
-    Args:
-        model: The model under attack.
-        data: The clean graph.
-        attack: Name of the attack, for messages.
-
-    Raises:
-        AttackError: The model does not take the graph, or its logits are not finite.
-    """
-    x, edge_index = clean_graph(data)
-    try:
-        with torch.no_grad():
-            logits = model(x, edge_index)
-    except (RobustDiffusionError, torch.OutOfMemoryError):
-        raise
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise AttackError(
-            f"attack={attack}: the model does not take a graph of {x.size(1)} features per node "
-            f"({reason}); attack one that was trained on this graph"
-        ) from error
-    if not torch.isfinite(logits).all():
-        raise AttackError(
-            f"attack={attack}: the model's logits on the clean graph are not finite; train it anew"
-        )
-    return logits
+    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+        """Features and edges of the attacked graph; the model is frozen meanwhile."""
+        raise NotImplementedError

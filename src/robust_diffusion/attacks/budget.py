@@ -93,7 +93,7 @@ class Budget:
         Args:
             num_targets: Number of nodes under attack.
         """
-        return _share(self.node_ratio, num_targets)
+        return share(self.node_ratio, num_targets)
 
     def max_flipped_edges(self, num_edges: int) -> int:
         """Most undirected edges that may be flipped.
@@ -101,7 +101,7 @@ class Budget:
         Args:
             num_edges: Number of undirected edges that touch a target node.
         """
-        return _share(self.edge_ratio, num_edges)
+        return share(self.edge_ratio, num_edges)
 
     def resolve(self, x: Any) -> "Budget":
         """The same budget; feature limits that are `None` become the range of `x`.
@@ -129,6 +129,6 @@ class Budget:
         return replace(self, max_edges_per_injected_node=num_targets)
 
 
-def _share(ratio: float, count: int) -> int:
-    # Exact in decimals: 0.29 of 100 are 29, and 28 in floats.
+def share(ratio: float, count: int) -> int:
+    """Share of a count, rounded down; exact in decimals: 0.29 of 100 are 29, and 28 in floats."""
     return math.floor(Fraction(str(ratio)) * count)

@@ -5,14 +5,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks.base import Attack, Classifier, Need, PerturbedGraph, frozen
+from robust_diffusion.attacks.base import Attack, Classifier, Graph, PerturbedGraph, frozen
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.attacks.randomness import random_state, set_random_state
@@ -25,9 +24,6 @@ log = logging.getLogger(__name__)
 Keep = Callable[[str, Callable[[], Artifact]], Artifact]
 """Gives what a part of this name has found: computes it, or has kept it from an earlier run."""
 
-Graph = tuple[Tensor, Tensor]
-"""Features and edges."""
-
 
 class Ensemble(Attack):
     """An attack of several parts; its result is that of the most harmful one.
@@ -36,20 +32,8 @@ class Ensemble(Attack):
     part that is not done, to the same graph bit for bit. See `run`.
     """
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
     is_worst_case = True
     version = 6
-
-    def __call__(
-        self,
-        model: Classifier,
-        data: Data,
-        target_nodes: Int[Tensor, " t"],
-        budget: Budget,
-        generator: torch.Generator,
-    ) -> PerturbedGraph:
-        """Run all parts; see `Attack`."""
-        return self.run(model, data, target_nodes, budget, generator, lambda _, compute: compute())
 
     def run(
         self,
@@ -58,7 +42,7 @@ class Ensemble(Attack):
         target_nodes: Int[Tensor, " t"],
         budget: Budget,
         generator: torch.Generator,
-        keep: Keep,
+        keep: Keep = lambda _, compute: compute(),
     ) -> PerturbedGraph:
         """Run the parts that `keep` does not have; all else is as of `Attack`.
 
@@ -71,19 +55,21 @@ class Ensemble(Attack):
             clean = PerturbedGraph(problem.x, problem.edge_index, problem.x.size(0))
             if not self.has_budget(problem, budget):
                 return clean
-            parts = Parts(problem, generator, keep)
-            self.run_parts(parts, budget)
+            parts = Parts(problem, budget, generator, keep)
+            self.run_parts(parts)
         if parts.graph is None:
             return replace(clean, given_up=parts.given_up)
         (x, edge_index), n = parts.graph, clean.num_original_nodes
         return PerturbedGraph(x, edge_index, n, parts.accuracy, parts.best, parts.given_up)
+
+    __call__ = run
 
     @abstractmethod
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
         """True if there is something to spend."""
 
     @abstractmethod
-    def run_parts(self, parts: "Parts", budget: Budget) -> None:
+    def run_parts(self, parts: "Parts") -> None:
         """Run all parts by `parts`, which remembers what they find."""
 
 
@@ -93,6 +79,7 @@ class Parts:
 
     Args:
         problem: The attacked model and its targets.
+        budget: What may be spent.
         generator: CPU generator.
         keep: Memory of parts.
         accuracy: By part, the lowest that it reached, in 0..1.
@@ -102,6 +89,7 @@ class Parts:
     """
 
     problem: Problem
+    budget: Budget
     generator: torch.Generator
     keep: Keep
     accuracy: dict[str, float] = field(default_factory=dict)
@@ -114,6 +102,11 @@ class Parts:
         self.forms, self.judge = _forms(self.problem)
         _ = self.judge.labels  # which a model that samples draws when first asked
         self._count = 0
+
+    @property
+    def last_form(self) -> str:
+        """The adaptive form of the model, if it has one, else the model as it is."""
+        return list(self.forms)[-1]
 
     @property
     def lowest(self) -> float:

@@ -42,11 +42,6 @@ def masked(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Ten
     return torch.where(margins(logits, labels) > 0, loss.detach(), loss)
 
 
-def logit(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
-    """The logit margin m."""
-    return margins(logits, labels)
-
-
 def margin(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
     """min(m, 0): nothing more is gained at targets that are lost.
 
@@ -83,7 +78,7 @@ def own_logit(logits: Float[Tensor, "t c"], labels: Int[Tensor, " t"]) -> Float[
 LOSSES: Mapping[str, Loss] = {
     "cross_entropy": cross_entropy,
     "masked": masked,
-    "logit": logit,
+    "logit": margins,
     "margin": margin,
     "tanh_margin": tanh_margin,
     "prob_margin": prob_margin,

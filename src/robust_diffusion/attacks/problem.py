@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +16,24 @@ from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MeanAggregation
 
-from robust_diffusion.attacks.base import Classifier, clean_graph, clean_logits
 from robust_diffusion.attacks.randomness import seeded
-from robust_diffusion.attacks.rows import FixedRows, stands_in
 from robust_diffusion.data.edge_order import sorted_by, sorted_row
-from robust_diffusion.errors import AttackError, ConfigError
+from robust_diffusion.errors import AttackError, ConfigError, RobustDiffusionError
 from robust_diffusion.models.checked import has_own_layers, is_of_this_package
+from robust_diffusion.operators import FixedRows
+
+Variable = Literal["features", "edge weights"]
+
+
+@runtime_checkable
+class Classifier(Protocol):
+    """Anything that maps (x, edge_index[, edge_weight]) to logits.
+
+    An attack says in `needs` whether the map has to be differentiable, and in what.
+    """
+
+    def __call__(self, x: Tensor, edge_index: Tensor, /) -> Tensor:
+        """Logits of every node, n x C."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +81,54 @@ class Problem:
 
     @cached_property
     def _takes_rows(self) -> bool:
-        return stands_in(self.model, self.x, self.edge_index)
+        """True if the model computes with `FixedRows` as with plain rows, values and gradient.
+
+        Compiled and scripted code, for one, looks at the storage, which holds nothing. Models of
+        the package and of PyTorch's layers alone are known to, by their tests.
+        """
+        if is_of_this_package(self.model):
+            return True
+        x, n = self.x, self.x.size(0)
+        edges = torch.cat([self.edge_index, self.edge_index.new_tensor([[0, n], [n, 0]])], 1)
+        results = []
+        try:
+            for place in (lambda new: torch.cat([x, new]), FixedRows(x).followed_by):
+                with torch.enable_grad(), seeded(0):
+                    new = x[:1].clone().requires_grad_()
+                    logits = self.model(place(new), edges)
+                    slope = torch.autograd.grad(logits.square().sum(), new)
+                    results.append((logits, *slope))
+            for plain, rows in zip(*results, strict=True):
+                atol = 1e-4 * plain.abs().max().item()
+                torch.testing.assert_close(rows, plain, rtol=1e-3, atol=atol)
+        except Exception:  # of anybody's forward, which the attack will meet with plain rows
+            return False
+        return True
 
     @cached_property
     def clean_logits(self) -> Float[Tensor, "n c"]:
-        """Logits of every node of the clean graph; see the function of this name."""
-        return clean_logits(self.model, self.data, attack=self.attack)
+        """Logits of every node of the clean graph.
+
+        Raises:
+            AttackError: The model does not take the graph, or its logits are not finite.
+        """
+        try:
+            with torch.no_grad():
+                logits = self.model(self.x, self.edge_index)
+        except (RobustDiffusionError, torch.OutOfMemoryError):
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise AttackError(
+                f"attack={self.attack}: the model does not take a graph of {self.x.size(1)} "
+                f"features per node ({reason}); attack one that was trained on this graph"
+            ) from error
+        if not torch.isfinite(logits).all():
+            raise AttackError(
+                f"attack={self.attack}: the model's logits on the clean graph are not finite; "
+                "train it anew"
+            )
+        return logits
 
     @cached_property
     def all_labels(self) -> Int[Tensor, " n"]:
@@ -131,6 +185,16 @@ class Problem:
         if cap is None:
             return F.cross_entropy(logits, labels)
         return F.cross_entropy(logits, labels, reduction="none").clamp_max(cap).mean()
+
+    def slope(self, value: Tensor, variable: Tensor, of: Variable) -> Tensor:
+        """Gradient of a scalar with respect to features or edge weights.
+
+        Raises:
+            AttackError: There is none, or it is not finite.
+        """
+        slope = gradient(value, variable, attack=self.attack, of=of)
+        check_finite(slope.isfinite().all(), attack=self.attack, of=of)
+        return slope
 
     def check_edge_weights(self) -> None:
         """Refuse a model that has no gradient with respect to edges.
@@ -294,12 +358,15 @@ def _with_loops(edge_index: Tensor, weight: Tensor, count: int) -> Tensor:
     return torch.cat([kept, kept.new_ones(count - kept.size(0))])
 
 
+def clean_graph(data: Data) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+    """Features and edges of a graph that has both."""
+    assert data.x is not None
+    assert data.edge_index is not None
+    return data.x, data.edge_index
+
+
 def gradient(
-    loss: Float[Tensor, ""],
-    variable: Float[Tensor, "..."],
-    *,
-    attack: str,
-    of: Literal["features", "edge weights"],
+    loss: Float[Tensor, ""], variable: Float[Tensor, "..."], *, attack: str, of: Variable
 ) -> Float[Tensor, "..."]:
     """Gradient of a loss.
 
@@ -314,9 +381,7 @@ def gradient(
     return result
 
 
-def check_finite(
-    finite: bool | Tensor, *, attack: str, of: Literal["features", "edge weights"]
-) -> None:
+def check_finite(finite: bool | Tensor, *, attack: str, of: Variable) -> None:
     """Refuse gradients that were not finite.
 
     Raises:

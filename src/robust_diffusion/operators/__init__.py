@@ -34,13 +34,14 @@ from robust_diffusion.operators.normalization import (
 )
 from robust_diffusion.operators.random_walk import pagerank_graph, return_probabilities
 from robust_diffusion.operators.segments import gather_dst, gather_src, segment_sum
-from robust_diffusion.operators.selective import SelectiveTensor
 from robust_diffusion.operators.sparse_matrix import SparseMatrix
 from robust_diffusion.operators.spmm import spmm
+from robust_diffusion.operators.stand_ins import FixedRows, SelectiveTensor, sparse_input
 
 __all__ = [
     "Backend",
     "EdgeValues",
+    "FixedRows",
     "Gradient",
     "GradientNorm",
     "Graph",
@@ -75,6 +76,7 @@ __all__ = [
     "return_probabilities",
     "segment_sum",
     "set_backend",
+    "sparse_input",
     "spmm",
     "symmetric_weights",
     "truncated_svd",

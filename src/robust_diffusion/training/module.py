@@ -16,8 +16,8 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import TrainingError
 from robust_diffusion.models.checked import dtype_of
 from robust_diffusion.models.raw_features import follow_scale
+from robust_diffusion.operators import sparse_input
 from robust_diffusion.system.by_tensor import ByTensor
-from robust_diffusion.training.sparse_input import sparse_input
 
 Attacker = Callable[[Data], Data]
 """Attacks the train view, or a batch of it, anew at each call; the clean nodes come first."""

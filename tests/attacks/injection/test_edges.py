@@ -8,8 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import AGIA, Budget, MetaGIA
-from robust_diffusion.attacks.injection.agia import project
-from robust_diffusion.attacks.injection.edges import Candidates
+from robust_diffusion.attacks.injection.edges import Candidates, project
 from tests.attacks import contract
 from tests.attacks.contract import graph, problem
 

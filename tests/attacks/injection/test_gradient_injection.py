@@ -18,13 +18,11 @@ from robust_diffusion.attacks import (
     PerturbedGraph,
     spent_budget,
 )
-from robust_diffusion.attacks.climb import climb
+from robust_diffusion.attacks.gradient_ascent import RULES, Steps, climb
 from robust_diffusion.attacks.injection.edges import Candidates
-from robust_diffusion.attacks.injection.recipe import Recipe
 from robust_diffusion.attacks.injection.sharing import SHARINGS
 from robust_diffusion.attacks.injection.starts import STARTS
 from robust_diffusion.attacks.losses import LOSSES
-from robust_diffusion.attacks.steps import RULES
 from tests.attacks.contract import clean, graph, problem, run, trained
 
 BUDGET = Budget(8, 8, (-0.94, 0.94))
@@ -60,7 +58,7 @@ def test_the_best_step_is_kept() -> None:
     start = STARTS["uniform"](tried, rows, (-1.0, 1.0), torch.Generator().manual_seed(0))
     seen = [
         climb(
-            tried, tried.fixed_rows.followed_by, edges, start, Recipe(step_size=9.0), (-1.0, 1.0), n
+            tried, tried.fixed_rows.followed_by, edges, start, Steps(step_size=9.0), (-1.0, 1.0), n
         )
         for n in range(6)
     ]

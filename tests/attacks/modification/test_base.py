@@ -7,9 +7,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from robust_diffusion.attacks import Budget
-from robust_diffusion.attacks.modification import pairs as pairs_module
-from robust_diffusion.attacks.modification.base import edges_at, feature_range, flip, flipped
-from robust_diffusion.attacks.modification.pairs import TargetPairs
+from robust_diffusion.attacks.modification import base as pairs_module
+from robust_diffusion.attacks.modification.base import (
+    TargetPairs,
+    edges_at,
+    feature_range,
+    flip,
+    flipped,
+)
 
 N = 9
 ALL_PAIRS = [(u, v) for u in range(N) for v in range(u + 1, N)]

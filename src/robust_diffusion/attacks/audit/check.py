@@ -1,32 +1,24 @@
 """Check of a perturbed graph against its budget."""
 
 import math
-from collections.abc import Iterable, Sequence
-from fractions import Fraction
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Sequence
+from typing import get_args
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.audit.structure import UndirectedEdges
 from robust_diffusion.attacks.audit.violation import (
     GraphLike,
     Kind,
     Violation,
-    first,
-    nodes,
-    pairs,
+    Violations,
+    graph_parts,
 )
+from robust_diffusion.attacks.budget import share
 from robust_diffusion.checks import check_choice
 
-
-class _Changes(NamedTuple):
-    """Original nodes whose features are not what they were."""
-
-    nodes: Tensor
-    before: Tensor
-    after: Tensor
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def audit(
@@ -43,12 +35,12 @@ def audit(
     epsilon: float | None = None,
     target_nodes: Int[Tensor, " t"] | None = None,
 ) -> list[Violation]:
-    """Check a perturbed graph against its clean one; nothing that the attack says is believed.
+    """Check a perturbed graph against its clean one, counted from the graphs themselves.
 
     Of both kinds: types, shapes, finite values, and a simple undirected graph. An injection leaves
     original nodes and edges as they are; a modification has the same nodes, changes features of
     target nodes and flips edges that touch one. All limits are those of `Budget`, whose fields can
-    be passed as they are; those of the other kind are not looked at.
+    be passed as they are; those of the other kind are ignored.
 
     Args:
         clean: The graph before the attack, simple and undirected.
@@ -73,78 +65,177 @@ def audit(
         ConfigError: An unknown kind.
     """
     check_choice("kind", kind, get_args(Kind))
-    (x, edge_index), (reference, clean_edges) = _parts(perturbed), _parts(clean)
+    (x, edge_index), (reference, clean_edges) = graph_parts(perturbed), graph_parts(clean)
+    found = Violations()
     if x.ndim != 2 or x.size(1) != reference.size(1):
-        message = f"features have shape {tuple(x.shape)}, not (n, {reference.size(1)})"
-        return [Violation("features_shape", message)]
-    n = reference.size(0)
-    base = max(n, x.size(0))
-    edges = UndirectedEdges(edge_index, x.size(0), base)
-    original = UndirectedEdges(clean_edges, n, base)
+        found.add("features_shape", 1, shape=tuple(x.shape), width=reference.size(1))
+        return list(found)
+    n, m = reference.size(0), x.size(0)
+    edges = UndirectedEdges(edge_index, m, max(n, m))
+    original = UndirectedEdges(clean_edges, n, max(n, m))
     targets = torch.full((n,), target_nodes is None)
     if target_nodes is not None:
         targets[target_nodes.cpu()] = True
-    found = [*_form(x, reference), *edges.violations]
-    if x.size(0) < n or (kind == "modification" and x.size(0) > n):
-        allowed = {"injection": "only adds some", "modification": "keeps them"}[kind]
-        message = f"{x.size(0)} nodes; the clean graph has {n}, and the {kind} {allowed}"
-        found.append(Violation("num_nodes", message))
+    bad, is_injection = ~x.isfinite(), kind == "injection"
+    differs = int(x.dtype != reference.dtype)
+    found.add("features_dtype", differs, dtype=x.dtype, allowed=reference.dtype)
+    found.add("not_finite", bad.any(1).nonzero()[:, 0], count=int(bad.sum()))
+    found += edges.violations
+    allowed = "only adds some" if is_injection else "keeps them"
+    wrong = int(m < n or (m > n and not is_injection))
+    found.add("num_nodes", wrong, nodes=m, clean=n, kind=kind, allowed=allowed)
     limits = feature_limits or (reference.min().item(), reference.max().item())
-    kept = min(n, x.size(0))
-    moved = (x[:kept] != reference[:kept]).any(1).nonzero()[:, 0]
-    changes = _Changes(moved, reference[moved], x[moved])
-    if kind == "injection":
-        return [
-            *found,
-            *_originals(changes, edges, original, n),
-            *_injected(
-                *(edges, x.size(0), targets),
-                *(max_injected_nodes, max_edges_per_injected_node, max_injected_edges),
-            ),
-            *_beyond_limits(x[n:], torch.arange(n, base), limits),
-        ]
-    return [
-        *found,
-        *_changed(changes, targets, node_ratio),
-        *_largest_change(changes, epsilon),
-        *_beyond_limits(changes.after, changes.nodes, limits, changes.before),
-        *_flipped(edges, original, targets, edge_ratio),
-    ]
+    moved = (x[: min(n, m)] != reference[: min(n, m)]).any(1).nonzero()[:, 0]
+    added, removed = edges.ends(edges.without(original)), original.ends(original.without(edges))
+    if is_injection:
+        found.add("original_features", moved)
+        found.add("original_edges_added", added[:, added[1] < n])
+        found.add("original_edges_removed", removed)
+        most = max_injected_nodes, max_edges_per_injected_node, max_injected_edges
+        _check_new_nodes(found, edges.ends(), targets, m - n, *most)
+        _check_limits(found, x[n:], torch.arange(n, max(n, m)), limits)
+        return list(found)
+    most_nodes = _limit(node_ratio, total := int(targets.sum()))
+    found.add("changed_elsewhere", moved[~targets[moved]])
+    too_many = moved if moved.numel() > most_nodes else 0
+    found.add("changed_nodes", too_many, most=most_nodes, ratio=node_ratio, total=total)
+    _check_epsilon(found, moved, reference[moved], x[moved], epsilon)
+    _check_limits(found, x[moved], moved, limits, reference[moved])
+    attacked = torch.cat([targets, targets.new_zeros(max(n, m) - n)])
+    _check_flips(found, added, removed, attacked, original.ends(), edge_ratio)
+    return list(found)
 
 
-def _parts(graph: GraphLike) -> tuple[Tensor, Tensor]:
-    assert graph.x is not None
-    assert graph.edge_index is not None
-    return graph.x.detach().cpu(), graph.edge_index.detach().cpu()
+class UndirectedEdges:
+    """The undirected edges of a graph, each once, even if its edge list is malformed.
+
+    Sorting is all that costs more than linear time.
+
+    Args:
+        edge_index: Edges in any order and any number type.
+        num_nodes: Number of nodes; edges that name others are left out.
+        base: Edge u < v has the number u base + v; at least `num_nodes`, the same for two graphs
+            whose edges are to be compared.
+
+    Attributes:
+        ids: The edges' numbers, ascending.
+        violations: What is wrong with the list.
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int, base: int) -> None:
+        self.base, self.ids = base, torch.empty(0, dtype=torch.int64)
+        self.violations = found = Violations()
+        is_list = edge_index.ndim == 2 and edge_index.size(0) == 2
+        found.add("edges_shape", int(not is_list), shape=tuple(edge_index.shape))
+        if is_list and edge_index.dtype != torch.int64:
+            found.add("edges_dtype", 1, dtype=edge_index.dtype)
+        if not is_list or edge_index.dtype not in INTEGERS:
+            return
+        edges = edge_index.detach().cpu().long()
+        wrong = ((edges < 0) | (edges >= num_nodes)).any(0)
+        found.add("index_out_of_range", edges[:, wrong], last=num_nodes - 1)
+        loops = ~wrong & (edges[0] == edges[1])
+        found.add("self_loop", edges[0, loops])
+        src, dst = edges[:, ~(wrong | loops)]
+        directed = _sorted(src * base + dst)
+        again = torch.zeros(directed.numel(), dtype=torch.bool)
+        again[1:] = directed[1:] == directed[:-1]
+        found.add("duplicate_edge", self.ends(directed[again]))
+        directed = directed[~again]
+        src, dst = self.ends(directed)
+        there, back = directed[src < dst], _sorted((dst * base + src)[src > dst])
+        self.ids = there
+        if torch.equal(there, back):
+            return
+        upwards, downwards = there[~_contains(back, there)], back[~_contains(there, back)]
+        found.add("one_way_edge", torch.cat([self.ends(upwards), self.ends(downwards).flip(0)], 1))
+        self.ids = _sorted(torch.cat([there, downwards]))
+
+    def ends(self, ids: Int[Tensor, " k"] | None = None) -> Int[Tensor, "2 k"]:
+        """Both ends of edges, the smaller node first; of all edges if none are named."""
+        ids = self.ids if ids is None else ids
+        return torch.stack([ids // self.base, ids % self.base])
+
+    def without(self, other: "UndirectedEdges") -> Int[Tensor, " k"]:
+        """Numbers of the edges that another graph lacks."""
+        return self.ids[~_contains(other.ids, self.ids)]
 
 
-def _found(
-    code: str,
-    count: int,
-    offenders: Iterable[str],
-    message: str,
-    level: Literal["error", "warning"] = "error",
-) -> list[Violation]:
-    """A violation if there are offenders; their number and the first go into the message."""
-    shown = first(offenders, count)
-    return [Violation(code, message.format(count, shown), level)] if count else []
+def _sorted(ids: Tensor) -> Tensor:
+    # Most edge lists are sorted already, and to see that is cheap.
+    return ids if (ids[1:] >= ids[:-1]).all() else ids.sort().values
 
 
-def _form(x: Tensor, reference: Tensor) -> list[Violation]:
-    """Features of another type than the clean graph's, or not finite."""
-    found = []
-    if x.dtype != reference.dtype:
-        message = f"features are of type {x.dtype}; the clean graph's are {reference.dtype}"
-        found.append(Violation("features_dtype", message))
-    bad = ~x.isfinite()
-    rows = bad.any(1).nonzero()[:, 0]
-    message = f"{int(bad.sum())} features are NaN or infinite, the first at {{1}}; "
-    return found + _found("not_finite", rows.numel(), nodes(rows), f"{message}all must be finite")
+def _contains(haystack: Tensor, needles: Tensor) -> Tensor:
+    """For each needle whether it is in the sorted haystack."""
+    if haystack.numel() == 0:
+        return torch.zeros(needles.numel(), dtype=torch.bool)
+    position = torch.searchsorted(haystack, needles).clamp_(max=haystack.numel() - 1)
+    return haystack[position] == needles
 
 
-def _beyond_limits(
-    x: Tensor, numbers: Tensor, limits: Sequence[float], before: Tensor | None = None
-) -> list[Violation]:
+def _check_new_nodes(
+    found: Violations,
+    ends: Int[Tensor, "2 e"],
+    targets: Bool[Tensor, " n"],
+    new: int,
+    max_nodes: int | None,
+    per_node: int | None,
+    in_all: int | None,
+) -> None:
+    """Limits of the new nodes and their edges, and edges away from the targets."""
+    n = targets.numel()
+    ends = ends[:, ends[1] >= n]
+    degree = torch.bincount(ends[ends >= n] - n)
+    over = (degree > (ends.size(1) if per_node is None else per_node)).nonzero()[:, 0]
+    away = ends[:, ends[0] < n]
+    away = away[:, ~targets[away[0]]]
+    if max_nodes is not None and new > max_nodes:
+        found.add("injected_nodes", new, most=max_nodes)
+    found.add("edges_per_injected_node", over + n, degree[over], most=per_node)
+    if in_all is not None and ends.size(1) > in_all:
+        found.add("injected_edges", ends.size(1), most=in_all)
+    found.add("not_a_target", away)
+
+
+def _check_epsilon(
+    found: Violations, moved: Tensor, before: Tensor, after: Tensor, epsilon: float | None
+) -> None:
+    if epsilon is None:
+        return
+    allowed, rounding = _outwards(epsilon, before.dtype, 1), torch.finfo(before.dtype).eps
+    after, before = after.double(), before.double()
+    change = (after - before).abs()
+    over = change > allowed + rounding * torch.maximum(after.abs(), before.abs())
+    rows = over.any(1)
+    largest = change[rows].max(1).values if rows.any() else None
+    found.add("epsilon", moved[rows], largest, count=int(over.sum()), most=epsilon)
+
+
+def _check_flips(
+    found: Violations,
+    added: Tensor,
+    removed: Tensor,
+    attacked: Bool[Tensor, " m"],
+    there: Int[Tensor, "2 e"],
+    edge_ratio: float | None,
+) -> None:
+    flipped = torch.cat([added, removed], 1)
+    limit = _limit(edge_ratio, at_targets := int(attacked[there].any(0).sum()))
+    found.add("flipped_elsewhere", flipped[:, ~attacked[flipped].any(0)])
+    if flipped.size(1) > limit:
+        spent = {"added": added.size(1), "removed": removed.size(1)}
+        allowed = {"most": limit, "ratio": edge_ratio, "total": at_targets}
+        found.add("flipped_edges", flipped, None, **spent, **allowed)
+
+
+def _check_limits(
+    found: Violations,
+    x: Tensor,
+    numbers: Tensor,
+    limits: Sequence[float],
+    before: Tensor | None = None,
+) -> None:
     """Features of some nodes out of range, which counts as the type of `x` rounds it.
 
     One that was out of range before may be anything up to that.
@@ -158,15 +249,10 @@ def _beyond_limits(
     beyond = torch.maximum(below, above)
     beyond = beyond.nan_to_num(nan=-math.inf, posinf=math.inf)
     rows = (beyond > 0).any(1)
-    if not rows.any():
-        return []
     worst = values[rows].gather(1, beyond[rows].argmax(1, keepdim=True))[:, 0]
-    message = (
-        f"{int((beyond > 0).sum())} features are out of range, the first at "
-        f"{first(nodes(numbers[rows], worst), int(rows.sum()))}; the range is "
-        f"{limits[0]:g}..{limits[1]:g}"
-    )
-    return [Violation("feature_limits", message)]
+    low, high = limits
+    count = int((beyond > 0).sum())
+    found.add("feature_limits", numbers[rows], worst, count=count, low=low, high=high)
 
 
 def _outwards(limit: float, dtype: torch.dtype, sign: int) -> float:
@@ -175,126 +261,5 @@ def _outwards(limit: float, dtype: torch.dtype, sign: int) -> float:
     return sign * max(sign * limit, sign * rounded)
 
 
-def _originals(
-    changes: _Changes, edges: UndirectedEdges, original: UndirectedEdges, n: int
-) -> list[Violation]:
-    """Original nodes and edges that are not what they were."""
-    added = edges.ends(edges.without(original))
-    added = added[:, added[1] < n]
-    removed = original.ends(original.without(edges))
-    between = "{} edges between original nodes are "
-    return [
-        *_found(
-            *("original_features", changes.nodes.numel(), nodes(changes.nodes)),
-            "{} original nodes have other features, the first {}; none may",
-        ),
-        *_found(
-            *("original_edges_added", added.size(1), pairs(added)),
-            between + "added, the first {}; none may be",
-        ),
-        *_found(
-            *("original_edges_removed", removed.size(1), pairs(removed)),
-            between + "removed, the first {}; none may be",
-        ),
-    ]
-
-
-def _injected(
-    edges: UndirectedEdges,
-    num_nodes: int,
-    targets: Bool[Tensor, " n"],
-    max_nodes: int | None,
-    per_node: int | None,
-    in_all: int | None,
-) -> list[Violation]:
-    """Limits of the new nodes and their edges that are exceeded; edges away from the targets."""
-    n = targets.numel()
-    ends = edges.ends()
-    ends = ends[:, ends[1] >= n]
-    degree = torch.bincount(ends[ends >= n] - n)
-    over = (degree > (ends.size(1) if per_node is None else per_node)).nonzero()[:, 0]
-    away = ends[:, ends[0] < n]
-    away = away[:, ~targets[away[0]]]
-    new, total = num_nodes - n, ends.size(1)
-    return [
-        *_found(
-            *("injected_nodes", new if max_nodes is not None and new > max_nodes else 0, ()),
-            f"{{}} nodes are injected; at most {max_nodes} may be",
-        ),
-        *_found(
-            *("edges_per_injected_node", over.numel(), nodes(over + n, degree[over])),
-            f"{{}} injected nodes have too many edges, the first {{}}; at most {per_node} each",
-        ),
-        *_found(
-            *("injected_edges", total if in_all is not None and total > in_all else 0, ()),
-            f"{{}} edges are injected; at most {in_all} may be in all",
-        ),
-        *_found(
-            *("not_a_target", away.size(1), pairs(away)),
-            "{} injected edges lead to nodes that are not under attack, the first {}",
-            level="warning",
-        ),
-    ]
-
-
-def _changed(
-    changes: _Changes, targets: Bool[Tensor, " n"], node_ratio: float | None
-) -> list[Violation]:
-    elsewhere, count = changes.nodes[~targets[changes.nodes]], changes.nodes.numel()
-    limit = _limit(node_ratio, num_targets := int(targets.sum()))
-    return [
-        *_found(
-            *("changed_elsewhere", elsewhere.numel(), nodes(elsewhere)),
-            "{} nodes that are not under attack have other features, the first {}; none may",
-        ),
-        *_found(
-            *("changed_nodes", count if count > limit else 0, nodes(changes.nodes)),
-            f"{{}} nodes have other features, the first {{}}; at most {limit} may "
-            f"({node_ratio} of {num_targets})",
-        ),
-    ]
-
-
-def _largest_change(changes: _Changes, epsilon: float | None) -> list[Violation]:
-    if epsilon is None:
-        return []
-    after, before, dtype = changes.after.double(), changes.before.double(), changes.before.dtype
-    change = (after - before).abs()
-    rounding = torch.finfo(dtype).eps * torch.maximum(after.abs(), before.abs())
-    over = change > _outwards(epsilon, dtype, 1) + rounding
-    rows = over.any(1)
-    if not rows.any():
-        return []
-    where = first(nodes(changes.nodes[rows], change[rows].max(1).values), int(rows.sum()))
-    message = f"{int(over.sum())} features change by too much, the first at {where}; "
-    return [Violation("epsilon", f"{message}at most {epsilon:g} each")]
-
-
-def _flipped(
-    edges: UndirectedEdges,
-    original: UndirectedEdges,
-    targets: Bool[Tensor, " n"],
-    edge_ratio: float | None,
-) -> list[Violation]:
-    added, removed = edges.without(original), original.without(edges)
-    flipped = edges.ends(torch.cat([added, removed]))
-    attacked = torch.zeros(edges.base, dtype=torch.bool)
-    attacked[: targets.numel()] = targets
-    elsewhere, count = flipped[:, ~attacked[flipped].any(0)], flipped.size(1)
-    limit = _limit(edge_ratio, at_targets := int(attacked[original.ends()].any(0).sum()))
-    return [
-        *_found(
-            *("flipped_elsewhere", elsewhere.size(1), pairs(elsewhere)),
-            "{} edges that touch no node under attack are flipped, the first {}; none may be",
-        ),
-        *_found(
-            *("flipped_edges", count if count > limit else 0, pairs(flipped)),
-            f"{{}} edges are flipped ({added.numel()} added, {removed.numel()} removed), the first "
-            f"{{}}; at most {limit} may be ({edge_ratio} of {at_targets})",
-        ),
-    ]
-
-
 def _limit(ratio: float | None, count: int) -> float:
-    # Exact in decimals: 0.29 of 100 are 29, and 28 in floats.
-    return math.inf if ratio is None else math.floor(Fraction(str(ratio)) * count)
+    return math.inf if ratio is None else share(ratio, count)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import coalesce
 
-from robust_diffusion.attacks.audit.violation import GraphLike, Kind, Violation, first, pairs
+from robust_diffusion.attacks.audit.violation import GraphLike, Kind, Violations, graph_parts
 from robust_diffusion.data.archive import require
 from robust_diffusion.data.files import NUMBERS, read_sparse, reading
 from robust_diffusion.data.pickles import read_pickle
@@ -40,7 +40,7 @@ class ReadGraph:
     x: Tensor
     edge_index: Tensor
     kind: Kind
-    violations: list[Violation] = field(default_factory=list)
+    violations: Violations = field(default_factory=Violations)
 
 
 def perturbed_files(path: Path) -> list[Path]:
@@ -86,9 +86,8 @@ def read_perturbed(path: Path, clean: GraphLike, *, merge_duplicates: bool = Fal
             graph.
     """
     require(path)
-    assert clean.x is not None
     if path.suffix == OWN:
-        return _stored(path, clean.x, merge_duplicates=merge_duplicates)
+        return _stored(path, graph_parts(clean)[0], merge_duplicates=merge_duplicates)
     if path.suffix not in (".npz", *PICKLES) or "adj" not in path.stem:
         raise DataError(
             f"{path}: is neither *adj*.npz, *adj*.pkl nor a {OWN} entry; name one of these"
@@ -119,16 +118,12 @@ def write_perturbed(folder: Path, graph: GraphLike, clean: GraphLike) -> Path:
         AttackError: New nodes and changed originals at once, which those files cannot hold.
         ConfigError: The folder cannot be written.
     """
-    assert graph.x is not None
-    assert graph.edge_index is not None
-    assert clean.x is not None
-    assert clean.edge_index is not None
-    m, n = graph.x.size(0), clean.x.size(0)
-    x, edge_index = graph.x.detach().cpu(), graph.edge_index.cpu()
+    (x, edge_index), (clean_x, clean_edges) = graph_parts(graph), graph_parts(clean)
+    m, n = x.size(0), clean_x.size(0)
     if m > n:
         inside = edge_index[:, (edge_index < n).all(0)]
-        same_edges = torch.equal(coalesce(inside), coalesce(clean.edge_index.cpu()))
-        if not (same_edges and torch.equal(x[:n], clean.x.cpu())):
+        same_edges = torch.equal(coalesce(inside), coalesce(clean_edges))
+        if not (same_edges and torch.equal(x[:n], clean_x)):
             raise AttackError(
                 f"{folder}: GRB's files of an injection hold the new nodes alone, and this graph "
                 "changes original nodes or edges too"
@@ -148,9 +143,8 @@ def _stored(path: Path, reference: Tensor, *, merge_duplicates: bool) -> ReadGra
         edge_index = tensors["edge_index"]
         if merge_duplicates:
             edge_index = coalesce(edge_index)
-        if "x" in tensors:
-            x = tensors["x"]
-        else:
+        x = tensors.get("x")
+        if x is None:
             changed = reference.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
             x = torch.cat([changed, tensors["injected_x"]])
     except KeyError as missing:
@@ -169,38 +163,30 @@ def _stored(path: Path, reference: Tensor, *, merge_duplicates: bool) -> ReadGra
 def _assembled(
     path: Path, adjacency: sp.csr_array, clean: GraphLike, *, merge_duplicates: bool
 ) -> ReadGraph:
-    assert clean.x is not None
-    assert clean.edge_index is not None
-    n, (rows, columns) = clean.x.size(0), adjacency.shape
+    clean_x, clean_edges = graph_parts(clean)
+    n, (rows, columns) = clean_x.size(0), adjacency.shape
     features = path.with_name(f"features{path.stem.removeprefix('adj')}.npy")
-    if columns == n + rows or columns == rows >= n:
-        injected = columns - n
-    else:
+    if columns != n + rows and not columns == rows >= n:
         raise DataError(
             f"{path}: is {rows} x {columns}, which does not fit the {n} nodes of the clean graph; "
             "name the dataset that was attacked"
         )
+    injected = columns - n
     # A modification of edges alone comes without features.
-    x = _features(features, clean.x, injected) if injected or features.is_file() else clean.x
+    x = _features(features, clean_x, injected) if injected or features.is_file() else clean_x
     entries = sp.coo_array(adjacency)
     stored = entries.data != 0
     edges = torch.from_numpy(np.stack([entries.row[stored], entries.col[stored]]).astype(np.int64))
     weight = torch.from_numpy(entries.data[stored].astype(np.float64))
     edge_index = edges + torch.tensor([[columns - rows], [0]])
-    odd, violations = weight != 1, []
+    odd, violations = weight != 1, Violations()
     if merge_duplicates:
         odd &= (weight < 1) | (weight != weight.round())
-    if count := int(odd.sum()):
-        shown = first(pairs(edge_index[:, odd], weight[odd]), count)
-        message = (
-            f"{count} edges have a weight, the first {shown}; all must be 1. An edge that is "
-            "listed twice has the weight 2: merge_duplicates counts it once"
-        )
-        violations.append(Violation("edge_weight", message))
+    violations.add("edge_weight", edge_index[:, odd], weight[odd])
     if rows < columns:
         # As GRB puts it together: the clean graph, the injected rows, and their transpose.
         outside = edge_index[:, edge_index[1] < n].flip(0)
-        edge_index = torch.cat([clean.edge_index.cpu(), edge_index, outside], 1)
+        edge_index = torch.cat([clean_edges, edge_index, outside], 1)
     return ReadGraph(x, edge_index, "injection" if injected else "modification", violations)
 
 

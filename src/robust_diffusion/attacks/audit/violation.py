@@ -1,15 +1,54 @@
-"""Subjects of an audit, and its findings."""
+"""Graphs that are audited, and the rules that they break."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
 Kind = Literal["injection", "modification"]
+Level = Literal["error", "warning"]
 
 SHOWN = 3
 """Offenders that a message names."""
+
+RULES: Mapping[str, str] = {
+    "features_shape": "features have shape {shape}, not (n, {width})",
+    "features_dtype": "features are of type {dtype}; the clean graph's are {allowed}",
+    "not_finite": "{count} features are NaN or infinite, the first at {1}; all must be finite",
+    "edges_shape": "edges have shape {shape}, not (2, e)",
+    "edges_dtype": "edges are of type {dtype}, not torch.int64",
+    "index_out_of_range": "{0} edges name a node that is not there, the first {1}; nodes are "
+    "0..{last}",
+    "self_loop": "{0} edges run from a node to itself, the first at {1}; none may",
+    "duplicate_edge": "{0} edges are listed before, the first {1}; each may be there once",
+    "one_way_edge": "{0} edges lack their reverse, the first {1}; the graph must be undirected",
+    "edge_weight": "{0} edges have a weight, the first {1}; all must be 1. An edge that is listed "
+    "twice has the weight 2: merge_duplicates counts it once",
+    "num_nodes": "{nodes} nodes; the clean graph has {clean}, and the {kind} {allowed}",
+    "original_features": "{0} original nodes have other features, the first {1}; none may",
+    "original_edges_added": "{0} edges between original nodes are added, the first {1}; none may "
+    "be",
+    "original_edges_removed": "{0} edges between original nodes are removed, the first {1}; none "
+    "may be",
+    "injected_nodes": "{0} nodes are injected; at most {most} may be",
+    "edges_per_injected_node": "{0} injected nodes have too many edges, the first {1}; at most "
+    "{most} each",
+    "injected_edges": "{0} edges are injected; at most {most} may be in all",
+    "not_a_target": "{0} injected edges lead to nodes that are not under attack, the first {1}",
+    "feature_limits": "{count} features are out of range, the first at {1}; the range is "
+    "{low:g}..{high:g}",
+    "changed_elsewhere": "{0} nodes that are not under attack have other features, the first {1}; "
+    "none may",
+    "changed_nodes": "{0} nodes have other features, the first {1}; at most {most} may ({ratio} of "
+    "{total})",
+    "epsilon": "{count} features change by too much, the first at {1}; at most {most:g} each",
+    "flipped_elsewhere": "{0} edges that touch no node under attack are flipped, the first {1}; "
+    "none may be",
+    "flipped_edges": "{0} edges are flipped ({added} added, {removed} removed), the first {1}; at "
+    "most {most} may be ({ratio} of {total})",
+}
+"""Message of each rule, with places {0} for the number of offenders and {1} for the first few."""
 
 
 @runtime_checkable
@@ -25,6 +64,13 @@ class GraphLike(Protocol):
         """Edges, 2 x e, both directions."""
 
 
+def graph_parts(graph: GraphLike) -> tuple[Tensor, Tensor]:
+    """Features and edges, on the CPU."""
+    assert graph.x is not None
+    assert graph.edge_index is not None
+    return graph.x.detach().cpu(), graph.edge_index.detach().cpu()
+
+
 @dataclass(frozen=True)
 class Violation:
     """One rule that a perturbed graph breaks.
@@ -37,32 +83,32 @@ class Violation:
 
     code: str
     message: str
-    level: Literal["error", "warning"] = "error"
+    level: Level = "error"
 
 
-def first(offenders: Iterable[str], count: int) -> str:
-    """The first few offenders in words.
+class Violations(list[Violation]):
+    """The rules that a graph breaks, in the order in which they are looked at."""
 
-    Args:
-        offenders: No more of them than are shown.
-        count: How many there are.
-    """
-    shown = ", ".join(offenders)
-    return f"{shown}, ..." if count > SHOWN else shown
+    def add(
+        self, code: str, offenders: Tensor | int, values: Tensor | None = None, **details: object
+    ) -> None:
+        """Add a violation if there are offenders.
 
-
-def pairs(edges: Tensor, values: Tensor | None = None) -> Iterator[str]:
-    """The first columns of a 2 x k tensor as `u-v`, each with its value if there are any."""
-    return _named([f"{u}-{v}" for u, v in edges[:, :SHOWN].t().tolist()], values)
-
-
-def nodes(numbers: Tensor, values: Tensor | None = None) -> Iterator[str]:
-    """The first of the nodes, each with its value if there are any."""
-    return _named([f"node {number}" for number in numbers[:SHOWN].tolist()], values)
-
-
-def _named(names: list[str], values: Tensor | None) -> Iterator[str]:
-    if values is None:
-        return iter(names)
-    shown = values[: len(names)].tolist()
-    return (f"{name} ({value:.7g})" for name, value in zip(names, shown, strict=True))
+        Args:
+            code: One of `RULES`.
+            offenders: Numbers of nodes, pairs of nodes as 2 x k, or how many there are.
+            values: One of each, which is shown with it.
+            details: What else the message names.
+        """
+        count, names = offenders if isinstance(offenders, int) else offenders.size(-1), list[str]()
+        if isinstance(offenders, Tensor):
+            first = offenders[..., :SHOWN].t().tolist()
+            names = [f"{of[0]}-{of[1]}" if offenders.ndim == 2 else f"node {of}" for of in first]
+        if values is not None:
+            shown = values[: len(names)].tolist()
+            names = [f"{name} ({value:.7g})" for name, value in zip(names, shown, strict=True)]
+        if count:
+            listed = ", ".join(names) + (", ..." if count > SHOWN else "")
+            message = RULES[code].format(count, listed, **details)
+            level: Level = "warning" if code == "not_a_target" else "error"
+            self.append(Violation(code, message, level))

@@ -8,14 +8,12 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks.base import clean_graph, frozen
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.gradient_ascent import Ascent, Steps
 from robust_diffusion.attacks.injection.base import connect
-from robust_diffusion.attacks.injection.recipe import Recipe
 from robust_diffusion.attacks.injection.sharing import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.starts import STARTS, StartName
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.attacks.rows import FixedRows
-from robust_diffusion.attacks.steps import RULES, Ascent
 from robust_diffusion.checks import (
     Count,
     Positive,
@@ -25,6 +23,7 @@ from robust_diffusion.checks import (
     validated,
 )
 from robust_diffusion.errors import AttackError, TrainingError
+from robust_diffusion.operators import FixedRows
 
 KEY = "training.adversary"
 
@@ -54,9 +53,6 @@ class InjectionAdversary:
         start: Features that they start from; see `starts`.
         step_size: Adam's learning rate, above 0, in normalised units.
         feature_limits: Smallest and largest injected feature; `None` for the range of the view.
-
-    Raises:
-        ConfigError: An unknown choice or a number out of range.
 
     Examples:
         >>> from robust_diffusion import GCN, InjectionAdversary, fit
@@ -94,7 +90,8 @@ class InjectionAdversary:
         self.num_steps = num_steps
         self.epochs_per_draw = epochs_per_draw
         self.attacked_share = attacked_share
-        self.recipe = Recipe(loss=loss, edges=edges, start=start, step_size=step_size)
+        self.edges, self.start = edges, start
+        self.steps = Steps(loss=loss, step_size=step_size)
         self.feature_limits = feature_limits
         self.budget(1, (0.0, 1.0))
 
@@ -161,16 +158,16 @@ class InjectionAttacker:
 
     def _draw(self, data: Data) -> None:
         x, edge_index = clean_graph(data)
-        recipe, generator = self._options.recipe, self._generator
+        options, generator = self._options, self._generator
         problem = Problem(KEY, self._model, data, data.mask.nonzero().squeeze(1))
-        budget = self._options.budget(problem.targets.numel(), (x.min().item(), x.max().item()))
+        budget = options.budget(problem.targets.numel(), (x.min().item(), x.max().item()))
         low, high = budget.limits
-        rows = SHARINGS[recipe.edges](problem, (x, edge_index), budget.injected_degrees, generator)
+        rows = SHARINGS[options.edges](problem, (x, edge_index), budget.injected_degrees, generator)
         self._edges = connect(edge_index, rows, x.size(0))
         self._ascent = Ascent(
-            STARTS[recipe.start](problem, rows, budget.limits, generator).clamp(low, high),
+            STARTS[options.start](problem, rows, budget.limits, generator).clamp(low, high),
             lambda new: self._loss(problem, new),
-            lambda new: RULES[recipe.rule](new, recipe.step_size),
+            options.steps.of,
             lambda new: new.clamp(low, high),
             attack=KEY,
         )
@@ -178,7 +175,7 @@ class InjectionAttacker:
 
     def _loss(self, problem: Problem, new: Tensor) -> Tensor:
         logits = problem.logits(self._rows.followed_by(new), self._edges)
-        return LOSSES[self._options.recipe.loss](logits, problem.labels).mean()
+        return LOSSES[self._options.steps.loss](logits, problem.labels).mean()
 
 
 def _with_nodes(data: Data, new: Tensor, edge_index: Tensor) -> Data:

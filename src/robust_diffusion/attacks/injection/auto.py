@@ -5,20 +5,19 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Kind
+from robust_diffusion.attacks.base import Graph, Kind
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.climb import Found, climb
 from robust_diffusion.attacks.ensemble import Ensemble, Parts
+from robust_diffusion.attacks.gradient_ascent import Found, Steps, climb
 from robust_diffusion.attacks.injection.placement import Placement, reallocate
-from robust_diffusion.attacks.injection.recipe import Recipe
-from robust_diffusion.attacks.injection.search import search
 from robust_diffusion.attacks.injection.sharing import SHARINGS, SharingName
 from robust_diffusion.attacks.injection.starts import STARTS
-from robust_diffusion.attacks.losses import LossName
+from robust_diffusion.attacks.losses import LossName, tanh_margin
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.checks import Steps
+from robust_diffusion.checks import Steps as NumSteps
 from robust_diffusion.system.artifact import Artifact
 
 EDGES: tuple[SharingName, ...] = ("equal", "apart")
@@ -57,6 +56,12 @@ share of them, and how often at most."""
 GAIN, ENOUGH = 0.005, 0.01
 """Accuracy, in 0..1, that such a round has to take, and to leave, for another one."""
 
+MUTATION = 0.3
+"""Largest share of a node's features that one mutation mirrors."""
+
+CROSSED = 0.2
+"""Share of the nodes that take half of their features from another one instead."""
+
 
 @dataclass(frozen=True, eq=False)
 class Climb:
@@ -65,14 +70,16 @@ class Climb:
     Args:
         name: In the record.
         problem: The form of the model that it is differentiated through.
-        recipe: Loss and steps.
+        edges: How the new nodes share out their edges.
+        steps: Loss and steps.
         placement: Edges of the new nodes.
         found: The most harmful features so far.
     """
 
     name: str
     problem: Problem
-    recipe: Recipe
+    edges: SharingName
+    steps: Steps
     placement: Placement
     found: Found
 
@@ -104,9 +111,6 @@ class AutoInjection(Ensemble):
         num_steps: Gradient steps, at least 0. The longest parts take a third as many before edges
             move; each round after that takes up to three quarters as many of each part.
 
-    Raises:
-        ConfigError: `num_steps` is negative or not whole.
-
     Examples:
         >>> from robust_diffusion import GCN, AutoInjection, Budget, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
@@ -119,66 +123,61 @@ class AutoInjection(Ensemble):
     name = "auto"
     kind: ClassVar[Kind] = "injection"
 
-    def __init__(self, *, num_steps: Steps = 120) -> None:
+    def __init__(self, *, num_steps: NumSteps = 120) -> None:
         self.num_steps = num_steps
 
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
         """True if a node may be injected."""
         return budget.max_injected_nodes > 0
 
-    def run_parts(self, parts: Parts, budget: Budget) -> None:
+    def run_parts(self, parts: Parts) -> None:
         """The searches, rung by rung the ascents that are left, then reallocations of edges."""
-        limits = budget.limits
-        placements = list(_placements(parts, budget))
+        placements = list(_placements(parts))
         for words, edges, placement in placements:
             if edges == "apart" and words in SEARCHED and parts.lowest > 0:
-                self._search(parts, f"{edges}{words}", placement, limits)
+                self._search(parts, f"{edges}{words}", placement)
         left = [
             climb
             for form, problem in parts.forms.items()
-            for climb in _climbs(parts, form, problem, placements, limits)
+            for climb in _climbs(parts, form, problem, placements)
         ]
         for share, count in RUNGS:
-            left = self._rung(_best(left, count * len(parts.forms)), parts, limits, share)
+            left = self._rung(parts, _best(left, count * len(parts.forms)), share)
         left = _best_of_each_sharing(left)
         for _ in range(MOST_ROUNDS if self.num_steps else 0):
             before = parts.lowest
-            left = self._rung(left, parts, limits, LAST_SHARE, REALLOCATIONS)
+            left = self._rung(parts, left, LAST_SHARE, REALLOCATIONS)
             if parts.lowest > before - GAIN or parts.lowest < ENOUGH:
                 break
 
-    def _search(
-        self, parts: Parts, words: str, placement: Placement, limits: tuple[float, float]
-    ) -> None:
+    def _search(self, parts: Parts, words: str, placement: Placement) -> None:
+        search = _Search(parts.judge, placement, parts.budget.limits, parts.generator)
         count = round(SEARCH_SHARE * self.num_steps)
-
-        def compute() -> tuple[Placement, Found]:
-            return placement, search(parts.judge, placement, limits, count, parts.generator)
-
-        _run(parts, f"search: {words}", parts.judge, placement, compute)
+        _run(
+            parts,
+            f"search: {words}",
+            parts.judge,
+            placement,
+            lambda: (placement, search.run(count)),
+        )
 
     def _rung(
-        self,
-        climbs: Sequence[Climb],
-        parts: Parts,
-        limits: tuple[float, float],
-        share: float,
-        reallocations: int = 0,
+        self, parts: Parts, climbs: Sequence[Climb], share: float, reallocations: int = 0
     ) -> list[Climb]:
         """The ascents that could go on after some more steps of each."""
-        able = []
+        able, limits = [], parts.budget.limits
         for now in climbs:
             if parts.lowest == 0:
                 return []
 
             def compute(now: Climb = now) -> tuple[Placement, Found]:
-                problem, placement, recipe = now.problem, now.placement, now.recipe
+                problem, placement, steps = now.problem, now.placement, now.steps
                 rows, edges = problem.fixed_rows.followed_by, placement.edges(problem.edge_index)
-                start, steps = now.found.features, round(share * self.num_steps)
-                found = climb(problem, rows, edges, start, recipe, limits, steps)
+                start, count = now.found.features, round(share * self.num_steps)
+                found = climb(problem, rows, edges, start, steps, limits, count)
+                refit = round(REFIT_SHARE * self.num_steps)
                 return reallocate(
-                    *(problem, placement, found, recipe, limits, reallocations),
-                    *(round(REFIT_SHARE * self.num_steps), parts.generator),
+                    problem, placement, found, steps, limits, reallocations, refit, parts.generator
                 )
 
             after = _run(parts, now.name, now.problem, now.placement, compute)
@@ -187,14 +186,14 @@ class AutoInjection(Ensemble):
         return able
 
 
-def _placements(parts: Parts, budget: Budget) -> Iterator[tuple[str, SharingName, Placement]]:
+def _placements(parts: Parts) -> Iterator[tuple[str, SharingName, Placement]]:
     """Edges of the new nodes by every spending of the budget, in words, and every sharing."""
-    judge, generator, k = parts.judge, parts.generator, budget.max_injected_nodes
+    judge, generator, budget = parts.judge, parts.generator, parts.budget
     right = judge.clean_logits[judge.targets].argmax(1) == judge.labels
     # If none is right there is nothing to win, and the attack is what it would be otherwise.
     open_ = replace(judge, targets=judge.targets[right] if right.any() else judge.targets)
     full = budget.injected_degrees
-    num_links = min(round(LINKED * full[-1]), k - 1) // 2 * 2
+    num_links = min(round(LINKED * full[-1]), len(full) - 1) // 2 * 2
     for each, is_linked in SPENDINGS:
         links = num_links if is_linked else 0
         capacity = degrees = [degree - links for degree in full]
@@ -223,15 +222,14 @@ def _climbs(
     form: str,
     problem: Problem,
     placements: Sequence[tuple[str, SharingName, Placement]],
-    limits: tuple[float, float],
 ) -> Iterator[Climb]:
     """The ascents through a form of the model, before their first step."""
     for words, edges, placement in placements:
-        start = STARTS["real"](problem, placement.rows, limits, parts.generator)
+        start = STARTS["real"](problem, placement.rows, parts.budget.limits, parts.generator)
         for loss in LOSSES:
-            recipe = Recipe(edges=edges, loss=loss)
             found = Found(start, problem.targets.numel(), 0.0)
-            yield Climb(f"{form}: {edges}, {loss}{words}", problem, recipe, placement, found)
+            name = f"{form}: {edges}, {loss}{words}"
+            yield Climb(name, problem, edges, Steps(loss=loss), placement, found)
 
 
 def _best(climbs: Sequence[Climb], count: int) -> list[Climb]:
@@ -244,9 +242,9 @@ def _best_of_each_sharing(climbs: Sequence[Climb]) -> list[Climb]:
     None that is too far behind the first.
     """
     order = _best(climbs, len(climbs))
-    first = [next((one for one in order if one.recipe.edges == edges), None) for edges in EDGES]
-    kept = [*filter(None, first), *[one for one in order if one not in first][:1]]
-    return [one for one in kept if one.behind(order[0]) <= BEHIND]
+    first = [next((one for one in order if one.edges == edges), None) for edges in EDGES]
+    best = [*filter(None, first), *[one for one in order if one not in first][:1]]
+    return [one for one in best if one.behind(order[0]) <= BEHIND]
 
 
 def _run(
@@ -260,15 +258,110 @@ def _run(
 
     def packed() -> Artifact:
         placement, found = compute()
-        artifact = found.packed()
-        return replace(artifact, tensors=artifact.tensors | {"chosen": placement.chosen})
+        return found.packed(chosen=placement.chosen)
 
     def placed(artifact: Artifact) -> Placement:
         return replace(placement, chosen=artifact.tensors["chosen"])
 
-    def graph(artifact: Artifact) -> tuple[Tensor, Tensor]:
+    def graph(artifact: Artifact) -> Graph:
         edges = placed(artifact).edges(parts.judge.edge_index)
         return torch.cat([parts.judge.x, artifact.tensors["features"]]), edges
 
     kept = parts.run(name, problem, packed, graph)
     return None if kept is None else (placed(kept), Found.unpacked(kept))
+
+
+@dataclass(eq=False)
+class _Search:
+    """An evolutionary search in which each injected node is selected by its own targets.
+
+    Every node first tries each class as its goal, with the features at the limits along the
+    difference between the mean features of nodes predicted as that class and of those predicted as
+    its targets' most frequent one, and keeps the goal that harms its own targets most. After that,
+    all nodes mutate at once in each forward pass, and each keeps what is better for its own
+    targets. Where an attack by gradient does less, the model hides its gradients.
+
+    Reference: in the manner of the evolutionary attack EvA, arXiv:2507.08212, for injected nodes.
+
+    Args:
+        problem: The attacked model and its targets.
+        placement: Edges of the injected nodes.
+        limits: Smallest and largest feature.
+        generator: CPU generator.
+    """
+
+    problem: Problem
+    placement: Placement
+    limits: tuple[float, float]
+    generator: torch.Generator
+
+    def __post_init__(self) -> None:
+        """Place the edges."""
+        self.edges = self.placement.edges(self.problem.edge_index)
+        self.chosen = self.placement.chosen.to(self.problem.x.dtype)
+        # Worse than anything that is met.
+        self.best = Found(self.problem.x[:0], self.problem.targets.numel() + 1, 0.0)
+
+    def run(self, num_steps: int) -> Found:
+        """The most harmful features of all goals and mutations, of one or two passes each."""
+        goals = list(self.goals())
+        harm = torch.stack([self.harm(goal) for goal in goals])
+        nodes = torch.arange(self.chosen.size(0), device=harm.device)
+        x = torch.stack(goals)[harm.argmax(0), nodes]
+        reached = self.harm(x)
+        for _ in range(num_steps):
+            if self.best.right == 0:
+                break
+            mutated = self.mutated(x)
+            better = self.harm(mutated) > reached
+            if better.any():
+                candidate = torch.where(better[:, None], mutated, x)
+                harm = self.harm(candidate)
+                # Nodes that share targets can spoil each other's gain.
+                if harm.sum() > reached.sum():
+                    x, reached = candidate, harm
+        return self.best
+
+    def harm(self, new: Float[Tensor, "k f"]) -> Float[Tensor, " k"]:
+        """Sum over each node's own targets of the bounded margin loss."""
+        labels = self.problem.labels
+        with torch.no_grad():
+            logits = self.problem.logits(self.problem.fixed_rows.followed_by(new), self.edges)
+        loss = tanh_margin(logits, labels)
+        right = int((logits.argmax(1) == labels).sum())
+        found = Found(new, right, loss.mean().item())
+        if found.rank < self.best.rank:
+            self.best = found
+        return self.chosen @ loss
+
+    def goals(self) -> Iterator[Float[Tensor, "k f"]]:
+        """Features that lead each node's targets from their class to another, class by class."""
+        x = self.problem.x
+        low, high = (x.new_tensor(limit) for limit in self.limits)
+        predicted, labels = self.problem.clean_logits.argmax(1), self.problem.labels
+        num_classes = self.problem.clean_logits.size(1)
+        means = torch.stack(
+            [
+                x[predicted == c].mean(0) if (predicted == c).any() else x.mean(0)
+                for c in range(num_classes)
+            ]
+        )
+        counts = self.chosen @ torch.nn.functional.one_hot(labels, num_classes).to(x.dtype)
+        own = means[counts.argmax(1)]
+        for mean in means:
+            yield torch.where(mean > own, high, low)
+
+    def mutated(self, x: Float[Tensor, "k f"]) -> Float[Tensor, "k f"]:
+        """Each node with some features mirrored between the limits, or crossed with another."""
+        (k, f), (low, high) = x.shape, self.limits
+        flipped = self._drawn(k, f) < MUTATION * self._drawn(k, 1)
+        mirrored = torch.where(flipped, low + high - x, x)
+        crossed = (self._drawn(k, 1) < CROSSED) & (self._drawn(k, f) < 1 / 2)
+        return torch.where(crossed, x[self._permutation(k)], mirrored)
+
+    def _drawn(self, *shape: int) -> Tensor:
+        drawn = torch.rand(shape, generator=self.generator, dtype=torch.float32)
+        return drawn.to(self.problem.x)
+
+    def _permutation(self, k: int) -> Int[Tensor, " k"]:
+        return torch.randperm(k, generator=self.generator).to(self.problem.x.device)

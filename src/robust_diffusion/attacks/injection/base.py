@@ -1,15 +1,14 @@
-"""Base of injection attacks: the new nodes, and their edges to targets."""
+"""Base of injection attacks: the new nodes, and their edges to targets; and one at random."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-from torch_geometric.data import Data
+from jaxtyping import Int
+from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import Attack, Classifier, Kind, PerturbedGraph, frozen
+from robust_diffusion.attacks.base import Attack, Graph, Kind, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.problem import Problem
 
@@ -22,32 +21,19 @@ class InjectionAttack(Attack):
 
     kind: ClassVar[Kind] = "injection"
 
-    def __call__(
-        self,
-        model: Classifier,
-        data: Data,
-        target_nodes: Int[Tensor, " t"],
-        budget: Budget,
-        generator: torch.Generator,
-    ) -> PerturbedGraph:
-        """Run the attack; see `Attack`."""
-        budget = budget.within(target_nodes.numel())
-        with frozen(model):
-            problem = Problem(self.name, model, data, target_nodes)
-            x, edge_index = problem.x, problem.edge_index
-            if budget.max_injected_nodes:
-                x, edge_index = self.inject(problem, budget, generator)
-        return PerturbedGraph(x, edge_index, problem.x.size(0))
+    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+        """Run the attack if a node may be injected; see `Attack`."""
+        if not budget.max_injected_nodes:
+            return problem.x, problem.edge_index
+        return self.inject(problem, budget, generator)
 
     @abstractmethod
-    def inject(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]:
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Features and edges of the graph with its new nodes, of which there is at least one."""
 
 
 def draw_targets(
-    targets: Int[Tensor, " t"], degrees: Sequence[int], generator: torch.Generator
+    targets: Int[Tensor, " t"], degrees: Sequence[int], generator: Generator
 ) -> list[Int[Tensor, "_"]]:
     """Draw distinct targets uniformly for each new node."""
     t, most = targets.numel(), max(degrees, default=0)
@@ -75,3 +61,33 @@ def connect(
     new = torch.arange(first_new_node, first_new_node + len(targets), device=edge_index.device)
     edges = torch.stack([new.repeat_interleave(counts), torch.cat(list(targets))])
     return torch.cat([edge_index, edges, edges.flip(0)], 1)
+
+
+class RandomInjection(InjectionAttack):
+    """Random injection: random edges, random features; the control beside every injection attack.
+
+    Each new node gets edges to uniformly drawn, distinct target nodes. Its features are normal of
+    mean 0, their standard deviation the largest magnitude that the limits allow, clamped to the
+    limits: about a third of them end at a limit. The model is not looked at.
+
+    Reference: RAND of GRB, arXiv:2111.04314.
+
+    Deviation: GRB's standard deviation is the upper limit, which is the same where the limits are
+    symmetric, and none at all where no feature may be positive.
+
+    Examples:
+        >>> from robust_diffusion import RandomInjection
+        >>> RandomInjection().kind
+        'injection'
+    """
+
+    name = "random"
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+        """Draw the edges, then the features."""
+        x, (low, high) = problem.x, budget.limits
+        rows = draw_targets(problem.targets, budget.injected_degrees, generator)
+        drawn = torch.randn(len(rows), x.size(1), generator=generator, dtype=torch.float32).to(x)
+        features = (drawn * max(-low, high)).clamp(low, high)
+        return torch.cat([x, features]), connect(problem.edge_index, rows, x.size(0))

@@ -1,21 +1,21 @@
-"""Injection attacks that find the new nodes' features by gradient steps."""
+"""Injection attacks that find the new nodes' features by gradient steps: FGSM, PGD, SPEIT."""
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import Need
+from robust_diffusion.attacks.base import Graph, Need
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.gradient_ascent import Adam, Ascent, Rule, Sign
 from robust_diffusion.attacks.injection.base import InjectionAttack, connect, draw_targets
 from robust_diffusion.attacks.injection.starts import STARTS, StartName
 from robust_diffusion.attacks.losses import LOSSES, LossName
 from robust_diffusion.attacks.problem import Problem
-from robust_diffusion.attacks.steps import Adam, Ascent, Rule, Sign
 from robust_diffusion.checks import NonNegative, Positive, Steps
 
 
@@ -28,17 +28,9 @@ class FeatureAttack(InjectionAttack):
 
     Reference: eq. (HAO), Chen et al. 2022, arXiv:2202.08057.
 
-    Args:
-        num_steps: Gradient steps on the features, at least 0.
-        homophily: Weight of the similarity, at least 0.
-        loss: Raised by the steps; see `attacks.losses`.
-
     Attributes:
         start: Features to start from, as far as the limits allow.
         loss_cap: Cross-entropy from which a target counts as lost; `None` if never.
-
-    Raises:
-        ConfigError: An unknown loss or a number out of range.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "feature_gradient"})
@@ -46,15 +38,17 @@ class FeatureAttack(InjectionAttack):
     loss_cap: float | None = None
 
     def __init__(
-        self, *, num_steps: Steps, homophily: NonNegative = 0.0, loss: LossName = "cross_entropy"
+        self,
+        *,
+        num_steps: Steps = 100,
+        homophily: NonNegative = 0.0,
+        loss: LossName = "cross_entropy",
     ) -> None:
         self.loss = loss
         self.num_steps = num_steps
         self.homophily = homophily
 
-    def inject(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]:
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Draw the edges, then fit the features."""
         rows = draw_targets(problem.targets, budget.injected_degrees, generator)
         edges = connect(problem.edge_index, rows, problem.x.size(0))
@@ -72,11 +66,13 @@ class FeatureAttack(InjectionAttack):
     ) -> Float[Tensor, "k f"]:
         """Raise the loss by the features of the newest nodes."""
         disguise, old = self.disguise(x, edge_index, start.size(0)), problem.rows_of(x)
-        return self.ascend(
+        return Ascent(
             start.clamp(*limits),
             lambda new: self.objective(problem, old.followed_by(new), edge_index) + disguise(new),
+            self.rule,
             lambda new: new.clamp(*limits),
-        )
+            attack=self.name,
+        ).advance(self.num_steps)
 
     def objective(
         self, problem: Problem, x: Float[Tensor, "m f"], edge_index: Int[Tensor, "2 e"]
@@ -89,16 +85,6 @@ class FeatureAttack(InjectionAttack):
             return problem.loss(x, edge_index, cap=self.loss_cap)
         labels = problem.labels  # first, so that a model that does not fit tells
         return LOSSES[self.loss](problem.logits(x, edge_index), labels).mean()
-
-    def ascend(
-        self,
-        start: Float[Tensor, "k f"],
-        objective: Callable[[Tensor], Tensor],
-        project: Callable[[Tensor], Tensor] = lambda free: free,
-    ) -> Float[Tensor, "k f"]:
-        """Take all steps; see `Ascent`."""
-        ascent = Ascent(start, objective, self.rule, project, attack=self.name)
-        return ascent.advance(self.num_steps)
 
     @abstractmethod
     def rule(self, free: Tensor) -> Rule:
@@ -117,15 +103,8 @@ class FeatureAttack(InjectionAttack):
 class AdamAttack(FeatureAttack):
     """One that takes Adam's steps; `learning_rate` is positive."""
 
-    def __init__(
-        self,
-        *,
-        learning_rate: Positive = 0.01,
-        num_steps: Steps = 100,
-        homophily: NonNegative = 0.0,
-        loss: LossName = "cross_entropy",
-    ) -> None:
-        super().__init__(num_steps=num_steps, homophily=homophily, loss=loss)
+    def __init__(self, *, learning_rate: Positive = 0.01, **options: Any) -> None:
+        super().__init__(**options)
         self.learning_rate = learning_rate
 
     def rule(self, free: Tensor) -> Rule:
@@ -136,20 +115,89 @@ class AdamAttack(FeatureAttack):
 class SignAttack(FeatureAttack):
     """One that takes steps of one length, `step_size` > 0, along the sign of the gradient."""
 
-    def __init__(
-        self,
-        *,
-        step_size: Positive = 0.01,
-        num_steps: Steps = 100,
-        homophily: NonNegative = 0.0,
-        loss: LossName = "cross_entropy",
-    ) -> None:
-        super().__init__(num_steps=num_steps, homophily=homophily, loss=loss)
+    def __init__(self, *, step_size: Positive = 0.01, **options: Any) -> None:
+        super().__init__(**options)
         self.step_size = step_size
 
     def rule(self, free: Tensor) -> Rule:
         """Steps of one length."""
         return Sign(free, self.step_size)
+
+
+class FGSM(SignAttack):
+    """Fast gradient sign method on injected features: x <- clamp(x + step_size sign(grad loss)).
+
+    Each new node gets edges to uniformly drawn, distinct target nodes. The features start at 0, as
+    far as the limits allow, and take sign steps up the loss of the target nodes. One
+    step is Goodfellow et al.'s method; GRB's takes many and differs from its PGD in the start.
+
+    Reference: Goodfellow et al. 2015, arXiv:1412.6572; GRB's injection form, arXiv:2111.04314.
+
+    Args:
+        step_size: Change of each feature in one step, positive, in normalised units.
+        num_steps: Gradient steps on the features, at least 0.
+        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
+        loss: Raised by the steps; see `attacks.losses`. GRB 0.1.0 takes `own_logit`.
+
+    Examples:
+        >>> from robust_diffusion import FGSM
+        >>> FGSM(num_steps=2).kind
+        'injection'
+    """
+
+    name = "fgsm"
+
+
+class PGD(SignAttack):
+    """Projected gradient descent on injected features: sign steps from a random start.
+
+    As `FGSM`, but the features start normal of mean 0, their standard deviation a tenth of the
+    largest magnitude that the limits allow.
+
+    Reference: Madry et al. 2018, arXiv:1706.06083; GRB's injection form, arXiv:2111.04314.
+
+    Args:
+        step_size: Change of each feature in one step, positive, in normalised units.
+        num_steps: Gradient steps on the features, at least 0.
+        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
+        loss: Raised by the steps; see `attacks.losses`. GRB 0.1.0 takes `own_logit`.
+
+    Deviation: GRB takes a tenth of the upper limit, which is the same where the limits are
+    symmetric.
+
+    Examples:
+        >>> from robust_diffusion import PGD
+        >>> PGD(num_steps=2).kind
+        'injection'
+    """
+
+    name = "pgd"
+    start: ClassVar[StartName] = "small_normal"
+
+
+class SPEIT(AdamAttack):
+    """SPEIT: inject nodes at random targets, then raise the model's loss by their features.
+
+    Each new node gets edges to uniformly drawn, distinct target nodes. The features start at 0
+    and ascend the loss, by default the cross-entropy, against the model's own clean predictions,
+    clamped to the feature limits after each step.
+
+    Reference: Zheng et al., first place of KDD Cup 2020; GRB's "random" mode, arXiv:2111.04314;
+    section "Attack Setup", arXiv:2209.07754.
+
+    Args:
+        learning_rate: Adam's, positive.
+        num_steps: Gradient steps on the features, at least 0.
+        homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
+        loss: Raised by the steps; see `attacks.losses`. GRB 0.1.0 takes `own_logit`.
+
+    Examples:
+        >>> from robust_diffusion import SPEIT
+        >>> SPEIT(num_steps=2).kind
+        'injection'
+    """
+
+    name = "speit"
 
 
 def neighbourhood(

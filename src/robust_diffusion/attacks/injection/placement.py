@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.climb import Found, Steps, climb
+from robust_diffusion.attacks.gradient_ascent import Found, Steps, climb
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.edges import MAX_CANDIDATES
 from robust_diffusion.attacks.losses import margins

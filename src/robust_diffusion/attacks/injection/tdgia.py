@@ -5,10 +5,12 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float
+from torch import Generator, Tensor
 
+from robust_diffusion.attacks.base import Graph
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.gradient_ascent import Ascent
 from robust_diffusion.attacks.injection.base import connect
 from robust_diffusion.attacks.injection.features import AdamAttack
 from robust_diffusion.attacks.injection.sharing import deal, defect_order
@@ -40,19 +42,13 @@ class TDGIA(AdamAttack):
             leaves the range if the limits are not symmetric.
         homophily: Weight of the similarity of injected nodes and their neighbours, at least 0.
 
-    Raises:
-        ConfigError: A number out of range or an unknown variant.
-
     Deviation: arXiv:2202.08057 adds the similarity inside the margin, where it stops once the
     targets are lost; here it stands beside it.
 
     Examples:
-        >>> from robust_diffusion import GCN, TDGIA, Budget, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(2, 3), TDGIA(num_steps=2))
-        >>> graph.to_data().num_nodes
-        102
+        >>> from robust_diffusion import TDGIA
+        >>> TDGIA(num_steps=2).kind
+        'injection'
     """
 
     name = "tdgia"
@@ -71,9 +67,7 @@ class TDGIA(AdamAttack):
         self.variant = variant
         self.batch_ratio = batch_ratio
 
-    def inject(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "m f"], Int[Tensor, "2 e"]]:
+    def inject(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Batch by batch, choose targets, then fit the batch's features."""
         x, edge_index = problem.x, problem.edge_index
         batch = max(1, int(budget.max_injected_nodes * self.batch_ratio))
@@ -122,6 +116,7 @@ class TDGIA(AdamAttack):
             margin = self.MARGIN - F.cross_entropy(logits, labels, reduction="none")
             return disguise(new) - F.relu(margin).square().mean()
 
-        new = features(self.ascend(start, objective))
+        ascent = Ascent(start, objective, self.rule, attack=self.name)
+        new = features(ascent.advance(self.num_steps))
         # centre + radius can round above the limit.
         return new.clamp(low, high) if strict else new

@@ -2,24 +2,33 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int, UInt8
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from robust_diffusion.attacks.base import Kind
+from robust_diffusion.attacks.base import Graph, Kind
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.ensemble import Ensemble, Graph, Parts
-from robust_diffusion.attacks.modification.base import ModificationAttack, edges_at, flipped
-from robust_diffusion.attacks.modification.dice import DICE
-from robust_diffusion.attacks.modification.features import FeatureRecipe, moved_features
-from robust_diffusion.attacks.modification.lrbcd import LGRBCD, LRBCD
+from robust_diffusion.attacks.ensemble import Ensemble, Parts
+from robust_diffusion.attacks.gradient_ascent import Steps, climb
+from robust_diffusion.attacks.losses import LOSSES, LossName, margins
+from robust_diffusion.attacks.modification.base import (
+    ModificationAttack,
+    feature_range,
+    flip,
+    flipped,
+    max_flips,
+    membership,
+    numbers_of,
+    pairs_of,
+)
 from robust_diffusion.attacks.modification.pgd_modification import PGDModification
-from robust_diffusion.attacks.modification.prbcd import GRBCD, PRBCD, Loss
-from robust_diffusion.attacks.modification.random_flip import RandomFlip
-from robust_diffusion.attacks.modification.search import search
+from robust_diffusion.attacks.modification.prbcd import GRBCD, LGRBCD, LRBCD, PRBCD, Loss
+from robust_diffusion.attacks.modification.random_flip import DICE, RandomFlip
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import SomeSteps
 from robust_diffusion.system.artifact import Artifact
@@ -34,19 +43,16 @@ BLOCKWISE: dict[Blockwise, Loss] = {
 }
 """Attacks by the gradient of edges, each with the loss by which it is run by itself."""
 
-LOSSES: tuple[Loss, ...] = ("prob_margin", "tanh_margin", "masked")
+BLOCK_LOSSES: tuple[Loss, ...] = ("prob_margin", "tanh_margin", "masked")
 
 BLOCK_SIZE = 50_000
 """Pairs of nodes drawn at a time; more if the flips are many."""
 
-FEATURES = [
-    FeatureRecipe(nodes="gradient", loss="logit"),
-    FeatureRecipe(nodes="gradient", loss="tanh_margin"),
-    FeatureRecipe(nodes="gradient", loss="masked"),
-    FeatureRecipe(nodes="margin", loss="logit"),
-    FeatureRecipe(nodes="margin", loss="tanh_margin"),
-    FeatureRecipe(nodes="margin", loss="masked"),
-]
+Choice = Literal["gradient", "margin"]
+FEATURES: list[tuple[Choice, LossName]] = list(
+    product(("gradient", "margin"), ("logit", "tanh_margin", "masked"))
+)
+"""Choices of the targets whose features move, and losses; see `moved_features`."""
 
 TRIAL = 1 / 8
 """Share of the steps of a first try."""
@@ -59,6 +65,12 @@ PGD_STEPS = 100
 
 SEARCH_PASSES = 2
 """Forward passes of a search without gradients, per step of a part that is never given up."""
+
+CANDIDATES = 32
+"""Nodes that are drawn for the other end of a new edge, of which the best is taken."""
+
+REMOVED_SHARE = 1 / 4
+"""Share of the tried flips that remove an edge."""
 
 
 class AutoModification(Ensemble):
@@ -80,15 +92,13 @@ class AutoModification(Ensemble):
     Args:
         num_steps: Gradient steps of a part that is never given up, at least 1.
 
-    Raises:
-        ConfigError: `num_steps` is not positive or not whole.
-
     Examples:
         >>> from robust_diffusion import GCN, AutoModification, Budget, attack
         >>> from robust_diffusion.data.sources import citation_like_graph
         >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> budget = Budget(edge_ratio=0.2)
-        >>> graph = attack(GCN(8, 8, 7), data, budget, AutoModification(num_steps=1))
+        >>> graph = attack(
+        ...     GCN(8, 8, 7), data, Budget(edge_ratio=0.2), AutoModification(num_steps=1)
+        ... )
         >>> bool(graph.to_data().injected_mask.any())
         False
     """
@@ -102,156 +112,118 @@ class AutoModification(Ensemble):
     def has_budget(self, problem: Problem, budget: Budget) -> bool:
         """True if an edge may be flipped or a feature changed."""
         changes = budget.max_changed_nodes(problem.targets.numel())
-        return _max_flips(problem, budget) + changes > 0
+        return max_flips(problem, budget) + changes > 0
 
-    def run_parts(self, parts: Parts, budget: Budget) -> None:
+    def run_parts(self, parts: Parts) -> None:
         """Flips, then features on the best of them, then flips again."""
-        problem, flips = parts.problem, _max_flips(parts.problem, budget)
-        changes = budget.max_changed_nodes(problem.targets.numel())
-        run = _Run(parts, budget, flips, self.num_steps, parts.generator.get_state())
-        stages: list[Callable[[], None]] = [run.single_attacks]
-        if flips:
-            stages += [run.search_flips, run.blockwise]
-        if changes:
-            stages.append(run.features)
-        if flips:
-            stages.append(run.search_around_the_best)
-        for stage in stages:
-            if parts.lowest > 0:
-                stage()
+        flips = max_flips(parts.problem, parts.budget)
+        changes = parts.budget.max_changed_nodes(parts.problem.targets.numel())
+        draws = parts.generator.get_state()  # of each attack, as if it were run by itself
+        self._run_single(parts, draws)
+        if flips and parts.lowest > 0:
+            clean = parts.problem.x, parts.problem.edge_index
+            self._search(parts, "search: flips", clean, flips)
+        if flips and parts.lowest > 0:
+            self._run_blockwise(parts, draws, flips)
+        if changes and parts.lowest > 0:
+            self._run_features(parts)
+        if flips and parts.lowest > 0 and parts.graph is not None:
+            self._search(parts, "search: around the best", parts.graph, flips)
 
-
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """The parts of one run.
-
-    Args:
-        parts: Runs and remembers them.
-        budget: What may be spent.
-        flips: Most flips.
-        num_steps: Gradient steps of a part that is never given up.
-        draws: State of the generator from which an attack draws that is run by itself.
-    """
-
-    parts: Parts
-    budget: Budget
-    flips: int
-    num_steps: int
-    draws: UInt8[Tensor, " s"]
-
-    @property
-    def last_form(self) -> str:
-        """The adaptive form of the model, if it has one, else the model as it is."""
-        return list(self.parts.forms)[-1]
-
-    def single_attacks(self) -> None:
+    def _run_single(self, parts: Parts, draws: Tensor) -> None:
         """The attacks that are cheap, as they are run by themselves."""
-        self._alone("white box", RandomFlip())
-        self._alone("white box", DICE())
-        self._alone("white box", PGDModification(num_steps=min(PGD_STEPS, self.num_steps)))
+        pgd = PGDModification(num_steps=min(PGD_STEPS, self.num_steps))
+        for attack in (RandomFlip(), DICE(), pgd):
+            _run_alone(parts, "white box", attack, draws)
 
-    def blockwise(self) -> None:
+    def _run_blockwise(self, parts: Parts, draws: Tensor, flips: int) -> None:
         """Flips by the gradient of edges: each attack by itself, then the best of other choices."""
-        parts, form = self.parts, self.last_form
+
+        def try_blocks(form: str, kind: Blockwise, loss: Loss, num_steps: int) -> str | None:
+            if parts.lowest == 0:
+                return None
+            size = max(BLOCK_SIZE, 4 * flips)
+            attack = kind(block_size=size, num_steps=num_steps, loss=loss)
+            return _run_alone(parts, form, attack, draws, f", {loss}")
+
         done = {
-            (on, kind): self._try_blocks(on, kind, BLOCKWISE[kind], self.num_steps)
-            for on in parts.forms
-            for kind in (BLOCKWISE if on == "white box" else (PRBCD, GRBCD))
+            (form, kind): try_blocks(form, kind, BLOCKWISE[kind], self.num_steps)
+            for form in parts.forms
+            for kind in (BLOCKWISE if form == "white box" else (PRBCD, GRBCD))
         }
-        if not any(name for (on, _), name in done.items() if on == form):
+        last = parts.last_form
+        if not any(name for (form, _), name in done.items() if form == last):
             return  # there is no gradient of edges
         tried = {
             name: (kind, loss)
-            for kind, loss in product(BLOCKWISE, LOSSES)
-            if (form, kind) not in done or loss != BLOCKWISE[kind]
-            if (name := self._try_blocks(form, kind, loss, self.short))
+            for kind, loss in product(BLOCKWISE, BLOCK_LOSSES)
+            if (last, kind) not in done or loss != BLOCKWISE[kind]
+            if (name := try_blocks(last, kind, loss, self._few))
         }
         for name in sorted(tried, key=lambda name: parts.accuracy[name])[:LAST]:
-            self._try_blocks(form, *tried[name], self.num_steps)
+            try_blocks(last, *tried[name], self.num_steps)
 
-    def features(self) -> None:
+    def _run_features(self, parts: Parts) -> None:
         """Features on top of the best flips."""
-        parts, form = self.parts, self.last_form
-        edges = parts.problem.edge_index if parts.graph is None else parts.graph[1]
+        problem, form = parts.forms[parts.last_form], parts.last_form
+        edges = problem.edge_index if parts.graph is None else parts.graph[1]
+
+        def move(
+            by: tuple[Choice, LossName], num_steps: int, start: Artifact | None = None
+        ) -> Artifact | None:
+            name, given = f"{form}: features by {', '.join(by)}", (edges, parts.budget, by)
+            moved = partial(moved_features, problem, *given, num_steps, start)
+            return _run(parts, name, problem, moved)
+
         able = {}
-        for recipe in FEATURES:
-            if parts.lowest > 0 and (found := self._move(form, recipe, edges, self.short)):
-                able[recipe] = found
-        for recipe in sorted(able, key=lambda recipe: able[recipe].metadata["right"])[:LAST]:
-            if parts.lowest > 0 and not able[recipe].metadata["is_flat"]:
-                self._move(form, recipe, edges, self.num_steps, able[recipe])
-
-    def search_flips(self) -> None:
-        """Flips by predictions alone."""
-        problem = self.parts.problem
-        self._search("search: flips", (problem.x, problem.edge_index))
-
-    def search_around_the_best(self) -> None:
-        """Flips by predictions alone, from the most harmful graph on."""
-        if self.parts.graph is not None:
-            self._search("search: around the best", self.parts.graph)
+        for by in FEATURES:
+            if parts.lowest > 0 and (moved := move(by, self._few)):
+                able[by] = moved
+        for by in sorted(able, key=lambda by: able[by].metadata["right"])[:LAST]:
+            if parts.lowest > 0 and not able[by].metadata["is_flat"]:
+                move(by, self.num_steps, able[by])
 
     @property
-    def short(self) -> int:
+    def _few(self) -> int:
         """Steps of a first try."""
         return max(1, round(TRIAL * self.num_steps))
 
-    def _alone(self, form: str, attack: ModificationAttack, about: str = "") -> str | None:
-        """Run an attack as it is run by itself; the part's name, if it was not given up."""
-        problem, generator = self.parts.forms[form], torch.Generator()
-        generator.set_state(self.draws)
-        name = f"{form}: {attack.name}{about}"
-
-        def modify() -> Artifact:
-            return _modified(problem.x, *attack.modify(problem, self.budget, generator))
-
-        return name if self._run(name, problem, modify) else None
-
-    def _try_blocks(self, form: str, kind: Blockwise, loss: Loss, num_steps: int) -> str | None:
-        if self.parts.lowest == 0:
-            return None
-        size = max(BLOCK_SIZE, 4 * self.flips)
-        attack = kind(block_size=size, num_steps=num_steps, loss=loss)
-        return self._alone(form, attack, f", {loss}")
-
-    def _move(
-        self,
-        form: str,
-        recipe: FeatureRecipe,
-        edge_index: Int[Tensor, "2 e"],
-        num_steps: int,
-        start: Artifact | None = None,
-    ) -> Artifact | None:
-        problem = self.parts.forms[form]
-
-        def move() -> Artifact:
-            return moved_features(problem, edge_index, self.budget, recipe, num_steps, start)
-
-        return self._run(f"{form}: {recipe}", problem, move)
-
-    def _search(self, name: str, start: Graph) -> None:
-        judge, generator = self.parts.judge, self.parts.generator
-        x, edge_index = start
+    def _search(self, parts: Parts, name: str, start: Graph, flips: int) -> None:
+        """Flips by predictions alone, from a graph on."""
+        judge, (x, edge_index) = parts.judge, start
         pairs = flipped(judge.edge_index, edge_index, x.size(0))
         passes = SEARCH_PASSES * self.num_steps
 
         def find() -> Artifact:
-            return _modified(judge.x, x, search(judge, x, pairs, self.flips, passes, generator))
+            edges = search(judge, x, pairs, flips, passes, parts.generator)
+            return _modified(judge.x, x, edges)
 
-        self._run(name, judge, find)
-
-    def _run(self, name: str, problem: Problem, compute: Callable[[], Artifact]) -> Artifact | None:
-        def graph(found: Artifact) -> Graph:
-            nodes, features = found.tensors["nodes"], found.tensors["features"]
-            x = problem.x.index_copy(0, nodes, features) if nodes.numel() else problem.x
-            return x, found.tensors["edge_index"]
-
-        return self.parts.run(name, problem, compute, graph)
+        _run(parts, name, judge, find)
 
 
-def _max_flips(problem: Problem, budget: Budget) -> int:
-    there = edges_at(problem.targets, problem.edge_index, problem.x.size(0))
-    return budget.max_flipped_edges(there.size(1))
+def _run_alone(
+    parts: Parts, form: str, attack: ModificationAttack, draws: Tensor, about: str = ""
+) -> str | None:
+    """Run an attack as it is run by itself; the part's name, if it was not given up."""
+    problem, generator = parts.forms[form], torch.Generator()
+    generator.set_state(draws)
+    name = f"{form}: {attack.name}{about}"
+
+    def modify() -> Artifact:
+        return _modified(problem.x, *attack.modify(problem, parts.budget, generator))
+
+    return name if _run(parts, name, problem, modify) else None
+
+
+def _run(
+    parts: Parts, name: str, problem: Problem, compute: Callable[[], Artifact]
+) -> Artifact | None:
+    def graph(part: Artifact) -> Graph:
+        nodes, features = part.tensors["nodes"], part.tensors["features"]
+        x = problem.x.index_copy(0, nodes, features) if nodes.numel() else problem.x
+        return x, part.tensors["edge_index"]
+
+    return parts.run(name, problem, compute, graph)
 
 
 def _modified(
@@ -260,3 +232,174 @@ def _modified(
     """Edges and changed features of a modified graph."""
     nodes = (x != clean).any(1).nonzero().squeeze(1)
     return Artifact({"nodes": nodes, "features": x[nodes], "edge_index": edge_index})
+
+
+@dataclass(frozen=True, eq=False)
+class Flips:
+    """Some flips, and how harmful they are.
+
+    Args:
+        pairs: Different pairs u < v.
+        logits: Of all nodes.
+        margins: Of the targets, above 0 where one is lost.
+        rank: Smaller is more harmful.
+    """
+
+    pairs: Int[Tensor, "2 p"]
+    logits: Float[Tensor, "n c"]
+    margins: Float[Tensor, " t"]
+    rank: tuple[int, float]
+
+
+def search(
+    problem: Problem,
+    x: Float[Tensor, "n f"],
+    pairs: Int[Tensor, "2 p"],
+    most: int,
+    num_steps: int,
+    generator: torch.Generator,
+) -> Int[Tensor, "2 e"]:
+    """Random search among flips at targets that are nearest to being lost.
+
+    Each step gives up flips at which no target is lost, tries others, at first half of all that
+    may be made and at last one, and keeps what is more harmful. A new edge leads to a node of the
+    class that the target takes for second best, drawn at random, among the targets, or by
+    similar features, which a defence may ask for; a removed one comes from a node of the same
+    class. Where an attack by gradient does less, the model hides its gradients.
+
+    Args:
+        problem: The attacked model and its targets.
+        x: Features, which stay.
+        pairs: Flips at the start.
+        most: Most flips, at least 1.
+        num_steps: Forward passes after the first, at least 0.
+        generator: CPU generator.
+
+    Returns:
+        Edges of the most harmful graph that was met.
+    """
+    best = _judged(problem, x, pairs)
+    for step in range(num_steps):
+        if best.rank[0] == 0:
+            break
+        count = max(1, round(most / 2 * (1 - step / num_steps)))
+        tried = _tried(problem, x, best, count, generator)
+        kept = _kept(problem, best, most - tried.size(1), generator)
+        pairs = torch.unique(numbers_of(torch.cat([kept, tried], 1), x.size(0)))
+        found = _judged(problem, x, pairs_of(pairs, x.size(0)))
+        if found.rank < best.rank:
+            best = found
+    return flip(problem.edge_index, best.pairs, x.size(0))
+
+
+def _judged(problem: Problem, x: Tensor, pairs: Tensor) -> Flips:
+    labels = problem.labels
+    with torch.no_grad():
+        logits = problem.model(x, flip(problem.edge_index, pairs, x.size(0)))
+    margin = margins(logits[problem.targets], labels)
+    right = int((logits[problem.targets].argmax(1) == labels).sum())
+    return Flips(pairs, logits, margin, (right, -margin.tanh().mean().item()))
+
+
+def _kept(problem: Problem, best: Flips, count: int, generator: torch.Generator) -> Tensor:
+    """So many of the flips, those first at which a target is lost."""
+    lost = membership(problem.targets[best.margins > 0], best.logits.size(0))
+    drawn = torch.rand(best.pairs.size(1), generator=generator, dtype=torch.float32).to(lost.device)
+    order = (lost[best.pairs].any(0) + drawn).argsort(descending=True)
+    return best.pairs[:, order[: max(0, count)]]
+
+
+def _tried(
+    problem: Problem, x: Tensor, best: Flips, count: int, generator: torch.Generator
+) -> Tensor:
+    """At most so many further flips, at the targets that are nearest to being lost."""
+    device, n = x.device, x.size(0)
+    right = (best.margins <= 0).nonzero().squeeze(1)
+    noise = torch.rand(right.numel(), generator=generator, dtype=torch.float32).to(x)
+    order = right[(best.margins[right] * (0.5 + noise)).argsort(descending=True)]
+    chosen = order.repeat(-(-count // max(1, order.numel())))[:count]
+    nodes, labels = problem.targets[chosen], problem.labels[chosen]
+
+    there = torch.cat([problem.edge_index, best.pairs, best.pairs.flip(0)], 1)
+    there = (there[0] * n + there[1]).sort().values
+    second = best.logits[nodes].scatter(1, labels[:, None], -torch.inf).argmax(1)
+    ends = torch.randint(n, (nodes.numel(), CANDIDATES), generator=generator).to(device)
+    ends[:, ::2] = problem.targets[ends[:, ::2] % problem.targets.numel()]
+    score = 2.0 * (best.logits.argmax(1)[ends] == second[:, None])
+    if int(torch.randint(2, (), generator=generator)):
+        score += F.cosine_similarity(x[nodes][:, None], x[ends], dim=2)
+    taken = torch.isin(nodes[:, None] * n + ends, there) | (ends == nodes[:, None])
+    score = score.masked_fill(taken, -torch.inf)
+    top = score.max(1)
+    added = torch.stack([nodes, ends.gather(1, top.indices[:, None]).squeeze(1)])
+    added = added[:, top.values.isfinite()]
+
+    src, dst = problem.edge_index
+    inside = problem.all_labels[src] == problem.all_labels[dst]
+    removable = problem.edge_index[:, inside & membership(nodes, n)[src]]
+    order = torch.randperm(removable.size(1), generator=generator).to(device)
+    removed = removable[:, order[: round(REMOVED_SHARE * count)]]
+    pairs = torch.cat([removed, added], 1)[:, :count]
+    return pairs[:, ~torch.isin(numbers_of(pairs, n), numbers_of(best.pairs, n))]
+
+
+def moved_features(
+    problem: Problem,
+    edge_index: Int[Tensor, "2 e"],
+    budget: Budget,
+    by: tuple[Choice, LossName],
+    num_steps: int,
+    start: Artifact | None = None,
+) -> Artifact:
+    """Sign steps up the loss, of halving length; the best step is kept by true accuracy.
+
+    Args:
+        problem: The form of the model that is differentiated, and the targets.
+        edge_index: Edges, which stay.
+        budget: Says how many nodes may change, and how much.
+        by: Targets whose features change, of the largest first-order gain (`gradient`) or right
+            and nearest to being lost (`margin`); and the loss, see `losses`.
+        num_steps: At least 0.
+        start: What earlier steps by the same found.
+
+    Raises:
+        AttackError: There is no gradient, or it is not finite.
+    """
+    nodes = start.tensors["nodes"] if start else chosen_nodes(problem, edge_index, budget, *by)
+    clean = problem.x[nodes]
+    return climb(
+        problem,
+        lambda new: problem.x.index_copy(0, nodes, new),
+        edge_index,
+        start.tensors["features"] if start else clean,
+        Steps(loss=by[1], rule="halving_sign", step_size=budget.epsilon / 2),
+        feature_range(clean, budget),
+        num_steps,
+    ).packed(nodes=nodes, edge_index=edge_index)
+
+
+def chosen_nodes(
+    problem: Problem,
+    edge_index: Int[Tensor, "2 e"],
+    budget: Budget,
+    choice: Choice,
+    loss: LossName,
+) -> Int[Tensor, " c"]:
+    """The targets whose features are worth changing, as many as the budget allows.
+
+    Raises:
+        AttackError: There is no gradient, or it is not finite.
+    """
+    x, targets = problem.x, problem.targets
+    if choice == "margin":
+        with torch.no_grad():
+            margin = margins(problem.logits(x, edge_index), problem.labels)
+        worth = margin.masked_fill(margin > 0, -torch.inf)
+    else:
+        variable = x.detach().requires_grad_()
+        value = LOSSES[loss](problem.logits(variable, edge_index), problem.labels).mean()
+        slope = problem.slope(value, variable, "features")[targets]
+        low, high = feature_range(x[targets], budget)
+        worth = torch.maximum(slope * (low - x[targets]), slope * (high - x[targets])).sum(1)
+    best = worth.argsort(descending=True, stable=True)
+    return targets[best[: budget.max_changed_nodes(targets.numel())]]

@@ -1,21 +1,17 @@
-"""Base of modification attacks: edges at the targets, and flips of undirected edges."""
+"""Base of modification attacks: edges and pairs at the targets, and flips of undirected edges."""
 
+import math
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
-from torch_geometric.data import Data
+from torch import Generator, Tensor
 
-from robust_diffusion.attacks.base import (
-    Attack,
-    Classifier,
-    Kind,
-    PerturbedGraph,
-    frozen,
-    undirected_edge_numbers,
-)
+from robust_diffusion.attacks.base import Attack, Graph, Kind, undirected_edge_numbers
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.errors import ConfigError
@@ -31,25 +27,12 @@ class ModificationAttack(Attack):
 
     kind: ClassVar[Kind] = "modification"
 
-    def __call__(
-        self,
-        model: Classifier,
-        data: Data,
-        target_nodes: Int[Tensor, " t"],
-        budget: Budget,
-        generator: torch.Generator,
-    ) -> PerturbedGraph:
+    def perturb(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Run the attack; see `Attack`."""
-        budget = budget.within(target_nodes.numel())
-        with frozen(model):
-            problem = Problem(self.name, model, data, target_nodes)
-            x, edge_index = self.modify(problem, budget, generator)
-        return PerturbedGraph(x, edge_index, problem.x.size(0))
+        return self.modify(problem, budget, generator)
 
     @abstractmethod
-    def modify(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Features and edges of the modified graph."""
 
 
@@ -66,6 +49,12 @@ def edges_at(
     src, dst = edge_index
     at_target = membership(targets, num_nodes)
     return edge_index[:, (src < dst) & (at_target[src] | at_target[dst])]
+
+
+def max_flips(problem: Problem, budget: Budget) -> int:
+    """Most undirected edges that a budget lets an attack flip."""
+    there = edges_at(problem.targets, problem.edge_index, problem.x.size(0))
+    return budget.max_flipped_edges(there.size(1))
 
 
 def membership(nodes: Int[Tensor, " t"], num_nodes: int) -> Bool[Tensor, " n"]:
@@ -91,6 +80,13 @@ def trained_on(problem: Problem) -> Bool[Tensor, " n"]:
     return train
 
 
+def glorot(shape: Sequence[int], generator: Generator) -> Float[Tensor, "..."]:
+    """Draw a matrix by Glorot's uniform rule; further dimensions count as columns."""
+    bound = (6 / (shape[0] + math.prod(shape[1:]))) ** 0.5
+    drawn = torch.empty(*shape, dtype=torch.float32)
+    return drawn.uniform_(-bound, bound, generator=generator)
+
+
 def flip(
     edge_index: Int[Tensor, "2 e"], pairs: Int[Tensor, "2 p"], num_nodes: int
 ) -> Int[Tensor, "2 e2"]:
@@ -103,13 +99,21 @@ def flip(
     """
     if not pairs.numel():
         return edge_index
-    low, high = edge_index.aminmax(dim=0)
-    flipped = undirected_edge_numbers(torch.cat([pairs, pairs.flip(0)], 1), num_nodes)
-    there = low * num_nodes + high
-    kept = edge_index[:, ~torch.isin(there, flipped)]
-    ids = flipped[~torch.isin(flipped, there)]
-    added = torch.stack([ids // num_nodes, ids % num_nodes])
-    return torch.cat([kept, added, added.flip(0)], 1)
+    there, flipped = numbers_of(edge_index, num_nodes), numbers_of(pairs, num_nodes).sort().values
+    remaining = edge_index[:, ~torch.isin(there, flipped)]
+    added = pairs_of(flipped[~torch.isin(flipped, there)], num_nodes)
+    return torch.cat([remaining, added, added.flip(0)], 1)
+
+
+def numbers_of(pairs: Int[Tensor, "2 p"], num_nodes: int) -> Int[Tensor, " p"]:
+    """Number each pair of nodes u < v, in either order, by u n + v."""
+    low, high = pairs.aminmax(dim=0)
+    return low * num_nodes + high
+
+
+def pairs_of(numbers: Int[Tensor, " p"], num_nodes: int) -> Int[Tensor, "2 p"]:
+    """Return the pairs of these numbers, the smaller node first; see `numbers_of`."""
+    return torch.stack([numbers // num_nodes, numbers % num_nodes])
 
 
 def flipped(
@@ -124,8 +128,7 @@ def flipped(
     """
     ids = torch.cat([undirected_edge_numbers(edges, num_nodes) for edges in (before, after)])
     values, counts = torch.unique(ids, return_counts=True)
-    once = values[counts == 1]
-    return torch.stack([once // num_nodes, once % num_nodes])
+    return pairs_of(values[counts == 1], num_nodes)
 
 
 def feature_range(clean: Float[Tensor, "c f"], budget: Budget) -> tuple[Tensor, Tensor]:
@@ -139,6 +142,91 @@ def feature_range(clean: Float[Tensor, "c f"], budget: Budget) -> tuple[Tensor, 
     return low.maximum(clean - budget.epsilon), high.minimum(clean + budget.epsilon)
 
 
-def shuffled(columns: Int[Tensor, "2 u"], generator: torch.Generator) -> Int[Tensor, "2 u"]:
+def shuffled(columns: Int[Tensor, "2 u"], generator: Generator) -> Int[Tensor, "2 u"]:
     """The columns in random order."""
     return columns[:, torch.randperm(columns.size(1), generator=generator).to(columns.device)]
+
+
+MAX_LISTED = 2**20
+"""Most pairs that are listed; of more, pairs are drawn until enough fit."""
+MAX_ROUNDS = 64
+"""Rounds of drawing before fewer pairs are accepted."""
+
+
+@dataclass(frozen=True, eq=False)
+class TargetPairs:
+    """The undirected pairs of different nodes of which at least one is a target, numbered.
+
+    With the targets put first, these are the first t rows of an upper triangle.
+
+    Args:
+        targets: Nodes under attack, each once.
+        num_nodes: Number of nodes n.
+    """
+
+    targets: Int[Tensor, " t"]
+    num_nodes: int
+
+    @cached_property
+    def order(self) -> Int[Tensor, " n"]:
+        """All nodes, targets first."""
+        others = ~membership(self.targets, self.num_nodes)
+        return torch.cat([self.targets, others.nonzero().squeeze(1)])
+
+    @property
+    def total(self) -> int:
+        """Number of pairs."""
+        t = self.targets.numel()
+        return t * (2 * self.num_nodes - t - 1) // 2
+
+    def __getitem__(self, numbers: Int[Tensor, " p"]) -> Int[Tensor, "2 p"]:
+        """The pairs of these numbers, in 0..total-1."""
+        t, n = self.targets.numel(), self.num_nodes
+        rows = torch.arange(t, device=numbers.device)
+        ends = (rows + 1) * (n - 1) - rows * (rows + 1) // 2
+        row = torch.searchsorted(ends, numbers, right=True)
+        column = numbers - ends[row] + n
+        return self.order[torch.stack([row, column])]
+
+    def draw_absent(
+        self,
+        count: int,
+        edge_index: Int[Tensor, "2 e"],
+        generator: torch.Generator,
+        fits: Callable[[Tensor], Bool[Tensor, " p"]] | None = None,
+    ) -> Int[Tensor, "2 p"]:
+        """Draw different pairs that are no edges, uniformly.
+
+        Args:
+            count: How many; fewer come back if there are fewer, or hardly any among many.
+            edge_index: Edges, both directions.
+            generator: CPU generator.
+            fits: Which pairs count; all by default.
+        """
+        n, device = self.num_nodes, self.targets.device
+        taken = undirected_edge_numbers(edge_index, n)
+
+        def absent(pairs: Tensor) -> Tensor:
+            free = ~torch.isin(numbers_of(pairs, n), taken)
+            return pairs[:, free if fits is None else free & fits(pairs)]
+
+        if self.total <= MAX_LISTED:
+            listed = torch.randperm(self.total, generator=generator).to(device)
+            return absent(self[listed])[:, :count]
+        numbers = torch.empty(0, dtype=torch.long)
+        found = self.targets.new_empty(2, 0)
+        for _ in range(MAX_ROUNDS):
+            if found.size(1) >= count:
+                break
+            more = torch.randint(self.total, (2 * count + 1024,), generator=generator)
+            numbers = _first_of_each(torch.cat([numbers, more]))
+            found = absent(self[numbers.to(device)])
+        return found[:, :count]
+
+
+def _first_of_each(numbers: Int[Tensor, " a"]) -> Int[Tensor, " b"]:
+    """The numbers in their order, without repetitions."""
+    values, where = numbers.sort(stable=True)
+    first = torch.ones_like(values, dtype=torch.bool)
+    first[1:] = values[1:] != values[:-1]
+    return numbers[where[first].sort().values]

@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import ClassVar
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator
 
+from robust_diffusion.attacks.audit.check import UndirectedEdges
 from robust_diffusion.attacks.audit.files import read_perturbed
-from robust_diffusion.attacks.audit.structure import UndirectedEdges
-from robust_diffusion.attacks.base import Need
+from robust_diffusion.attacks.base import Graph, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import ModificationAttack
 from robust_diffusion.attacks.problem import Problem
@@ -46,9 +44,7 @@ class GivenGraph(ModificationAttack):
             raise ConfigError("attacks.given.path=null: name the file of an attacked graph")
         self.path = Path(data_dir or "", path)
 
-    def modify(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Read the file.
 
         Raises:

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.func import functional_call
 
+from robust_diffusion.attacks.base import Graph
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.modification.base import edges_at, trained_on
+from robust_diffusion.attacks.modification.base import edges_at, glorot, trained_on
 from robust_diffusion.attacks.modification.prbcd import GRBCD, GRBCDAtTargets, Loss
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Count, Positive, SomeSteps
@@ -67,19 +68,12 @@ class MetaGRBCD(GRBCD):
         num_steps: Steps, at least 1; no more are taken than there are flips.
         loss: What the flips raise, as of `GRBCD`.
 
-    Raises:
-        ConfigError: A number out of range.
-
     Deviation: Vectors and numbers, such as biases, start as the handed model has them.
 
     Examples:
-        >>> from robust_diffusion import GCN, Budget, MetaGRBCD, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> meta = MetaGRBCD(num_steps=2, num_epochs=2)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.1), meta)
-        >>> graph.to_data().num_nodes
-        100
+        >>> from robust_diffusion import MetaGRBCD
+        >>> MetaGRBCD(num_steps=2).kind
+        'modification'
     """
 
     name = "meta_grbcd"
@@ -91,16 +85,14 @@ class MetaGRBCD(GRBCD):
         num_epochs: SomeSteps = 10,
         training_rate: Positive = 0.01,
         block_size: Count = 20_000,
-        num_steps: SomeSteps = 125,
         loss: Loss = "tanh_margin",
+        **options: Any,
     ) -> None:
-        super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
+        super().__init__(block_size=block_size, loss=loss, **options)
         self.num_epochs = num_epochs
         self.training_rate = training_rate
 
-    def modify(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Run GRBCD on the model as its training leaves it."""
         if not isinstance(problem.model, nn.Module) or not problem.takes_weights:
             raise AttackError(
@@ -136,7 +128,7 @@ class Trained(nn.Module):
         train: Bool[Tensor, " n"],
         num_epochs: int,
         learning_rate: float,
-        generator: torch.Generator,
+        generator: Generator,
     ) -> None:
         super().__init__()
         self.generator = generator
@@ -174,11 +166,7 @@ class Trained(nn.Module):
         with torch.no_grad():
             for parameter in self.model.parameters():
                 if parameter.ndim > 1:
-                    bound = (6 / (parameter.size(0) + parameter[0].numel())) ** 0.5
-                    drawn = torch.empty(parameter.shape, dtype=torch.float32).uniform_(
-                        -bound, bound, generator=self.generator
-                    )
-                    parameter.copy_(drawn)
+                    parameter.copy_(glorot(parameter.shape, self.generator))
             for module in self.model.modules():
                 for normed in getattr(module, "parametrizations", {}).values():
                     u, _, v = torch.linalg.svd(normed.original)  # what a spectral norm divides by

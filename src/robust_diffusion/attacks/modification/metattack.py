@@ -5,15 +5,16 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 from torch_geometric.utils import is_undirected
 
-from robust_diffusion.attacks.base import Need
+from robust_diffusion.attacks.base import Graph, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
-    edges_at,
     flip,
+    glorot,
+    max_flips,
     membership,
     trained_on,
 )
@@ -45,19 +46,13 @@ class Metattack(ModificationAttack):
         learning_rate: Of these steps, above 0.
         momentum: Of these steps, in 0..1.
 
-    Raises:
-        ConfigError: A number out of range.
-
     Deviation: The authors' surrogate has two factors W1 W2, and they also test that the degrees
     keep to their power law, which is left out here. Memory is that of a few n x n matrices.
 
     Examples:
-        >>> from robust_diffusion import GCN, Budget, Metattack, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.1), Metattack(num_epochs=5))
-        >>> graph.to_data().num_nodes
-        100
+        >>> from robust_diffusion import Metattack
+        >>> Metattack(num_epochs=5).kind
+        'modification'
     """
 
     name = "metattack"
@@ -77,9 +72,7 @@ class Metattack(ModificationAttack):
         self.learning_rate = learning_rate
         self.momentum = momentum
 
-    def modify(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Flip the pair of the highest meta-gradient, again and again."""
         x, edges, targets, n = problem.x, problem.edge_index, problem.targets, len(problem.x)
         if not is_undirected(edges, num_nodes=n):
@@ -89,11 +82,10 @@ class Metattack(ModificationAttack):
             )
         labels = problem.all_labels
         train = trained_on(problem)
-        flips = budget.max_flipped_edges(edges_at(targets, edges, n).size(1))
         free = membership(targets, n)
         free = (free[:, None] | free).triu(1)  # pairs that may still be flipped
-        for _ in range(flips):
-            weight = _initial(x.size(1), int(labels.max()) + 1, generator).to(x)
+        for _ in range(max_flips(problem, budget)):
+            weight = glorot((x.size(1), int(labels.max()) + 1), generator).to(x)
             gain = self.meta_gradient(x, edges, labels, train, weight)
             check_finite(gain.isfinite().all(), attack=self.name, of="edge weights")
             there = edges[:, edges[0] < edges[1]]
@@ -174,10 +166,3 @@ class Metattack(ModificationAttack):
             step = self.momentum * step + residual / len(classes)
             moved = moved + self.learning_rate * step
         return weight - smooth.T @ moved
-
-
-def _initial(width: int, classes: int, generator: torch.Generator) -> Float[Tensor, "f c"]:
-    """Glorot's uniform weights."""
-    bound = (6 / (width + classes)) ** 0.5
-    weight = torch.empty(width, classes, dtype=torch.float32)
-    return weight.uniform_(-bound, bound, generator=generator)

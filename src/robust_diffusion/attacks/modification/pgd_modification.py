@@ -5,11 +5,12 @@ from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import Need, Waivable
+from robust_diffusion.attacks.base import Graph, Need, Waivable
 from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.attacks.gradient_ascent import Ascent, Sign
 from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
     edges_at,
@@ -18,7 +19,7 @@ from robust_diffusion.attacks.modification.base import (
     membership,
     shuffled,
 )
-from robust_diffusion.attacks.problem import Problem, check_finite, gradient
+from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Positive, Steps
 
 Variant = Literal["ball", "step"]
@@ -43,16 +44,10 @@ class PGDModification(ModificationAttack):
             replacement, so that fewer change than the budget allows; an edge between two targets
             is listed twice, removed and put back; and the edge ratio is of all edges of the graph.
 
-    Raises:
-        ConfigError: A number out of range or an unknown variant.
-
     Examples:
-        >>> from robust_diffusion import GCN, Budget, PGDModification, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), PGDModification(num_steps=2))
-        >>> bool(graph.to_data().injected_mask.any())
-        False
+        >>> from robust_diffusion import PGDModification
+        >>> PGDModification(num_steps=2).kind
+        'modification'
     """
 
     name = "pgd_modification"
@@ -72,9 +67,7 @@ class PGDModification(ModificationAttack):
             return {}
         return {"epsilon": "length of a step", "edge_ratio": "share of all edges"}
 
-    def modify(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Remove the edges, then fit the features."""
         edge_index, n = problem.edge_index, problem.x.size(0)
         listed = edges_at(problem.targets, edge_index, n)
@@ -103,17 +96,20 @@ class PGDModification(ModificationAttack):
         if self.variant == "step":
             step = budget.epsilon
             low, high = clean.clamp(max=budget.limits[0]), clean.clamp(min=budget.limits[1])
-        new = clean
-        # The sign of a NaN is 0, so each step is looked at; together, to wait for a GPU only once.
-        finite = torch.ones((), dtype=torch.bool, device=clean.device)
-        for _ in range(self.num_steps if nodes.numel() else 0):
-            new = new.detach().requires_grad_()
-            loss = problem.loss(problem.x.index_copy(0, nodes, new), edge_index)
-            slope = gradient(loss, new, attack=self.name, of="features")
-            finite &= slope.isfinite().all()
-            new = (new.detach() + step * slope.sign()).clamp(low, high)
-        check_finite(finite, attack=self.name, of="features")
-        return problem.x.index_copy(0, nodes, new)
+        if not nodes.numel():
+            return problem.x
+
+        def place(new: Tensor) -> Tensor:
+            return problem.x.index_copy(0, nodes, new)
+
+        ascent = Ascent(
+            clean,
+            lambda new: problem.loss(place(new), edge_index),
+            lambda new: Sign(new, step),
+            lambda new: new.clamp(low, high),
+            attack=self.name,
+        )
+        return place(ascent.advance(self.num_steps))
 
 
 def _removed_in_turn(

@@ -1,19 +1,19 @@
-"""PRBCD and GRBCD, over PyG's implementation."""
+"""PRBCD and GRBCD, over PyG's implementation, and LRBCD and LGRBCD with limits of each node."""
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+from torch_geometric.utils import degree
 
-from robust_diffusion.attacks.base import Need
+from robust_diffusion.attacks.base import Graph, Need
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.attacks.modification.base import ModificationAttack, edges_at
-from robust_diffusion.attacks.modification.pairs import TargetPairs
+from robust_diffusion.attacks.modification.base import ModificationAttack, TargetPairs, max_flips
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
 from robust_diffusion.attacks.randomness import seeded, single_precision
 from robust_diffusion.checks import Count, Positive, PositiveShare, SomeSteps
@@ -57,35 +57,26 @@ class BlockCoordinateAttack(ModificationAttack):
 
     Only pairs of which at least one node is a target are drawn. The features stay.
 
-    Args:
-        block_size: Pairs drawn at a time, with repetitions, at least 1.
-        num_steps: Gradient steps, at least 1.
-        loss: What the flips raise: `prob_margin` | `tanh_margin` | `margin` | `masked`, the
-            last the cross-entropy of those targets that are still right.
-
-    Raises:
-        ConfigError: A number out of range or an unknown loss.
-
     Deviation: The authors draw among all pairs of nodes.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"predictions", "edge_gradient"})
     changes_features: ClassVar[bool] = False
+    implementation: ClassVar[Any]
 
-    def __init__(self, *, block_size: Count, num_steps: SomeSteps, loss: Loss) -> None:
+    def __init__(
+        self, *, block_size: Count = 50_000, num_steps: SomeSteps = 125, loss: Loss = "masked"
+    ) -> None:
         self.block_size = block_size
         self.num_steps = num_steps
         self.loss = loss
 
-    def modify(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Hand the problem to PyG's attack."""
-        x, edge_index, n = problem.x, problem.edge_index, problem.x.size(0)
-        pairs = TargetPairs(problem.targets, n)
-        flips = budget.max_flipped_edges(edges_at(problem.targets, edge_index, n).size(1))
+        x, edge_index = problem.x, problem.edge_index
+        pairs = TargetPairs(problem.targets, x.size(0))
         # PyG's attack searches more pairs than it flips.
-        flips = min(flips, pairs.total - 1)
+        flips = min(max_flips(problem, budget), pairs.total - 1)
         if flips <= 0:
             return x, edge_index
         self._check_model(problem)
@@ -111,9 +102,10 @@ class BlockCoordinateAttack(ModificationAttack):
         """Nodes whose loss the flips raise: the targets."""
         return problem.targets
 
-    @abstractmethod
-    def build(self, model: nn.Module, problem: Problem) -> Any:
+    def build(self, model: nn.Module, problem: Problem, **options: Any) -> Any:
         """PyG's attack on this model, which gives log-probabilities."""
+        options |= {"epochs": self.num_steps, "loss": self.loss, "log": False}
+        return self.implementation(model, self.block_size, **options)
 
     def _check_model(self, problem: Problem) -> None:
         """Refuse a model without a finite gradient in the edge weights, before PyG trips on it."""
@@ -152,12 +144,9 @@ class PRBCD(BlockCoordinateAttack):
             last the cross-entropy of those targets that are still right.
 
     Examples:
-        >>> from robust_diffusion import GCN, PRBCD, Budget, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), PRBCD(num_steps=2))
-        >>> bool(graph.to_data().injected_mask.any())
-        False
+        >>> from robust_diffusion import PRBCD
+        >>> PRBCD(num_steps=2).kind
+        'modification'
     """
 
     name = "prbcd"
@@ -166,27 +155,20 @@ class PRBCD(BlockCoordinateAttack):
     def __init__(
         self,
         *,
-        block_size: Count = 50_000,
-        num_steps: SomeSteps = 125,
         resampling_ratio: PositiveShare = 0.8,
         learning_rate: Positive = 100.0,
         loss: Loss = "prob_margin",
+        **options: Any,
     ) -> None:
-        super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
+        super().__init__(loss=loss, **options)
         self.resampling_ratio = resampling_ratio
         self.learning_rate = learning_rate
 
-    def build(self, model: nn.Module, problem: Problem) -> Any:
+    def build(self, model: nn.Module, problem: Problem, **options: Any) -> Any:
         """PyG's PRBCD on the model."""
-        return self.implementation(
-            model,
-            self.block_size,
-            epochs=self.num_steps,
-            epochs_resampling=max(1, round(self.num_steps * self.resampling_ratio)),
-            loss=self.loss,
-            lr=self.learning_rate,
-            log=False,
-        )
+        resampling = max(1, round(self.num_steps * self.resampling_ratio))
+        options |= {"epochs_resampling": resampling, "lr": self.learning_rate}
+        return super().build(model, problem, **options)
 
 
 class GRBCD(BlockCoordinateAttack):
@@ -204,27 +186,13 @@ class GRBCD(BlockCoordinateAttack):
             last the cross-entropy of those targets that are still right.
 
     Examples:
-        >>> from robust_diffusion import GCN, GRBCD, Budget, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), GRBCD(num_steps=2))
-        >>> bool(graph.to_data().injected_mask.any())
-        False
+        >>> from robust_diffusion import GRBCD
+        >>> GRBCD(num_steps=2).kind
+        'modification'
     """
 
     name = "grbcd"
     implementation: ClassVar[Any] = GRBCDAtTargets
-
-    def __init__(
-        self, *, block_size: Count = 50_000, num_steps: SomeSteps = 125, loss: Loss = "masked"
-    ) -> None:
-        super().__init__(block_size=block_size, num_steps=num_steps, loss=loss)
-
-    def build(self, model: nn.Module, problem: Problem) -> Any:
-        """PyG's GRBCD on the model."""
-        return self.implementation(
-            model, self.block_size, epochs=self.num_steps, loss=self.loss, log=False
-        )
 
 
 class LogProbabilities(nn.Module):
@@ -238,3 +206,160 @@ class LogProbabilities(nn.Module):
         """Log-probabilities of every node."""
         # PyG keeps its weights in single precision.
         return F.log_softmax(self.problem.logits_of_all(x, edge_index, edge_weight.to(x.dtype)), 1)
+
+
+def local_limits(problem: Problem, ratio: float) -> Int[Tensor, " n"]:
+    """Most flips at each node: this share of its edges, rounded down."""
+    share = Fraction(str(ratio))  # exact in decimals
+    degrees: Tensor = degree(problem.edge_index[0], problem.x.size(0), dtype=torch.long)
+    return degrees * share.numerator // share.denominator
+
+
+def within_limits(
+    pairs: Int[Tensor, "2 p"],
+    weights: Float[Tensor, " p"],
+    limits: Int[Tensor, " n"],
+    worth: Float[Tensor, " p"],
+) -> Float[Tensor, " p"]:
+    """Weights cut, so that those at no node sum to more than its limit.
+
+    Args:
+        pairs: Different pairs of nodes.
+        weights: In 0..1.
+        limits: Of every node.
+        worth: The room at the nodes is handed out from the largest down.
+    """
+    room = limits.tolist()
+    cut = weights.tolist()
+    ends = pairs.T.tolist()
+    for i in worth.argsort(descending=True, stable=True).tolist():
+        u, v = ends[i]
+        cut[i] = min(cut[i], room[u], room[v])
+        room[u] -= cut[i]
+        room[v] -= cut[i]
+    return weights.new_tensor(cut)
+
+
+def best_within_limits(
+    pairs: Int[Tensor, "2 p"], scores: Float[Tensor, " p"], limits: Int[Tensor, " n"], most: int
+) -> Int[Tensor, " c"]:
+    """Columns of the pairs with the highest scores, no node over its limit."""
+    room = limits.tolist()
+    order = scores.argsort(descending=True, stable=True)
+    order = order[(limits[pairs[:, order]] > 0).all(0)]
+    chosen: list[int] = []
+    for column, (u, v) in zip(order.tolist(), pairs[:, order].T.tolist(), strict=True):
+        if len(chosen) == most:
+            break
+        if room[u] > 0 and room[v] > 0:
+            chosen.append(column)
+            room[u] -= 1
+            room[v] -= 1
+    return order.new_tensor(chosen)
+
+
+class LocalPRBCD(PRBCDAtTargets):
+    """PyG's PRBCD with limits of each node."""
+
+    limits: Int[Tensor, " n"]
+
+    relaxed: Float[Tensor, " p"]
+
+    def _project(self, budget: int, values: Tensor, eps: float = 1e-7) -> Tensor:
+        local = self._within(self.block_edge_index, values.clamp(0, 1), values)
+        self.relaxed = super()._project(budget, local, eps)  # which makes no weight larger
+        return self.relaxed
+
+    def _sample_final_edges(self, *arguments: Any, **further: Any) -> Any:
+        self.relaxed = self.block_edge_weight.clone()  # of the best step
+        return super()._sample_final_edges(*arguments, **further)
+
+    def _get_modified_adj(
+        self, edge_index: Tensor, edge_weight: Tensor, pairs: Tensor, weights: Tensor
+    ) -> Any:
+        if not weights.requires_grad:  # a sample; relaxed weights have been projected
+            weights = self._within(pairs, weights, self.relaxed)
+        return super()._get_modified_adj(edge_index, edge_weight, pairs, weights)
+
+    def _within(self, pairs: Tensor, weights: Tensor, worth: Tensor) -> Tensor:
+        large = weights > self.coeffs["eps"]  # others stay, as pairs that may be taken up
+        cut = weights.clone()
+        cut[large] = within_limits(pairs[:, large], weights[large], self.limits, worth[large])
+        return cut
+
+
+class LocalGRBCD(GRBCDAtTargets):
+    """PyG's GRBCD with limits of each node."""
+
+    limits: Int[Tensor, " n"]
+
+    def _update(self, step_size: int, gradient: Tensor, *rest: Any, **further: Any) -> Any:
+        pairs = self.block_edge_index
+        chosen = best_within_limits(pairs, gradient, self.limits, step_size)
+        ends = pairs[:, chosen].flatten()
+        self.limits = self.limits.index_add(0, ends, -torch.ones_like(ends))
+        only = torch.full_like(gradient, -torch.inf)
+        only[chosen] = gradient[chosen]
+        return super()._update(chosen.numel(), only, *rest, **further)
+
+
+class LRBCD(PRBCD):
+    """PRBCD that flips at most a share of each node's edges at that node.
+
+    The limits are the attack's own, and keep it from spending all on few nodes: what is declared
+    and audited is the budget of all flips. Before PRBCD's projection onto that, relaxed weights are
+    cut, from the largest down, at nodes that have too much; so are samples at the end.
+
+    Reference: Gosch et al. 2023, arXiv:2306.15427, on Geisler et al. 2021, arXiv:2110.14038.
+
+    Args:
+        local_ratio: Most flips at a node by its edges, in (0, 1], rounded down. All others are
+            those of `PRBCD`.
+
+    Examples:
+        >>> from robust_diffusion import LRBCD
+        >>> LRBCD(num_steps=2).kind
+        'modification'
+    """
+
+    name = "lrbcd"
+    implementation: ClassVar[Any] = LocalPRBCD
+
+    def __init__(self, *, local_ratio: PositiveShare = 0.5, **options: Any) -> None:
+        super().__init__(**options)
+        self.local_ratio = local_ratio
+
+    def build(self, model: nn.Module, problem: Problem, **options: Any) -> Any:
+        """PyG's PRBCD with the limits of each node."""
+        attack = super().build(model, problem, **options)
+        attack.limits = local_limits(problem, self.local_ratio)
+        return attack
+
+
+class LGRBCD(GRBCD):
+    """GRBCD that flips at most a share of each node's edges at that node; see `LRBCD`.
+
+    Reference: Gosch et al. 2023, arXiv:2306.15427, on Geisler et al. 2021, arXiv:2110.14038.
+
+    Args:
+        local_ratio: Most flips at a node by its edges, in (0, 1], rounded down. All others are
+            those of `GRBCD`.
+
+    Examples:
+        >>> from robust_diffusion import LGRBCD
+        >>> LGRBCD(num_steps=2).kind
+        'modification'
+    """
+
+    name = "lgrbcd"
+    implementation: ClassVar[Any] = LocalGRBCD
+
+    def __init__(self, *, local_ratio: PositiveShare = 0.5, **options: Any) -> None:
+        super().__init__(**options)
+        self.local_ratio = local_ratio
+
+    def build(self, model: nn.Module, problem: Problem, **options: Any) -> Any:
+        """PyG's GRBCD with the limits of each node."""
+        attack = super().build(model, problem, **options)
+        attack.limits = local_limits(problem, self.local_ratio)
+        return attack

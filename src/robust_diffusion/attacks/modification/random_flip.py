@@ -1,25 +1,51 @@
-"""Random flips."""
+"""Random flips, with regard to classes or without: DICE and RandomFlip."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Bool
+from torch import Generator, Tensor, cat
 
-from robust_diffusion.attacks.base import Need
+from robust_diffusion.attacks.base import Graph, Need
 from robust_diffusion.attacks.budget import Budget
 from robust_diffusion.attacks.modification.base import (
     ModificationAttack,
+    TargetPairs,
     edges_at,
     flip,
     shuffled,
 )
-from robust_diffusion.attacks.modification.pairs import TargetPairs
 from robust_diffusion.attacks.problem import Problem
 from robust_diffusion.checks import Share
 
 
-class RandomFlip(ModificationAttack):
+class _RandomFlips(ModificationAttack):
+    """Edges at the targets removed and added at random; additions spend what removals cannot."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    changes_features: ClassVar[bool] = False
+
+    def flip_at_random(
+        self,
+        problem: Problem,
+        budget: Budget,
+        generator: Generator,
+        num_removed: Callable[[int], int],
+        may_add: Callable[[Tensor], Bool[Tensor, " p"]] | None = None,
+    ) -> Graph:
+        """Remove this number of the flips; of pairs that may be added, edges are not removed."""
+        x, edge_index, n = problem.x, problem.edge_index, problem.x.size(0)
+        there = edges_at(problem.targets, edge_index, n)
+        flips = budget.max_flipped_edges(there.size(1))
+        removable = there if may_add is None else there[:, ~may_add(there)]
+        removed = shuffled(removable, generator)[:, : num_removed(flips)]
+        added = TargetPairs(problem.targets, n).draw_absent(
+            flips - removed.size(1), edge_index, generator, may_add
+        )
+        return x, flip(edge_index, cat([removed, added], 1), n)
+
+
+class RandomFlip(_RandomFlips):
     """Random flips: edges at the targets removed and added at random.
 
     Removed edges are drawn uniformly among those that touch a target, added ones uniformly among
@@ -32,33 +58,58 @@ class RandomFlip(ModificationAttack):
         add_ratio: Share of the flips that add an edge, in 0..1. Flips drawn uniformly among all
             pairs would next to never remove one.
 
-    Raises:
-        ConfigError: The share is out of range.
-
     Examples:
-        >>> from robust_diffusion import GCN, Budget, RandomFlip, attack
-        >>> from robust_diffusion.data.sources import citation_like_graph
-        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
-        >>> graph = attack(GCN(8, 8, 7), data, Budget(edge_ratio=0.2), RandomFlip())
-        >>> bool(graph.to_data().injected_mask.any())
-        False
+        >>> from robust_diffusion import RandomFlip
+        >>> RandomFlip().kind
+        'modification'
     """
 
     name = "random_flip"
-    needs: ClassVar[frozenset[Need]] = frozenset()
-    changes_features: ClassVar[bool] = False
 
     def __init__(self, *, add_ratio: Share = 0.5) -> None:
         self.add_ratio = add_ratio
 
-    def modify(
-        self, problem: Problem, budget: Budget, generator: torch.Generator
-    ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
         """Draw the edges to remove, then those to add."""
-        x, edge_index, n = problem.x, problem.edge_index, problem.x.size(0)
-        there = edges_at(problem.targets, edge_index, n)
-        flips = budget.max_flipped_edges(there.size(1))
-        num_added = round(flips * self.add_ratio)
-        removed = shuffled(there, generator)[:, : flips - num_added]
-        added = TargetPairs(problem.targets, n).draw_absent(num_added, edge_index, generator)
-        return x, flip(edge_index, torch.cat([removed, added], 1), n)
+        return self.flip_at_random(
+            problem, budget, generator, lambda flips: flips - round(flips * self.add_ratio)
+        )
+
+
+class DICE(_RandomFlips):
+    """DICE: delete edges inside a class, connect nodes of different classes.
+
+    Deleted edges are drawn uniformly among those that touch a target and join two nodes of one
+    class, added ones uniformly among the pairs of different classes with at least one node that is
+    a target. What the deletions cannot spend, the additions do. The features stay.
+
+    Reference: Waniek et al. 2018, arXiv:1608.00375; GRB's form, arXiv:2111.04314.
+
+    Args:
+        delete_ratio: Share of the flips that delete, in 0..1.
+
+    Deviation: GRB lists as pairs to connect only that of the i-th target and node i, and leaves
+    unspent what it cannot delete.
+
+    Examples:
+        >>> from robust_diffusion import DICE
+        >>> DICE().kind
+        'modification'
+    """
+
+    name = "dice"
+    needs: ClassVar[frozenset[Need]] = frozenset({"predictions"})
+
+    def __init__(self, *, delete_ratio: Share = 0.6) -> None:
+        self.delete_ratio = delete_ratio
+
+    def modify(self, problem: Problem, budget: Budget, generator: Generator) -> Graph:
+        """Delete inside, then connect outside."""
+        labels = problem.all_labels
+        return self.flip_at_random(
+            problem,
+            budget,
+            generator,
+            lambda flips: int(flips * self.delete_ratio),
+            lambda pairs: labels[pairs[0]] != labels[pairs[1]],
+        )

@@ -1,0 +1,241 @@
+"""Gradient ascent: rules of one step, an ascent that can be resumed, and a climb to the best."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from robust_diffusion.attacks.losses import LOSSES, LossName
+from robust_diffusion.attacks.problem import Problem, Variable, check_finite, gradient
+from robust_diffusion.system.artifact import Artifact
+
+RuleName = Literal["adam", "sign", "halving_sign"]
+Rule = Callable[[Tensor, Tensor], None]
+"""Moves a variable uphill, in place, given the gradient and the value before the step."""
+
+Limits = tuple[float, float] | tuple[Tensor, Tensor]
+"""Smallest and largest feature."""
+
+
+class Adam:
+    """Adam's steps on `variable`, in place; `size` is the learning rate, above 0."""
+
+    def __init__(self, variable: Tensor, size: float) -> None:
+        self._variable = variable
+        self._optimizer = torch.optim.Adam([variable], lr=size)
+
+    def __call__(self, slope: Tensor, value: Tensor) -> None:
+        """Take one step; see `Rule`."""
+        self._variable.grad = -slope
+        self._optimizer.step()
+
+
+class Sign:
+    """Steps along the sign of the gradient, in place; each entry changes by `size`, above 0."""
+
+    def __init__(self, variable: Tensor, size: float) -> None:
+        self.size = size
+        self._variable = variable
+
+    def __call__(self, slope: Tensor, value: Tensor) -> None:
+        """Take one step; see `Rule`."""
+        self._variable += self.size * slope.sign()
+
+
+class HalvingSign(Sign):
+    """Sign steps whose length halves, from the best point on, after steps without a gain.
+
+    It halves after `patience` steps, at least 1.
+
+    Reference: the idea of Auto-PGD, Croce and Hein 2020, arXiv:2003.01690.
+    """
+
+    def __init__(self, variable: Tensor, size: float, patience: int = 5) -> None:
+        super().__init__(variable, size)
+        self._patience = patience
+        self._since = 0
+        self._best: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def __call__(self, slope: Tensor, value: Tensor) -> None:
+        """Take one step; see `Rule`."""
+        self._since += 1
+        if self._best is None or value > self._best[0]:
+            self._best, self._since = (value.detach(), self._variable.clone(), slope), 0
+        if self._since == self._patience:
+            self.size /= 2
+            self._since = 0
+            _, best, slope = self._best
+            self._variable.copy_(best)
+        super().__call__(slope, value)
+
+
+RULES: Mapping[str, Callable[[Tensor, float], Rule]] = {
+    "adam": Adam,
+    "sign": Sign,
+    "halving_sign": HalvingSign,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Loss and steps of an attack by gradient.
+
+    Args:
+        loss: Raised by the steps; see `losses`.
+        rule: Of one step; see `RULES`.
+        step_size: Length of a step, in normalised units: the learning rate of Adam, the change
+            of each feature of a sign step.
+    """
+
+    loss: LossName = "logit"
+    rule: RuleName = "adam"
+    step_size: float = 0.1
+
+    def of(self, variable: Tensor) -> Rule:
+        """The rule of a step on this variable."""
+        return RULES[self.rule](variable, self.step_size)
+
+
+class Ascent:
+    """Gradient ascent on features or edge weights.
+
+    Args:
+        start: Where it starts; left alone.
+        objective: Scalar that is raised.
+        rule: Builds the rule of a step from the variable that it moves.
+        project: Maps the variable back into its range after each step.
+        attack: Name of the attack, for messages.
+        variable: What the variable is, for messages.
+
+    Attributes:
+        is_flat: Every gradient so far was 0.
+    """
+
+    def __init__(
+        self,
+        start: Float[Tensor, "k f"],
+        objective: Callable[[Tensor], Tensor],
+        rule: Callable[[Tensor], Rule],
+        project: Callable[[Tensor], Tensor] = lambda free: free,
+        *,
+        attack: str,
+        variable: Variable = "features",
+    ) -> None:
+        self._free = start.detach().clone()
+        self._objective = objective
+        self._rule = rule(self._free)
+        self._project = project
+        self._attack = attack
+        self._variable = variable
+        # The sign of a NaN is 0, so the steps themselves do not show it. Each gradient is checked,
+        # and the result is read once after several steps, to sync with a GPU only once.
+        self._finite = torch.ones((), dtype=torch.bool, device=start.device)
+        self._flat = torch.ones((), dtype=torch.bool, device=start.device)
+        self.is_flat = True
+
+    def advance(self, num_steps: int) -> Float[Tensor, "k f"]:
+        """Take some more steps, and return where they lead.
+
+        Raises:
+            AttackError: There is no gradient, or it is not finite.
+        """
+        for _ in range(num_steps):
+            free = self._free.detach().requires_grad_()
+            value = self._objective(free)
+            slope = gradient(value, free, attack=self._attack, of=self._variable)
+            self._finite &= torch.isfinite(slope).all()
+            self._flat &= ~slope.any()
+            self._rule(slope, value)
+            self._free.copy_(self._project(self._free))
+        finite, self.is_flat = torch.stack([self._finite, self._flat]).tolist()
+        check_finite(finite, attack=self._attack, of=self._variable)
+        return self._free
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The most harmful features that were met, and how harmful they are.
+
+    Args:
+        features: Of the nodes that are moved.
+        right: Targets that the model still classifies right.
+        loss: Mean loss of the targets, raised by the attack.
+        is_flat: Every gradient on the way was 0.
+    """
+
+    features: Float[Tensor, "k f"]
+    right: int
+    loss: float
+    is_flat: bool = False
+
+    @classmethod
+    def unpacked(cls, artifact: Artifact) -> "Found":
+        """Return what `packed` made an artifact of."""
+        tensors, about = artifact.tensors, artifact.metadata
+        return cls(tensors["features"], about["right"], tensors["loss"].item(), about["is_flat"])
+
+    def packed(self, **tensors: Tensor) -> Artifact:
+        """Return the same as an artifact, with further tensors."""
+        # A tensor, since the loss need not be finite, as JSON's numbers are.
+        loss = torch.tensor(self.loss, dtype=torch.float64)
+        about = {"right": self.right, "is_flat": self.is_flat}
+        return Artifact({"features": self.features, "loss": loss, **tensors}, about)
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Smaller is more harmful."""
+        return self.right, -self.loss
+
+
+def climb(
+    problem: Problem,
+    place: Callable[[Tensor], Tensor],
+    edge_index: Int[Tensor, "2 e"],
+    start: Float[Tensor, "k f"],
+    steps: Steps,
+    limits: Limits,
+    num_steps: int,
+) -> Found:
+    """Take some steps, and return the most harmful features met, those at the start included.
+
+    Args:
+        problem: The form of the model that is differentiated, and the targets.
+        place: Features of the whole graph by those that are moved.
+        edge_index: Edges.
+        start: Features of the nodes that are moved.
+        steps: Loss and steps.
+        limits: Smallest and largest feature.
+        num_steps: At least 0.
+
+    Raises:
+        AttackError: There is no gradient, or it is not finite.
+    """
+    labels = problem.labels  # first, so that a model that does not fit the graph raises here
+    best: list[Found] = []
+
+    def harm(new: Tensor) -> Tensor:
+        logits = problem.logits(place(new), edge_index)
+        loss = LOSSES[steps.loss](logits, labels).mean()
+        right = (logits.argmax(1) == labels).sum()
+        # Read together, to sync with a GPU once.
+        count, level = torch.stack([right.double(), loss.detach().double()]).tolist()
+        found = Found(new.detach(), int(count), level)
+        if not best or found.rank < best[0].rank:
+            best[:] = [replace(found, features=found.features.clone())]
+        return loss
+
+    ascent = Ascent(
+        start.clamp(*limits), harm, steps.of, lambda new: new.clamp(*limits), attack=problem.attack
+    )
+    for _ in range(num_steps):
+        end = ascent.advance(1)
+        if best[0].right == 0 or ascent.is_flat:
+            break
+    else:
+        end = ascent.advance(0)
+        with torch.no_grad():
+            harm(end)
+    return replace(best[0], is_flat=num_steps > 0 and ascent.is_flat)

@@ -1,0 +1,394 @@
+"""Tensors that stand in for features, whose first layers they compute in a fraction of the time.
+
+Two cases pay for this module (`docs/speed.md`); values and gradients are the same to rounding:
+
+- `sparse_input`: a bag of words is 99 % one value. In training, LayerNorm and Linear then take time
+  linear in the other entries: four fifths of an epoch on Coauthor's 6,805 features.
+- `FixedRows`: an injection attack moves the rows of its new nodes alone. The first layers of all
+  other rows are computed once: two thirds of the time of an attack through a GCN on Cora.
+
+A wrapper or another argument would have to be known to every model, also those of users. A tensor
+passes through any model as it is, and only `shortcut` says for which functions there is a faster
+way; to every other function it is a plain tensor.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from robust_diffusion.operators.edges import edge_cosine, inverse_length
+from robust_diffusion.operators.graph import Graph
+from robust_diffusion.operators.segments import gather_dst, gather_src
+from robust_diffusion.operators.sparse_matrix import SparseMatrix
+
+MAX_SHARE = 0.05
+"""Share of entries other than the common value up to which a sparse product is the faster one."""
+
+SAMPLE = 10_001
+"""Number of entries whose median is taken for the common value."""
+
+_ATTRIBUTES = ("shape", "ndim", "dtype", "device", "requires_grad")
+
+ABOUT = frozenset(
+    [Tensor.size, Tensor.dim, Tensor.numel, *(getattr(Tensor, a).__get__ for a in _ATTRIBUTES)]
+)
+"""Properties of a tensor that need none of its entries."""
+
+_Own = TypeVar("_Own", bound="SelectiveTensor")
+
+
+class SelectiveTensor(Tensor):
+    """A tensor with faster ways to some functions; for all others it is a plain tensor.
+
+    `torch.autograd.Function.apply` asks no subclass. A tensor whose storage does not hold its
+    entries must therefore be in the graph of gradients by itself, as `standing_for` makes it.
+    """
+
+    make: Callable[[], Tensor]
+    made: dict[bool, Tensor]
+
+    @classmethod
+    def of(cls: type[_Own], x: Tensor) -> _Own:
+        """A tensor that holds its entries."""
+        out = x.as_subclass(cls)
+        out.make, out.made = lambda: x, {}
+        return out
+
+    @classmethod
+    def standing_for(
+        cls: type[_Own],
+        make: Callable[[], Tensor],
+        shape: Sequence[int],
+        *,
+        like: Tensor,
+        sources: Sequence[Tensor],
+    ) -> _Own:
+        """A tensor whose entries are made on first use; its own storage holds NaN.
+
+        `like` gives type and device; `sources` are the tensors that `make` takes gradients to.
+        """
+        out = cls.of(_StandIn.apply(make, like, shape, *sources))  # type: ignore[no-untyped-call]
+        out.make = make
+        return out
+
+    def plain(self) -> Tensor:
+        """The same entries, as a tensor like any other."""
+        with_gradient = torch.is_grad_enabled()  # made without them, it could not be trained on
+        if with_gradient not in self.made:
+            self.made[with_gradient] = self.make()
+        return self.made[with_gradient]
+
+    @abstractmethod
+    def shortcut(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Result of `func(self, *args, **kwargs)`; `None` leaves it to the plain tensor."""
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Called by PyTorch in place of `func`."""
+        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunctionSubclass():
+            if func in ABOUT:
+                return func(*args, **kwargs)
+            if args and isinstance(args[0], cls):
+                others = (*args[1:], *kwargs.values())
+                if not any(isinstance(other, cls) for other in others):
+                    taken = args[0].shortcut(func, args[1:], kwargs)
+                    if taken is not None:
+                        return taken
+            plain = [_plain(item) for item in args]
+            result = func(*plain, **{key: _plain(item) for key, item in kwargs.items()})
+        # What changes nothing, such as a move to the device where it is, leaves it as it is.
+        return args[0] if plain and result is plain[0] else result
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, SelectiveTensor):
+        return item.plain()
+    if isinstance(item, list | tuple):
+        return type(item)(_plain(part) for part in item)
+    return item
+
+
+class _StandIn(torch.autograd.Function):
+    """Has the shape of entries, and passes their gradient on to what they are made of."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, make: Callable[[], Tensor], like: Tensor, shape: Sequence[int], *sources: Tensor
+    ) -> Tensor:
+        ctx.make = make
+        ctx.save_for_backward(*sources)
+        return like.new_full([1] * len(shape), torch.nan).expand(*shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.enable_grad():
+            made = ctx.make()  # again: what was made before is in a graph that may be gone
+        sources = [source for source in ctx.saved_tensors if source.requires_grad]
+        found = iter(torch.autograd.grad(made, sources, grad))
+        parts = (next(found) if source.requires_grad else None for source in ctx.saved_tensors)
+        return None, None, None, *parts
+
+
+class FixedRows:
+    """Rows that stay, and what a model's first layers make of them, computed once.
+
+    Layers that treat each row by itself are computed for these rows when first met, and from then
+    on for the new rows only.
+
+    Args:
+        x: The rows that stay, without gradient.
+        whole: Put the rows together in each step, for a model that looks at the storage.
+    """
+
+    def __init__(self, x: Float[Tensor, "n f"], *, whole: bool = False) -> None:
+        self.x = x
+        self.whole = whole
+        # The tensors of the key are kept too, so that no other can take over their identity.
+        self._known: dict[tuple[Any, ...], tuple[Any, FixedRows]] = {}
+
+    def followed_by(self, free: Float[Tensor, "k f"]) -> Float[Tensor, "m f"]:
+        """These rows, then `free`, as one tensor; gradients flow to `free`."""
+        return torch.cat([self.x, free]) if self.whole else _Rows.together(self, free)
+
+    def under(self, layer: Callable[[Tensor], Tensor], *identity: Any) -> "FixedRows":
+        """Output of a layer for these rows.
+
+        Args:
+            layer: Treats each row by itself.
+            identity: What tells it from other layers: its name, weights and numbers.
+        """
+        key = tuple(
+            (id(item), item._version) if isinstance(item, Tensor) else item for item in identity
+        )
+        if key not in self._known:
+            with torch.no_grad():
+                self._known[key] = (identity, FixedRows(layer(self.x)))
+        return self._known[key][1]
+
+
+class _Rows(SelectiveTensor):
+    """The tensor that `FixedRows.followed_by` gives, put together when looked at."""
+
+    fixed: FixedRows
+    free: Tensor
+
+    @classmethod
+    def together(cls, fixed: FixedRows, free: Tensor) -> Tensor:
+        shape = (fixed.x.size(0) + free.size(0), *free.shape[1:])
+        rows = cls.standing_for(
+            lambda: torch.cat([fixed.x, free]), shape, like=free, sources=[free]
+        )
+        rows.fixed, rows.free = fixed, free
+        return rows
+
+    def shortcut(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        others = (*args, *kwargs.values())
+        if func is F.layer_norm and len(kwargs.get("normalized_shape", args[:1] and args[0])) > 1:
+            return None  # over the rows, too
+        # A weight that is being trained has a gradient of its own, from every row.
+        if func not in (F.linear, F.layer_norm) or any(
+            isinstance(o, Tensor) and o.requires_grad for o in others
+        ):
+            return None
+        fixed = self.fixed.under(lambda x: func(x, *args, **kwargs), func, *map(_hashable, others))
+        return self.together(fixed, func(self.free, *args, **kwargs))
+
+
+def _hashable(item: Any) -> Any:
+    return tuple(item) if isinstance(item, list) else item
+
+
+def sparse_input(x: Float[Tensor, "n f"], *, max_share: float = MAX_SHARE) -> Float[Tensor, "n f"]:
+    """The same features, with faster first layers where nearly all entries are one value.
+
+    A bag of words is 99 % zeros, which normalisation turns into another constant: x = c + S, with
+    few entries in S. Then LayerNorm is (S - m_u) r_u, with a mean and a scale per node that no
+    epoch changes, and the Linear behind it a product with S and one with each constant.
+
+    Args:
+        x: Features without gradient.
+        max_share: Largest share of entries that differ from the common value, in [0, 1].
+
+    Returns:
+        A tensor of the same entries; `x` itself where more differ, or where it is not on the CPU,
+        since dense products are fast elsewhere.
+    """
+    if x.device.type != "cpu" or x.numel() == 0 or x.requires_grad:
+        return x
+    flat = x.flatten()
+    common = flat[:: max(1, flat.numel() // SAMPLE)].median()
+    differs = x - common
+    if int(differs.count_nonzero()) > max_share * x.numel():
+        return x
+    affine = _Affine(SparseMatrix.from_dense(differs), common.expand(x.size(0), 1), x.size(1))
+    return _SparseInput.knowing(affine, x)
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """The matrix q_u (g_f (S_uf + a_u) + b_f), S having few entries."""
+
+    entries: SparseMatrix  # S, n x f
+    shift: Float[Tensor, "n 1"]  # a, n x 1
+    width: int  # f
+    gain: Float[Tensor, " f"] | None = None  # g; 1 when absent
+    offset: Float[Tensor, " f"] | None = None  # b; 0 when absent
+    scale: Float[Tensor, "n 1"] | None = None  # q, n x 1; 1 when absent
+
+    @property
+    def is_constant(self) -> bool:
+        """No operation has been applied to it."""
+        return self.gain is None and self.offset is None and self.scale is None
+
+    def standardized(self, eps: float) -> "_Affine":
+        """Each row less its mean, by its standard deviation."""
+        entries, width = replace(self.entries, value=self.entries.value.double()), self.width
+        mean = entries.row_sums() / width
+        variance = entries.squared().row_sums() / width - mean.square()
+        rate = (variance.clamp_min(0) + eps).rsqrt()
+        scaled = entries.with_rows_times(rate)
+        dtype = self.shift.dtype
+        entries = replace(scaled, value=scaled.value.to(dtype))
+        return _Affine(entries, (-mean * rate).to(dtype), width)
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """This matrix times the transpose of `weight`, plus `bias`."""
+        columns = (weight if self.gain is None else weight * self.gain).t()
+        out = self.entries @ columns + self.shift * columns.sum(0)
+        if self.offset is not None:
+            out = out + weight @ self.offset
+        if self.scale is not None:
+            out = out * self.scale
+        return out if bias is None else out + bias
+
+    def normalized(self, eps: float) -> "_Affine":
+        """Each row by its length, or by `eps` if that is more."""
+        # The bound is inside the root, whose derivative at 0 is infinite.
+        return replace(self, scale=self._squares(self._sums()).clamp_min(eps**2).rsqrt())
+
+    def edge_cosine(self, graph: Graph) -> Tensor:
+        """Cosine of the angle between the rows at both ends of each edge, at any scale."""
+        sums = self._sums()
+        # The sum over f of (g S_uf + g a_u + b) (g S_vf + g a_v + b), multiplied out.
+        dots = (
+            self.entries.products_along(graph) @ sums.gain_squared
+            + gather_dst(self.shift, graph) * gather_src(sums.entries, graph)
+            + gather_dst(sums.rows, graph) * gather_src(self.shift, graph)
+            + gather_dst(sums.offset, graph)
+            + gather_src(sums.offset, graph)
+            + sums.offset_squared
+        )
+        inverse = inverse_length(self._squares(sums).squeeze(1))
+        return (dots * gather_dst(inverse, graph) * gather_src(inverse, graph)).squeeze(1)
+
+    def _squares(self, sums: "_Sums") -> Tensor:
+        """Squared length of each row, its scale left out."""
+        squares = self.entries.squared() @ sums.gain_squared
+        shifted = self.shift * (sums.entries + sums.rows)
+        return squares + shifted + 2 * sums.offset + sums.offset_squared
+
+    def _sums(self) -> "_Sums":
+        gain = self.shift.new_ones(self.width) if self.gain is None else self.gain
+        offset = torch.zeros_like(gain) if self.offset is None else self.offset
+        columns = torch.stack([gain.square(), gain * offset], 1)
+        of_entries = self.entries @ columns
+        of_rows = of_entries + self.shift * columns.sum(0)
+        return _Sums(
+            gain_squared=columns[:, :1],
+            entries=of_entries[:, :1],
+            rows=of_rows[:, :1],
+            offset=of_rows[:, 1:],
+            offset_squared=offset.square().sum(),
+        )
+
+
+class _Sums(NamedTuple):
+    """Sums over features that make up lengths and dot products of the rows of an `_Affine`."""
+
+    gain_squared: Float[Tensor, "f 1"]
+    entries: Float[Tensor, "n 1"]  # g g S
+    rows: Float[Tensor, "n 1"]  # g g (S + a)
+    offset: Float[Tensor, "n 1"]  # g b (S + a)
+    offset_squared: Float[Tensor, ""]
+
+
+class _SparseInput(SelectiveTensor):
+    """A tensor that knows its few entries; a method has the arguments of the function it is of."""
+
+    affine: _Affine
+    standardized: dict[float, _Affine]
+
+    @classmethod
+    def knowing(cls, affine: _Affine, x: Tensor) -> "_SparseInput":
+        out = cls.of(x)
+        out.affine, out.standardized = affine, {}
+        return out
+
+    @classmethod
+    def pending(cls, affine: _Affine, make: Callable[[], Tensor]) -> "_SparseInput":
+        """A tensor whose entries are computed when first needed."""
+        trained = [part for part in (affine.gain, affine.offset) if part is not None]
+        shape = (affine.shift.size(0), affine.width)
+        out = cls.standing_for(make, shape, like=affine.shift, sources=trained)
+        out.affine, out.standardized = affine, {}
+        return out
+
+    def shortcut(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        known = _KNOWN.get(func)
+        return None if known is None else known(self, *args, **kwargs)
+
+    def layer_norm(
+        self,
+        normalized_shape: Sequence[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor | None:
+        """`F.layer_norm`."""
+        if not self.affine.is_constant or list(normalized_shape) != [self.affine.width]:
+            return None
+        if eps not in self.standardized:
+            self.standardized[eps] = self.affine.standardized(eps)
+        affine = replace(self.standardized[eps], gain=weight, offset=bias)
+        return self.pending(
+            affine, lambda: F.layer_norm(self.make(), normalized_shape, weight, bias, eps)
+        )
+
+    def normalize(
+        self, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
+    ) -> Tensor | None:
+        """`F.normalize`."""
+        if p != 2 or dim not in (1, -1) or out is not None or self.affine.scale is not None:
+            return None
+        return self.pending(
+            self.affine.normalized(eps), lambda: F.normalize(self.make(), dim=1, eps=eps)
+        )
+
+
+_KNOWN: Mapping[Callable[..., Any], Callable[..., Tensor | None]] = {
+    F.layer_norm: _SparseInput.layer_norm,
+    F.linear: lambda x, *args, **kwargs: x.affine.linear(*args, **kwargs),
+    F.normalize: _SparseInput.normalize,
+    edge_cosine: lambda x, graph: x.affine.edge_cosine(graph),
+}
