@@ -239,7 +239,8 @@ def _described(kind: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(_described(option) for option in options)
     if origin is Literal:
-        return f"one of {', '.join(sorted(map(str, options)))}"
+        words = {"true" if option is True else str(option) for option in options}  # as YAML has it
+        return f"one of {', '.join(sorted(words))}"
     if isinstance(origin, type) and issubclass(origin, Sequence):
         return f"a list, each {_described(options[0])}"
     kind = origin or kind

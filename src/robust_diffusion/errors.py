@@ -1,6 +1,6 @@
 """Errors a user can act on: each names the file or key, the value, and what would be right.
 
-The command line prints them as one line and exits non-zero; see `robust_diffusion.run`.
+The command line prints them as one line and exits non-zero; see `robust_diffusion.system.boundary`.
 """
 
 
@@ -22,3 +22,7 @@ class TrainingError(RobustDiffusionError, RuntimeError):
 
 class AttackError(RobustDiffusionError, RuntimeError):
     """An attack that cannot be run as declared."""
+
+
+class EscapedError(BaseException):
+    """Carries its cause past Hydra, which makes warnings of the exceptions of callbacks."""

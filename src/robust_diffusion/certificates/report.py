@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int
 from pydantic import Field
+from pydantic_core import from_json
 from torch import Tensor
 
 from robust_diffusion import __version__
@@ -20,8 +21,9 @@ from robust_diffusion.checks import check_whole
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.schema import Schema, Share, misfit
 from robust_diffusion.robustness.report import RobustnessReport
+from robust_diffusion.robustness.saved_report import LARGEST
 from robust_diffusion.robustness.subject import accuracy
-from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.files import read_limited, write_whole
 
 REPORT = "certificate.json"
 """Name of the report's file."""
@@ -252,7 +254,9 @@ def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]
             raise DataError(f"{folder}: holds no {REPORT}; write one by certify --save FOLDER")
         for file in files:
             try:
-                record = json.loads(file.read_text(encoding="utf-8"))
+                record = from_json(
+                    read_limited(file, LARGEST)
+                )  # deep nesting is an error of its own
             except (OSError, ValueError) as error:
                 raise DataError(f"{file}: cannot be read ({error}); write it anew") from error
             if problem := misfit(_Saved, record):

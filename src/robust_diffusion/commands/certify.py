@@ -12,8 +12,10 @@ from torch import nn
 from robust_diffusion.cells.overrides import composed
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
 from robust_diffusion.certificates.report import certificate_tables, read_certificates
+from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.commands.evaluate import sorted_arguments
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness.load import (
     build_model,
@@ -76,9 +78,12 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         for title, frame in certificate_tables(read_certificates(chosen.show)).items():
             print_table(title, frame, ["model"])
         return
+    check_value("--local", chosen.local, Natural)
     path, target, options, overrides = sorted_arguments(chosen.given, READ, "certify")
     own = ["certificate=sparse", "attack=none", *overrides]
     cfg, _ = composed(own, READ - {"model"} if target else READ)
+    if not cfg.certificate:
+        raise ConfigError("certificate=none: expected a scheme; use sparse or bi_smoothing")
     set_up_process(cfg.threads)
     scheme: Smoothing = instantiate(cfg.certificate)
     attacks = {name: instantiate(own) for name, own in cfg.attacks.items()}

@@ -14,7 +14,7 @@ from robust_diffusion.attacks.base import Kind
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.modification.base import flip
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
-from robust_diffusion.checks import Count, SomeSteps, check_value
+from robust_diffusion.checks import Count, Seed, SomeSteps, check_choice, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import own_context
@@ -38,7 +38,7 @@ def attack_each(
     kind: Kind = "modification",
     nodes: Any = "test",
     feature_limits: tuple[float, float] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str | torch.device | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
@@ -79,6 +79,7 @@ def attack_each(
     """
     check_value("max_edges", max_edges, SomeSteps)
     check_value("kind", kind, Kind)
+    check_value("seed", seed, Seed)
     subject = subject_of(model, data, nodes, device, grows=kind == "injection")
     budget = budget_of(Budget(max_edges, 1, feature_limits), subject, {})
     graph = subject.graph.clone().to(subject.device)
@@ -143,6 +144,8 @@ def right_by_edges(
     if tried is not None and most > tried:
         raise ConfigError(f"max_edges={most}: expected at most {tried}, which attack_each tried")
     fell = found["edges"].fillna(most + 1)
+    if by is not None:
+        check_choice("by", by, ("degree", "margin"))
     group = found[by] if by else pd.Series("all", found.index)
     if len(group.dropna().unique()) > 1:  # of one value, qcut makes no group
         group = pd.qcut(group, groups, duplicates="drop")

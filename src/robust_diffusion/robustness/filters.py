@@ -121,6 +121,8 @@ def outlier_scores(
         raise ConfigError(f"filtered: needs scikit-learn; {remedy}") from error
 
     n, (src, dst) = len(x), edge_index
+    if n < 2:
+        raise ConfigError(f"report: expected at least 2 nodes to compare, got {n}; drop the filter")
     around = scatter(x[src], dst, dim=0, dim_size=n, reduce="mean")
     own = [
         torch.log1p(degree(dst, n)),

@@ -1,10 +1,12 @@
 """Files written whole or not at all, and locks among processes."""
 
+import errno
 import gzip
 import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -12,6 +14,12 @@ from filelock import FileLock, Timeout
 from robust_diffusion.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk without room, of a user's share of it, or of a limit of file sizes."""
+
+UNWRITABLE = (*FULL, errno.EROFS, errno.EACCES, errno.EPERM)
+"""The same, and errors of a folder that must not be written to."""
 
 
 @contextmanager
@@ -56,10 +64,10 @@ def write_whole(path: Path, content: str | bytes, *, option: str) -> Path:
     return path
 
 
-def check_readable(path: Path, most: int) -> None:
+def check_readable(path: Path, most: float = inf) -> None:
     """Refuse a device, a pipe or a file of more bytes than `most`; a `DataError`."""
     if path.exists() and not path.is_file():
-        raise DataError(f"{path}: is no ordinary file; name one")
+        raise DataError(f"{path}: expected an ordinary file, got a folder, device or pipe")
     if path.exists() and path.stat().st_size > most:
         raise DataError(f"{path}: is larger than {most / 1e6:g} MB, the most that is read")
 
@@ -79,13 +87,23 @@ def read_limited(path: Path, most: int) -> bytes:
     return content
 
 
+def file_lock(path: Path) -> FileLock:
+    """Return the lock of a lock file, which is made at once.
+
+    Raises:
+        OSError: It cannot be made; `FileLock` would wait for it without end.
+    """
+    path.touch()
+    return FileLock(path)
+
+
 @contextmanager
 def locked(path: Path, *, waits_for: str) -> Iterator[None]:
     """Hold a lock file, removed at the end; who has to wait for another process says for what.
 
     A process that dies holds nobody up.
     """
-    lock = FileLock(path)
+    lock = file_lock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout:
