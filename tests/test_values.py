@@ -5,8 +5,9 @@ import re
 from pkgutil import resolve_name
 from typing import Annotated, Any, get_args, get_origin
 
+import numpy as np
 import pytest
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
@@ -15,11 +16,11 @@ from robust_diffusion import FGSM, GCN, TDGIA, Budget, Fit, GraphPDE, Solver
 from robust_diffusion.attacks import Attack, GivenGraph, InjectionAdversary
 from robust_diffusion.cells.overrides import check_keys
 from robust_diffusion.checks import (
+    Share,
     check_argument,
     check_choice,
     check_name,
-    check_number,
-    check_whole,
+    check_value,
     parameters_of,
 )
 from robust_diffusion.config import CONFIG_DIR
@@ -41,6 +42,9 @@ def number_of(target: str, key: str) -> Any:
     """The number with a range that a key takes, if it takes one and nothing else."""
     kind = parameters_of(resolve_name(target))[key].annotation
     return kind if get_origin(kind) is Annotated and get_args(kind)[0] in (int, float) else None
+
+
+TwoOrMore = Annotated[int, Ge(2)]
 
 
 def bounds(kind: Any) -> tuple[Any, ...]:
@@ -115,13 +119,10 @@ def test_a_script_gets_the_same_error(made: Any, key: str) -> None:
 @pytest.mark.parametrize(
     ("check", "bounds", "inside", "outside"),
     [
-        (check_whole, {"at_least": 2}, [2, 10**9], [1, -5, 2.0, 2.5, True, "2", [2]]),
-        (check_number, {}, [0, -1e300], [math.nan, math.inf, -math.inf, 10**400, "0.5", True, [1]]),
-        (check_number, {"at_least": 0}, [0.0], [-0.1]),
-        (check_number, {"above": 0}, [1e-9], [0.0]),
-        (check_number, {"at_most": 1}, [1.0], [1.1]),
-        (check_number, {"below": 1}, [0.999], [1.0]),
-        (check_number, {"above": 0, "at_most": 0.5}, [0.5], [0.6]),
+        (check_value, {"kind": TwoOrMore}, [2, 10**9], [1, -5, 2.0, 2.5, True, "2", [2], 10**40]),
+        (check_value, {"kind": float}, [0, -1e300], [math.nan, math.inf, 10**400, "1", True, [1]]),
+        (check_value, {"kind": Share}, [0.0, 1.0, np.float32(0.5)], [-0.1, 1.1]),
+        (check_value, {"kind": Annotated[float, Gt(0), Lt(1)]}, [1e-9, 0.999], [0.0, 1.0]),
         (check_choice, {"options": ["c", "b"]}, ["b"], ["d"]),
         (check_name, {}, ["cora", "my graph-2.1", "Köln", "a" * 100, "3"], ["", ".", "..", "../x"]),
         (check_name, {}, [], ["/x", "a/b", "a\\b", "-x", ".x", "a\nb", "{epoch}", "a" * 101, 3]),
@@ -134,7 +135,7 @@ def test_a_value_is_returned_or_refused_by_its_key(
     for value in inside:
         found = check("a.key", value, **bounds)
         assert found == value
-        assert check is not check_number or isinstance(found, float)
+        assert not isinstance(inside[-1], float) or isinstance(found, float)
     for value in outside:
         with pytest.raises(ConfigError, match=r"^a\.key="):
             check("a.key", value, **bounds)

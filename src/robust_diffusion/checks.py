@@ -8,17 +8,14 @@
 """
 
 import inspect
-import operator
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache, wraps
-from numbers import Integral, Real
+from numbers import Number
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
-from annotated_types import Ge, Gt, Interval, Le, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
 from robust_diffusion.errors import ConfigError
 
@@ -45,16 +42,8 @@ Probability = Annotated[float, Ge(0), Lt(1)]
 Backend = Literal["auto", "compiled", "torch", "reference"]
 """Backend of the sums over edges; see `operators.set_backend`."""
 
-BOUNDS: Mapping[type, tuple[str, Callable[[Any, Any], bool]]] = {
-    Ge: ("at least", operator.ge),
-    Gt: ("above", operator.gt),
-    Le: ("at most", operator.le),
-    Lt: ("below", operator.lt),
-}
-"""Words of a bound, and the comparison that keeps it; its value has the name of the class."""
-
-LARGEST: Mapping[Any, float] = {int: 2**63 - 1, float: sys.float_info.max}
-"""Limit of a number's magnitude; neither infinity nor NaN is within."""
+WORDS: Mapping[type, str] = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
+"""Words of a bound; its value has the name of the class."""
 
 NAMED: Mapping[Any, str] = {
     bool: "true or false",
@@ -62,17 +51,12 @@ NAMED: Mapping[Any, str] = {
     float: "a finite number",
     str: "text",
     NoneType: "null",
-    None: "null",
     Callable: "callable",
 }
 
 STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-
-class _MisfitError(Exception):
-    """A value is not of its annotation."""
 
 
 def validated(key: str) -> Callable[[Decorated], Decorated]:
@@ -147,95 +131,61 @@ def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 
 def check_argument(key: str, value: object, parameter: inspect.Parameter) -> Any:
     """The value as the parameter takes it; else a `ConfigError` names key, value and range."""
-    if value is parameter.default or parameter.kind in STARRED:
+    if value is parameter.default or parameter.kind in STARRED or _has_target(value):
         return value
     return check_value(key, value, parameter.annotation)
 
 
 def check_value(key: str, value: object, kind: Any) -> Any:
     """The value as an annotation has it; else a `ConfigError` names key, value and range."""
+    from pydantic_core import ValidationError  # late, as in `_adapter`
+
+    plain = _plain(value)
     try:
-        return _fitting(value, kind)
-    except _MisfitError:
-        said = "null" if value is None else value
-        raise ConfigError(f"{key}={said}: {_wanted(kind, value)}") from None
+        if isinstance(plain, int) and abs(plain) >= 2**63:
+            raise ConfigError(f"{key}={value}: beyond 64 bits; use a smaller number")
+        return _adapter(kind).validate_python(plain)
+    except ValidationError:
+        shown = "null" if value is None else value
+        one_of = get_origin(kind) is Literal
+        remedy = f"unknown; use {_described(kind)}" if one_of else f"must be {_described(kind)}"
+        raise ConfigError(f"{key}={shown}: {remedy}") from None
 
 
-def _fitting(value: Any, kind: Any) -> Any:
-    """The value, numbers as Python's own; a `_MisfitError` if it is not of that kind."""
-    origin, options = get_origin(kind), get_args(kind)
-    if isinstance(value, Mapping) and "_target_" in value:  # which Hydra makes an object of
-        return value
-    if origin is Annotated:
-        value = _fitting(value, options[0])
-        _require(all(_within(value, bound) for bound in _bounds(kind)))
-    elif origin in (Union, UnionType):
-        for option in options:
-            with suppress(_MisfitError):
-                return _fitting(value, option)
-        raise _MisfitError
-    elif origin is Literal:
-        _require(any(type(value) is type(option) and value == option for option in options))
-    elif kind is bool:
-        _require(isinstance(value, bool))
-    elif kind in (int, float):
-        _require(isinstance(value, Integral if kind is int else Real))
-        value = value.item() if hasattr(value, "item") else value  # of numpy
-        _require(not isinstance(value, bool) and abs(value) <= LARGEST[kind])
-        return kind(value)
-    elif isinstance(origin, type) and issubclass(origin, Sequence):
-        _require(isinstance(value, Sequence) and not isinstance(value, str))
-        items = options if origin is tuple and options[-1] is not ... else options[:1] * len(value)
-        _require(len(items) == len(value))
-        found = [_fitting(each, item) for each, item in zip(value, items, strict=True)]
-        return tuple(found) if origin is tuple or isinstance(value, tuple) else found
-    elif kind is None or (isinstance(kind := origin or kind, type) and _is_testable(kind)):
-        _require(isinstance(value, kind or NoneType))
-    return value
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import ConfigDict, TypeAdapter  # late: `--help` needs a tenth of a second
+
+    if kind is inspect.Parameter.empty or isinstance(kind, str):
+        kind = Any  # no annotation, or one for type checkers alone
+    config = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+    return TypeAdapter(kind, config=config)
 
 
-def _require(condition: object) -> None:
-    if not condition:
-        raise _MisfitError
+def _plain(value: Any) -> Any:
+    """The value, numbers of numpy as Python's own."""
+    if isinstance(value, Number):
+        return value.item() if hasattr(value, "item") else value
+    return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
 
 
-def _bounds(kind: Any) -> list[Any]:
-    """The bounds of an `Annotated` number, each a `Ge`, `Gt`, `Le` or `Lt`."""
-    declared = get_args(kind)[1:]
-    several = [each for of in declared for each in (of if isinstance(of, Interval) else [of])]
-    return [bound for bound in several if type(bound) in BOUNDS]
-
-
-def _limit(bound: Any) -> Any:
-    return getattr(bound, type(bound).__name__.lower())
-
-
-def _within(value: Any, bound: Any) -> bool:
-    return BOUNDS[type(bound)][1](value, _limit(bound))
-
-
-def _is_testable(kind: type) -> bool:
-    """False for an empty annotation, and a protocol or a tensor's shape, which is checked later."""
-    protocol = getattr(kind, "_is_protocol", False) and not getattr(
-        kind, "_is_runtime_protocol", False
-    )
-    return kind is not inspect.Parameter.empty and not protocol and kind.__module__ != "jaxtyping"
-
-
-def _wanted(kind: Any, value: object) -> str:
-    if get_origin(kind) is Literal:
-        return f"unknown; use {_described(kind)}"
-    if isinstance(value, int) and abs(value) > LARGEST[int]:
-        return "beyond 64 bits; use a smaller number"
-    return f"must be {_described(kind)}".rstrip()
+def _has_target(value: object) -> bool:
+    """True of a configuration of objects, which Hydra makes of it."""
+    if isinstance(value, Mapping):
+        return "_target_" in value or any(map(_has_target, value.values()))
+    return isinstance(value, list) and any(map(_has_target, value))
 
 
 def _described(kind: Any) -> str:
     origin, options = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        bounds = [f"{BOUNDS[type(b)][0]} {_limit(b):.12g}" for b in _bounds(kind)]
-        of = ["of"] if options[0] is int else []
-        return " ".join([_described(options[0]), *of, " and ".join(bounds)])
+        bounds = [
+            f"{WORDS[type(of)]} {getattr(of, type(of).__name__.lower()):.12g}"
+            for of in options[1:]
+            if type(of) in WORDS
+        ]
+        of = ["of"] if bounds and options[0] is int else []
+        return " ".join([_described(options[0]), *of, " and ".join(bounds)]).rstrip()
     if origin in (Union, UnionType):
         return " or ".join(_described(option) for option in options)
     if origin is Literal:
@@ -247,28 +197,11 @@ def _described(kind: Any) -> str:
     return NAMED.get(kind) or f"a {getattr(kind, '__name__', kind)}"
 
 
-def check_whole(key: str, value: object, *, at_least: int) -> int:
-    """The value, if it is a whole number of at least that; else a `ConfigError` names the key."""
-    return cast(int, check_value(key, value, Annotated[int, Ge(at_least)]))
-
-
-def check_number(
-    key: str,
-    value: object,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-) -> float:
-    """The value as a float, if it is a finite number in range; else a `ConfigError`."""
-    bounds = Interval(ge=at_least, gt=above, le=at_most, lt=below)
-    return cast(float, check_value(key, value, Annotated[float, bounds]))
-
-
 def check_choice(key: str, value: str, options: Iterable[str]) -> str:
     """The value, if it is one of the options; else a `ConfigError` that lists them."""
-    return cast(str, check_value(key, value, Literal[tuple(options)]))
+    if value not in (known := sorted(options)):
+        raise ConfigError(f"{key}={value}: unknown; use one of {', '.join(known)}")
+    return value
 
 
 def check_name(key: str, value: object) -> str:

@@ -3,6 +3,14 @@
 The command line prints them as one line and exits non-zero; see `robust_diffusion.system.boundary`.
 """
 
+import errno
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk without room, of a user's share of it, or of a limit of file sizes."""
+
+UNWRITABLE = (*FULL, errno.EROFS, errno.EACCES, errno.EPERM)
+"""The same, and errors of a folder that must not be written to."""
+
 
 class RobustDiffusionError(Exception):
     """Base of every error that this package raises on purpose."""

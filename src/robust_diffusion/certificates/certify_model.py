@@ -22,7 +22,7 @@ from robust_diffusion.certificates.locality import check_locality
 from robust_diffusion.certificates.report import CertificateReport
 from robust_diffusion.certificates.sampling import VoteCounter, graphs_per_pass
 from robust_diffusion.certificates.sparse import SparseSmoothing
-from robust_diffusion.checks import Seed, check_choice, check_value, check_whole
+from robust_diffusion.checks import Count, Natural, Seed, check_choice, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.adaptive import DRAWS
@@ -97,8 +97,8 @@ def certify(
         certificate = SCHEMES[check_choice("certificate", certificate, SCHEMES)]()
     scheme = certificate
     check_value("seed", seed, Seed)
-    check_whole("attack_draws", attack_draws, at_least=1)
-    check_whole("local", local, at_least=0)
+    check_value("attack_draws", attack_draws, Count)
+    check_value("local", local, Natural)
     chosen = _of_kind(attacks, scheme)
     if local:
         subject = replace(subject, targets=_sample(subject, local, seed))

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from scipy.sparse.linalg import eigsh, expm_multiply
 from torch import Tensor
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import NonNegative, check_value
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ def heat_bound(
         >>> 0 < bound.symmetric_spectral < 1
         True
     """
-    check_number("t_end", t_end, at_least=0)
+    check_value("t_end", t_end, NonNegative)
     graphs = (edge_index, attacked)
     before, after = (_normalised(edges, num_nodes, 0.5, 0.5) for edges in graphs)
     walk, walk_after = (_normalised(edges, num_nodes, 1.0, 0.0) for edges in graphs)

@@ -17,7 +17,7 @@ from robust_diffusion import __version__
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bounds import ClassBounds
 from robust_diffusion.certificates.locality import ISOLATION, Locality
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.schema import Schema, Share, misfit
 from robust_diffusion.robustness.report import RobustnessReport
@@ -156,7 +156,7 @@ class CertificateReport:
                 f"{' and '.join(needed)}"
             )
         for key, count in budget.items():
-            check_whole(f"budget.{key}", count, at_least=0)
+            check_value(f"budget.{key}", count, Natural)
         return self.scheme.certified(self.bounds, budget)
 
     def certified_accuracy(self, total: int) -> float:

@@ -14,9 +14,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.errors import FULL, ConfigError, DataError
 from robust_diffusion.system.artifact import Artifact, checked, decode, encode
-from robust_diffusion.system.files import FULL, locked, written_whole
+from robust_diffusion.system.files import locked, written_whole
 from robust_diffusion.system.hashes import canonical_json
 
 log = logging.getLogger(__name__)

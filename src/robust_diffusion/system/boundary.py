@@ -14,8 +14,7 @@ from typing import Any, TextIO
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.errors import EscapedError, RobustDiffusionError
-from robust_diffusion.system.files import FULL, UNWRITABLE
+from robust_diffusion.errors import FULL, UNWRITABLE, EscapedError, RobustDiffusionError
 from robust_diffusion.system.interrupts import Terminated
 
 PLUGINS = {

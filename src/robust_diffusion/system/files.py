@@ -1,6 +1,5 @@
 """Files written whole or not at all, and locks among processes."""
 
-import errno
 import gzip
 import logging
 import os
@@ -14,12 +13,6 @@ from filelock import FileLock, Timeout
 from robust_diffusion.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a disk without room, of a user's share of it, or of a limit of file sizes."""
-
-UNWRITABLE = (*FULL, errno.EROFS, errno.EACCES, errno.EPERM)
-"""The same, and errors of a folder that must not be written to."""
 
 
 @contextmanager

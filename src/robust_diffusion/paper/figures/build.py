@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
+from annotated_types import Ge
 from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy.special import entr
@@ -14,7 +15,7 @@ from scipy.stats import mannwhitneyu
 from sklearn.manifold import TSNE
 from torch import Tensor, nn
 
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import Positive, check_value
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows import Flow
 from robust_diffusion.models.graph_pde import PDELayer
@@ -73,7 +74,7 @@ def observe(
     last = len(layers)
     if last == 1 and layer == LAST_HIDDEN:
         layer = 0
-    if not check_whole("--layer", layer, at_least=-last) < last:
+    if not check_value("--layer", layer, Annotated[int, Ge(-last)]) < last:
         raise ConfigError(f"--layer {layer}: the model has {last} layers, counted from 0")
     watched: Any = layers[layer]
     flow: Flow = watched.flow
@@ -108,7 +109,7 @@ def tsne(z: Float[ndarray, "n d"], *, seed: int, perplexity: float = 30.0) -> Fl
     Reference: van der Maaten and Hinton 2008; Kobak and Berens 2019, arXiv:1902.07023 (start).
     """
     n = len(z)
-    wanted = check_number("--perplexity", perplexity, above=0)
+    wanted = check_value("--perplexity", perplexity, Positive)
     if n < MIN_NODES or not (z != z[0]).any():
         angle = np.linspace(0, 2 * np.pi, n, endpoint=False)
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -202,7 +203,7 @@ def build_figure(
 ) -> BuiltFigure:
     """Build a figure under the overrides of a run, as on its command line."""
     options = options or Options()
-    check_whole("--max-nodes", options.max_nodes, at_least=4)
+    check_value("--max-nodes", options.max_nodes, Annotated[int, Ge(4)])
     cells, stem, about = plan(spec, overrides, options, Options())
     drawn = [_panel(spec, title, cell, options) for title, cell in cells.items()]
     described = [panel for _, panel in drawn]
