@@ -68,7 +68,8 @@ def validated(key: str) -> Callable[[Decorated], Decorated]:
 
     Args:
         key: Prefix of the arguments' names in messages, in which an argument may be named, as in
-            `attacks.{self.name}`.
+            `attacks.{self.name}`. Without one, of a function that users call, objects pass: it has
+            words of its own for a model or a graph that is none.
     """
 
     def decorate(of: Decorated) -> Decorated:
@@ -112,7 +113,9 @@ def _checking(function: Callable[..., Any], key: str) -> Callable[..., Any]:
         bound.apply_defaults()
         prefix = key.format(**bound.arguments)
         bound.arguments = {
-            name: check_argument(f"{prefix}.{name}", value, parameters[name])
+            name: check_argument(f"{prefix}.{name}".lstrip("."), value, parameters[name])
+            if key or _is_plain(parameters[name].annotation)
+            else value
             for name, value in given.items()
         }
         return function(*bound.args, **bound.kwargs)
@@ -140,6 +143,8 @@ def check_value(key: str, value: object, kind: Any) -> Any:
     """The value as an annotation has it; else a `ConfigError` names key, value and range."""
     from pydantic_core import ValidationError  # late, as in `_adapter`
 
+    if kind in (inspect.Parameter.empty, Any) or isinstance(kind, str):
+        return value  # no annotation, or one for type checkers alone
     plain = _plain(value)
     try:
         if isinstance(plain, int) and abs(plain) >= 2**63:
@@ -156,17 +161,25 @@ def check_value(key: str, value: object, kind: Any) -> Any:
 def _adapter(kind: Any) -> Any:
     from pydantic import ConfigDict, TypeAdapter  # late: `--help` needs a tenth of a second
 
-    if kind is inspect.Parameter.empty or isinstance(kind, str):
-        kind = Any  # no annotation, or one for type checkers alone
     config = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
     return TypeAdapter(kind, config=config)
 
 
+def _is_plain(kind: Any) -> bool:
+    """True of numbers and words, alone, in a list or as an alternative."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType, Sequence):
+        return all(map(_is_plain, get_args(kind)))
+    return origin in (Annotated, Literal) or kind in NAMED
+
+
 def _plain(value: Any) -> Any:
-    """The value, numbers of numpy as Python's own."""
+    """The value, numbers of numpy and lists of OmegaConf as Python's own."""
     if isinstance(value, Number):
         return value.item() if hasattr(value, "item") else value
-    return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return (tuple if isinstance(value, tuple) else list)(map(_plain, value))
+    return value
 
 
 def _has_target(value: object) -> bool:
