@@ -77,7 +77,7 @@ def _standard_streams() -> Iterator[None]:
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if isinstance(output, TextIOWrapper):
         output.reconfigure(errors="backslashreplace")
-    sys.stdout = _Output(output)  # type: ignore[assignment]
+    sys.stdout = _Output(output)
     try:
         yield
         sys.stdout.flush()  # at exit, Python would make a traceback of an error
