@@ -163,6 +163,7 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "each without attack": ([*EVALUATE, "attack=none", "--each", "3"], 1, "attacks: none"),
     "each and filtered": ([*EVALUATE, "--each", "3", "--filtered"], 2, ".*--filtered: .*--each"),
     "local": ([*CERTIFY, "--local", "-1"], 1, "--local=-1: "),
+    "attack of another kind": ([*CERTIFY, "attack=pgd"], 1, "attacks: pgd is of kind injection"),
     "no certificate": ([*CERTIFY, "certificate=none"], 1, "certificate=none: .*sparse"),
     "accuracy in %": (["table", "3", "--records", "odd.jsonl"], 1, "odd.jsonl: line 2, .*clean"),
     "no folder": (

@@ -97,7 +97,7 @@ def certify(
     if isinstance(certificate, str):
         certificate = SCHEMES[check_choice("certificate", certificate, SCHEMES)]()
     scheme = certificate
-    chosen = _of_kind(attacks, scheme)
+    chosen = attacks_of_kind(attacks, scheme)
     if local:
         subject = replace(subject, targets=_sample(subject, local, seed))
     seconds: dict[str, float] = {}
@@ -169,7 +169,7 @@ def _sample(subject: Subject, number: int, seed: int) -> Int[Tensor, " s"]:
     return possible[order[:number]].sort().values
 
 
-def _of_kind(attacks: Any, scheme: Smoothing) -> dict[str, Attack]:
+def attacks_of_kind(attacks: Any, scheme: Smoothing) -> dict[str, Attack]:
     """Attacks by name, if the scheme certifies against all of them."""
     chosen = attacks_of(attacks) if isinstance(attacks, str | Attack) or attacks else {}
     for name, attack in chosen.items():

@@ -11,6 +11,7 @@ from torch import nn
 
 from robust_diffusion.cells.overrides import composed
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
+from robust_diffusion.certificates.certify_model import attacks_of_kind
 from robust_diffusion.certificates.report import certificate_tables, read_certificates
 from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.commands.evaluate import sorted_arguments
@@ -86,7 +87,8 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         raise ConfigError("certificate=none: expected a scheme; use sparse or bi_smoothing")
     set_up_process(cfg.threads)
     scheme: Smoothing = instantiate(cfg.certificate)
-    attacks = {name: instantiate(own) for name, own in cfg.attacks.items()}
+    # Refused before anything is trained.
+    attacks = attacks_of_kind({k: instantiate(own) for k, own in cfg.attacks.items()}, scheme)
     limits = instantiate(cfg.budget).feature_limits
     datamodule: GraphDataModule = instantiate(cfg.data)
     datamodule.setup()
