@@ -9,12 +9,12 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import nn
 
-from robust_diffusion.cells.overrides import composed
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
 from robust_diffusion.certificates.certify_model import attacks_of_kind
 from robust_diffusion.certificates.report import certificate_tables, read_certificates
 from robust_diffusion.checks import Natural, check_value
-from robust_diffusion.commands.evaluate import sorted_arguments
+from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
+from robust_diffusion.commands.evaluate import composed_model
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.results.markdown import print_table
@@ -25,13 +25,7 @@ from robust_diffusion.robustness.load import (
     train_composed,
 )
 
-READ = frozenset(
-    [
-        *("attack", "attacks", "budget", "certificate", "data", "dataset", "difficulty"),
-        *("download", "fidelity", "flow", "model", "paths", "scale", "seed", "solver"),
-        *("threads", "trainer", "training"),
-    ]
-)
+READ = OF_EVALUATE - {"threat"} | {"certificate", "threads", "trainer", "training"}
 """First parts of the options that the command reads."""
 
 
@@ -80,9 +74,8 @@ def run_certify_command(arguments: Sequence[str]) -> None:
             print_table(title, frame, ["model"])
         return
     check_value("--local", chosen.local, Natural)
-    path, target, options, overrides = sorted_arguments(chosen.given, READ, "certify")
-    own = ["certificate=sparse", "attack=none", *overrides]
-    cfg, _ = composed(own, READ - {"model"} if target else READ)
+    defaults = ["certificate=sparse", "attack=none"]
+    path, own_class, cfg, _ = composed_model(chosen.given, defaults, READ, "certify")
     if not cfg.certificate:
         raise ConfigError("certificate=none: expected a scheme; use sparse or bi_smoothing")
     set_up_process(cfg.threads)
@@ -95,12 +88,11 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     set_up_process(
         cfg.threads, num_edges=datamodule.graph.num_edges
     )  # which auto did not know before
-    anybodys = {"_target_": target, **options} if target else None
     if path:
-        model = load_checkpoint(anybodys or cfg.model, datamodule, path)
+        model = load_checkpoint(own_class or cfg.model, datamodule, path)
     else:
         noise = None if chosen.clean_training else scheme
-        model = _trained(cfg, anybodys, datamodule, noise)
+        model = _trained(cfg, own_class, datamodule, noise)
     report = certify(
         model,
         datamodule,
@@ -118,7 +110,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
 
 def _trained(
     cfg: DictConfig,
-    own: Mapping[str, Any] | None,
+    own: Mapping[str, Any],
     datamodule: GraphDataModule,
     scheme: Smoothing | None,
 ) -> nn.Module:

@@ -110,7 +110,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         batching: Batching | None = None,
         transductive: bool = False,
     ) -> "GraphDataModule":
-        """Serve a PyG `Data` of one's own; it is checked at once, and left as it is.
+        """Serve your PyG `Data`, which is checked at once and left unchanged.
 
         Args:
             data: x, y, undirected edge_index, and a split: `train_mask`, `val_mask`, `test_mask`,
@@ -203,6 +203,16 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         self.setup()
         assert self._targets is not None
         return self._targets
+
+    def __repr__(self) -> str:
+        if self._graph is None:
+            return f"GraphDataModule({self.name}, not loaded)"
+        graph, kind = self._graph, "transductive" if self.transductive else "inductive"
+        return (
+            f"GraphDataModule({self.name}: {graph.num_nodes:,} nodes, {graph.num_edges // 2:,} "
+            f"edges, {self.num_features} features, {self.num_classes} classes, "
+            f"{len(self.target_nodes):,} target nodes ({self.difficulty}), {kind})"
+        )
 
     @property
     def num_features(self) -> int:

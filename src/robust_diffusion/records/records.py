@@ -153,7 +153,7 @@ def _open(path: Path, option: str = "paths.records=") -> Iterator[FileIO]:
 
 
 def locked_records(path: Path) -> FileLock:
-    """The lock that whoever changes a file of records has to hold."""
+    """Return the lock that a writer of a file of records must hold."""
     return file_lock(Path(f"{path}.lock"))
 
 
