@@ -2,8 +2,9 @@
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from pkgutil import resolve_name
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Protocol, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -141,3 +142,23 @@ def test_a_value_is_returned_or_refused_by_its_key(
     for value in outside:
         with pytest.raises(ConfigError, match=r"^a\.key="):
             check("a.key", value, **bounds)
+
+
+class Growing(Protocol):
+    def grow(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (tuple[int, int], [1, 2], (1, 2)),  # as YAML has it
+        (Growing, 3, 3),
+        ("Missing", 3, 3),
+        (Callable[["Missing"], int], len, len),
+        (Mapping[str, Callable[..., Any]], {"a": len}, {"a": len}),
+    ],
+)
+def test_an_annotation_of_a_users_class_refuses_no_value_that_it_has(
+    kind: Any, value: Any, expected: Any
+) -> None:
+    assert check_value("key", value, kind) == expected

@@ -10,6 +10,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, wraps
 from numbers import Number
 from types import NoneType, UnionType
@@ -20,7 +21,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from robust_diffusion.errors import ConfigError
 
 NAME = re.compile(r"\w[\w.+ -]{0,99}")
-"""Text that names a thing, in whatever alphabet."""
+"""Text that names a thing, in any alphabet."""
 
 Natural = Annotated[int, Ge(0)]
 Count = Annotated[int, Ge(1)]
@@ -72,15 +73,15 @@ def validated(key: str) -> Callable[[Decorated], Decorated]:
             words of its own for a model or a graph that is none.
     """
 
-    def decorate(of: Decorated) -> Decorated:
-        if not isinstance(of, type):
-            return cast(Decorated, _checking(of, key))
-        if "__init__" in vars(of):  # an inherited one is checked already
-            own, base = of.__init__, super(of, of).__init__  # type: ignore[arg-type, misc]
-            of.__init__ = _checking(own, key)  # type: ignore[misc]
-            if any(p.kind in STARRED for p in inspect.signature(own).parameters.values()):
-                of.__init__.__signature__ = _merged(own, base)  # type: ignore[misc]
-        return of
+    def decorate(target: Decorated) -> Decorated:
+        if not isinstance(target, type):
+            return cast(Decorated, _checking(target, key))
+        if "__init__" in vars(target):  # an inherited one is checked already
+            init, base = target.__init__, super(target, target).__init__  # type: ignore[arg-type, misc]
+            target.__init__ = _checking(init, key)  # type: ignore[misc]
+            if any(p.kind in STARRED for p in inspect.signature(init).parameters.values()):
+                target.__init__.__signature__ = _merged(init, base)  # type: ignore[misc]
+        return target
 
     return decorate
 
@@ -109,14 +110,14 @@ def _checking(function: Callable[..., Any], key: str) -> Callable[..., Any]:
             bound = inspect.Signature(list(parameters.values())).bind(*args, **kwargs)
         except TypeError:
             return function(*args, **kwargs)  # whose own words are better
-        given = bound.arguments
+        arguments = bound.arguments
         bound.apply_defaults()
         prefix = key.format(**bound.arguments)
         bound.arguments = {
             name: check_argument(f"{prefix}.{name}".lstrip("."), value, parameters[name])
             if key or _is_plain(parameters[name].annotation)
             else value
-            for name, value in given.items()
+            for name, value in arguments.items()
         }
         return function(*bound.args, **bound.kwargs)
 
@@ -141,20 +142,23 @@ def check_argument(key: str, value: object, parameter: inspect.Parameter) -> Any
 
 def check_value(key: str, value: object, kind: Any) -> Any:
     """The value as an annotation has it; else a `ConfigError` names key, value and range."""
-    from pydantic_core import ValidationError  # late, as in `_adapter`
+    from pydantic import PydanticUserError, ValidationError  # late, as in `_adapter`
+    from pydantic_core import SchemaError
 
     if kind in (inspect.Parameter.empty, Any) or isinstance(kind, str):
         return value  # no annotation, or one for type checkers alone
     plain = _plain(value)
+    if isinstance(plain, int) and abs(plain) >= 2**63:
+        raise ConfigError(f"{key}={value}: beyond 64 bits; use a smaller number")
     try:
-        if isinstance(plain, int) and abs(plain) >= 2**63:
-            raise ConfigError(f"{key}={value}: beyond 64 bits; use a smaller number")
-        return _adapter(kind).validate_python(plain)
-    except ValidationError:
-        shown = "null" if value is None else value
-        one_of = get_origin(kind) is Literal
-        remedy = f"unknown; use {_described(kind)}" if one_of else f"must be {_described(kind)}"
-        raise ConfigError(f"{key}={shown}: {remedy}") from None
+        for form in [plain, tuple(plain)] if isinstance(plain, list) else [plain]:  # YAML has lists
+            with suppress(ValidationError):
+                return _adapter(kind).validate_python(form)
+    except (PydanticUserError, SchemaError, NameError, TypeError):
+        return value  # an annotation that cannot be checked, such as a protocol
+    shown = "null" if value is None else value
+    verb = "unknown; use" if get_origin(kind) is Literal else "must be"
+    raise ConfigError(f"{key}={shown}: {verb} {_described(kind)}")
 
 
 @cache
@@ -192,13 +196,13 @@ def _has_target(value: object) -> bool:
 def _described(kind: Any) -> str:
     origin, options = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        bounds = [
-            f"{WORDS[type(of)]} {getattr(of, type(of).__name__.lower()):.12g}"
-            for of in options[1:]
-            if type(of) in WORDS
-        ]
-        of = ["of"] if bounds and options[0] is int else []
-        return " ".join([_described(options[0]), *of, " and ".join(bounds)]).rstrip()
+        bounds = " and ".join(
+            f"{WORDS[type(bound)]} {getattr(bound, type(bound).__name__.lower()):.12g}"
+            for bound in options[1:]
+            if type(bound) in WORDS
+        )
+        joined = " of " if bounds and options[0] is int else " "
+        return f"{_described(options[0])}{joined}{bounds}".rstrip()
     if origin in (Union, UnionType):
         return " or ".join(_described(option) for option in options)
     if origin is Literal:

@@ -104,7 +104,7 @@ class _Output:
         try:
             return call(*arguments)
         except OSError as error:
-            # What is left in a buffer would fail again at exit.
+            # A buffer that was not written would fail again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
             error.filename = OUTPUT
             raise
@@ -131,8 +131,8 @@ def expected_cause(error: BaseException) -> BaseException | None:
     while (inner := chain[-1].__cause__) is not None:
         chain.append(inner)
     for kind in (RobustDiffusionError, HydraException, OmegaConfBaseException):
-        if found := next((link for link in chain if isinstance(link, kind)), None):
-            return found
+        if cause := next((link for link in chain if isinstance(link, kind)), None):
+            return cause
     return next((link for link in chain if _extra(link) or _is_of_the_machine(link)), None)
 
 
