@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra.errors import HydraException, MissingConfigException
-from omegaconf.errors import OmegaConfBaseException
 
 from robust_diffusion.cells import experiment
 from robust_diffusion.errors import ConfigError, TrainingError
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records import read_records
-from robust_diffusion.run import describe, expected_cause
 from robust_diffusion.training import NodeClassification
 from tests.conftest import TINY_ATTACKS, TINY_DATA, TINY_TRAINING
 
@@ -243,18 +240,6 @@ def test_ctrl_c_ends_the_program_in_one_line(
     assert (outcome.status, outcome.records, outcome.out) == (130, [], "")
     assert outcome.err.splitlines()[-1].startswith("interrupted:")
     assert "Traceback" not in outcome.err
-
-
-def test_errors_are_found_behind_what_wraps_them_and_told_in_one_line() -> None:
-    ours, wrapper = ConfigError("seed=-1: must be at least 0"), HydraException("in call to target")
-    wrapper.__cause__ = ours
-    assert expected_cause(wrapper) is ours
-    assert expected_cause(ZeroDivisionError()) is None
-    missing = MissingConfigException("", "hydra/launcher/submitit_local", ["basic"])
-    assert "robust-diffusion[slurm]" in describe(missing)
-    for error in (TrainingError("nan\n  at 3"), OmegaConfBaseException("no\n3"), OSError("by\n3")):
-        assert "\n" not in describe(error)
-        assert describe(error).endswith(" 3")
 
 
 @pytest.mark.faults

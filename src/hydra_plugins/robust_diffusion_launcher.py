@@ -20,7 +20,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Share, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.system.progress import Lines
 
@@ -33,6 +33,7 @@ CARDS = "CUDA_VISIBLE_DEVICES"
 """Environment variable that names the graphics cards of a process."""
 
 
+@validated("hydra.launcher")
 class ProcessLauncher(Launcher):
     """Runs of a sweep in parallel, in joblib's processes.
 
@@ -50,14 +51,12 @@ class ProcessLauncher(Launcher):
         ConfigError: `n_jobs` is 0 or no whole number, or the share is out of range.
     """
 
-    def __init__(self, n_jobs: int = -1, gpus_per_cell: float = 1.0) -> None:
-        if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0:
+    def __init__(self, n_jobs: int = -1, gpus_per_cell: Share = 1.0) -> None:
+        if n_jobs == 0:
             raise ConfigError(f"hydra.launcher.n_jobs={n_jobs}: must be a whole number, and not 0")
         processors = os.cpu_count() or 1
         self.n_jobs = n_jobs if n_jobs > 0 else max(1, processors + 1 + n_jobs)
-        self.gpus_per_cell = check_number(
-            "hydra.launcher.gpus_per_cell", gpus_per_cell, at_least=0, at_most=1
-        )
+        self.gpus_per_cell = gpus_per_cell
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.cells.progress import shown_progress
 from robust_diffusion.cells.sweeper import covering, plan, without_lacking_keys
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import Count, Share, validated
 from robust_diffusion.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ class GridSweeper(_LaunchingSweeper):
         return self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
 
 
+@validated("hydra.sweeper")
 class TuneSweeper(_LaunchingSweeper):
     """Searches for the hyper-parameters of the best validation accuracy.
 
@@ -141,18 +142,14 @@ class TuneSweeper(_LaunchingSweeper):
         self,
         params: Mapping[str, Any],
         direction: str,
-        n_trials: int,
-        n_jobs: int,
-        max_failure_rate: float,
+        n_trials: Count,
+        n_jobs: Count,
+        max_failure_rate: Share,
         sampler: Mapping[str, Any],
     ) -> None:
         super().__init__()
-        key = "hydra.sweeper"
-        self.n_trials = check_whole(f"{key}.n_trials", n_trials, at_least=1)
-        self.n_jobs = check_whole(f"{key}.n_jobs", n_jobs, at_least=1)
-        self.max_failure_rate = check_number(
-            f"{key}.max_failure_rate", max_failure_rate, at_least=0, at_most=1
-        )
+        self.n_trials, self.n_jobs = n_trials, n_jobs
+        self.max_failure_rate = max_failure_rate
         self.overrides = [f"{option}={values}" for option, values in params.items()]
         self.options = {"direction": direction, **sampler}
 

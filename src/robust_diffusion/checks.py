@@ -8,22 +8,20 @@
 """
 
 import inspect
-import operator
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, wraps
-from numbers import Integral, Real
+from numbers import Number
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
-from annotated_types import Ge, Gt, Interval, Le, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
 from robust_diffusion.errors import ConfigError
 
 NAME = re.compile(r"\w[\w.+ -]{0,99}")
-"""Text that names a thing, in whatever alphabet."""
+"""Text that names a thing, in any alphabet."""
 
 Natural = Annotated[int, Ge(0)]
 Count = Annotated[int, Ge(1)]
@@ -45,16 +43,8 @@ Probability = Annotated[float, Ge(0), Lt(1)]
 Backend = Literal["auto", "compiled", "torch", "reference"]
 """Backend of the sums over edges; see `operators.set_backend`."""
 
-BOUNDS: Mapping[type, tuple[str, Callable[[Any, Any], bool]]] = {
-    Ge: ("at least", operator.ge),
-    Gt: ("above", operator.gt),
-    Le: ("at most", operator.le),
-    Lt: ("below", operator.lt),
-}
-"""Words of a bound, and the comparison that keeps it; its value has the name of the class."""
-
-LARGEST: Mapping[Any, float] = {int: 2**63 - 1, float: sys.float_info.max}
-"""Limit of a number's magnitude; neither infinity nor NaN is within."""
+WORDS: Mapping[type, str] = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
+"""Words of a bound; its value has the name of the class."""
 
 NAMED: Mapping[Any, str] = {
     bool: "true or false",
@@ -62,17 +52,12 @@ NAMED: Mapping[Any, str] = {
     float: "a finite number",
     str: "text",
     NoneType: "null",
-    None: "null",
     Callable: "callable",
 }
 
 STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-
-class _MisfitError(Exception):
-    """A value is not of its annotation."""
 
 
 def validated(key: str) -> Callable[[Decorated], Decorated]:
@@ -84,18 +69,19 @@ def validated(key: str) -> Callable[[Decorated], Decorated]:
 
     Args:
         key: Prefix of the arguments' names in messages, in which an argument may be named, as in
-            `attacks.{self.name}`.
+            `attacks.{self.name}`. Without one, of a function that users call, objects pass: it has
+            words of its own for a model or a graph that is none.
     """
 
-    def decorate(of: Decorated) -> Decorated:
-        if not isinstance(of, type):
-            return cast(Decorated, _checking(of, key))
-        if "__init__" in vars(of):  # an inherited one is checked already
-            own, base = of.__init__, super(of, of).__init__  # type: ignore[arg-type, misc]
-            of.__init__ = _checking(own, key)  # type: ignore[misc]
-            if any(p.kind in STARRED for p in inspect.signature(own).parameters.values()):
-                of.__init__.__signature__ = _merged(own, base)  # type: ignore[misc]
-        return of
+    def decorate(target: Decorated) -> Decorated:
+        if not isinstance(target, type):
+            return cast(Decorated, _checking(target, key))
+        if "__init__" in vars(target):  # an inherited one is checked already
+            init, base = target.__init__, super(target, target).__init__  # type: ignore[arg-type, misc]
+            target.__init__ = _checking(init, key)  # type: ignore[misc]
+            if any(p.kind in STARRED for p in inspect.signature(init).parameters.values()):
+                target.__init__.__signature__ = _merged(init, base)  # type: ignore[misc]
+        return target
 
     return decorate
 
@@ -124,12 +110,14 @@ def _checking(function: Callable[..., Any], key: str) -> Callable[..., Any]:
             bound = inspect.Signature(list(parameters.values())).bind(*args, **kwargs)
         except TypeError:
             return function(*args, **kwargs)  # whose own words are better
-        given = bound.arguments
+        arguments = bound.arguments
         bound.apply_defaults()
         prefix = key.format(**bound.arguments)
         bound.arguments = {
-            name: check_argument(f"{prefix}.{name}", value, parameters[name])
-            for name, value in given.items()
+            name: check_argument(f"{prefix}.{name}".lstrip("."), value, parameters[name])
+            if key or _is_plain(parameters[name].annotation)
+            else value
+            for name, value in arguments.items()
         }
         return function(*bound.args, **bound.kwargs)
 
@@ -147,127 +135,90 @@ def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 
 def check_argument(key: str, value: object, parameter: inspect.Parameter) -> Any:
     """The value as the parameter takes it; else a `ConfigError` names key, value and range."""
-    if value is parameter.default or parameter.kind in STARRED:
+    if value is parameter.default or parameter.kind in STARRED or _has_target(value):
         return value
     return check_value(key, value, parameter.annotation)
 
 
 def check_value(key: str, value: object, kind: Any) -> Any:
     """The value as an annotation has it; else a `ConfigError` names key, value and range."""
+    from pydantic import PydanticUserError, ValidationError  # late, as in `_adapter`
+    from pydantic_core import SchemaError
+
+    if kind in (inspect.Parameter.empty, Any) or isinstance(kind, str):
+        return value  # no annotation, or one for type checkers alone
+    plain = _plain(value)
+    if isinstance(plain, int) and abs(plain) >= 2**63:
+        raise ConfigError(f"{key}={value}: beyond 64 bits; use a smaller number")
     try:
-        return _fitting(value, kind)
-    except _MisfitError:
-        said = "null" if value is None else value
-        raise ConfigError(f"{key}={said}: {_wanted(kind, value)}") from None
+        for form in [plain, tuple(plain)] if isinstance(plain, list) else [plain]:  # YAML has lists
+            with suppress(ValidationError):
+                return _adapter(kind).validate_python(form)
+    except (PydanticUserError, SchemaError, NameError, TypeError):
+        return value  # an annotation that cannot be checked, such as a protocol
+    shown = "null" if value is None else value
+    verb = "unknown; use" if get_origin(kind) is Literal else "must be"
+    raise ConfigError(f"{key}={shown}: {verb} {_described(kind)}")
 
 
-def _fitting(value: Any, kind: Any) -> Any:
-    """The value, numbers as Python's own; a `_MisfitError` if it is not of that kind."""
-    origin, options = get_origin(kind), get_args(kind)
-    if isinstance(value, Mapping) and "_target_" in value:  # which Hydra makes an object of
-        return value
-    if origin is Annotated:
-        value = _fitting(value, options[0])
-        _require(all(_within(value, bound) for bound in _bounds(kind)))
-    elif origin in (Union, UnionType):
-        for option in options:
-            with suppress(_MisfitError):
-                return _fitting(value, option)
-        raise _MisfitError
-    elif origin is Literal:
-        _require(any(type(value) is type(option) and value == option for option in options))
-    elif kind is bool:
-        _require(isinstance(value, bool))
-    elif kind in (int, float):
-        _require(isinstance(value, Integral if kind is int else Real))
-        value = value.item() if hasattr(value, "item") else value  # of numpy
-        _require(not isinstance(value, bool) and abs(value) <= LARGEST[kind])
-        return kind(value)
-    elif isinstance(origin, type) and issubclass(origin, Sequence):
-        _require(isinstance(value, Sequence) and not isinstance(value, str))
-        items = options if origin is tuple and options[-1] is not ... else options[:1] * len(value)
-        _require(len(items) == len(value))
-        found = [_fitting(each, item) for each, item in zip(value, items, strict=True)]
-        return tuple(found) if origin is tuple or isinstance(value, tuple) else found
-    elif kind is None or (isinstance(kind := origin or kind, type) and _is_testable(kind)):
-        _require(isinstance(value, kind or NoneType))
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import ConfigDict, TypeAdapter  # late: `--help` needs a tenth of a second
+
+    config = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+    return TypeAdapter(kind, config=config)
+
+
+def _is_plain(kind: Any) -> bool:
+    """True of numbers and words, alone, in a list or as an alternative."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType, Sequence):
+        return all(map(_is_plain, get_args(kind)))
+    return origin in (Annotated, Literal) or kind in NAMED
+
+
+def _plain(value: Any) -> Any:
+    """The value, numbers of numpy and lists of OmegaConf as Python's own."""
+    if isinstance(value, Number):
+        return value.item() if hasattr(value, "item") else value
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return (tuple if isinstance(value, tuple) else list)(map(_plain, value))
     return value
 
 
-def _require(condition: object) -> None:
-    if not condition:
-        raise _MisfitError
-
-
-def _bounds(kind: Any) -> list[Any]:
-    """The bounds of an `Annotated` number, each a `Ge`, `Gt`, `Le` or `Lt`."""
-    declared = get_args(kind)[1:]
-    several = [each for of in declared for each in (of if isinstance(of, Interval) else [of])]
-    return [bound for bound in several if type(bound) in BOUNDS]
-
-
-def _limit(bound: Any) -> Any:
-    return getattr(bound, type(bound).__name__.lower())
-
-
-def _within(value: Any, bound: Any) -> bool:
-    return BOUNDS[type(bound)][1](value, _limit(bound))
-
-
-def _is_testable(kind: type) -> bool:
-    """False for an empty annotation, and a protocol or a tensor's shape, which is checked later."""
-    protocol = getattr(kind, "_is_protocol", False) and not getattr(
-        kind, "_is_runtime_protocol", False
-    )
-    return kind is not inspect.Parameter.empty and not protocol and kind.__module__ != "jaxtyping"
-
-
-def _wanted(kind: Any, value: object) -> str:
-    if get_origin(kind) is Literal:
-        return f"unknown; use {_described(kind)}"
-    if isinstance(value, int) and abs(value) > LARGEST[int]:
-        return "beyond 64 bits; use a smaller number"
-    return f"must be {_described(kind)}".rstrip()
+def _has_target(value: object) -> bool:
+    """True of a configuration of objects, which Hydra makes of it."""
+    if isinstance(value, Mapping):
+        return "_target_" in value or any(map(_has_target, value.values()))
+    return isinstance(value, list) and any(map(_has_target, value))
 
 
 def _described(kind: Any) -> str:
     origin, options = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        bounds = [f"{BOUNDS[type(b)][0]} {_limit(b):.12g}" for b in _bounds(kind)]
-        of = ["of"] if options[0] is int else []
-        return " ".join([_described(options[0]), *of, " and ".join(bounds)])
+        bounds = " and ".join(
+            f"{WORDS[type(bound)]} {getattr(bound, type(bound).__name__.lower()):.12g}"
+            for bound in options[1:]
+            if type(bound) in WORDS
+        )
+        joined = " of " if bounds and options[0] is int else " "
+        return f"{_described(options[0])}{joined}{bounds}".rstrip()
     if origin in (Union, UnionType):
         return " or ".join(_described(option) for option in options)
     if origin is Literal:
-        return f"one of {', '.join(sorted(map(str, options)))}"
+        words = {"true" if option is True else str(option) for option in options}  # as YAML has it
+        return f"one of {', '.join(sorted(words))}"
     if isinstance(origin, type) and issubclass(origin, Sequence):
         return f"a list, each {_described(options[0])}"
     kind = origin or kind
     return NAMED.get(kind) or f"a {getattr(kind, '__name__', kind)}"
 
 
-def check_whole(key: str, value: object, *, at_least: int) -> int:
-    """The value, if it is a whole number of at least that; else a `ConfigError` names the key."""
-    return cast(int, check_value(key, value, Annotated[int, Ge(at_least)]))
-
-
-def check_number(
-    key: str,
-    value: object,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-) -> float:
-    """The value as a float, if it is a finite number in range; else a `ConfigError`."""
-    bounds = Interval(ge=at_least, gt=above, le=at_most, lt=below)
-    return cast(float, check_value(key, value, Annotated[float, bounds]))
-
-
 def check_choice(key: str, value: str, options: Iterable[str]) -> str:
     """The value, if it is one of the options; else a `ConfigError` that lists them."""
-    return cast(str, check_value(key, value, Literal[tuple(options)]))
+    if value not in (known := sorted(options)):
+        raise ConfigError(f"{key}={value}: unknown; use one of {', '.join(known)}")
+    return value
 
 
 def check_name(key: str, value: object) -> str:

@@ -1,7 +1,15 @@
 """Errors a user can act on: each names the file or key, the value, and what would be right.
 
-The command line prints them as one line and exits non-zero; see `robust_diffusion.run`.
+The command line prints them as one line and exits non-zero; see `robust_diffusion.system.boundary`.
 """
+
+import errno
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk without room, of a user's share of it, or of a limit of file sizes."""
+
+UNWRITABLE = (*FULL, errno.EROFS, errno.EACCES, errno.EPERM)
+"""The same, and errors of a folder that must not be written to."""
 
 
 class RobustDiffusionError(Exception):
@@ -22,3 +30,7 @@ class TrainingError(RobustDiffusionError, RuntimeError):
 
 class AttackError(RobustDiffusionError, RuntimeError):
     """An attack that cannot be run as declared."""
+
+
+class EscapedError(BaseException):
+    """Carries its cause past Hydra, which makes warnings of the exceptions of callbacks."""

@@ -5,6 +5,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.cells.callback import PrintResults, callback_of
+from robust_diffusion.errors import DataError, EscapedError
 from robust_diffusion.records import append_record
 from tests.paper.records import failed, finished
 
@@ -16,7 +17,11 @@ def config() -> DictConfig:
     return OmegaConf.create(
         {
             "paths": {"records": str(RECORDS)},
-            "hydra": {"run": {"dir": "outputs/run/1"}, "sweep": {"dir": "outputs/multirun/1"}},
+            "hydra": {
+                "runtime": {"choices": {}},
+                "run": {"dir": "outputs/run/1"},
+                "sweep": {"dir": "outputs/multirun/1"},
+            },
         }
     )
 
@@ -29,15 +34,12 @@ def test_a_failed_cell_ends_a_sweep_in_status_1(capsys: pytest.CaptureFixture[st
     assert "failed" in capsys.readouterr().out
 
 
-def test_records_of_no_table_end_in_status_1_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    record = finished(cell="c0ffee", directory="multirun/1/0", accuracy={"clean": None})
-    append_record(RECORDS, record)
+def test_records_of_no_table_reach_the_command_line() -> None:
+    append_record(RECORDS, finished(directory="multirun/1/0", accuracy={"clean": None}))
     for show in (PrintResults().on_run_end, PrintResults().on_multirun_end):
-        caplog.clear()
-        with pytest.raises(SystemExit, match="1"):
+        with pytest.raises(EscapedError) as escaped:
             show(config())
-        (line,) = caplog.messages
-        assert line.startswith("no table: outputs/records.jsonl: the record of cell c0ffee: ")
+        assert isinstance(escaped.value.__cause__, DataError)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 from robust_diffusion.attacks.base import Attack
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import ConfigError
 
 
 @cache
@@ -36,11 +37,15 @@ def build_attack(name: str) -> Attack:
         >>> type(build_attack("tdgia")).__name__
         'TDGIA'
     """
+    from hydra.errors import InstantiationException
     from hydra.utils import instantiate  # late, since all of Hydra comes along
 
     check_choice("attacks", name, attack_names())
     option = OmegaConf.load(CONFIG_DIR / "attack" / f"{name}.yaml")
     fidelity = OmegaConf.load(CONFIG_DIR / "fidelity" / "paper.yaml")
     cfg = OmegaConf.merge(option, {"fidelity": fidelity})
-    attack: Attack = instantiate(OmegaConf.select(cfg, name))
+    try:
+        attack: Attack = instantiate(OmegaConf.select(cfg, name))
+    except InstantiationException as error:
+        raise ConfigError(f"{error.__cause__}; build the attack and give it instead") from error
     return attack

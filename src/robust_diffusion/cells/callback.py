@@ -1,6 +1,5 @@
 """Hydra callback that prints the result table at the end of a run or a sweep."""
 
-import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from robust_diffusion.cells.wandb_log import chosen_mode, log_table, where_logged
 from robust_diffusion.checks import check_choice
 from robust_diffusion.config import CONFIG_DIR
-from robust_diffusion.errors import RobustDiffusionError
+from robust_diffusion.errors import EscapedError
 from robust_diffusion.records.records import (
     Record,
     by_experiment,
@@ -29,8 +28,6 @@ from robust_diffusion.results.markdown import print_table
 from robust_diffusion.results.table import rank, summarize
 from robust_diffusion.results.targets import show_targets
 from robust_diffusion.results.worst_case import show_worst_cases
-
-log = logging.getLogger(__name__)
 
 Tagged = tuple[pd.DataFrame, list[str]]
 """A table, and the tags that tell it apart from others of its sweep."""
@@ -55,7 +52,7 @@ class PrintResults(Callback):
 
     def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the row of a single cell, unless it failed: its error speaks for it."""
-        with _exits_on_error():
+        with _past_hydra():
             records = _records_below(config, Path(config.hydra.run.dir))
             if records and not any("error" in record for record in records):
                 self._show(records)
@@ -63,7 +60,7 @@ class PrintResults(Callback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table of all cells, and exit non-zero if any failed."""
-        with _exits_on_error():
+        with _past_hydra():
             records = _records_below(config, Path(config.hydra.sweep.dir))
             if records:
                 _log_tables(config, list(self.show_sweep(config, records)))
@@ -115,15 +112,12 @@ def _tell_of_runs(config: DictConfig, directory: str) -> None:
 
 
 @contextmanager
-def _exits_on_error() -> Iterator[None]:
-    # Hydra makes a warning of a callback's exceptions, and status 0, but lets an exit pass.
+def _past_hydra() -> Iterator[None]:
+    """Let errors reach the command line; Hydra would make warnings of them, and status 0."""
     try:
         yield
     except Exception as error:
-        log.error(  # noqa: TRY400
-            "no table: %s", error, exc_info=not isinstance(error, RobustDiffusionError)
-        )
-        sys.exit(1)
+        raise EscapedError from error
 
 
 def _records_below(config: DictConfig, directory: Path) -> list[Record]:

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.loggers import WandbLogger
 
 from robust_diffusion.cells.cell import evaluate_cell
-from robust_diffusion.cells.overrides import check_config
+from robust_diffusion.cells.overrides import check_arguments, check_config
 from robust_diffusion.cells.wandb_log import chosen_mode, log_record
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
@@ -62,6 +62,7 @@ def run_cell(overrides: Sequence[str] = ()) -> Record:
         >>> list(record["accuracy"])
         ['clean']
     """
+    check_arguments(overrides)
     before = HydraConfig.instance().cfg
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         cfg = compose("config", list(overrides), return_hydra_config=True)

@@ -50,6 +50,15 @@ SETTINGS = {
 """Values of keys that no object takes, or not under their own name."""
 
 
+NO_NAME = re.compile(r"[-+\d.]+(e[-+]?\d+)?|true|false|null", re.IGNORECASE)
+"""Text that Hydra reads as a number, a truth value or nothing, so no name of an option."""
+
+ALONE = frozenset(
+    ["-r", "--run", "-m", "--multirun", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"]
+)
+"""Flags that Hydra takes one at a time; two of them end in a traceback."""
+
+
 def check_config(cfg: DictConfig, hydra: Any = None, read: Collection[str] | None = None) -> None:
     """Refuse a composed configuration with a value that cannot be, or an override nothing reads.
 
@@ -74,6 +83,7 @@ def composed(
 
     The arguments are those of `check_config`.
     """
+    check_arguments(overrides)
     with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         cfg = compose("config", list(overrides), return_hydra_config=True)
     hydra = cfg.hydra
@@ -83,6 +93,38 @@ def composed(
         cfg.paths.output_dir = ""
     check_config(cfg, hydra, read)
     return cfg, dict(hydra.runtime.choices)
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse what Hydra would answer with a traceback, or by writing to the root folder."""
+    flags = [argument for argument in arguments if argument.partition("=")[0] in ALONE]
+    if len(flags) > 1:
+        raise ConfigError(f"{' '.join(flags)}: do not go together; leave out all but one")
+    for argument in arguments:
+        key, equals, value = argument.lstrip("+~").partition("=")
+        if not key or (key.startswith("@") and not equals):
+            raise ConfigError(f"{argument}: names no key; write key=value")
+        if equals and key.startswith("paths.") and value in ("", "null", "''", '""'):
+            raise ConfigError(f"{argument}: names no folder; give one, or leave it out")
+        if (key, value.lower()) == ("hydra.job.chdir", "true"):
+            raise ConfigError(f"{argument}: results would be spread over folders; leave it out")
+        if equals and not argument.startswith("~"):
+            _check_option(argument, key, value)
+
+
+def _check_option(argument: str, key: str, value: str) -> None:
+    """Refuse what names no option of a config group; Hydra takes `model@model` for one, too."""
+    group = key.partition("@")[0]
+    folder = CONFIG_DIR / group
+    if not (folder.is_dir() or re.fullmatch(r"hydra/\w+", group)) or not group:
+        return
+    options = {path.stem for path in folder.glob("*.yaml")}
+    remedy = f"use one of {', '.join(sorted(options))}" if options else "name one of its options"
+    if value.startswith("{") or value == "[]" or ".." in re.split(r"[][,/]", value):
+        raise ConfigError(f"{argument}: names no {group}; {remedy}")
+    unknown = [given for given in value.strip("[]").split(",") if NO_NAME.fullmatch(given)]
+    if unknown and not options & set(unknown):
+        raise ConfigError(f"{key}={value}: unknown; {remedy}")
 
 
 def check_parts(cfg: DictConfig) -> None:

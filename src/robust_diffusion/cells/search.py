@@ -14,7 +14,7 @@ from optuna.distributions import (
 )
 from optuna.trial import TrialState
 
-from robust_diffusion.checks import check_choice, check_whole
+from robust_diffusion.checks import Natural, check_choice, check_value
 from robust_diffusion.errors import ConfigError
 
 Direction = Literal["maximize", "minimize"]
@@ -50,8 +50,8 @@ class Search:
     ) -> None:
         key = "hydra.sweeper"
         check_choice(f"{key}.direction", direction, get_args(Direction))
-        check_whole(f"{key}.sampler.seed", seed, at_least=0)
-        check_whole(f"{key}.sampler.n_startup_trials", n_startup_trials, at_least=0)
+        check_value(f"{key}.sampler.seed", seed, Natural)
+        check_value(f"{key}.sampler.n_startup_trials", n_startup_trials, Natural)
         parsed = OverridesParser.create().parse_overrides(list(overrides))
         last = {override.get_key_element(): override for override in parsed}
         self._fixed = [str(o.input_line) for o in last.values() if not o.is_sweep_override()]

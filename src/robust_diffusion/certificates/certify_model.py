@@ -22,7 +22,7 @@ from robust_diffusion.certificates.locality import check_locality
 from robust_diffusion.certificates.report import CertificateReport
 from robust_diffusion.certificates.sampling import VoteCounter, graphs_per_pass
 from robust_diffusion.certificates.sparse import SparseSmoothing
-from robust_diffusion.checks import Seed, check_choice, check_value, check_whole
+from robust_diffusion.checks import Count, Natural, Seed, check_choice, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.adaptive import DRAWS
@@ -35,6 +35,7 @@ from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 SCHEMES: Mapping[str, type[Smoothing]] = {of.name: of for of in (SparseSmoothing, BiSmoothing)}
 
 
+@validated("")
 @own_context()
 def certify(
     model: nn.Module,
@@ -44,9 +45,9 @@ def certify(
     nodes: Any = "test",
     attacks: str | Attack | Sequence[str | Attack] | Mapping[str, str | Attack] = (),
     feature_limits: Sequence[float] | None = None,
-    attack_draws: int = DRAWS,
-    local: int = 0,
-    seed: int = 0,
+    attack_draws: Count = DRAWS,
+    local: Natural = 0,
+    seed: Seed = 0,
     device: str | torch.device | None = None,
     store: str | Path | None = None,
     progress: bool = True,
@@ -96,10 +97,7 @@ def certify(
     if isinstance(certificate, str):
         certificate = SCHEMES[check_choice("certificate", certificate, SCHEMES)]()
     scheme = certificate
-    check_value("seed", seed, Seed)
-    check_whole("attack_draws", attack_draws, at_least=1)
-    check_whole("local", local, at_least=0)
-    chosen = _of_kind(attacks, scheme)
+    chosen = attacks_of_kind(attacks, scheme)
     if local:
         subject = replace(subject, targets=_sample(subject, local, seed))
     seconds: dict[str, float] = {}
@@ -171,7 +169,7 @@ def _sample(subject: Subject, number: int, seed: int) -> Int[Tensor, " s"]:
     return possible[order[:number]].sort().values
 
 
-def _of_kind(attacks: Any, scheme: Smoothing) -> dict[str, Attack]:
+def attacks_of_kind(attacks: Any, scheme: Smoothing) -> dict[str, Attack]:
     """Attacks by name, if the scheme certifies against all of them."""
     chosen = attacks_of(attacks) if isinstance(attacks, str | Attack) or attacks else {}
     for name, attack in chosen.items():

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from scipy.sparse.linalg import eigsh, expm_multiply
 from torch import Tensor
 
-from robust_diffusion.checks import check_number
+from robust_diffusion.checks import Nodes, NonNegative, validated
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +27,13 @@ class HeatBound:
     nodes: Float[Tensor, " n"]
 
 
+@validated("")
 def heat_bound(
     edge_index: Int[Tensor, "2 e"],
     attacked: Int[Tensor, "2 a"],
-    num_nodes: int,
+    num_nodes: Nodes,
     *,
-    t_end: float = 1.0,
+    t_end: NonNegative = 1.0,
 ) -> HeatBound:
     """The change of heat flow that one change of edges makes at most, whatever the features are.
 
@@ -69,7 +70,6 @@ def heat_bound(
         >>> 0 < bound.symmetric_spectral < 1
         True
     """
-    check_number("t_end", t_end, at_least=0)
     graphs = (edge_index, attacked)
     before, after = (_normalised(edges, num_nodes, 0.5, 0.5) for edges in graphs)
     walk, walk_after = (_normalised(edges, num_nodes, 1.0, 0.0) for edges in graphs)

@@ -10,18 +10,20 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int
 from pydantic import Field
+from pydantic_core import from_json
 from torch import Tensor
 
 from robust_diffusion import __version__
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bounds import ClassBounds
 from robust_diffusion.certificates.locality import ISOLATION, Locality
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.schema import Schema, Share, misfit
 from robust_diffusion.robustness.report import RobustnessReport
+from robust_diffusion.robustness.saved_report import LARGEST
 from robust_diffusion.robustness.subject import accuracy
-from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.files import read_limited, write_whole
 
 REPORT = "certificate.json"
 """Name of the report's file."""
@@ -154,7 +156,7 @@ class CertificateReport:
                 f"{' and '.join(needed)}"
             )
         for key, count in budget.items():
-            check_whole(f"budget.{key}", count, at_least=0)
+            check_value(f"budget.{key}", count, Natural)
         return self.scheme.certified(self.bounds, budget)
 
     def certified_accuracy(self, total: int) -> float:
@@ -252,7 +254,9 @@ def read_certificates(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]
             raise DataError(f"{folder}: holds no {REPORT}; write one by certify --save FOLDER")
         for file in files:
             try:
-                record = json.loads(file.read_text(encoding="utf-8"))
+                record = from_json(
+                    read_limited(file, LARGEST)
+                )  # deep nesting is an error of its own
             except (OSError, ValueError) as error:
                 raise DataError(f"{file}: cannot be read ({error}); write it anew") from error
             if problem := misfit(_Saved, record):

@@ -10,10 +10,13 @@ from omegaconf import DictConfig
 from torch import nn
 
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
+from robust_diffusion.certificates.certify_model import attacks_of_kind
 from robust_diffusion.certificates.report import certificate_tables, read_certificates
+from robust_diffusion.checks import Natural, check_value
 from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
 from robust_diffusion.commands.evaluate import composed_model
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.errors import ConfigError
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness.load import (
     build_model,
@@ -70,11 +73,15 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         for title, frame in certificate_tables(read_certificates(chosen.show)).items():
             print_table(title, frame, ["model"])
         return
+    check_value("--local", chosen.local, Natural)
     defaults = ["certificate=sparse", "attack=none"]
     path, own_class, cfg, _ = composed_model(chosen.given, defaults, READ, "certify")
+    if not cfg.certificate:
+        raise ConfigError("certificate=none: expected a scheme; use sparse or bi_smoothing")
     set_up_process(cfg.threads)
     scheme: Smoothing = instantiate(cfg.certificate)
-    attacks = {name: instantiate(own) for name, own in cfg.attacks.items()}
+    # Refused before anything is trained.
+    attacks = attacks_of_kind({k: instantiate(own) for k, own in cfg.attacks.items()}, scheme)
     limits = instantiate(cfg.budget).feature_limits
     datamodule: GraphDataModule = instantiate(cfg.data)
     datamodule.setup()

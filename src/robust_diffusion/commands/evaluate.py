@@ -21,6 +21,7 @@ from robust_diffusion.robustness import evaluate
 from robust_diffusion.robustness.each import attack_each, right_by_edges
 from robust_diffusion.robustness.filters import filtered
 from robust_diffusion.robustness.load import load_checkpoint
+from robust_diffusion.robustness.subject import attacks_of
 from robust_diffusion.robustness.unit_test import unit_test
 from robust_diffusion.system.files import write_whole
 
@@ -56,19 +57,20 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         "+data.normalize=null leaves the features as they are",
     )
     parser.add_argument("--save", metavar="FOLDER", help="write report.json and the graphs there")
-    parser.add_argument(
+    reports = parser.add_mutually_exclusive_group()
+    reports.add_argument(
         "--each",
         type=int,
         metavar="EDGES",
         help="attack every target by itself, within so many edges of its own; what it says is an "
         "edge's flip or, of an injecting attack, a new node",
     )
-    parser.add_argument(
+    reports.add_argument(
         "--unit-test",
         action="store_true",
         help="only test the model on the most harmful graphs of the zoo, crafted on its models",
     )
-    parser.add_argument(
+    reports.add_argument(
         "--filtered",
         action="store_true",
         help="also the accuracy after a filter of outliers has cut off 3 and 15 %% of the nodes",
@@ -119,7 +121,8 @@ def _print_each(
     model: nn.Module, data: GraphDataModule, cfg: DictConfig, most: int, folder: str | None
 ) -> None:
     """Print the share of targets still right by edges, of all and by degree; save the frame."""
-    kind = next(instantiate(own).kind for own in cfg.attacks.values())
+    attacks = attacks_of({name: instantiate(own) for name, own in cfg.attacks.items()})
+    kind = next(iter(attacks.values())).kind
     limits = instantiate(cfg.budget).feature_limits
     found = attack_each(model, data, most, kind=kind, feature_limits=limits, seed=cfg.seed)
     curves = [right_by_edges(found, by) for by in (None, "degree", "margin")]

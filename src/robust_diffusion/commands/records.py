@@ -15,6 +15,7 @@ from robust_diffusion.records.records import (
     check_writable,
     encoded,
     locked_records,
+    problem_of,
     record_lines,
 )
 from robust_diffusion.system.files import written_whole
@@ -49,23 +50,28 @@ def run_records_command(arguments: Sequence[str]) -> None:
 
 def repair(path: Path) -> str:
     """Move the damaged lines of a file to the end of `<file>.unreadable`, and report how many."""
-    check_writable(path)
+    check_writable(path, "--records ")
     with locked_records(path):
         lines = list(record_lines(path))
-        damaged = [line.content for line in lines if line.remedy == REPAIR]
-        kept = sum(line.record is not None for line in lines)
+        damaged = {
+            line.number: line.content
+            for line in lines
+            if line.remedy == REPAIR or (line.record and problem_of(line.record))
+        }
+        rest = [line for line in lines if line.number not in damaged]
+        kept = sum(line.record is not None for line in rest)
         if not damaged:
             return f"{kept} records; nothing to repair"
         beside = Path(f"{path}.unreadable")
         # Copied before they are removed: a kill in between leaves them twice, and never loses them.
-        _append(beside, damaged)
-        _replace(path, (line.content for line in lines if line.remedy != REPAIR))
+        _append(beside, damaged.values())
+        _replace(path, (line.content for line in rest))
     return f"{kept} records; {len(damaged)} moved to {beside}"
 
 
 def migrate(path: Path) -> str:
     """Convert the records of schema 1 in a file, copy them to `<file>.schema-1`, and report."""
-    check_writable(path)
+    check_writable(path, "--records ")
     with locked_records(path):
         lines = list(record_lines(path))
         old = [line.content for line in lines if line.remedy == MIGRATE]

@@ -57,6 +57,17 @@ def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
         return arrays
 
 
+def read_npy(path: Path) -> NDArray[Any]:
+    """The array of an npy file.
+
+    Raises:
+        DataError: The file is missing, damaged, an npz file, or holds pickled objects.
+    """
+    require(path)
+    with reading(path, "write it with numpy.save"), path.open("rb") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
 def read_sparse(path: Path) -> sp.csr_array:
     """A sparse matrix that `scipy.sparse.save_npz` wrote, every index checked.
 

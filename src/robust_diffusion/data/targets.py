@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
+from robust_diffusion.data.files import read_npy, reading
 from robust_diffusion.data.validate import node_numbers
 from robust_diffusion.errors import ConfigError, DataError
 
@@ -113,11 +114,11 @@ def margins(graph: Data, ridge: float = 1.0) -> Float[Tensor, " n"]:
 
 
 def _from_file(path: Path, graph: Data) -> Int[Tensor, " t"]:
-    try:
-        read = np.load(path, allow_pickle=False) if path.suffix == ".npy" else None
-        given = np.array(path.read_text().split(), float) if read is None else read.ravel()
-    except (OSError, ValueError) as error:
-        raise DataError(f"difficulty={path}: cannot be read as node numbers ({error})") from error
+    if path.suffix == ".npy":
+        given = read_npy(path).ravel()
+    else:
+        with reading(f"difficulty={path}", "write node numbers, one a line"):
+            given = np.array(path.read_text().split(), float)
     if given.dtype.kind == "f" and (given % 1 == 0).all():  # as np.savetxt writes them
         given = given.astype(np.int64)
     found = node_numbers(given, graph.num_nodes or 0, f"difficulty={path}")

@@ -5,12 +5,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Gt
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from robust_diffusion.checks import Count, NonNegative, Positive, Width, check_number, validated
+from robust_diffusion.checks import Count, NonNegative, Positive, Width, check_value, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.flows.attention import AttentionKind, ResampledAttention, TrainedAttention
 from robust_diffusion.operators import (
@@ -210,7 +211,9 @@ class ModulatedFlow(AttentionFlow):
         self.gradient_norm = gradient_norm
         self.gradient_floor = gradient_floor
         if gradient_ceiling is not None:
-            check_number("flow.gradient_ceiling", gradient_ceiling, above=gradient_floor)
+            check_value(
+                "flow.gradient_ceiling", gradient_ceiling, Annotated[float, Gt(gradient_floor)]
+            )
         self.gradient_ceiling = gradient_ceiling
 
     def __init_subclass__(cls, **kwargs: object) -> None:

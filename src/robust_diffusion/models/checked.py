@@ -158,6 +158,8 @@ class TriedModel:
         """The model frozen, its inputs safe from it, its output logits; restored afterwards."""
         with buffers_restored(self.model), frozen(self.model), ExitStack() as stack:
             stack.enter_context(self.safe_inputs())
+            if not is_of_this_package(self.model):
+                stack.callback(self.model.register_forward_hook(_check_output).remove)
             if self.gives_probabilities:
                 stack.callback(self.model.register_forward_hook(_logarithm).remove)
             yield
@@ -165,6 +167,14 @@ class TriedModel:
 
 def _copied(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(a.clone() if isinstance(a, Tensor) else a for a in args)
+
+
+def _check_output(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    _check_logits(
+        output,
+        args[0].size(0),
+        f"model: {type(model).__name__} does not return logits on every call",
+    )
 
 
 def _logarithm(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
@@ -302,6 +312,11 @@ def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float
             f"{wrong} of {n} nodes and {x.size(1)} features per node ({reason}); it must map "
             "(x, edge_index) to logits"
         ) from error
+    return _check_logits(logits, n, wrong)
+
+
+def _check_logits(logits: Any, n: int, wrong: str) -> Tensor:
+    """Return what a model returned, if it is one row of logits per node."""
     if not isinstance(logits, Tensor):
         raise ConfigError(f"{wrong}: it returns a {type(logits).__name__}; return logits alone")
     if logits.ndim != 2 or logits.size(0) != n or not logits.is_floating_point():

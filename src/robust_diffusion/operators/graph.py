@@ -177,7 +177,7 @@ class Graph:
             The sorted graph.
 
         Raises:
-            DataError: There are not as many weights as edges.
+            DataError: An edge of no node, or not as many weights as edges.
         """
         layout = _layout(edge_index, num_nodes, self_loops=self_loops)
         if edge_weight is None:
@@ -233,6 +233,7 @@ class _Layout:
     """Order of the edges of one `edge_index` in a `Graph`."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> None:
+        _check_edges(edge_index, num_nodes)
         is_loop = edge_index[0] == edge_index[1]
         nodes = torch.arange(num_nodes, device=edge_index.device)
         if self_loops:
@@ -275,6 +276,19 @@ def _layout(edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> _Layout:
         return _Layout(edge_index, num_nodes, self_loops=self_loops)
 
     return _LAYOUTS.kept(edge_index, (num_nodes, self_loops), compute)
+
+
+def _check_edges(edge_index: Tensor, num_nodes: int) -> None:
+    if edge_index.ndim != 2 or edge_index.size(0) != 2:
+        shape = " x ".join(map(str, edge_index.shape))
+        raise DataError(f"edge_index: expected shape 2 x e, got {shape}; see `to_undirected`")
+    if edge_index.numel():
+        low, high = map(int, edge_index.aminmax())
+        if low < 0 or high >= num_nodes:
+            raise DataError(
+                f"edge_index: expected nodes in 0..{num_nodes - 1}, got {low}..{high}; check "
+                "num_nodes"
+            )
 
 
 def _pointers(sorted_nodes: Tensor, num_nodes: int) -> Tensor:

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from robust_diffusion.checks import check_choice, check_whole
+from robust_diffusion.checks import Count, check_choice, check_value
 from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import STAND_INS, Choice, choice
@@ -149,7 +149,7 @@ def parse_layout(section: Mapping[str, Any]) -> Layout:
     for key in (*section, *below):
         check_choice("table", key, KEYS)
     return Layout(
-        number=check_whole("table.number", section["number"], at_least=1),
+        number=check_value("table.number", section["number"], Count),
         title=section["name"],
         label=section["label"],
         kind=check_choice("table.kind", section.get("kind", "accuracy"), get_args(Kind)),  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from robust_diffusion.config import PUBLISHED
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.records.identity import RecordedConfig
 from robust_diffusion.records.schema import Failed, Line, Tested, Timed, misfit
-from robust_diffusion.system.files import read_limited
+from robust_diffusion.system.files import file_lock, read_limited
 
 log = logging.getLogger(__name__)
 
@@ -130,16 +130,16 @@ def _has_configuration(file: FileIO, size: int, start: bytes) -> bool:
     return False
 
 
-def check_writable(path: str | Path) -> None:
+def check_writable(path: str | Path, option: str = "paths.records=") -> None:
     """Refuse, by a `ConfigError`, a file that `append_record` could not write to."""
     if Path(path).suffix == ".gz":
-        raise ConfigError(f"paths.records={path}: lines are added to plain text; leave out .gz")
-    with _open(Path(path)):
+        raise ConfigError(f"{option}{path}: lines are added to plain text; leave out .gz")
+    with _open(Path(path), option):
         pass
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[FileIO]:
+def _open(path: Path, option: str = "paths.records=") -> Iterator[FileIO]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Unbuffered: what a buffer still held would be written when the file is closed.
@@ -147,12 +147,14 @@ def _open(path: Path) -> Iterator[FileIO]:
             yield file
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ConfigError(f"paths.records={path}: cannot be written ({reason})") from error
+        raise ConfigError(
+            f"{option}{path}: cannot be written ({reason}); name a file in another folder"
+        ) from error
 
 
 def locked_records(path: Path) -> FileLock:
     """Return the lock that a writer of a file of records must hold."""
-    return FileLock(f"{path}.lock")
+    return file_lock(Path(f"{path}.lock"))
 
 
 def latest_by_cell(records: Iterable[Record]) -> dict[str, Record]:
@@ -365,6 +367,14 @@ def _loaded(line: bytes) -> Record | None:
     return found if isinstance(found, dict) and misfit(Line, found) is None else None
 
 
+def problem_of(record: Record) -> str | None:
+    """Return the first key of a record that no table can read, and why; `None` if all can."""
+    if "cell" not in record or "reference" in record:
+        return None
+    finished = Timed if is_timing(record) else Tested
+    return misfit(Failed if "error" in record else finished, record)
+
+
 def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
     """The records of some files, in their order, if tables can be made of them.
 
@@ -378,15 +388,12 @@ def check_records(found: Mapping[Path, Sequence[Record]]) -> list[Record]:
     checked = []
     for path, records in found.items():
         for record in records:
-            problem = None
-            if "cell" in record and "reference" not in record:
-                finished = Timed if is_timing(record) else Tested
-                problem = misfit(Failed if "error" in record else finished, record)
-            if problem is None:
+            if (problem := problem_of(record)) is None:
                 checked.append(record)
             elif latest[record["cell"]] is record:
+                lines = (line.number for line in record_lines(path) if line.record == record)
                 raise DataError(
-                    f"{path}: the record of cell {record['cell']}: {problem}; drop the line, or "
-                    "run the cell again with --force"
+                    f"{path}: line {next(lines, '?')}, cell {record['cell']}: {problem}; `records "
+                    "repair` moves it to a separate file, --force runs the cell again"
                 )
     return checked

@@ -4,7 +4,6 @@ One entry is one safetensors file, `<kind>-<hash>.safetensors`: tensors, and in 
 the metadata and a checksum of the whole file. Nothing in it is ever run.
 """
 
-import errno
 import hashlib
 import json
 import logging
@@ -15,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.errors import FULL, ConfigError, DataError
 from robust_diffusion.system.artifact import Artifact, checked, decode, encode
 from robust_diffusion.system.files import locked, written_whole
 from robust_diffusion.system.hashes import canonical_json
@@ -115,7 +114,7 @@ class ArtifactStore:
     def _unusable(self, path: Path, verb: str, error: Exception) -> ConfigError:
         number = error.errno if isinstance(error, OSError) else None
         reason = os.strerror(number) if number else str(error)
-        full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        full = number in FULL
         remedy = "free space" if full else "make the folder accessible"
         return ConfigError(
             f"{self.option}={self.directory}: {path.name} cannot be {verb} ({reason}); {remedy}, "

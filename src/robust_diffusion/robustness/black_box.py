@@ -1,7 +1,6 @@
 """The threat models of an attacker who trains surrogates."""
 
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 from torch import nn
 
@@ -9,7 +8,7 @@ from robust_diffusion.checks import check_name, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.robustness.threat import (
     AttackedModel,
-    Labels,
+    GivenLabels,
     Seeding,
     TrainedModel,
     TrainSurrogate,
@@ -54,7 +53,7 @@ class BlackBox:
         surrogates: Mapping[str, Callable[..., nn.Module]],
         fit: Fit,
         *,
-        labels: Labels | Literal[True] = "predicted",
+        labels: GivenLabels = "predicted",
         seeding: Seeding = "name",
     ) -> None:
         if not surrogates:

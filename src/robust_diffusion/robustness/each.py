@@ -14,7 +14,7 @@ from robust_diffusion.attacks.base import Kind
 from robust_diffusion.attacks.losses import margins
 from robust_diffusion.attacks.modification.base import flip
 from robust_diffusion.attacks.problem import Problem, check_finite, gradient
-from robust_diffusion.checks import Count, SomeSteps, check_value
+from robust_diffusion.checks import Count, Seed, SomeSteps, check_choice, check_value, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import own_context
@@ -29,6 +29,7 @@ STEPS, LENGTH = 10, 1 / 5
 """Sign steps of the features after each new node, and their length as a share of the range."""
 
 
+@validated("")
 @own_context()
 def attack_each(
     model: nn.Module,
@@ -38,7 +39,7 @@ def attack_each(
     kind: Kind = "modification",
     nodes: Any = "test",
     feature_limits: tuple[float, float] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str | torch.device | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
@@ -77,8 +78,6 @@ def attack_each(
         >>> list(found.columns)
         ['label', 'degree', 'margin', 'edges', 'max_edges']
     """
-    check_value("max_edges", max_edges, SomeSteps)
-    check_value("kind", kind, Kind)
     subject = subject_of(model, data, nodes, device, grows=kind == "injection")
     budget = budget_of(Budget(max_edges, 1, feature_limits), subject, {})
     graph = subject.graph.clone().to(subject.device)
@@ -111,6 +110,7 @@ def attack_each(
     return pd.DataFrame(columns, index=pd.Index(subject.targets.numpy(), name="node"))
 
 
+@validated("")
 def right_by_edges(
     found: pd.DataFrame,
     by: str | None = None,
@@ -137,12 +137,13 @@ def right_by_edges(
         >>> right_by_edges(found, max_edges=2)["all"].tolist()
         [0.75, 0.5, 0.5]
     """
-    check_value("groups", groups, Count)
     tried = int(found["max_edges"].min()) if "max_edges" in found else None
     most = check_value("max_edges", tried if max_edges is None else max_edges, SomeSteps)
     if tried is not None and most > tried:
         raise ConfigError(f"max_edges={most}: expected at most {tried}, which attack_each tried")
     fell = found["edges"].fillna(most + 1)
+    if by is not None:
+        check_choice("by", by, ("degree", "margin"))
     group = found[by] if by else pd.Series("all", found.index)
     if len(group.dropna().unique()) > 1:  # of one value, qcut makes no group
         group = pd.qcut(group, groups, duplicates="drop")

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree, scatter
 
 from robust_diffusion.attacks import PerturbedGraph
-from robust_diffusion.checks import Count, PositiveShare, Seed, check_value
+from robust_diffusion.checks import Count, PositiveShare, Seed, validated
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.robustness.report import RobustnessReport
@@ -24,14 +24,15 @@ COMPONENTS = 32
 """Directions of the features in which nodes are compared."""
 
 
+@validated("")
 @own_context()
 def filtered(
     model: nn.Module,
     report: RobustnessReport,
-    shares: Sequence[float] = (0.03, 0.15),
+    shares: Sequence[PositiveShare] = (0.03, 0.15),
     *,
     neighbors: Count = 100,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> pd.DataFrame:
     """Accuracy under each attack of a report after outliers have been cut off the graph.
 
@@ -65,10 +66,6 @@ def filtered(
     """
     if report.clean is None:
         raise ConfigError("report: has no clean graph; save it by this version, or evaluate again")
-    for share in shares:
-        check_value("shares", share, PositiveShare)
-    check_value("neighbors", neighbors, Count)
-    check_value("seed", seed, Seed)
     subject = subject_of(model, report.clean, report.clean.target_nodes, None)
     graphs: dict[str, Data | PerturbedGraph] = {"clean": subject.graph}
     graphs |= {attack.name: attack.graph for attack in report.attacks}
@@ -121,6 +118,8 @@ def outlier_scores(
         raise ConfigError(f"filtered: needs scikit-learn; {remedy}") from error
 
     n, (src, dst) = len(x), edge_index
+    if n < 2:
+        raise ConfigError(f"report: expected at least 2 nodes to compare, got {n}; drop the filter")
     around = scatter(x[src], dst, dim=0, dim_size=n, reduce="mean")
     own = [
         torch.log1p(degree(dst, n)),

@@ -14,6 +14,9 @@ from robust_diffusion.models.variants import with_adjoint, with_gradient
 
 Labels = Literal["predicted", "true"]
 
+GivenLabels = Literal["predicted", "true", True]
+"""YAML, and so threat.labels=true on the command line, reads the word as a truth value."""
+
 Seeding = Literal["name", "cell"]
 
 
@@ -86,7 +89,7 @@ class WhiteBox:
         self,
         *,
         name: str = "white_box",
-        labels: Labels | Literal[True] = "predicted",
+        labels: GivenLabels = "predicted",
         adjoint: bool | None = None,
         gradient: Gradient | Literal["adaptive"] | None = None,
     ) -> None:
@@ -116,7 +119,6 @@ class WhiteBox:
         return model
 
 
-def named_labels(labels: Labels | Literal[True]) -> Labels:
+def named_labels(labels: GivenLabels) -> Labels:
     """The word for a choice of labels."""
-    # YAML, and so threat.labels=true on the command line, reads the word as a truth value.
     return "true" if labels is True else labels

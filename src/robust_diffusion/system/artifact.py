@@ -19,7 +19,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from robust_diffusion.errors import DataError
-from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.files import check_readable, write_whole
 from robust_diffusion.system.hashes import canonical_json
 
 FORMAT = 1
@@ -43,6 +43,7 @@ class Artifact:
 def read_artifact(path: str | Path) -> Artifact:
     """One entry by its file's path, verified; a `DataError` if it is missing or damaged."""
     try:
+        check_readable(Path(path))
         payload = Path(path).read_bytes()
     except OSError as error:
         reason = error.strerror or error

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -56,10 +57,10 @@ def write_whole(path: Path, content: str | bytes, *, option: str) -> Path:
     return path
 
 
-def check_readable(path: Path, most: int) -> None:
+def check_readable(path: Path, most: float = inf) -> None:
     """Refuse a device, a pipe or a file of more bytes than `most`; a `DataError`."""
     if path.exists() and not path.is_file():
-        raise DataError(f"{path}: is no ordinary file; name one")
+        raise DataError(f"{path}: expected an ordinary file, got a folder, device or pipe")
     if path.exists() and path.stat().st_size > most:
         raise DataError(f"{path}: is larger than {most / 1e6:g} MB, the most that is read")
 
@@ -79,13 +80,23 @@ def read_limited(path: Path, most: int) -> bytes:
     return content
 
 
+def file_lock(path: Path) -> FileLock:
+    """Return the lock of a lock file, which is made at once.
+
+    Raises:
+        OSError: It cannot be made; `FileLock` would wait for it without end.
+    """
+    path.touch()
+    return FileLock(path)
+
+
 @contextmanager
 def locked(path: Path, *, waits_for: str) -> Iterator[None]:
     """Hold a lock file, removed at the end; who has to wait for another process says for what.
 
     A process that dies holds nobody up.
     """
-    lock = FileLock(path)
+    lock = file_lock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout:

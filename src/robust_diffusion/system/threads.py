@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from robust_diffusion.checks import check_whole
+from robust_diffusion.checks import Count, check_value
 from robust_diffusion.errors import ConfigError
 
 LONG_EPOCH = 0.2
@@ -40,7 +40,7 @@ def set_threads(
     if threads != "auto":
         if isinstance(threads, str):
             raise ConfigError(f"threads={threads}: must be auto or a whole number of at least 1")
-        torch.set_num_threads(check_whole("threads", threads, at_least=1))
+        torch.set_num_threads(check_value("threads", threads, Count))
         return torch.get_num_threads()
     width = widths if isinstance(widths, int) else max(widths, default=64)
     seconds = SECONDS_PER_EDGE * num_edges * num_layers * width

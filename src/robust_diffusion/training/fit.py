@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Annotated, Any
 
 import pytorch_lightning as pl
@@ -19,7 +20,7 @@ from torch import nn
 
 from robust_diffusion.checks import Count, NonNegative, check_choice, validated
 from robust_diffusion.data import GraphDataModule
-from robust_diffusion.errors import ConfigError, TrainingError
+from robust_diffusion.errors import UNWRITABLE, ConfigError, TrainingError
 from robust_diffusion.training.devices import Outcome, on_one, on_several
 from robust_diffusion.training.lightning import EpochProgressBar, quiet_lightning
 from robust_diffusion.training.module import Adversary, NodeClassification
@@ -149,6 +150,11 @@ class Fit:
             ConfigError: The trainer's device is missing or an option cannot be.
             TrainingError: The loss is not finite, or no epoch was validated.
         """
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ConfigError(
+                f"model: expected parameters to train, got none in {type(model).__name__}; skip "
+                "the training"
+            )
         module = NodeClassification(
             model,
             num_classes=datamodule.num_classes,
@@ -180,7 +186,16 @@ class Fit:
             )
             trainer = on_several(build, build(), datamodule)
             start = time.perf_counter()
-            trainer.fit(module, datamodule)
+            try:
+                trainer.fit(module, datamodule)
+            except OSError as error:
+                if error.errno not in UNWRITABLE:
+                    raise
+                # Lightning writes a checkpoint to the temporary folder first, and names neither.
+                raise TrainingError(
+                    f"{directory}: the checkpoint cannot be written ({error.strerror}); free space "
+                    f"there and in {gettempdir()}, or set TMPDIR to another folder"
+                ) from error
             seconds = time.perf_counter() - start
         if not checkpoint.best_model_path:
             raise TrainingError(

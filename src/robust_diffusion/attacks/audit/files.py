@@ -13,7 +13,7 @@ from torch_geometric.utils import coalesce
 
 from robust_diffusion.attacks.audit.violation import GraphLike, Kind, Violations, graph_parts
 from robust_diffusion.data.archive import require
-from robust_diffusion.data.files import NUMBERS, read_sparse, reading
+from robust_diffusion.data.files import NUMBERS, read_npy, read_sparse
 from robust_diffusion.data.pickles import read_pickle
 from robust_diffusion.errors import AttackError, DataError
 from robust_diffusion.system.artifact import read_artifact
@@ -156,8 +156,13 @@ def _stored(path: Path, reference: Tensor, *, merge_duplicates: bool) -> ReadGra
         raise DataError(
             f"{path}: does not fit the clean graph ({reason}); name the dataset that was attacked"
         ) from error
-    injected = x.ndim == 2 and x.size(0) > reference.size(0)
-    return ReadGraph(x, edge_index, "injection" if injected else "modification")
+    n, width = reference.shape
+    if x.ndim != 2 or x.size(0) < n or x.size(1) != width:
+        raise DataError(
+            f"{path}: expected features of {n} nodes or more x {width}, as of the clean graph, got "
+            f"{' x '.join(map(str, x.shape))}; name the dataset that was attacked"
+        )
+    return ReadGraph(x, edge_index, "injection" if x.size(0) > n else "modification")
 
 
 def _assembled(
@@ -172,6 +177,11 @@ def _assembled(
             "name the dataset that was attacked"
         )
     injected = columns - n
+    if injected and not features.is_file():
+        raise DataError(
+            f"{path}: expected the {n} nodes of the clean graph, got {columns} and no features of "
+            f"new nodes in {features.name}; name the dataset that was attacked"
+        )
     # A modification of edges alone comes without features.
     x = _features(features, clean_x, injected) if injected or features.is_file() else clean_x
     entries = sp.coo_array(adjacency)
@@ -193,9 +203,8 @@ def _assembled(
 def _features(path: Path, reference: Tensor, injected: int) -> Tensor:
     """Features of all nodes; the file holds those of the injected nodes, or of all."""
     require(path)
-    with reading(path):
-        array = np.load(path, allow_pickle=False)
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS:
+    array = read_npy(path)
+    if array.dtype.kind not in NUMBERS:
         raise DataError(f"{path}: holds no real numbers; save the features with numpy.save")
     n, width = reference.shape
     allowed = [(rows, width) for rows in (injected, n + injected) if rows]

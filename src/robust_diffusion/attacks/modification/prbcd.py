@@ -28,6 +28,10 @@ with warnings.catch_warnings():
 Loss = Literal["prob_margin", "tanh_margin", "margin", "masked"]
 
 
+REPEATED = 64
+"""Largest block, as a multiple of all pairs; it holds each of them."""
+
+
 class _AtTargets:
     """Numbers the pairs that PyG's attacks draw from."""
 
@@ -82,6 +86,7 @@ class BlockCoordinateAttack(ModificationAttack):
         self._check_model(problem)
         attack = self.build(LogProbabilities(problem), problem)
         attack.pairs = pairs
+        attack.block_size = min(attack.block_size, REPEATED * pairs.total)
         attack.loss = attack.metric = self._watched(attack.loss)
         seed = int(torch.randint(2**63 - 1, (), generator=generator).item())
         with seeded(seed), single_precision(x):

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
+from annotated_types import Ge
 from hydra.utils import instantiate
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
@@ -22,7 +23,7 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.cells.overrides import composed
-from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.checks import Positive, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.integrators.solver import Solver
@@ -135,7 +136,7 @@ def build_figure(
     The stem ends in a hash if an override that it does not name, or an option, is not the default.
     """
     options = options or Options()
-    check_whole("--max-nodes", options.max_nodes, at_least=4)
+    check_value("--max-nodes", options.max_nodes, Annotated[int, Ge(4)])
     runs, spec = panel_runs(name, overrides), SPECS[name]
     cfg, choices = next(iter(runs.values()))
     about: dict[str, Any] = {
@@ -308,7 +309,7 @@ def tsne(z: Float[ndarray, "n d"], *, seed: int, perplexity: float = 30.0) -> Fl
 
     Reference: van der Maaten and Hinton 2008; Kobak and Berens 2019, arXiv:1902.07023 (start).
     """
-    n, perplexity = len(z), check_number("--perplexity", perplexity, above=0)
+    n, perplexity = len(z), check_value("--perplexity", perplexity, Positive)
     if n < 4 or not (z != z[0]).any():
         angle = np.linspace(0, 2 * np.pi, n, endpoint=False)
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)

@@ -1,0 +1,217 @@
+"""The end of the program: exceptions become one line, and streams may be closed or full."""
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from tempfile import mkstemp
+from traceback import print_exception
+from typing import Any, TextIO
+
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.errors import FULL, UNWRITABLE, EscapedError, RobustDiffusionError
+from robust_diffusion.system.interrupts import Terminated
+
+PLUGINS = {
+    "hydra/launcher=submitit_local": "slurm",
+    "hydra/launcher=submitit_slurm": "slurm",
+}
+"""Options of Hydra's plugins, and the extra that brings each."""
+
+MODULES = {"matplotlib": "report", "sklearn": "report", "wandb": "wandb"}
+"""Modules that are imported where they are needed, and the extra that brings each."""
+
+OUTPUT = "standard output"
+
+NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+"""Words of torch's errors where memory does not suffice, which have no class of their own."""
+
+
+def wants_traceback() -> bool:
+    """Return whether the user asked for tracebacks instead of lines."""
+    return os.environ.get("ROBUST_DIFFUSION_TRACEBACK") == "1"
+
+
+@contextmanager
+def boundary(words: Collection[str] = ()) -> Iterator[None]:
+    """End the program, if the block raises, by one line on standard error and an exit status.
+
+    Args:
+        words: As in `describe`.
+    """
+    try:
+        with _standard_streams():
+            yield
+    except KeyboardInterrupt as stop:
+        terminated = isinstance(stop, Terminated)
+        ended, status = ("terminated", 143) if terminated else ("interrupted", 130)
+        _exit(f"{ended}: finished cells are recorded, this one is not", status)  # as shells have it
+    except (Exception, EscapedError) as error:
+        if wants_traceback():
+            raise
+        cause = error.__cause__ if isinstance(error, EscapedError) else error
+        if isinstance(cause, BrokenPipeError):  # a reader such as `head` has seen enough
+            sys.exit(1)
+        _exit(f"error: {line_of(cause or error, words)}", 1)
+
+
+def _exit(line: str, status: int) -> None:
+    with suppress(OSError):  # standard error may be full
+        sys.stderr.write(f"{line}\n")
+    sys.exit(status)
+
+
+@contextmanager
+def _standard_streams() -> Iterator[None]:
+    """Standard output that names itself in errors and writes any letter; no stream is missing.
+
+    Closed streams take up their numbers again, which the next file that is opened would get.
+    """
+    # Writing to what was opened for reading fails, as it should where output was closed.
+    output = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if isinstance(output, TextIOWrapper):
+        output.reconfigure(errors="backslashreplace")
+    sys.stdout = _Output(output)
+    try:
+        yield
+        sys.stdout.flush()  # at exit, Python would make a traceback of an error
+    finally:
+        sys.stdout = output
+
+
+class _Output:
+    """Standard output whose errors name it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        return self._named(self._stream.write, text)  # type: ignore[no-any-return]
+
+    def flush(self) -> None:
+        self._named(self._stream.flush)
+
+    def _named(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except OSError as error:
+            # A buffer that was not written would fail again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            error.filename = OUTPUT
+            raise
+
+
+def line_of(error: BaseException, words: Collection[str] = (), folder: str | None = None) -> str:
+    """Return an error in one line; a file in `folder` keeps the traceback of an unforeseen one."""
+    if (cause := expected_cause(error)) is not None:
+        return describe(cause, words)
+    number, path = mkstemp(".txt", "traceback-", folder, text=True)
+    with open(number, "w", encoding="utf-8") as file:  # noqa: PTH123 - open already
+        print_exception(error, file=file)
+    return (
+        f"{describe(error)}; internal error in robust_diffusion or in the user code it called; "
+        f"traceback: {path}"
+    )
+
+
+def expected_cause(error: BaseException) -> BaseException | None:
+    """Return the link of an error's chain that the user can mend; `None` if it is our defect."""
+    from hydra.errors import HydraException
+
+    chain = [error]
+    while (inner := chain[-1].__cause__) is not None:
+        chain.append(inner)
+    for kind in (RobustDiffusionError, HydraException, OmegaConfBaseException):
+        if cause := next((link for link in chain if isinstance(link, kind)), None):
+            return cause
+    return next((link for link in chain if _extra(link) or _is_of_the_machine(link)), None)
+
+
+def _extra(error: BaseException) -> str | None:
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    return MODULES.get(str(error.name).partition(".")[0])
+
+
+def _is_of_the_machine(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (*UNWRITABLE, errno.ENOMEM) or bool(error.filename)
+    return _is_of_memory(error)
+
+
+def _is_of_memory(error: BaseException) -> bool:
+    out_of_memory = isinstance(error, RuntimeError) and NO_MEMORY.search(str(error))
+    return isinstance(error, MemoryError) or bool(out_of_memory)
+
+
+def describe(error: BaseException, words: Collection[str] = ()) -> str:
+    """Return the error in one line: key or file, value, and what would be right.
+
+    Args:
+        error: Any.
+        words: Words that the command line takes instead of overrides; none within a command.
+    """
+    from hydra.errors import (
+        ConfigCompositionException,
+        HydraException,
+        MissingConfigException,
+        OverrideParseException,
+    )
+
+    lines = str(error).splitlines() or [""]
+    match error:
+        case RobustDiffusionError():
+            return " ".join(str(error).split())
+        case MissingConfigException(missing_cfg_file=str(path)):
+            group, _, option = path.rpartition("/")
+            if extra := PLUGINS.get(f"{group}={option}"):
+                remedy = f"pip install 'robust-diffusion[{extra}]'"
+                return f"{group}={option}: not installed; {remedy}"
+            options = error.options or sorted(f.stem for f in (CONFIG_DIR / group).glob("*.yaml"))
+            return f"{group}={option}: unknown; use one of {', '.join(options)}"
+        case OverrideParseException(override=str(override)):
+            key, _, value = override.partition("=")
+            said = f"{override}: cannot be read; write key=value"
+            if value:
+                return f"{said}, and quote a value of other signs: {key}='\"...\"'"
+            return f"{said}, or one of {', '.join(words)}" if words and key.isidentifier() else said
+        case ConfigCompositionException(
+            __cause__=ConfigKeyError() | ConfigAttributeError() as cause
+        ):
+            # Hydra's last line ends with the override: "use +key=value".
+            override = lines[-1].partition(" use +")[2]
+            known = sorted(k for k in map(str, cause.parent_node or ()) if not k.startswith("_"))
+            remedy = f"; use one of {', '.join(known)}" if known else ""
+            return f"{override}: unknown key{remedy}"
+        case HydraException(__cause__=BaseException() as cause):
+            return f"{' '.join(lines)}: {describe(cause, words)}"
+        case OmegaConfBaseException(full_key=str(key)) if key:
+            return f"{key}: {lines[0]}"
+        case HydraException() | OmegaConfBaseException():
+            return " ".join(str(error).split())
+    return _unforeseen(error, runs=bool(words))
+
+
+def _unforeseen(error: BaseException, *, runs: bool) -> str:
+    said = " ".join(str(error).split())
+    if isinstance(error, ModuleNotFoundError) and (extra := _extra(error)):
+        return f"{error.name}: not installed; pip install 'robust-diffusion[{extra}]'"
+    if _is_of_memory(error):
+        return f"out of memory{f' ({said[:200]})' if said else ''}; take a smaller graph or model"
+    if isinstance(error, OSError) and _is_of_the_machine(error):
+        place = str(error.filename or "results")
+        remedy = "name another folder by paths.outputs" if runs else "name another place"
+        if place == OUTPUT:
+            remedy = "redirect it elsewhere"
+        full = "free space, or " if error.errno in FULL else ""
+        return f"{place}: {error.strerror or said}; {full}{remedy}"
+    return f"{type(error).__name__}: {said}"
