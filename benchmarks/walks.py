@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
@@ -57,7 +58,7 @@ class Walk:
     def counts(self, calls: list[CodeType]) -> Found:
         """Distinct functions and files of calls, and changes of file."""
         files = [code.co_filename for code in calls]
-        changes = sum(a != b for a, b in zip(files, files[1:], strict=False))
+        changes = sum(a != b for a, b in pairwise(files))
         return {"functions": len(set(calls)), "files": len(set(files)), "changes": changes}
 
     def files(self) -> str:

@@ -27,9 +27,7 @@ def attack(tmp_path: Path) -> Callable[..., AttackOutcome]:
         attacker = Attacker(
             task=Task(graph(), graph().index_test, torch.device("cpu")),
             budget=Budget(12, 12, (-0.94, 0.94)),
-            seed=0,
-            store=ArtifactStore(tmp_path / folder, refresh=refresh),
-            knows_labels=False,
+            cache=ArtifactStore(tmp_path / folder, refresh=refresh),
         )
         attacked = AttackedModel(trained(), "state")
         return attacker(Run("auto", AutoInjection(num_steps=8), attacked, {"attack": "auto"}))

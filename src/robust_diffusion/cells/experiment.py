@@ -14,7 +14,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.loggers import WandbLogger
 
-from robust_diffusion.cells.cell import evaluate_cell
+from robust_diffusion.cells.cell import CellResult, evaluate_cell
 from robust_diffusion.cells.overrides import check_config
 from robust_diffusion.cells.wandb_log import chosen_mode, log_record
 from robust_diffusion.config import CONFIG_DIR
@@ -34,6 +34,7 @@ from robust_diffusion.records.records import (
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.results.frame import model_name
 from robust_diffusion.robustness.load import set_up_process
+from robust_diffusion.robustness.trained import ModelTraining, Recipe, victim_key
 from robust_diffusion.system.files import locked
 from robust_diffusion.system.interrupts import time_limit
 
@@ -190,29 +191,30 @@ class _Cell:
 def _measure(cfg: DictConfig, cell: _Cell) -> Callable[..., Any]:
     """Trains and tests, or times one step of an untrained model, of a graph."""
     record = cell.record
-    parts = {
-        "model": instantiate(cfg.model),
-        "fit": instantiate(cfg.training),
-        "seed": cfg.seed,
-        "description": f"{record['dataset']} {model_name(record)}",
-    }
+    model, fit = instantiate(cfg.model), instantiate(cfg.training)
+    description = f"{record['dataset']} {model_name(record)}"
     if cfg.timing:
         if HydraConfig.get().runtime.choices.get("hydra/launcher", "basic") != "basic":
             log.warning("hydra/launcher: cells that run side by side disturb each other's times")
+        parts = {"model": model, "fit": fit, "seed": cfg.seed, "description": description}
         return partial(instantiate(cfg.timing), **parts)
-    return partial(
-        evaluate_cell,
-        **parts,
-        threat=instantiate(cfg.threat),
-        attacks={name: instantiate(options) for name, options in cfg.attacks.items()},
-        budget=instantiate(cfg.budget),
-        callbacks=[instantiate(options) for options in cfg.callbacks.values()],
-        directory=Path(cfg.paths.output_dir) / "checkpoints",
-        store=cell.store,
-        cache_key=with_content(
-            settings_of_config(record["config"]), record.get("user_files", {}), code={}
-        ),
-    )
+    key = with_content(settings_of_config(record["config"]), record.get("user_files", {}), code={})
+    callbacks = [instantiate(options) for options in cfg.callbacks.values()]
+    recipe = Recipe(model, fit, victim_key(key), callbacks)
+    parts = {
+        "threat": instantiate(cfg.threat),
+        "attacks": {name: instantiate(options) for name, options in cfg.attacks.items()},
+        "budget": instantiate(cfg.budget),
+        "cache_key": key,
+        "description": description,
+    }
+    folder = Path(cfg.paths.output_dir) / "checkpoints"
+
+    def measure(datamodule: GraphDataModule, logger: Any) -> CellResult:
+        train = ModelTraining(datamodule, cell.store, cfg.seed, folder)
+        return evaluate_cell(train, recipe, logger=logger, **parts)
+
+    return measure
 
 
 def record_failure(cfg: DictConfig, error: str, kind: str) -> None:

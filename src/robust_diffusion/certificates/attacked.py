@@ -31,7 +31,7 @@ def attack_smoothed(
     subject: Subject,
     data: Data | GraphDataModule,
     attacks: Mapping[str, Attack],
-    folder: str | Path,
+    store: str | Path | None,
     bounds: ClassBounds,
     votes: Int[Tensor, "t c"],
     feature_limits: Sequence[float] | None,
@@ -49,7 +49,7 @@ def attack_smoothed(
         subject: The same classifier, its graph and targets.
         data: The graph as it was handed over.
         attacks: By name, at least one.
-        folder: Keeps the attacked graphs.
+        store: Keeps the attacked graphs; `None` to keep none.
         bounds: Of the clean graph, as are the votes.
         votes: By target and class.
         feature_limits: As of `certify`, as are `draws`, its `attack_draws`, and `local`.
@@ -83,7 +83,7 @@ def attack_smoothed(
                     labels="true",
                     threat="adaptive",
                     seed=count.seed,
-                    store=folder,
+                    store=store,
                     progress=count.progress,
                 )
                 counter, of_attacks = replace(count, targets=part.targets), []

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from robust_diffusion.certificates.locality import check_locality
 from robust_diffusion.certificates.report import CertificateReport
 from robust_diffusion.certificates.sampling import VoteCounter, graphs_per_pass
 from robust_diffusion.certificates.sparse import SparseSmoothing
-from robust_diffusion.checks import Seed, check_choice, check_value, check_whole
+from robust_diffusion.checks import check_choice, check_whole
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.adaptive import DRAWS
@@ -92,11 +91,10 @@ def certify(
         DataError: No graph can be like `data`, or `nodes` are none of its nodes.
         AttackError: The smoothed classifier cannot be attacked so.
     """
-    subject = subject_of(model, data, nodes, device)
+    subject = subject_of(model, data, nodes, device, seed=seed)
     if isinstance(certificate, str):
         certificate = SCHEMES[check_choice("certificate", certificate, SCHEMES)]()
     scheme = certificate
-    check_value("seed", seed, Seed)
     check_whole("attack_draws", attack_draws, at_least=1)
     check_whole("local", local, at_least=0)
     chosen = _of_kind(attacks, scheme)
@@ -105,12 +103,11 @@ def certify(
     seconds: dict[str, float] = {}
     with ExitStack() as stack:
         stack.enter_context(subject.tried.ready())
-        folder = stack.enter_context(TemporaryDirectory()) if store is None else store
         start = time.perf_counter()
         x, edge_index = on_device(subject.graph, subject)
         own = subject.model
         weights = state_hash(own.state_dict())
-        clean = subject.logits(subject.graph, seed)
+        clean = subject.logits(subject.graph)
         locality = check_locality(own, x, edge_index, scheme)
         key = {"model": object_key(own), "weights": weights, "logits": tensor_hash(clean)}
         count = VoteCounter(
@@ -118,7 +115,7 @@ def certify(
             scheme,
             subject.targets,
             seed,
-            ArtifactStore(folder, option="store"),
+            None if store is None else ArtifactStore(store, option="store"),
             key,
             per_pass=graphs_per_pass(x, edge_index, scheme, locality),
             progress=progress,
@@ -128,7 +125,7 @@ def certify(
         bounds = class_bounds(selection, votes, scheme.alpha)
         seconds["votes"] = time.perf_counter() - start
         start = time.perf_counter()
-        given = (count, subject, data, chosen, folder, bounds, votes, feature_limits, attack_draws)
+        given = (count, subject, data, chosen, store, bounds, votes, feature_limits, attack_draws)
         attacked, reports = attack_smoothed(*given, local=local > 0) if chosen else ([], [])
         seconds["attacks"] = time.perf_counter() - start
     assert isinstance(subject.graph.y, Tensor)

@@ -91,7 +91,7 @@ class VoteCounter:
         scheme: Draws the noisy graphs.
         targets: Nodes whose classes are counted.
         seed: Of all draws.
-        store: Keeps the counts of each hundred draws.
+        store: Keeps the counts of each hundred draws; `None` to keep none.
         key: Whatever else tells the model from others.
         per_pass: Graphs of one pass, of nodes with edges alone; 1 for whole graphs, one at a time.
             See `graphs_per_pass`.
@@ -102,7 +102,7 @@ class VoteCounter:
     scheme: Smoothing
     targets: Int[Tensor, " t"]
     seed: int
-    store: ArtifactStore
+    store: ArtifactStore | None
     key: Mapping[str, Any]
     per_pass: int = 1
     progress: bool = False
@@ -140,7 +140,11 @@ class VoteCounter:
                     given = (x, edge_index, edgeless(), tell)
                     return Artifact({"votes": self._count(purpose, draws, *given)})
 
-                votes, reused = self.store.get_or_compute("votes", key, count)
+                votes, reused = (
+                    self.store.get_or_compute("votes", key, count)
+                    if self.store
+                    else (count(), False)
+                )
                 total = total + votes.tensors["votes"]
                 if reused:
                     tell(len(draws), free=len(draws))

@@ -79,7 +79,7 @@ def attack_each(
     """
     check_value("max_edges", max_edges, SomeSteps)
     check_value("kind", kind, Kind)
-    subject = subject_of(model, data, nodes, device, grows=kind == "injection")
+    subject = subject_of(model, data, nodes, device, seed=seed, grows=kind == "injection")
     budget = budget_of(Budget(max_edges, 1, feature_limits), subject, {})
     graph = subject.graph.clone().to(subject.device)
     with subject.tried.ready(), seeded(seed):

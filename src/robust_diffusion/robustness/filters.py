@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree, scatter
 
 from robust_diffusion.attacks import PerturbedGraph
-from robust_diffusion.checks import Count, PositiveShare, Seed, check_value
+from robust_diffusion.checks import Count, PositiveShare, check_value
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.robustness.report import RobustnessReport
@@ -68,14 +68,13 @@ def filtered(
     for share in shares:
         check_value("shares", share, PositiveShare)
     check_value("neighbors", neighbors, Count)
-    check_value("seed", seed, Seed)
-    subject = subject_of(model, report.clean, report.clean.target_nodes, None)
+    subject = subject_of(model, report.clean, report.clean.target_nodes, None, seed=seed)
     graphs: dict[str, Data | PerturbedGraph] = {"clean": subject.graph}
     graphs |= {attack.name: attack.graph for attack in report.attacks}
     rows = []
     with subject.tried.ready():
         for name, graph in graphs.items():
-            row = {"attack": name, "accuracy": subject.accuracy(subject.logits(graph, seed))}
+            row = {"attack": name, "accuracy": subject.accuracy_on(graph)}
             assert graph.x is not None
             assert graph.edge_index is not None
             order = outlier_scores(graph.x, graph.edge_index, neighbors).argsort(descending=True)
@@ -84,7 +83,7 @@ def filtered(
                 count = ceil(Fraction(str(share)) * len(order))  # exact in decimals
                 kept = ~torch.isin(graph.edge_index, order[:count]).any(0)
                 rest = Data(x=graph.x, edge_index=graph.edge_index[:, kept])
-                row[f"after {100 * share:g} %"] = subject.accuracy(subject.logits(rest, seed))
+                row[f"after {100 * share:g} %"] = subject.accuracy_on(rest)
                 caught = injected[:count].sum() / injected.sum()
                 row[f"caught by {100 * share:g} %"] = caught.item()
             rows.append(row)

@@ -22,7 +22,7 @@ from robust_diffusion.records.content import by_content
 from robust_diffusion.records.identity import settings_of_config
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.threat import TrainedModel
-from robust_diffusion.robustness.trained import ModelTraining, victim_key
+from robust_diffusion.robustness.trained import ModelTraining, Recipe, victim_key
 from robust_diffusion.system.arithmetic import set_up_arithmetic
 from robust_diffusion.system.artifact import cache_key_of
 from robust_diffusion.system.threads import set_threads
@@ -186,9 +186,11 @@ def train_composed(
     with TemporaryDirectory() as folder:
         return ModelTraining(datamodule, kept, cfg.seed, Path(folder))(
             "victim",
-            build or instantiate(cfg.model),
-            instantiate(cfg.training),
-            victim_key(settings_of_config(config)) | dict(cache_key or {}),
+            Recipe(
+                build or instantiate(cfg.model),
+                instantiate(cfg.training),
+                victim_key(settings_of_config(config)) | dict(cache_key or {}),
+                [instantiate(options) for options in cfg.callbacks.values()],
+            ),
             description=description,
-            callbacks=[instantiate(options) for options in cfg.callbacks.values()],
         )

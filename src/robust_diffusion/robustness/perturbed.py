@@ -1,11 +1,10 @@
-"""Perturbed graphs, and a model's accuracy on each: every evaluation goes this way."""
+"""Attacks on a model, and its accuracy on each attacked graph: every evaluation goes this way."""
 
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,15 +29,16 @@ from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.effort import Effort, expected_forwards
 from robust_diffusion.robustness.flag_codes import OF_THE_GRAPH
 from robust_diffusion.robustness.flags import (
+    Attempt,
     Flag,
     Outdone,
+    attack_flags,
+    model_flags,
     of_the_row,
+    one_class,
     prediction_flags,
-    victim_flags,
     weaker_than,
 )
-from robust_diffusion.robustness.kept_parts import KeptParts
-from robust_diffusion.robustness.misled import Attempt, attack_flags, one_class
 from robust_diffusion.robustness.subject import Task
 from robust_diffusion.robustness.threat import AttackedModel
 from robust_diffusion.system.artifact import Artifact
@@ -61,7 +61,7 @@ class Run:
     label: str  # of the attacked graph; no other run has it
     attack: Attack
     attacked: AttackedModel  # the model that the attack sees
-    cache_key: Mapping[str, Any]  # configuration of both, by which the store knows the graph
+    cache_key: Mapping[str, Any] = field(default_factory=dict)  # of both, as the cache knows them
     made_on: str = ""  # name of a surrogate; "" for the tested model
     row: str = ""  # name under which a table shows this run and others; "" for the label
 
@@ -78,15 +78,16 @@ class AttackOutcome:
     graph: PerturbedGraph
     spent: SpentBudget
     clean_accuracy: float  # of the attacked model at the target nodes, in 0..1
-    accuracy: float  # the same on the attacked graph
+    logits: Tensor  # its logits of the target nodes on the attacked graph
+    accuracy: float  # its accuracy there, in 0..1
     flags: list[Flag]  # of the attacked model and of the graph
     effort: Mapping[str, Any]  # forwards, seconds and trace; see `Effort`
-    path: Path  # of the entry in the store
+    file: str  # name of the entry in the cache; "" without one
     reused: bool
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class Evaluation:
     """Accuracies of one model on the clean graph and on what attacks made of it."""
 
     accuracy: dict[str, float]  # per label, `clean` first, in 0..1
@@ -95,60 +96,63 @@ class Measured:
     seconds: float  # wall time of the test
 
 
-def attack_and_test(
+def evaluate_on(
     attacker: "Attacker",
-    victim: nn.Module,
+    model: nn.Module,
     runs: Sequence[Run],
     *,
     own_flags: Sequence[Flag] = (),
     norm_growth: float | None = 0.0,
     retrain: Callable[[str, PerturbedGraph], nn.Module] | None = None,
-) -> Measured:
-    """Run attacks, test a model on the clean and on each attacked graph, and collect all flags.
+) -> Evaluation:
+    """Check a model, run attacks, test it on the clean and each attacked graph, collect all flags.
 
     Args:
-        attacker: Has the graph, the budget and the seed.
-        victim: The tested model, in eval mode, on the device of the attacker's task.
+        attacker: Has the task and the budget.
+        model: The tested model, in eval mode, on the task's device.
         runs: Attacks on the model or on surrogates.
-        own_flags: Flags of the victim that are known already.
-        norm_growth: As of `victim_flags`.
+        own_flags: Flags of the model that are known already.
+        norm_growth: As of `model_flags`.
         retrain: Trains the model anew on each attacked graph, by its label; `None` for an evasion.
     """
-    task, seed = attacker.task, attacker.seed
+    task = attacker.task
+    own = [*own_flags, *model_flags(model, task, norm_growth)]
+    _tell("victim", own)
     outcomes = {run.label: attacker(run) for run in runs}
     retrained = {k: retrain(k, of.graph) for k, of in outcomes.items()} if retrain else {}
     start = time.perf_counter()
-    graphs = {"clean": task.graph, **{label: of.graph for label, of in outcomes.items()}}
-    models = {label: retrained.get(label, victim) for label in graphs}
-    logits = {label: task.logits_of(models[label], graph, seed) for label, graph in graphs.items()}
+    logits = {"clean": task.logits_of(model, task.graph)} | {
+        run.label: outcome.logits
+        if run.attacked.model is model and not retrained
+        else task.logits_of(retrained.get(run.label, model), outcome.graph)
+        for run, outcome in zip(runs, outcomes.values(), strict=True)
+    }
     accuracy = {label: task.accuracy(of) for label, of in logits.items()}
     seconds = time.perf_counter() - start
-    weights = state_hash(victim.state_dict())
-    own = [*own_flags, *victim_flags(victim, task, norm_growth)]
-    _tell("victim", own)
+    weights = state_hash(model.state_dict())
     found: dict[str, list[Flag]] = {}
     lowest: dict[str, float] = {}
     for run in runs:
-        row, outcome = run.row or run.label, outcomes[run.label]
-        crafted, after = outcome.flags, logits[run.label]
-        raised = [] if retrained else list(_outdone(run, runs, accuracy))
+        row, outcome, after = run.row or run.label, outcomes[run.label], logits[run.label]
+        crafted, raised = outcome.flags, [] if retrained else list(_outdone(run, runs, accuracy))
         if run.made_on and run.attacked.state != weights:
             # What was measured on a surrogate is no sign of the tested model.
             crafted = [flag for flag in crafted if flag.code in OF_THE_GRAPH]
             if not retrained:
                 classes = logits["clean"].argmax(1), after.argmax(1), task.labels
                 raised += of_the_row(one_class(*classes), accuracy[run.label])
-        raised += prediction_flags(models[run.label], task, outcome.graph, after, seed)
+        tested = retrained.get(run.label, model)
+        raised += prediction_flags(tested, task, outcome.graph, after)
         _tell(row, raised)
         found[row] = [*found.get(row, []), *crafted, *raised]
         lowest[row] = min(accuracy[run.label], lowest.get(row, 1.0))
     flags = {row: of_the_row([*of, *own], lowest[row]) for row, of in found.items()}
     flags["victim"] = own
-    return Measured(accuracy, outcomes, {row: of for row, of in flags.items() if of}, seconds)
+    return Evaluation(accuracy, outcomes, {row: of for row, of in flags.items() if of}, seconds)
 
 
 def _outdone(run: Run, runs: Sequence[Run], accuracy: Mapping[str, float]) -> Iterator[Flag]:
-    """A sign that an attack does less to the tested model than one that knows less of it.
+    """Yield a flag if an attack does less to the tested model than one that knows less of it.
 
     That is a transferred one for an attack on the model itself, and chance for a transferred one.
     """
@@ -170,76 +174,85 @@ def _tell(name: str, flags: Sequence[Flag]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Attacker:
-    """Runs attacks on one graph with one budget from one seed, or takes them from the store.
+    """Runs attacks on one task with one budget, or takes them from the cache.
 
     On a terminal it shows a bar of each attack's forward passes, elsewhere a line a minute.
     """
 
     task: Task
     budget: Budget  # resolved
-    seed: int
-    store: ArtifactStore
-    knows_labels: bool  # every attack is handed the true classes, not the worst case's alone
+    cache: ArtifactStore | None = None
+    knows_labels: bool = False  # every attack knows the true classes, not the worst case's alone
     shows_progress: bool = False
 
     def __call__(self, run: Run) -> AttackOutcome:
-        """Perturb the graph, unless the store has it, and audit the result.
+        """Perturb the graph, unless the cache has it, and check the result.
 
         Raises:
             AttackError: The model cannot be attacked so, or no model can be run on the result.
         """
+        task, model = self.task, run.attacked.model.to(self.task.device)
+        try:
+            artifact, file, reused = self._crafted(run)
+        except AttackError as error:
+            if not run.made_on:
+                raise
+            raise AttackError(f"surrogates[{run.made_on}]: {error}") from error
+        graph, effort = self._unpack(artifact), artifact.metadata["effort"]
+        logits = task.logits_of(model, graph)
+        before, after = task.accuracy(task.logits_of(model, task.graph)), task.accuracy(logits)
+        spent, baseline = spent_budget(task.graph, graph), BASELINES[run.attack.kind]
+        chance = partial(self._accuracy_under, baseline, model)
+        if run.is_control:
+            task.once((baseline.name, self.budget), model, lambda: after)
+        attempt = partial(Attempt, task, model, run.attack, self.budget, graph, spent, logits)
+        flags = attack_flags(attempt(None if _is_random(run.attack) else chance))
+        _tell(f"{run.label}, crafted on {run.made_on}" if run.made_on else run.label, flags)
+        change = f"{100 * before:.2f} % -> {100 * after:.2f} %"
+        cost = f"{effort['forwards']} forward passes, {effort['seconds']:.1f} s"
+        cost += ", taken from the store" * reused
+        log.info("%s: accuracy of the attacked model %s in %s", run.label, change, cost)
+        return AttackOutcome(graph, spent, before, logits, after, flags, effort, file, reused)
+
+    def _crafted(self, run: Run) -> tuple[Artifact, str, bool]:
+        """Return the attacked graph, the name of its file in the cache, and if it was there."""
         told = self._told(run.attack, run.attacked.model)
+        if self.cache is None:
+            return self._perturb(run, told, KeptParts()), "", False
         x, edge_index, *known = told.values()
         key = {
             "graph": tensor_hash(x, edge_index, self.task.reach, *known),
             "attacked": run.attacked.state,
             "budget": asdict(self.budget),
-            "seed": self.seed,
+            "seed": self.task.seed,
             **computed_by(),
             **by_content(run.cache_key),
         }
-        parts = KeptParts(self.store, key, Effort())
-        try:
-            artifact, reused = self.store.get_or_compute(
-                "graph", key, lambda: self._perturb(run, told, parts)
-            )
-        except AttackError as error:
-            if not run.made_on:
-                raise
-            raise AttackError(f"surrogates[{run.made_on}]: {error}") from error
+        parts = KeptParts(self.cache, key)
+        artifact, reused = self.cache.get_or_compute(
+            "graph", key, lambda: self._perturb(run, told, parts)
+        )
         if isinstance(run.attack, Ensemble):
             parts.discard()
-        graph, model = self._unpack(artifact), run.attacked.model.to(self.task.device)
-        logits = [self.task.logits_of(model, of, self.seed) for of in (self.task.graph, graph)]
-        before, after = (self.task.accuracy(of) for of in logits)
-        spent = spent_budget(self.task.graph, graph)
-        baseline = BASELINES[run.attack.kind]
-        chance = None if _is_random(run.attack) else partial(self._accuracy_under, baseline, model)
-        attempt = partial(Attempt, self.task, model, run.attack, self.budget, self.seed)
-        flags = attack_flags(attempt(graph, spent, logits[0], logits[1], chance))
-        _tell(f"{run.label}, crafted on {run.made_on}" if run.made_on else run.label, flags)
-        effort = artifact.metadata["effort"]
-        change = f"{100 * before:.2f} % -> {100 * after:.2f} %"
-        cost = f"{effort['forwards']} forward passes, {effort['seconds']:.1f} s"
-        cost += ", taken from the store" * reused
-        log.info("%s: accuracy of the attacked model %s in %s", run.label, change, cost)
-        path = self.store.path("graph", key)
-        return AttackOutcome(graph, spent, before, after, flags, effort, path, reused)
+        return artifact, self.cache.path("graph", key).name, reused
 
     def _told(self, attack: Attack, model: nn.Module) -> dict[str, Tensor]:
         knows_labels, placed = self.knows_labels or attack.is_worst_case, model.to(self.task.device)
-        return self.task.told(placed, self.seed, knows_labels=knows_labels)
+        return self.task.told(placed, knows_labels=knows_labels)
 
     def _accuracy_under(self, attack: Attack, model: nn.Module) -> float:
-        graph = self._run(attack, model, self._told(attack, model))
-        return self.task.accuracy(self.task.logits_of(model, graph, self.seed))
+        def measure() -> float:
+            graph = self._run(attack, model, self._told(attack, model))
+            return self.task.accuracy(self.task.logits_of(model, graph))
+
+        return self.task.once((attack.name, self.budget), model, measure)
 
     def _run(
         self,
         attack: Attack,
         model: nn.Module,
         given: Mapping[str, Tensor],
-        parts: KeptParts | None = None,
+        parts: "KeptParts | None" = None,
     ) -> PerturbedGraph:
         name, model = type(attack).__name__, model.to(self.task.device)
         perturb: Callable[..., PerturbedGraph] = attack
@@ -248,13 +261,13 @@ class Attacker:
         weights = state_hash(dict(model.named_parameters()))
         # A copy of the graph, which the attack may write to.
         told = Data(**{key: tensor.clone() for key, tensor in given.items()})
-        with seeded(self.seed):  # a model may sample by the global generator
+        with seeded(self.task.seed):  # a model may sample by the global generator
             perturbed = perturb(
                 model,
                 told.to(self.task.device),
                 self.task.reach.clone().to(self.task.device),
                 self.budget,
-                torch.Generator().manual_seed(self.seed),
+                torch.Generator().manual_seed(self.task.seed),
             )
         model.eval()
         if state_hash(dict(model.named_parameters())) != weights:
@@ -264,15 +277,14 @@ class Attacker:
         x, edge_index = perturbed.x.detach().cpu(), perturbed.edge_index.cpu()
         return replace(perturbed, x=x, edge_index=edge_index)
 
-    def _perturb(self, run: Run, told: Mapping[str, Tensor], parts: KeptParts) -> Artifact:
-        model = run.attacked.model
-        passes = expected_forwards(run.attack), "forward passes"
+    def _perturb(self, run: Run, told: Mapping[str, Tensor], parts: "KeptParts") -> Artifact:
+        model, passes = run.attacked.model, (expected_forwards(run.attack), "forward passes")
         with (
             Progress(run.label, *passes, shown=self.shows_progress) as parts.effort.tell,
             parts.effort.of(model, run.attack, self.budget, self.task),
         ):
             perturbed = self._run(run.attack, model, told, parts)
-        parts.effort.reach(self.task.accuracy(self.task.logits_of(model, perturbed, self.seed)))
+        parts.effort.reach(self.task.accuracy(self.task.logits_of(model, perturbed)))
         # What differs from the clean features, since those of a wide graph would fill the disk.
         n = perturbed.num_original_nodes
         changed = (perturbed.x[:n] != self.task.graph["x"]).any(1).nonzero().squeeze(1)
@@ -292,6 +304,53 @@ class Attacker:
         x = torch.cat([original, tensors["injected_x"]])
         parts = {key: artifact.metadata[key] for key in OF_PARTS}
         return PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
+
+
+class KeptParts:
+    """Times what each part of an ensemble finds, and keeps it so that a killed run can go on.
+
+    Args:
+        cache: Where parts are kept until the whole is there; `None` to keep none.
+        key: Of the perturbed graph that all parts together make.
+    """
+
+    def __init__(self, cache: ArtifactStore | None = None, key: Mapping[str, Any] = {}) -> None:
+        self.effort = Effort()
+        self._cache, self._key, self._reused = cache, key, 0
+        # All entries of one graph are a kind of their own, so that they can be told by their name.
+        name = cache.path("graph", key).stem.removeprefix("graph-")[:16] if cache else ""
+        self._kind = f"part-{name}"
+
+    def __call__(self, name: str, compute: Callable[[], Artifact]) -> Artifact:
+        """Return a part of this name, from the cache or computed; see `attacks.ensemble.Keep`."""
+
+        def timed() -> Artifact:
+            self._tell()
+            self.effort.at(name)
+            before = self.effort.forwards, self.effort.seconds, len(self.effort.trace)
+            found = compute()
+            about = {"effort": self.effort.since(*before), "found": found.metadata}
+            return Artifact(found.tensors, about)
+
+        if self._cache is None:
+            self.effort.at(name)
+            return compute()
+        kept, reused = self._cache.get_or_compute(self._kind, {"part": name, **self._key}, timed)
+        if reused:
+            self._reused += 1
+            self.effort.add(**kept.metadata["effort"])
+        return Artifact(kept.tensors, kept.metadata["found"])
+
+    def _tell(self) -> None:
+        if self._reused:
+            log.info("%d parts done before, taken from the store", self._reused)
+            self._reused = 0
+
+    def discard(self) -> None:
+        """Remove all parts: of a wide graph they would fill the disk."""
+        self._tell()
+        assert self._cache is not None
+        self._cache.discard(self._kind)
 
 
 def _unfit(perturbed: object, clean: Tensor) -> str | None:

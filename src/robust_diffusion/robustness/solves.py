@@ -80,7 +80,7 @@ def _worst(values: Sequence[float | None]) -> float | None:
     return max(known) if known and all(map(math.isfinite, known)) else None
 
 
-def tell_of_steps(model: nn.Module, data: Data) -> None:
+def warn_of_steps(model: nn.Module, data: Data) -> None:
     """Warn, before a model is trained, of steps that are not stable or a corrector that drifts."""
     solves = solves_of(model, data)
     ratio, radius = solves.get("step_ratio"), solves.get("spectral_radius")
