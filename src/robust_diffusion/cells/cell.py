@@ -18,7 +18,13 @@ from robust_diffusion.models.checked import check_model, is_of_this_package
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records.provenance import processor
 from robust_diffusion.robustness.black_box import Poisoning
-from robust_diffusion.robustness.perturbed import Attacker, Evaluation, Run, evaluate_on
+from robust_diffusion.robustness.perturbed import (
+    Attacker,
+    Evaluation,
+    Run,
+    evaluate_on,
+    runs_on,
+)
 from robust_diffusion.robustness.solves import solves_of, warn_of_steps
 from robust_diffusion.robustness.subject import Task, budget_of
 from robust_diffusion.robustness.threat import Seeding, ThreatModel, TrainedModel
@@ -127,7 +133,7 @@ def evaluate_cell(
         each.log_metrics({f"accuracy/{k}": of for k, of in measured.accuracy.items()}, step=0)
         each.save()
     result = CellResult(
-        **_by_attack(runs, measured, victim),
+        **_of_attacks(attacks, runs, measured, victim),
         val_accuracy=victim.val_accuracy,
         epochs=victim.epochs,
         nfe=evaluations.total,
@@ -136,12 +142,6 @@ def evaluate_cell(
         split=train.datamodule.split_hash,
         split_drawn=train.datamodule.split_drawn,
         declared=asdict(budget),
-        attack_versions={name: attack.version for name, attack in attacks.items()},
-        unbounded={
-            name: {str(limit): reading for limit, reading in attack.unbounded.items()}
-            for name, attack in attacks.items()
-            if attack.unbounded
-        },
         backend=current_backend(task.device.type),
         processor=processor(task.device),
     )
@@ -150,7 +150,9 @@ def evaluate_cell(
     return result
 
 
-def _by_attack(runs: Sequence[Run], measured: Evaluation, victim: TrainedModel) -> dict[str, Any]:
+def _of_attacks(
+    attacks: Mapping[str, Attack], runs: Sequence[Run], measured: Evaluation, victim: TrainedModel
+) -> dict[str, Any]:
     """Return the fields of a result that hold a value for each attack."""
     rows: dict[str, list[float]] = {"clean": [measured.accuracy["clean"]]}
     attacked: dict[str, dict[str, float]] = {}
@@ -166,6 +168,7 @@ def _by_attack(runs: Sequence[Run], measured: Evaluation, victim: TrainedModel) 
     outcomes, flags = measured.outcomes, measured.flags
     parts = {label: dict(of.graph.part_accuracy) for label, of in outcomes.items()}
     on_surrogates = {run.label: outcomes[run.label].flags for run in runs if run.made_on}
+    unbounded = {name: attack.unbounded for name, attack in attacks.items() if attack.unbounded}
     return {
         "accuracy": {name: min(of) for name, of in rows.items()},
         "mean_accuracy": {name: sum(of) / len(of) for name, of in rows.items()},
@@ -173,6 +176,10 @@ def _by_attack(runs: Sequence[Run], measured: Evaluation, victim: TrainedModel) 
         "parts": {label: of for label, of in parts.items() if of},
         "forwards": {label: of.effort["forwards"] for label, of in outcomes.items()},
         "spent": spent,
+        "attack_versions": {name: attack.version for name, attack in attacks.items()},
+        "unbounded": {
+            k: {str(limit): why for limit, why in of.items()} for k, of in unbounded.items()
+        },
         "flags": {name: [flag.code for flag in of] for name, of in flags.items()},
         "warnings": {name: [flag.detail for flag in of] for name, of in flags.items()},
         "surrogate_flags": {k: [flag.code for flag in of] for k, of in on_surrogates.items()},
@@ -243,19 +250,13 @@ def _runs(
 
     models = threat.attacked_models(victim, train_surrogate)
     through = {key: cache_key["threat"].get(key) for key in ("adjoint", "gradient")}
-    return [
-        Run(
-            label=name if len(models) == 1 else f"{name}/{on}",
-            attack=attack,
-            attacked=attacked,
-            cache_key={
-                "attack": cache_key["attacks"][name],
-                "model": surrogates.get(on, cache_key["model"]),
-                "through": through,
-            },
-            made_on="" if on == "victim" else on,
-            row=name,
-        )
-        for on, attacked in models.items()
-        for name, attack in attacks.items()
-    ]
+    return runs_on(
+        {"" if on == "victim" else on: attacked for on, attacked in models.items()},
+        attacks,
+        lambda name, on: {
+            "attack": cache_key["attacks"][name],
+            "model": surrogates.get(on, cache_key["model"]),
+            "through": through,
+        },
+        by_attack=True,
+    )

@@ -19,6 +19,7 @@ from robust_diffusion.cells.overrides import check_config
 from robust_diffusion.cells.wandb_log import chosen_mode, log_record
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.operators import set_backend
 from robust_diffusion.records import append_record
 from robust_diffusion.records.content import with_content
 from robust_diffusion.records.header import record_header
@@ -37,6 +38,7 @@ from robust_diffusion.robustness.load import set_up_process
 from robust_diffusion.robustness.trained import ModelTraining, Recipe, victim_key
 from robust_diffusion.system.files import locked
 from robust_diffusion.system.interrupts import time_limit
+from robust_diffusion.system.threads import set_threads
 
 log = logging.getLogger(__name__)
 
@@ -110,12 +112,11 @@ def run_and_record(cfg: DictConfig) -> Record:
             # time; a backend may be compiled, which a mistake need not wait for.
             datamodule: GraphDataModule = instantiate(cfg.data)
             measure = _measure(cfg, cell)
-            cell.record["backend"] = set_up_process(cfg.threads, cfg.backend)
+            cell.record["backend"] = set_backend(cfg.backend)
             datamodule.setup()
             widths, layers = (cfg.model.get(key) for key in ("hidden_channels", "num_layers"))
             widths = widths if isinstance(widths, int) else list(widths or [64])
-            size = {"widths": widths, "num_layers": layers or 3}
-            set_up_process(cfg.threads, num_edges=datamodule.graph.num_edges, **size)
+            set_threads(cfg.threads, datamodule.graph.num_edges, widths, layers or 3)
             loggers = [
                 cell.open_run() if key == "wandb" else instantiate(options)
                 for key, options in cfg.logger.items()

@@ -21,6 +21,7 @@ from robust_diffusion.robustness.load import (
     set_up_process,
     train_composed,
 )
+from robust_diffusion.system.threads import set_threads
 
 READ = frozenset(
     [
@@ -85,9 +86,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     limits = instantiate(cfg.budget).feature_limits
     datamodule: GraphDataModule = instantiate(cfg.data)
     datamodule.setup()
-    set_up_process(
-        cfg.threads, num_edges=datamodule.graph.num_edges
-    )  # which auto did not know before
+    set_threads(cfg.threads, datamodule.graph.num_edges)
     anybodys = {"_target_": target, **options} if target else None
     if path:
         model = load_checkpoint(anybodys or cfg.model, datamodule, path)

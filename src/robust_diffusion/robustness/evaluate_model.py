@@ -14,6 +14,7 @@ from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
 from robust_diffusion.checks import check_value
 from robust_diffusion.data.served import Served
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.records.object_key import object_key
 from robust_diffusion.records.store import ArtifactStore
@@ -24,6 +25,7 @@ from robust_diffusion.robustness.perturbed import (
     Evaluation,
     Run,
     evaluate_on,
+    runs_on,
 )
 from robust_diffusion.robustness.report import AttackReport, RobustnessReport
 from robust_diffusion.robustness.subject import (
@@ -33,7 +35,7 @@ from robust_diffusion.robustness.subject import (
     subject_of,
     surrogates_of,
 )
-from robust_diffusion.robustness.threat import AttackedModel, Labels, WhiteBox
+from robust_diffusion.robustness.threat import AttackedModel, Labels
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 Threat = Literal["white_box", "adaptive", "black_box"]
@@ -208,25 +210,19 @@ def _runs(
     attacker: Attacker, models: Mapping[str, nn.Module], attacks: Mapping[str, Attack]
 ) -> list[Run]:
     """Return every attack on every model, by the name of the surrogate or ""."""
-    runs = []
-    for made_on, model in models.items():
-        key: dict[str, Any] = {}
-        if attacker.cache is not None:
-            # Whatever a key cannot tell of a model shows in what it predicts.
-            logits = attacker.task.logits_of(model, attacker.task.graph)
-            key = {"model": object_key(model), "logits": tensor_hash(logits)}
-        attacked = AttackedModel(model, state_hash(model.state_dict()))
-        runs += [
-            Run(
-                label=f"{name}/{made_on}" if made_on else name,
-                attack=attack,
-                attacked=attacked,
-                cache_key={"attack": object_key(attack), **key} if key else {},
-                made_on=made_on,
-            )
-            for name, attack in attacks.items()
-        ]
-    return runs
+
+    def key(name: str, on: str) -> dict[str, Any]:
+        if attacker.cache is None:
+            return {}
+        # Whatever a key cannot tell of a model shows in what it predicts.
+        logits = attacker.task.logits_of(models[on], attacker.task.graph)
+        known = {"model": object_key(models[on]), "logits": tensor_hash(logits)}
+        return {"attack": object_key(attacks[name]), **known}
+
+    seen = {
+        on: AttackedModel(model, state_hash(model.state_dict())) for on, model in models.items()
+    }
+    return runs_on(seen, attacks, key)
 
 
 def _report(run: Run, measured: Evaluation, subject: Subject, labels: str) -> AttackReport:
@@ -260,8 +256,8 @@ def _depends_on_edges(subject: Subject, graphs: Sequence[PerturbedGraph]) -> boo
 
 
 def _form(model: nn.Module, threat: str) -> nn.Module:
-    """The model as the attacker differentiates it."""
-    return WhiteBox(gradient="adaptive" if threat == "adaptive" else None).seen(model)
+    """Return the model as the attacker differentiates it."""
+    return adaptive_form(model) if threat == "adaptive" else model
 
 
 def _controls(chosen: Mapping[str, Attack]) -> dict[str, Attack]:

@@ -8,7 +8,7 @@ nothing; `ATTACK_CHECKS` lists those of one attack, each with what it applies to
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, SpentBudget, seeded
+from robust_diffusion.attacks import (
+    Attack,
+    Budget,
+    PerturbedGraph,
+    SpentBudget,
+    seeded,
+    spent_budget,
+)
 from robust_diffusion.attacks.audit import audit
 from robust_diffusion.attacks.base import Classifier, frozen
 from robust_diffusion.attacks.modification.base import edges_at
@@ -103,7 +110,8 @@ def prediction_flags(
     if broken := int((~logits.isfinite()).any(1).sum()):
         where = f"{broken} of {len(logits)} target nodes"
         yield Flag("logits_not_finite", f"the victim's logits are not finite at {where}")
-    if (finer := with_solver(model, FINER[0], refine=FINER[1])) is not None:
+    finer = task.once("finer", model, lambda: with_solver(model, FINER[0], refine=FINER[1]))
+    if finer is not None:
         name = f"{FINER[0]} of {FINER[1]} times the steps"
         by_finer = task.accuracy(task.logits_of(finer, graph))
         yield from solvers_disagree({"own solver": task.accuracy(logits), name: by_finer})
@@ -133,16 +141,23 @@ def weaker_than(accuracy: float, other: float, code: Outdone) -> Iterator[Flag]:
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """One attack on one model, and what it made."""
+    """One attack on one model: what it made, and what it cost whenever it was computed."""
 
     task: Task
     model: nn.Module  # as the attacker sees it, in eval mode, on the task's device
     attack: Attack
     budget: Budget  # what was allowed
-    graph: PerturbedGraph  # the attacked graph, on the CPU
-    spent: SpentBudget  # what was used
-    after: Float[Tensor, "t c"]  # logits of the targets on the attacked graph
     chance: Callable[[], float] | None  # accuracy by random choices; none for such an attack
+    graph: PerturbedGraph  # on the CPU
+    after: Float[Tensor, "t c"]  # logits of the targets there
+    effort: Mapping[str, Any]  # forwards, seconds and trace; see `Effort`
+    file: str  # name of the entry in the cache, if any
+    reused: bool  # taken from there
+
+    @cached_property
+    def spent(self) -> SpentBudget:
+        """What was used of the budget."""
+        return spent_budget(self.task.graph, self.graph)
 
     @property
     def before(self) -> Float[Tensor, "t c"]:
@@ -150,9 +165,25 @@ class Attempt:
         return self.task.logits_of(self.model, self.task.graph)
 
     @property
-    def classes(self) -> tuple[Int[Tensor, " t"], Int[Tensor, " t"]]:
-        """Predictions at the targets of the clean and of the attacked graph."""
-        return self.before.argmax(1), self.after.argmax(1)
+    def clean_accuracy(self) -> float:
+        """Accuracy of the attacked model at the targets of the clean graph, in 0..1."""
+        return self.task.accuracy(self.before)
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of the attacked model at the targets of the attacked graph, in 0..1."""
+        return self.task.accuracy(self.after)
+
+    @property
+    def problem(self) -> Problem:
+        """The model and the clean graph as attacks see them."""
+
+        def build() -> Problem:
+            x, edge_index = self.task.placed(self.task.graph)
+            targets = self.task.targets.to(x.device)
+            return Problem("auto", self.model, Data(x=x, edge_index=edge_index), targets)
+
+        return self.task.once("problem", self.model, build)
 
     @property
     def grew(self) -> bool:
@@ -170,44 +201,32 @@ class Attempt:
         return self.grew and is_blind_to_edges(self.model, self.task, self.graph, self.after)
 
     @cached_property
-    def sees_edges(self) -> bool:
-        """True of a model on which flips of edges have an effect."""
+    def flips_count(self) -> bool:
+        """True if the attack injected nodes, or the model depends on the edges."""
         graph = self.task.placed(self.task.graph)
-        return self.task.once("edges", self.model, lambda: sees_edges(self.model, *graph))
-
-    @property
-    def given_up(self) -> Mapping[str, str]:
-        """Why, by part, of the parts given up, if the model depends on what they change."""
-        reasons = self.graph.given_up
-        if not reasons or self.grew or self.sees_edges:
-            return reasons
-        return {part: why for part, why in reasons.items() if "edge weights" not in why}
+        return self.grew or self.task.once(
+            "edges", self.model, lambda: sees_edges(self.model, *graph)
+        )
 
     @cached_property
     def without_effect(self) -> list[Flag]:
         """The flag of an attack that should have changed a prediction and did not."""
-        idle = list(no_effect(*self.classes))
-        if (
-            not idle
-            or self.grew
-            or self.sees_edges
-            or (self.by_features and self.budget.node_ratio)
-        ):
-            return idle
-        return []
+        idle = list(no_effect(self.before.argmax(1), self.after.argmax(1)))
+        may_move = self.by_features and self.budget.node_ratio
+        return idle if idle and (may_move or self.flips_count) else []
 
-
-def attack_flags(of: Attempt) -> list[Flag]:
-    """Return signs that an attack broke its budget, or found less harm than there is."""
-    flags: list[Flag] = []
-    with frozen(of.model):
-        for check in ATTACK_CHECKS:
-            # A poisoned graph need not harm a model that was trained on the clean one.
-            if check.when(of) and not (check.of_effect and of.task.poisons):
-                with seeded(of.task.seed):
-                    raised = list(check.find(of))
-                flags += [] if raised and check.of_effect and of.is_blind else raised
-    return of_the_row(flags, of.task.accuracy(of.after))
+    @cached_property
+    def flags(self) -> list[Flag]:
+        """Signs that the attack broke its budget, or found less harm than there is."""
+        flags: list[Flag] = []
+        with frozen(self.model):
+            for check in ATTACK_CHECKS:
+                # A poisoned graph need not harm a model that was trained on the clean one.
+                if check.when(self) and not (check.of_effect and self.task.poisons):
+                    with seeded(self.task.seed):
+                        raised = list(check.find(self))
+                    flags += [] if raised and check.of_effect and self.is_blind else raised
+        return of_the_row(flags, self.accuracy)
 
 
 @dataclass(frozen=True)
@@ -228,75 +247,45 @@ def budget_overspent(of: Attempt) -> Iterator[Flag]:
             yield Flag("budget_overspent", each.message)
 
 
-def nothing_allowed(of: Attempt) -> Iterator[Flag]:
-    """Yield a flag of a modification that changed nothing since its budget allows nothing."""
+def budget_allows_nothing(of: Attempt) -> Iterator[Flag]:
+    """Yield a flag of a modification that changed nothing, since a share of few is none."""
     x, edge_index = of.task.graph["x"], of.task.graph["edge_index"]
     unchanged = torch.equal(of.graph.x, x) and torch.equal(of.graph.edge_index, edge_index)
-    if of.attack.kind == "modification" and unchanged:
-        edges = edges_at(of.task.reach, edge_index, len(x)).size(1)
-        yield from budget_allows_nothing(of.budget, of.task.reach.numel(), edges)
-
-
-def budget_allows_nothing(budget: Budget, targets: int, edges: int) -> Iterator[Flag]:
-    """Yield a flag of a budget for no flip or no changed node, since a share of few is none."""
+    edges, targets = edges_at(of.task.reach, edge_index, len(x)).size(1), of.task.reach.numel()
     texts = []
-    if budget.max_flipped_edges(edges) == 0:
-        texts.append(f"budget.edge_ratio={budget.edge_ratio} of {edges} edges is no flip")
-    if budget.max_changed_nodes(targets) == 0:
-        texts.append(f"budget.node_ratio={budget.node_ratio} of {targets} target nodes is no node")
-    if texts:
+    if of.budget.max_flipped_edges(edges) == 0:
+        texts.append(f"budget.edge_ratio={of.budget.edge_ratio} of {edges} edges is no flip")
+    if of.budget.max_changed_nodes(targets) == 0:
+        ratio = of.budget.node_ratio
+        texts.append(f"budget.node_ratio={ratio} of {targets} target nodes is no node")
+    if of.attack.kind == "modification" and unchanged and texts:
         yield Flag("budget_allows_nothing", ", ".join(texts))
 
 
 def no_edge_gradient(of: Attempt) -> Iterator[Flag]:
     """Yield a flag of a model that is asked in vain which edges would harm it."""
-
-    def has_none() -> bool:
-        try:
-            _problem(of).check_edge_weights()
-        except AttackError:
-            return True
-        return False
-
-    if of.task.once("edge gradient", of.model, has_none):
+    try:
+        of.problem.check_edge_weights()
+    except AttackError:
         yield Flag("no_edge_gradient", "without a gradient edges move by the targets' classes")
 
 
 def rough_edge_gradient(of: Attempt) -> Iterator[Flag]:
     """Yield a flag of a model whose gradient of absent edges is that of another graph."""
-    if not of.task.once("absent edges", of.model, lambda: _problem(of).drops_edges_of_weight_0):
+    if not of.problem.drops_edges_of_weight_0:
         text = "edges of weight 0 change the logits, so the gradient of absent edges is a guess"
         yield Flag("rough_edge_gradient", text)
 
 
-def _problem(of: Attempt) -> Problem:
-    x, edge_index = of.task.placed(of.task.graph)
-    targets = of.task.targets.to(x.device)
-    return Problem("auto", of.model, Data(x=x, edge_index=edge_index), targets)
-
-
-def misleading_gradient(of: Attempt) -> Iterator[Flag]:
-    """Yield the flags of `gradient_flags` of the model that the attack differentiates."""
-    # A worst case differentiates the adaptive form as well.
-    seen = adaptive_form(of.model) if of.attack.is_worst_case else of.model
-    x, edge_index = of.task.placed(of.graph)
-    graph = replace(of.graph, x=x, edge_index=edge_index)
-    yield from gradient_flags(seen, graph, of.task.targets.to(x.device))
-
-
-def gradient_flags(
-    model: Classifier, attacked: PerturbedGraph, targets: Int[Tensor, " t"]
-) -> Iterator[Flag]:
+def gradient_flags(model: Classifier, task: Task, attacked: PerturbedGraph) -> Iterator[Flag]:
     """Yield flags of a loss without a gradient, or a finite one, in the injected features.
 
     The gradient is that of the mean gap between the two highest logits, which does not vanish where
     the model is sure of itself, at the features that the attack ended with.
     """
-    n = attacked.num_original_nodes
-    if len(attacked.x) == n:
-        return
-    new = attacked.x[n:].clone().requires_grad_()
-    logits = model(torch.cat([attacked.x[:n], new]), attacked.edge_index)[targets]
+    n, (x, edge_index) = attacked.num_original_nodes, task.placed(attacked)
+    new = x[n:].clone().requires_grad_()
+    logits = model(torch.cat([x[:n], new]), edge_index)[task.targets.to(x.device)]
     first, second = logits.topk(2, 1).values.unbind(1)
     loss = (first - second).mean()
     slope: Tensor | None = None
@@ -330,15 +319,18 @@ def weaker_than_chance(of: Attempt) -> Iterator[Flag]:
     """Yield a flag if random choices do more than the attack to the model it was crafted on."""
     # A filter may drop the edges of an attack without effect, and let random ones through.
     if of.chance and (not of.without_effect or of.is_blind):
-        yield from weaker_than(of.task.accuracy(of.after), of.chance(), "weaker_than_chance")
+        yield from weaker_than(of.accuracy, of.chance(), "weaker_than_chance")
 
 
-def parts_given_up(given_up: Mapping[str, str], done: int) -> Iterator[Flag]:
-    """Yield a flag of an ensemble without some of its parts: why, by part; `done` were not."""
-    if given_up:
-        reasons = "; ".join(dict.fromkeys(given_up.values()))
-        text = f"{len(given_up)} of {len(given_up) + done} parts given up: {reasons}"
-        yield Flag("parts_given_up", text)
+def parts_given_up(of: Attempt) -> Iterator[Flag]:
+    """Yield a flag of an ensemble without some of its parts, and why."""
+    reasons = of.graph.given_up
+    if reasons and not of.flips_count:  # nor would parts that flip edges have any effect
+        reasons = {part: why for part, why in reasons.items() if "edge weights" not in why}
+    if reasons:
+        number = f"{len(reasons)} of {len(reasons) + len(of.graph.part_accuracy)}"
+        text = "; ".join(dict.fromkeys(reasons.values()))
+        yield Flag("parts_given_up", f"{number} parts given up: {text}")
 
 
 def part_flags(accuracies: Mapping[str, float], clean: float) -> Iterator[Flag]:
@@ -409,14 +401,20 @@ def budget_unspent(budget: Budget, spent: SpentBudget) -> Iterator[Flag]:
 
 ATTACK_CHECKS = (
     Check(budget_overspent, of_effect=False),
-    Check(nothing_allowed, lambda of: of.task.poisons, of_effect=False),
+    Check(budget_allows_nothing, lambda of: of.task.poisons, of_effect=False),
     Check(no_edge_gradient, lambda of: of.grew and of.attack.is_worst_case),
-    Check(misleading_gradient, lambda of: of.grew and of.by_features),
+    Check(
+        # A worst case differentiates the adaptive form as well.
+        lambda of: gradient_flags(
+            adaptive_form(of.model) if of.attack.is_worst_case else of.model, of.task, of.graph
+        ),
+        lambda of: of.grew and of.by_features,
+    ),
     Check(rough_edge_gradient, lambda of: "edge_gradient" in of.attack.needs),
-    Check(lambda of: parts_given_up(of.given_up, len(of.graph.part_accuracy))),
-    Check(lambda of: part_flags(of.graph.part_accuracy, of.task.accuracy(of.before))),
-    Check(lambda of: one_class(*of.classes, of.task.labels)),
-    Check(lambda of: of.without_effect and (list(nothing_allowed(of)) or of.without_effect)),
+    Check(parts_given_up),
+    Check(lambda of: part_flags(of.graph.part_accuracy, of.clean_accuracy)),
+    Check(lambda of: one_class(of.before.argmax(1), of.after.argmax(1), of.task.labels)),
+    Check(lambda of: of.without_effect and (list(budget_allows_nothing(of)) or of.without_effect)),
     Check(weaker_than_chance, lambda of: not of.task.poisons, of_effect=False),
     Check(lambda of: loss_without_errors(of.before, of.after, of.task.labels)),
     Check(

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,7 @@ from robust_diffusion.attacks import (
     PerturbedGraph,
     RandomFlip,
     RandomInjection,
-    SpentBudget,
     seeded,
-    spent_budget,
 )
 from robust_diffusion.attacks.ensemble import Ensemble
 from robust_diffusion.errors import AttackError
@@ -32,7 +30,6 @@ from robust_diffusion.robustness.flags import (
     Attempt,
     Flag,
     Outdone,
-    attack_flags,
     model_flags,
     of_the_row,
     one_class,
@@ -54,6 +51,10 @@ BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": 
 """Chance with the same budget, which an attack of each kind has to beat."""
 
 
+_Graph = tuple[PerturbedGraph, Tensor]
+"""An attacked graph, and the attacked model's logits of the targets there."""
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """One attack on one model."""
@@ -61,29 +62,44 @@ class Run:
     label: str  # of the attacked graph; no other run has it
     attack: Attack
     attacked: AttackedModel  # the model that the attack sees
-    cache_key: Mapping[str, Any] = field(default_factory=dict)  # of both, as the cache knows them
-    made_on: str = ""  # name of a surrogate; "" for the tested model
-    row: str = ""  # name under which a table shows this run and others; "" for the label
+    cache_key: Mapping[str, Any]  # of both, as the cache knows them
+    made_on: str  # name of a surrogate; "" for the tested model
+    row: str  # name under which a table shows this run and others
+
+    @property
+    def baseline(self) -> Attack:
+        """Chance with the same budget."""
+        return BASELINES[self.attack.kind]
 
     @property
     def is_control(self) -> bool:
-        """True of chance with the same budget."""
-        return self.attack is BASELINES[self.attack.kind]
+        """True of chance itself."""
+        return self.attack is self.baseline
 
 
-@dataclass(frozen=True, eq=False)
-class AttackOutcome:
-    """The result of one attack on one model; its time is that of whenever it was computed."""
+def runs_on(
+    models: Mapping[str, AttackedModel],
+    attacks: Mapping[str, Attack],
+    key: Callable[[str, str], Mapping[str, Any]],
+    *,
+    by_attack: bool = False,
+) -> list[Run]:
+    """Return every attack on every model.
 
-    graph: PerturbedGraph
-    spent: SpentBudget
-    clean_accuracy: float  # of the attacked model at the target nodes, in 0..1
-    logits: Tensor  # its logits of the target nodes on the attacked graph
-    accuracy: float  # its accuracy there, in 0..1
-    flags: list[Flag]  # of the attacked model and of the graph
-    effort: Mapping[str, Any]  # forwards, seconds and trace; see `Effort`
-    file: str  # name of the entry in the cache; "" without one
-    reused: bool
+    Args:
+        models: By the name of the surrogate; "" for the tested model.
+        attacks: By name.
+        key: Of an attack and a model, as the cache knows them.
+        by_attack: One row for each attack, whichever model it was crafted on.
+    """
+    plain = {*models} if by_attack and len(models) == 1 else {""}
+    runs = []
+    for on, attacked in models.items():
+        for name, attack in attacks.items():
+            label = name if on in plain else f"{name}/{on}"
+            row = name if by_attack else label
+            runs.append(Run(label, attack, attacked, key(name, on), on, row))
+    return runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +107,7 @@ class Evaluation:
     """Accuracies of one model on the clean graph and on what attacks made of it."""
 
     accuracy: dict[str, float]  # per label, `clean` first, in 0..1
-    outcomes: dict[str, AttackOutcome]  # per label
+    outcomes: dict[str, Attempt]  # per label
     flags: dict[str, list[Flag]]  # per attack and of the `victim`; none that is empty
     seconds: float  # wall time of the test
 
@@ -122,7 +138,7 @@ def evaluate_on(
     retrained = {k: retrain(k, of.graph) for k, of in outcomes.items()} if retrain else {}
     start = time.perf_counter()
     logits = {"clean": task.logits_of(model, task.graph)} | {
-        run.label: outcome.logits
+        run.label: outcome.after
         if run.attacked.model is model and not retrained
         else task.logits_of(retrained.get(run.label, model), outcome.graph)
         for run, outcome in zip(runs, outcomes.values(), strict=True)
@@ -133,7 +149,7 @@ def evaluate_on(
     found: dict[str, list[Flag]] = {}
     lowest: dict[str, float] = {}
     for run in runs:
-        row, outcome, after = run.row or run.label, outcomes[run.label], logits[run.label]
+        row, outcome, after = run.row, outcomes[run.label], logits[run.label]
         crafted, raised = outcome.flags, [] if retrained else list(_outdone(run, runs, accuracy))
         if run.made_on and run.attacked.state != weights:
             # What was measured on a surrogate is no sign of the tested model.
@@ -185,40 +201,35 @@ class Attacker:
     knows_labels: bool = False  # every attack knows the true classes, not the worst case's alone
     shows_progress: bool = False
 
-    def __call__(self, run: Run) -> AttackOutcome:
+    def __call__(self, run: Run) -> Attempt:
         """Perturb the graph, unless the cache has it, and check the result.
 
         Raises:
             AttackError: The model cannot be attacked so, or no model can be run on the result.
         """
-        task, model = self.task, run.attacked.model.to(self.task.device)
+        task, model, baseline = self.task, run.attacked.model.to(self.task.device), run.baseline
+        chance = None if _is_random(run.attack) else partial(self._accuracy_under, baseline, model)
         try:
-            artifact, file, reused = self._crafted(run)
+            made = Attempt(task, model, run.attack, self.budget, chance, *self._crafted(run))
         except AttackError as error:
             if not run.made_on:
                 raise
             raise AttackError(f"surrogates[{run.made_on}]: {error}") from error
-        graph, effort = self._unpack(artifact), artifact.metadata["effort"]
-        logits = task.logits_of(model, graph)
-        before, after = task.accuracy(task.logits_of(model, task.graph)), task.accuracy(logits)
-        spent, baseline = spent_budget(task.graph, graph), BASELINES[run.attack.kind]
-        chance = partial(self._accuracy_under, baseline, model)
         if run.is_control:
-            task.once((baseline.name, self.budget), model, lambda: after)
-        attempt = partial(Attempt, task, model, run.attack, self.budget, graph, spent, logits)
-        flags = attack_flags(attempt(None if _is_random(run.attack) else chance))
-        _tell(f"{run.label}, crafted on {run.made_on}" if run.made_on else run.label, flags)
-        change = f"{100 * before:.2f} % -> {100 * after:.2f} %"
-        cost = f"{effort['forwards']} forward passes, {effort['seconds']:.1f} s"
-        cost += ", taken from the store" * reused
+            task.once((baseline.name, self.budget), model, lambda: made.accuracy)
+        _tell(f"{run.label}, crafted on {run.made_on}" if run.made_on else run.label, made.flags)
+        change = f"{100 * made.clean_accuracy:.2f} % -> {100 * made.accuracy:.2f} %"
+        cost = f"{made.effort['forwards']} forward passes, {made.effort['seconds']:.1f} s"
+        cost += ", taken from the store" * made.reused
         log.info("%s: accuracy of the attacked model %s in %s", run.label, change, cost)
-        return AttackOutcome(graph, spent, before, logits, after, flags, effort, file, reused)
+        return made
 
-    def _crafted(self, run: Run) -> tuple[Artifact, str, bool]:
-        """Return the attacked graph, the name of its file in the cache, and if it was there."""
-        told = self._told(run.attack, run.attacked.model)
+    def _crafted(self, run: Run) -> tuple[PerturbedGraph, Tensor, Mapping[str, Any], str, bool]:
+        """Return what `Attempt` holds of the attacked graph, from the cache or computed."""
+        told, made = self._told(run.attack, run.attacked.model), list[_Graph]()
         if self.cache is None:
-            return self._perturb(run, told, KeptParts()), "", False
+            artifact = self._perturb(run, told, Effort(), made)
+            return *made[0], artifact.metadata["effort"], "", False
         x, edge_index, *known = told.values()
         key = {
             "graph": tensor_hash(x, edge_index, self.task.reach, *known),
@@ -228,13 +239,18 @@ class Attacker:
             **computed_by(),
             **by_content(run.cache_key),
         }
-        parts = KeptParts(self.cache, key)
+        file = self.cache.path("graph", key)
+        # All parts of one graph are a kind of their own, so that they can be told by their name.
+        kind = f"part-{file.stem.removeprefix('graph-')[:16]}"
+        effort = Effort(partial(self.cache.get_or_compute, kind), key)
         artifact, reused = self.cache.get_or_compute(
-            "graph", key, lambda: self._perturb(run, told, parts)
+            "graph", key, lambda: self._perturb(run, told, effort, made)
         )
         if isinstance(run.attack, Ensemble):
-            parts.discard()
-        return artifact, self.cache.path("graph", key).name, reused
+            effort.report_reuse()
+            self.cache.discard(kind)  # of a wide graph they would fill the disk
+        graph, logits = made[0] if made else self._tested(run, artifact)
+        return graph, logits, artifact.metadata["effort"], file.name, reused
 
     def _told(self, attack: Attack, model: nn.Module) -> dict[str, Tensor]:
         knows_labels, placed = self.knows_labels or attack.is_worst_case, model.to(self.task.device)
@@ -252,12 +268,12 @@ class Attacker:
         attack: Attack,
         model: nn.Module,
         given: Mapping[str, Tensor],
-        parts: "KeptParts | None" = None,
+        effort: Effort | None = None,
     ) -> PerturbedGraph:
         name, model = type(attack).__name__, model.to(self.task.device)
         perturb: Callable[..., PerturbedGraph] = attack
-        if parts is not None and isinstance(attack, Ensemble):
-            perturb = partial(attack.run, keep=parts)
+        if effort is not None and isinstance(attack, Ensemble):
+            perturb = partial(attack.run, keep=effort.keep)
         weights = state_hash(dict(model.named_parameters()))
         # A copy of the graph, which the attack may write to.
         told = Data(**{key: tensor.clone() for key, tensor in given.items()})
@@ -277,14 +293,16 @@ class Attacker:
         x, edge_index = perturbed.x.detach().cpu(), perturbed.edge_index.cpu()
         return replace(perturbed, x=x, edge_index=edge_index)
 
-    def _perturb(self, run: Run, told: Mapping[str, Tensor], parts: "KeptParts") -> Artifact:
+    def _perturb(
+        self, run: Run, told: Mapping[str, Tensor], effort: Effort, made: list[_Graph]
+    ) -> Artifact:
+        """Run the attack, and append its graph and the model's logits there to `made`."""
         model, passes = run.attacked.model, (expected_forwards(run.attack), "forward passes")
         with (
-            Progress(run.label, *passes, shown=self.shows_progress) as parts.effort.tell,
-            parts.effort.of(model, run.attack, self.budget, self.task),
+            Progress(run.label, *passes, shown=self.shows_progress) as effort.tell,
+            effort.of(model, run.attack, self.budget, self.task),
         ):
-            perturbed = self._run(run.attack, model, told, parts)
-        parts.effort.reach(self.task.accuracy(self.task.logits_of(model, perturbed)))
+            perturbed = self._run(run.attack, model, told, effort)
         # What differs from the clean features, since those of a wide graph would fill the disk.
         n = perturbed.num_original_nodes
         changed = (perturbed.x[:n] != self.task.graph["x"]).any(1).nonzero().squeeze(1)
@@ -294,63 +312,19 @@ class Attacker:
             "changed_x": perturbed.x[changed],
             "edge_index": perturbed.edge_index,
         }
-        reached = {key: getattr(perturbed, key) for key in OF_PARTS}
-        return Artifact(tensors, {"effort": parts.effort.since(), **reached})
+        artifact = Artifact(tensors, {key: getattr(perturbed, key) for key in OF_PARTS})
+        made.append(self._tested(run, artifact))
+        effort.reach(self.task.accuracy(made[0][1]))
+        return Artifact(tensors, {"effort": effort.since(), **artifact.metadata})
 
-    def _unpack(self, artifact: Artifact) -> PerturbedGraph:
+    def _tested(self, run: Run, artifact: Artifact) -> _Graph:
         tensors, original = artifact.tensors, self.task.graph["x"]
         if tensors["changed_nodes"].numel():
             original = original.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
         x = torch.cat([original, tensors["injected_x"]])
         parts = {key: artifact.metadata[key] for key in OF_PARTS}
-        return PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
-
-
-class KeptParts:
-    """Times what each part of an ensemble finds, and keeps it so that a killed run can go on.
-
-    Args:
-        cache: Where parts are kept until the whole is there; `None` to keep none.
-        key: Of the perturbed graph that all parts together make.
-    """
-
-    def __init__(self, cache: ArtifactStore | None = None, key: Mapping[str, Any] = {}) -> None:
-        self.effort = Effort()
-        self._cache, self._key, self._reused = cache, key, 0
-        # All entries of one graph are a kind of their own, so that they can be told by their name.
-        name = cache.path("graph", key).stem.removeprefix("graph-")[:16] if cache else ""
-        self._kind = f"part-{name}"
-
-    def __call__(self, name: str, compute: Callable[[], Artifact]) -> Artifact:
-        """Return a part of this name, from the cache or computed; see `attacks.ensemble.Keep`."""
-
-        def timed() -> Artifact:
-            self._tell()
-            self.effort.at(name)
-            before = self.effort.forwards, self.effort.seconds, len(self.effort.trace)
-            found = compute()
-            about = {"effort": self.effort.since(*before), "found": found.metadata}
-            return Artifact(found.tensors, about)
-
-        if self._cache is None:
-            self.effort.at(name)
-            return compute()
-        kept, reused = self._cache.get_or_compute(self._kind, {"part": name, **self._key}, timed)
-        if reused:
-            self._reused += 1
-            self.effort.add(**kept.metadata["effort"])
-        return Artifact(kept.tensors, kept.metadata["found"])
-
-    def _tell(self) -> None:
-        if self._reused:
-            log.info("%d parts done before, taken from the store", self._reused)
-            self._reused = 0
-
-    def discard(self) -> None:
-        """Remove all parts: of a wide graph they would fill the disk."""
-        self._tell()
-        assert self._cache is not None
-        self._cache.discard(self._kind)
+        graph = PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
+        return graph, self.task.logits_of(run.attacked.model, graph)
 
 
 def _unfit(perturbed: object, clean: Tensor) -> str | None:
