@@ -31,7 +31,7 @@ from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
 from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.evidence import KIND, SEEN, attack_in_words
 from robust_diffusion.results.frame import model_name
-from robust_diffusion.results.leaderboard.board import published
+from robust_diffusion.results.leaderboard import thorough_runs
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness.load import load_weights
 from robust_diffusion.robustness.subject import subject_of
@@ -128,7 +128,8 @@ def zoo_of(records: Sequence[Record], store: Path) -> Iterator[Made]:
 def _attacked(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[int, list[Record]]]:
     """Cells of worst cases by dataset, variant and model, and by seed."""
     found: dict[tuple[str, str, str], dict[int, list[Record]]] = {}
-    for record in published(records, EXPERIMENTS):
+    cells = thorough_runs(records, EXPERIMENTS).drop_duplicates("cell")
+    for record in cells["record"]:
         key = (record["dataset"], record["fidelity"], model_name(record))
         found.setdefault(key, {}).setdefault(record["seed"], []).append(record)
     return found

@@ -28,8 +28,9 @@ from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.render import render_markdown
 from robust_diffusion.paper.studies import studies
 from robust_diffusion.records.records import Record, encoded, latest_by_cell, reference_to
-from robust_diffusion.results.cells import RecordSet
+from robust_diffusion.results.leaderboard import show_leaderboard
 from robust_diffusion.results.markdown import markdown_table
+from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.system.files import write_whole
 
@@ -108,7 +109,8 @@ def views(records: list[Record]) -> Iterator[tuple[Path, str]]:
     """
     for name, table in studies(records):
         yield RESULTS / f"{name}.md", _as_markdown(table)
-    counted = {name: RecordSet.of(records, fidelity=name) for name in FIDELITIES}
+    yield RESULTS / "leaderboard.md", "\n".join(map(_as_markdown, show_leaderboard(records)))
+    counted = {name: Runs.among(records, fidelity=name) for name in FIDELITIES}
     variants = {name: build_tables(of) for name, of in counted.items()}
     claims = load_claims()
     verdicts = judge_all(claims, records, FIDELITIES)

@@ -29,7 +29,7 @@ STEPS = {
     f"table 3 {RECORDS}": "| Cora ",
     f"claims {RECORDS}": "holds",
     f"report {RECORDS} --out report.html": "report.html",
-    "leaderboard --out .": "leaderboard.json",
+    "leaderboard": "| rank ",
     "certify --show experiments/certificates": "gcn",
     "data list": "synthetic",
     "experiment=table-3 scale=smoke seed=0 flow=heat dataset=cora": "robust-diffusion[wandb]",

@@ -16,7 +16,7 @@ from robust_diffusion.cells.sweeper import covering, planned_cells
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.paper.layout import Line, load_layout, table_numbers
 from robust_diffusion.records.identity import cell_id
-from robust_diffusion.results.cells import value_at
+from robust_diffusion.records.records import value_at
 
 RUN = [number for number in table_numbers() if load_layout(number).kind != "budgets"]
 LARGE = (1, 2, 9)  # of many cells

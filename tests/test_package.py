@@ -188,7 +188,7 @@ for words in (
     ["flow=none_such"], ["flow=heat", "flow.none_such=1"], ["-m", "flow=none_such"],
     ["data", "list"], ["cite", "flow=beltrami", "attack=auto"], ["records", "repair", *records],
     ["table", "3", *records], ["claims", *records], ["compare", "seeds", *records],
-    ["leaderboard", *records, *out], ["report", *records, *out],
+    ["leaderboard", *records], ["report", *records, *out],
     ["dashboard", "--experiment", "table-3", "--dry-run"],
 ):
     with suppress(SystemExit):

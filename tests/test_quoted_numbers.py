@@ -14,7 +14,7 @@ from scipy.stats import kendalltau
 
 from robust_diffusion import right_by_edges
 from robust_diffusion.records import read_records
-from robust_diffusion.records.records import Record, experiments_asking
+from robust_diffusion.records.records import Record, by_experiment, experiments_asking
 from robust_diffusion.results.frame import frame, model_name, named_by_settings
 from robust_diffusion.results.numbers import MINUS
 from robust_diffusion.results.paired import compare_worst_cases
@@ -41,6 +41,11 @@ def records() -> list[Record]:
 
 
 @cache
+def runs() -> dict[str, list[Record]]:
+    return by_experiment(records(), scale="full")
+
+
+@cache
 def cells() -> pd.DataFrame:
     """The frame of all records, accuracies in %, with the experiments that asked for each cell."""
     found = frame(records())
@@ -59,14 +64,14 @@ def rows(experiment: str, **equal: Any) -> pd.DataFrame:
 @cache
 def models(experiment: str) -> pd.DataFrame:
     """Worst cases of an experiment, by every version of `auto`."""
-    found = named_by_settings(frame(recorded_on(records(), {experiment})))
+    found = named_by_settings(frame(recorded_on(runs(), {experiment})))
     return worst_cases(found, all_versions=True)
 
 
 @cache
 def lowest(experiment: str, nodes: int = 50, edges: int = 50) -> pd.DataFrame:
     """Rows of `worst_case_table` by model."""
-    found = named_by_settings(frame(recorded_on(records(), {experiment})))
+    found = named_by_settings(frame(recorded_on(runs(), {experiment})))
     table = worst_case_table(worst_cases(found)).query("variant == 'paper'")
     return table[(table["nodes"] == nodes) & (table["edges"] == edges)].set_index("model")
 
@@ -186,7 +191,7 @@ def beltrami_parts() -> list[float]:
     """Ends of what all edges and one edge per target leave, where both were tried to the end."""
     tried = [
         cell["parts"]["auto"]
-        for cell in recorded_on(records(), {"worst-case"})
+        for cell in recorded_on(runs(), {"worst-case"})
         if (cell["flow"], cell["threat"], cell["fidelity"]) == ("beltrami", "white_box", "paper")
         and cell["budget"]["declared"]["max_injected_nodes"] == 50
         and model_name(cell) == "beltrami"
@@ -342,7 +347,7 @@ def figures() -> Quotes:
 
 
 def model() -> Quotes:
-    found = recorded_on(records(), {"worst-case"})
+    found = recorded_on(runs(), {"worst-case"})
     found = compare_worst_cases(found, "beltrami", "uniform_modulation").cells.query("seeds == 10")
     assert list(found["accuracy"].str[:8]) == ["clean", "transfer"]
     changes = found["difference"].str.replace(MINUS, "-").astype(float)

@@ -5,18 +5,9 @@ from typing import Any
 import pytest
 
 from robust_diffusion.records.records import encoded
-from robust_diffusion.robustness.zoo import Zoo
-from tests.results.leaderboard.reports import records_of
+from tests.results.worst_cases import record
 
 Cli = Callable[..., Any]
-
-
-@pytest.fixture
-def given(zoo_folder: Path, tmp_path: Path) -> list[str]:
-    """Records of the zoo's model and an MLP."""
-    lines = encoded(records_of(Zoo.open(zoo_folder), 0.9))
-    (tmp_path / "records.jsonl").write_bytes(b"".join(lines))
-    return ["--records", "records.jsonl"]
 
 
 @pytest.mark.parametrize("budget", ["50", "5xa", "5x-4", "5x4x3", ""])
@@ -26,7 +17,11 @@ def test_a_budget_of_another_form_is_named(cli: Cli, budget: str) -> None:
     assert outcome.err.endswith(f"--budget: expected NODESxEDGES such as 50x50, got {budget}\n")
 
 
-def test_the_board_of_chosen_budgets(cli: Cli, given: list[str]) -> None:
-    assert cli("leaderboard", *given, "--budget=5x20", "--out=here").status == 0
-    assert len(list(Path("here").iterdir())) == 2
-    assert "0 boards: no row" in cli("leaderboard", *given, "--budget=1x2").out
+def test_the_board_of_chosen_budgets(cli: Cli) -> None:
+    records = [record("gcn"), record("mlp", accuracy={"clean": 0.4, "auto": 0.4})]
+    Path("records.jsonl").write_bytes(b"".join(encoded(records)))
+    given = ("leaderboard", "--records=records.jsonl")
+    assert cli(*given, "--budget=5x20", "--format=csv").out.startswith(
+        "rank,model,seeds,clean,5x20,"
+    )
+    assert "no run" in cli(*given, "--budget=1x2").out

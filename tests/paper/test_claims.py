@@ -49,7 +49,7 @@ def named(model: str, **axes: str) -> Group:
 
 def test_every_combination_of_axes_is_a_comparison() -> None:
     each = {"dataset": ["cora", "citeseer"], "right.model": ["gat", "gin", "appnp"]}
-    found = claim(left={"model": "beltrami"}, each=each).comparisons()
+    found = claim(left={"model": "beltrami"}, each=each).comparisons
     assert len(found) == 6
     assert found[0][0] == "cora vs gat"
     left, right = (named(model, dataset="citeseer") for model in ("beltrami", "appnp"))
@@ -59,7 +59,7 @@ def test_every_combination_of_axes_is_a_comparison() -> None:
 def test_a_trend_is_the_change_along_a_straight_line() -> None:
     for number, weights in ((2, [-1, 1]), (3, [-1, 1]), (4, [-0.9, -0.3, 0.3, 0.9])):
         levels = [{"model": model} for model in ("gat", "gin", "appnp", "gcn_svd")[:number]]
-        ((_, terms),) = claim(test="trend", levels=levels).comparisons()
+        ((_, terms),) = claim(test="trend", levels=levels).comparisons
         assert list(terms.values()) == pytest.approx([weight for weight in weights if weight])
 
 
@@ -102,7 +102,7 @@ def test_a_file_without_claims_is_refused(tmp_path: Path, text: str | None) -> N
 
 
 def test_every_group_is_an_entry_of_its_table() -> None:
-    comparisons = [one for claim in EVERY.claims.values() for one in claim.comparisons()]
+    comparisons = [one for claim in EVERY.claims.values() for one in claim.comparisons]
     groups = {group for _, terms in comparisons for group in terms}
     tables = {f"table-{n}" for n in range(1, 15) if n != 4}
     assert {dict(group)["experiment"] for group in groups} == tables

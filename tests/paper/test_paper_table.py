@@ -1,6 +1,10 @@
 import math
+import re
 import statistics
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -104,3 +108,25 @@ def test_a_time_is_a_median_compared_by_a_factor_alone() -> None:
     assert (found.difference, found.deviations, found.p, found.rank) == (None,) * 4
     smoke = times([timed(0.002, scale="smoke", settings=ONE_STEP)], scale="smoke")
     assert (smoke.mean, smoke.factor) == (pytest.approx(2), None)
+
+
+def test_a_number_passes_the_functions_that_contributing_names() -> None:
+    page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = page.partition("## How a number travels")[2].partition("\n## ")[0]
+    named: dict[str, str] = {}
+    for file, functions in re.findall(r"^\| `(\w+/\w+\.py)` \| (.*?) \|", section, re.MULTILINE):
+        named |= dict.fromkeys(re.findall(r"`([\w.]+)`", functions), file)
+    seen: set[tuple[str, str]] = set()
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        place = Path(frame.f_code.co_filename)
+        seen.add((frame.f_code.co_qualname, f"{place.parent.name}/{place.name}"))
+
+    sys.setprofile(watch)
+    try:
+        text = render_markdown(build_table(load_layout(3), [finished(0.7512, 0.6)]))
+    finally:
+        sys.setprofile(None)
+    assert "75.12" in text
+    assert named.items() <= seen
+    assert (len(named), len(set(named.values()))) == (12, 6)

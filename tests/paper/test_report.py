@@ -10,7 +10,7 @@ from robust_diffusion.paper.charts import draw_charts
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.paper.report import render_report
 from robust_diffusion.paper.studies import COMPARED, SHOWN, studies
-from robust_diffusion.results.cells import RecordSet
+from robust_diffusion.results.runs import Runs
 from tests.paper.records import Record, failed, finished, seeds, timed
 
 HOSTILE = '<script>alert("x")</script><img src="https://example.org/a.png"> \u2028 & \'"'
@@ -123,7 +123,7 @@ def test_an_experiment_that_has_only_begun_is_shown_as_far_as_it_went(name: str)
 
 
 def charts(records: list[Record]) -> dict[str, Figure]:
-    counted = RecordSet.of(records, fidelity="paper")
+    counted = Runs.among(records, fidelity="paper")
     return {name: figure for name, _, figure in draw_charts(build_tables(counted), counted)}
 
 

@@ -18,7 +18,13 @@ from robust_diffusion.commands.records import run_records_command
 from robust_diffusion.errors import ConfigError, DataError, RobustDiffusionError
 from robust_diffusion.paper.layout import load_layout
 from robust_diffusion.records import append_record, read_records
-from robust_diffusion.records.records import check_records, check_writable, encoded, record_lines
+from robust_diffusion.records.records import (
+    by_experiment,
+    check_records,
+    check_writable,
+    encoded,
+    record_lines,
+)
 from robust_diffusion.results.comparison import compare
 from robust_diffusion.results.table import rank, summarize
 from robust_diffusion.results.worst_case import show_worst_cases
@@ -129,7 +135,7 @@ READERS: list[Callable[[list[Record]], object]] = [
     summarize,
     rank,
     show_worst_cases,
-    lambda records: compare(records, "table-3"),
+    lambda records: compare(by_experiment(records).get("table-3", [])),
     lambda records: build_table(load_layout(3), records),
 ]
 

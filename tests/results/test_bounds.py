@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from robust_diffusion.results.bounds import stronger_attacks
-from robust_diffusion.results.cells import RecordSet, select
 from robust_diffusion.results.entry import Reported, measure
+from robust_diffusion.results.runs import Runs, select
 from tests.paper.records import Record, finished
 
 WHITE = {"threat": "white_box", "surrogates": []}
@@ -24,8 +24,8 @@ def other(accuracy: float = 0.1, clean: float = 0.8, **options: Any) -> Record:
 
 
 def marks(*others: Record, table: list[Record] = TABLE) -> list[str]:
-    records = RecordSet.of([*table, *others])
-    found = select(records.cells("table-3"), {}, "speit")
+    records = Runs.among([*table, *others])
+    found = select(records.of("table-3"), {}, "speit")
     entry = measure({}, "speit", Reported(), found, comparable=True)
     made = list(stronger_attacks(entry, records))
     assert {mark.kind for mark in made} <= {"warning"}

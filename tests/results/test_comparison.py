@@ -26,7 +26,7 @@ SWITCHED = cells(
 
 
 def test_changes_are_paired_by_seed() -> None:
-    base, switched = compare(BASE + SWITCHED, EXPERIMENT).to_dict("records")
+    base, switched = compare(BASE + SWITCHED).to_dict("records")
     assert list(base.values())[:3] == ["(baseline)", "3", "72.00 ± 2.00"]
     assert base["change in clean"] == ""
     assert switched["setting"] == "num_steps=1"
@@ -38,12 +38,12 @@ def test_changes_are_paired_by_seed() -> None:
 def test_the_nearest_setting_is_departed_from() -> None:
     both = {"fidelity.num_steps": "1", "flow.heads": "2"}
     records = BASE + SWITCHED + cells([(0.5, 0.4)], fidelity="paper", **both)
-    *_, last = compare(records, EXPERIMENT).to_dict("records")
+    *_, last = compare(records).to_dict("records")
     assert last["setting"] == "fidelity.num_steps=1: heads=2"
     assert last["change in clean"] == "−21.00"
     grand = {"fidelity": "paper", "flow": "grand"}  # of the same flow first
     rewiring = {"fidelity.rewiring": "{_target_:some.where.Rewiring,keep_ratio:0.5}"}
     records += cells([(0.8, 0.7)] * 2, **grand) + cells([(0.6, 0.5)] * 2, **grand, **rewiring)
-    *_, last = compare(records, EXPERIMENT).to_dict("records")
+    *_, last = compare(records).to_dict("records")
     assert last["setting"] == "flow=grand: rewiring={keep_ratio:0.5}"
     assert last["change in clean"] == "−20.00"  # equal ones have no spread to be tested by

@@ -19,12 +19,12 @@ from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.errors import RobustDiffusionError
 from robust_diffusion.records.records import (
     Record,
+    by_experiment,
     check_records,
     latest_by_cell,
     read_records,
 )
 from robust_diffusion.results.budget_curve import show_budgets
-from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.results.table import rank, summarize
 from robust_diffusion.results.targets import show_targets
@@ -77,8 +77,7 @@ class PrintResults(Callback):
 
     def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:
         """The tables of an experiment's cells for W&B, each with the tags that tell it apart."""
-        cells = RecordSet.of(records, scale=scale).cells(experiment)
-        if cells:
+        if cells := by_experiment(records, scale=scale).get(experiment):
             yield self._summarize(cells).cells, [scale]
 
     def _show(self, records: list[Record]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ COMMANDS = {
     "dashboard": "create or update W&B views of the runs of an experiment",
     "data": "list the datasets, or verify their files",
     "evaluate": "attack a trained model of your own, from a class and a file of weights",
-    "leaderboard": "rank models by their worst cases over budgets, as a page and as JSON",
+    "leaderboard": "rank models by their worst cases over budgets",
     "records": "move lines that cannot be read out of a file of records",
     "wandb-import": "log recorded runs and tables to W&B",
 }

@@ -11,6 +11,7 @@ from robust_diffusion.commands.reading import (
     read_chosen,
 )
 from robust_diffusion.errors import DataError
+from robust_diffusion.records.records import by_experiment
 from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.results.paired import compare_worst_cases
@@ -42,11 +43,12 @@ def run_compare_command(arguments: Sequence[str]) -> None:
     add_scale_option(parser)
     chosen = parser.parse_args(arguments)
     records = read_chosen(chosen.records, required=True)
+    runs = by_experiment(records, scale=chosen.scale)
     if chosen.models:
-        cells = recorded_on(records, {chosen.experiment}, chosen.scale)
+        cells = recorded_on(runs, {chosen.experiment})
         table = compare_worst_cases(cells, *chosen.models)
     else:
-        frame = compare(records, chosen.experiment, scale=chosen.scale, on=chosen.on)
+        frame = compare(runs.get(chosen.experiment, []), on=chosen.on)
         described = f"{chosen.experiment}: {describe_comparison(frame, on=chosen.on)}"
         table = ResultTable(described, frame, ["setting"], [])
     if table.cells.empty:

@@ -4,9 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
-from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import DataError
 from robust_diffusion.records.records import Record, check_records, read_records
 
@@ -32,7 +30,7 @@ def add_scale_option(parser: argparse.ArgumentParser) -> None:
 
 def add_project_option(parser: argparse.ArgumentParser) -> None:
     """Let a command take a W&B project."""
-    project = OmegaConf.select(OmegaConf.load(CONFIG_DIR / "logger" / "wandb.yaml"), "project")
+    project = read_yaml(CONFIG_DIR / "logger" / "wandb.yaml")["project"]
     parser.add_argument("--project", default=project, help="W&B project (default: %(default)s)")
 
 

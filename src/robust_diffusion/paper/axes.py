@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from robust_diffusion.checks import check_choice
-from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.config import CONFIG_DIR, read_yaml
 
 
 @dataclass(frozen=True)
@@ -31,9 +29,7 @@ DATASETS = {
     "planetoid_citeseer": "Planetoid Citeseer",
 }
 
-STAND_INS: dict[str, str] = dict(
-    OmegaConf.load(CONFIG_DIR / "hydra" / "sweeper" / "grid.yaml").stand_ins
-)
+STAND_INS: dict[str, str] = read_yaml(CONFIG_DIR / "hydra" / "sweeper" / "grid.yaml")["stand_ins"]
 """Dataset of the paper -> another graph of that name, of which nothing is published."""
 
 GRAPHS = {"clean": "clean", "speit": "SPEIT", "tdgia": "TDGIA", "pgd_modification": "PGD"}

@@ -9,8 +9,8 @@ from robust_diffusion.cells.callback import PrintResults, Tagged
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import build_table
 from robust_diffusion.paper.render import render_markdown, to_frame
-from robust_diffusion.records.records import Record, read_records
-from robust_diffusion.results.cells import RecordSet
+from robust_diffusion.records.records import Record, by_experiment, read_records
+from robust_diffusion.results.runs import Runs
 
 
 class PrintPaperTable(PrintResults):
@@ -23,15 +23,15 @@ class PrintPaperTable(PrintResults):
         typed = any(of.startswith("dataset=") for of in config.hydra.overrides.task)
         datasets = {record["dataset"] for record in records} if typed else None
         for fidelity in dict.fromkeys(record["fidelity"] for record in records):
-            counted = RecordSet.of(every, scale=scale, fidelity=fidelity)
+            counted = Runs.among(every, scale=scale, fidelity=fidelity)
             table = build_table(layout, counted, datasets)
             sys.stdout.write(render_markdown(table))
             yield to_frame(table), [fidelity, scale]
 
     def tables(self, experiment: str, records: list[Record], scale: str) -> Iterator[Tagged]:
         """The paper's table, once per variant that is in the records."""
-        cells = RecordSet.of(records, scale=scale).cells(experiment)
+        cells = by_experiment(records, scale=scale).get(experiment, [])
         for number in (n for n in table_numbers() if experiment == f"table-{n}"):
             for fidelity in sorted({record["fidelity"] for record in cells}):
-                counted = RecordSet.of(records, scale=scale, fidelity=fidelity)
+                counted = Runs.among(records, scale=scale, fidelity=fidelity)
                 yield to_frame(build_table(load_layout(number), counted)), [fidelity, scale]

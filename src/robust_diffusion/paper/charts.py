@@ -11,15 +11,15 @@ from matplotlib.lines import Line2D
 from robust_diffusion.paper.axes import SOLVERS, label_of
 from robust_diffusion.paper.figures.draw import OPEN, STYLE, look_of
 from robust_diffusion.paper.paper_table import PaperTable
-from robust_diffusion.records.records import Record
-from robust_diffusion.results.cells import CLEAN, RecordSet, is_tested, select, value_at
+from robust_diffusion.records.records import CLEAN, Record, is_tested, value_at
 from robust_diffusion.results.entry import Entry
+from robust_diffusion.results.runs import Runs, select
 
 ACCURACY = "accuracy in %"
 
 
 def draw_charts(
-    tables: Mapping[int, PaperTable], counted: RecordSet
+    tables: Mapping[int, PaperTable], counted: Runs
 ) -> Iterator[tuple[str, str, Figure]]:
     """Name, caption and figure of every chart for which there are records.
 
@@ -75,10 +75,10 @@ def _point(entry: Entry, x: str) -> dict[str, Any]:
     }
 
 
-def _periods(counted: RecordSet) -> pd.DataFrame:
+def _periods(counted: Runs) -> pd.DataFrame:
     """Flows along their integration period; a network without one, such as the MLP, is a point."""
     found: dict[tuple[str, str, str, float], list[Record]] = {}
-    for record in counted.cells("t-end"):
+    for record in counted.of("t-end"):
         if is_tested(record):
             model = record["flow"] if record["model"] == "graph_pde" else record["model"]
             t_end = value_at(record, "config.model.flow.t_end")

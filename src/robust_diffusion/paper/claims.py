@@ -3,26 +3,24 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import combinations, compress, product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import pandas as pd
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from yaml import YAMLError
 
 from robust_diffusion.checks import check_choice
-from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import WORST, choice
 from robust_diffusion.paper.layout import ASSUMED_RUNS, Line, load_layout
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.records import CLEAN, Record, value_at
 from robust_diffusion.records.schema import first_problem
-from robust_diffusion.results.cells import CLEAN, RecordSet, select, value_at
-from robust_diffusion.results.frame import frame
+from robust_diffusion.results.frame import narrow_frame
+from robust_diffusion.results.runs import Runs, select
 from robust_diffusion.results.significance import Estimate, holm
 from robust_diffusion.results.worst_case import worst_cases
 
@@ -65,15 +63,16 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
 
     @model_validator(mode="after")
     def _compares(self) -> Self:
-        effects = [terms for _, terms in self.comparisons()]
+        effects = [terms for _, terms in self.comparisons]
         if not effects or {} in effects:
             raise ConfigError(f"test={self.test} compares nothing; name two sides")
         if self.is_factor and self.margin < 0:
             raise ConfigError(f"margin={self.margin}: expected a factor above 0")
         return self
 
+    @cached_property
     def comparisons(self) -> Comparisons:
-        """Return every comparison; an unknown axis or value is a `ConfigError`."""
+        """Every comparison; an unknown axis or value is a `ConfigError`."""
         found = []
         for chosen in _combinations(self.each):
             common, left, right = dict(self.select), dict(self.left), dict(self.right)
@@ -102,12 +101,13 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
         terms = self.terms or [{"weight": 1, **left}, {"weight": -1, **right}]
         return [[(axes.pop("weight", 1), axes) for axes in map(dict, terms)]]
 
+    @cached_property
     def related(self) -> dict[str, "Claim"]:
-        """Return the same claim with an MLP on the right, and under the worst case of each model.
+        """The same claim with an MLP on the right, and under the worst case of each model.
 
         Only accuracies at the default settings and budget have these.
         """
-        items = {item for _, terms in self.comparisons() for group in terms for item in group}
+        items = {item for _, terms in self.comparisons for group in terms for item in group}
         graphs = {graph for axis, graph in items if axis == "attack"}
         default = {axis for axis, _ in items} <= {"experiment", "dataset", "model", "attack"}
         if not default or self.of == "spread" or ("experiment", MLP) in items:
@@ -119,7 +119,7 @@ class Claim(BaseModel, extra="forbid", frozen=True, strict=True):
             changes["mlp"] = {"each": each, "right": {"experiment": MLP, "model": MLP}}
         if graphs - {CLEAN, WORST}:
             changes["worst_case"] = _at_worst(self.model_dump())
-        return {key: self.model_copy(update=change) for key, change in changes.items()}
+        return {key: self.model_construct(**dict(self) | change) for key, change in changes.items()}
 
 
 class Claims(BaseModel, extra="forbid", frozen=True, strict=True):
@@ -135,10 +135,10 @@ class Claims(BaseModel, extra="forbid", frozen=True, strict=True):
 def load_claims(path: str | Path = CLAIMS) -> Claims:
     """Read and check a YAML file of claims such as `conf/claims.yaml`, which explains its keys."""
     try:
-        claims = Claims.model_validate(OmegaConf.to_container(OmegaConf.load(path), resolve=True))
+        claims = Claims.model_validate(read_yaml(path))
     except ValidationError as error:
         raise ConfigError(f"{path}: {first_problem(error)}") from error
-    except (OSError, YAMLError, OmegaConfBaseException) as error:
+    except (OSError, YAMLError) as error:
         raise ConfigError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
     for name in claims.front:
         check_choice("front", name, claims.claims)
@@ -189,26 +189,26 @@ def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
 
     An MLP has no variants, so that of `experiment=mlp` counts whatever variant it was run as.
     """
-    cells = cache(RecordSet.of(records, fidelity=fidelity).cells)
-    mlp = RecordSet.of(records).cells(MLP)
+    runs = Runs.among(records, fidelity=fidelity)
+    mlp = runs.all_variants.get(MLP, ())
 
     @cache
     def sample(group: Group) -> Sample:
         axes, wanted = dict(group), line(group).record
         name, graph, measure = axes["experiment"], axes.get("attack", CLEAN), axes.get("measure")
         if name == WORST_CASES[0]:
-            runs = [run for of in WORST_CASES for run in cells(of) if "error" not in run]
-            fit = [run for run in runs if all(value_at(run, k) == v for k, v in wanted.items())]
+            tried = (run for of in WORST_CASES for run in runs.of(of) if "error" not in run)
+            fit = [run for run in tried if all(value_at(run, k) == v for k, v in wanted.items())]
             if not fit:
                 return None
-            models = worst_cases(frame(fit), all_versions=True)
+            models = worst_cases(narrow_frame(fit), all_versions=True)
             # Of a model that was itself attacked, by the version of `auto` with the most seeds.
             versions = [of for _, of in models[models["seen"]].groupby("version")][::-1]
             models = max(versions, key=len, default=models[:0]).set_index("draw")
             numbers = dict(models["worst" if graph == WORST else CLEAN])
         else:
             # An MLP sees no edge, injected ones included.
-            found, graph = (mlp, CLEAN) if name == MLP else (cells(name), graph)
+            found, graph = (mlp, CLEAN) if name == MLP else (runs.of(name), graph)
             finished = select(found, wanted, graph, timed=measure == "seconds.diffusion").finished
             path = measure or f"accuracy.{graph}"
             numbers = {seed: value_at(run, path) for seed, run in finished.items()}
@@ -275,7 +275,7 @@ def judge_all(
     rows = {}
     for name in names or claims.claims:
         claim = claims.claims[name]
-        known = [set(_datasets(claim.comparisons(), evidence)) for evidence in columns.values()]
+        known = [set(_datasets(claim.comparisons, evidence)) for evidence in columns.values()]
         shared = set.intersection(*filter(None, known)) if any(known) else set()
         judged = {column: judge(claim, e, claims, shared) for column, e in columns.items()}
         datasets = max((judgement.datasets for judgement in judged.values()), key=len)
@@ -292,7 +292,7 @@ def judge(
     If the claim is about an average, its mean decides; of `differ`, any two levels do. Comparisons
     on a dataset without any value, or that is not among `datasets`, are left out.
     """
-    comparisons = claim.comparisons()
+    comparisons = claim.comparisons
     on = [x for x in _datasets(comparisons, evidence) if datasets is None or x in datasets]
     # Two attacks that are compared with each other cancel under the worst case.
     whole = [
@@ -314,7 +314,7 @@ def judge(
     verdict = "contradicted" if "contradicted" in states else "undecided"
     if states == {"holds"} or (claim.test == "differ" and "holds" in states):
         verdict = "supported"
-    related = {key: judge(of, evidence, claims, on) for key, of in claim.related().items()}
+    related = {key: judge(of, evidence, claims, on) for key, of in claim.related.items()}
     return Judgement(verdict, on, findings, shown, **related)
 
 

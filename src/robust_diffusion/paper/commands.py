@@ -15,8 +15,8 @@ from robust_diffusion.paper.figures import FIGURES
 from robust_diffusion.paper.layout import load_layout, table_numbers
 from robust_diffusion.paper.paper_table import PaperTable, build_table, published
 from robust_diffusion.paper.render import render_csv, render_html, render_latex, render_markdown
-from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.markdown import markdown_table, print_table
+from robust_diffusion.results.runs import Runs
 from robust_diffusion.system.files import write_whole
 
 FIDELITIES = tuple(sorted(path.stem for path in CONFIG_DIR.glob("fidelity/*.yaml")))
@@ -57,7 +57,7 @@ def run_table_command(arguments: Sequence[str]) -> None:
         text = _dataset_table(chosen.data_dir, chosen.format)
     else:
         records = read_chosen(chosen.records)
-        counted = RecordSet.of(records, scale=chosen.scale, fidelity=chosen.fidelity)
+        counted = Runs.among(records, scale=chosen.scale, fidelity=chosen.fidelity)
         text = FORMATS[chosen.format](build_table(load_layout(chosen.number), counted))
     if chosen.out is not None:
         text = f"{write_whole(chosen.out, text, option='--out')}\n"

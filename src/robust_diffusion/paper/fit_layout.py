@@ -6,8 +6,7 @@ from itertools import groupby, takewhile
 
 from robust_diffusion.paper.axes import MODELS, NAMED, STAND_INS, Choice, choice
 from robust_diffusion.paper.layout import Grid, Layout, Line
-from robust_diffusion.records.records import Record, is_timing
-from robust_diffusion.results.cells import CLEAN, value_at
+from robust_diffusion.records.records import CLEAN, Record, is_timing, value_at
 
 
 def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:

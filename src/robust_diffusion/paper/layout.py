@@ -8,10 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from omegaconf import OmegaConf
-
 from robust_diffusion.checks import check_choice, check_whole
-from robust_diffusion.config import CONFIG_DIR
+from robust_diffusion.config import CONFIG_DIR, read_yaml
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.axes import STAND_INS, Choice, choice
 from robust_diffusion.results.entry import Best, Reported
@@ -185,8 +183,8 @@ def printed_number(where: Mapping[str, str]) -> Reported:
 
 @cache
 def _read(path: Path) -> dict[str, Any]:
-    experiment: Any = OmegaConf.to_container(OmegaConf.load(path))
-    return experiment  # type: ignore[no-any-return]
+    experiment: dict[str, Any] = read_yaml(path)
+    return experiment
 
 
 def _grid(section: Mapping[str, Any]) -> Grid:

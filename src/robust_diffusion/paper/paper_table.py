@@ -5,9 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from robust_diffusion.config import CONFIG_DIR, PUBLISHED
+from robust_diffusion.config import CONFIG_DIR, PUBLISHED, read_yaml
 from robust_diffusion.paper.axes import DATASETS, STAND_INS
 from robust_diffusion.paper.fit_layout import fit_layout
 from robust_diffusion.paper.layout import (
@@ -19,10 +17,9 @@ from robust_diffusion.paper.layout import (
     table_numbers,
 )
 from robust_diffusion.records.identity import IGNORED_KEYS, PRESENTATION_KEYS
-from robust_diffusion.records.records import Record, is_timing
+from robust_diffusion.records.records import ABSENT, CLEAN, Record, is_timing, value_at
 from robust_diffusion.results.bounds import stronger_attacks
 from robust_diffusion.results.captions import describe_limits, describe_spent, ranges, spent_ranges
-from robust_diffusion.results.cells import ABSENT, CLEAN, RecordSet, select, value_at
 from robust_diffusion.results.entry import (
     Entries,
     Entry,
@@ -31,6 +28,7 @@ from robust_diffusion.results.entry import (
     measure,
     rank_entries,
 )
+from robust_diffusion.results.runs import Runs, select
 
 SAID_ELSEWHERE = frozenset(
     ["attack", "difficulty", "fidelity", "seed", "surrogate", "surrogates", "threat", "trainer"]
@@ -49,7 +47,7 @@ Attacked = Sequence[tuple[str, Record]]
 """Attacks, and a record of each."""
 
 
-def title_of(layout: Layout, records: RecordSet) -> str:
+def title_of(layout: Layout, records: Runs) -> str:
     """Number, words and label of a fitted layout, and what its numbers are worth."""
     title = f"{layout.name} ({layout.label}), arXiv:2209.07754"
     if other := _stand_in(layout):
@@ -60,7 +58,7 @@ def title_of(layout: Layout, records: RecordSet) -> str:
     return f"{title}; SMOKE RUN, not comparable with the paper" if smoke else title
 
 
-def remarks(layout: Layout, entries: Sequence[Entry], records: RecordSet) -> list[str]:
+def remarks(layout: Layout, entries: Sequence[Entry], records: Runs) -> list[str]:
     """Remarks on a table as a whole, a sentence each, from its fitted layout and all entries."""
     if layout.kind == "budgets":
         return ["Edges are counted per injected node, as GRB's attacks do."]
@@ -101,9 +99,10 @@ def remarks(layout: Layout, entries: Sequence[Entry], records: RecordSet) -> lis
         command = f"python -m robust_diffusion.run experiment={layout.experiment}{variant}"
         view = f"table-{layout.number}-{records.fidelity or 'paper'}"
         lines.append(f"{command} runs it.{published(view) * (records.scale != 'smoke')}")
-        others = sorted(str(of) for name, of in records.others if name == layout.experiment)
+        variants = {run["fidelity"] for run in records.all_variants.get(layout.experiment, ())}
         lines += [
-            f"Records of another variant are there: --fidelity {of} shows them." for of in others
+            f"Records of another variant are there: --fidelity {of} shows them."
+            for of in sorted(variants - {records.fidelity, None})
         ]
     return lines
 
@@ -233,7 +232,7 @@ class PaperTable:
 
     layout: Layout
     grids: tuple[tuple[Grid, Entries], ...]  # of the layout, each with its entries
-    records: RecordSet  # that it is made of
+    records: Runs  # that it is made of
     title: str
     lines: Sequence[str]  # remarks on the table as a whole, a sentence each
 
@@ -245,19 +244,19 @@ class PaperTable:
                     yield row, column, entry
 
 
-def build_tables(records: RecordSet) -> dict[int, PaperTable]:
+def build_tables(records: Runs) -> dict[int, PaperTable]:
     """Every table of the paper, by its number; as `build_table`."""
     return {number: build_table(load_layout(number), records) for number in table_numbers()}
 
 
 def build_table(
-    layout: Layout, records: RecordSet, datasets: Collection[str] | None = None
+    layout: Layout, records: Runs, datasets: Collection[str] | None = None
 ) -> PaperTable:
     """Fill a layout from the records that count; an entry without a number says why.
 
     The rows and columns are those of some `datasets`, or of all.
     """
-    cells = records.cells(layout.experiment)
+    cells = records.of(layout.experiment)
     layout = fit_layout(layout, cells)
     if datasets is not None:
         layout = _cut(layout, datasets)
@@ -284,11 +283,11 @@ def _cut(layout: Layout, datasets: Collection[str]) -> Layout:
     return replace(layout, grids=tuple(of for of in grids if of.rows and of.columns))
 
 
-def _entry(layout: Layout, line: Line, cells: Sequence[Record], records: RecordSet) -> Entry:
+def _entry(layout: Layout, line: Line, cells: Sequence[Record], records: Runs) -> Entry:
     printed = layout.printed(line)
     if layout.kind == "budgets":
-        config = OmegaConf.load(CONFIG_DIR / "dataset" / f"{line.keys['dataset']}.yaml")
-        limit = float(config.budget[line.keys["limit"]])
+        config = read_yaml(CONFIG_DIR / "dataset" / f"{line.keys['dataset']}.yaml")
+        limit = float(config["budget"][line.keys["limit"]])
         return Entry(line.keys, CLEAN, printed, "measured", mean=limit)
     timed, comparable = layout.kind == "time", records.scale != "smoke"
     graph = CLEAN if timed else line.printed["attack"]

@@ -18,8 +18,8 @@ from robust_diffusion.paper.paper_table import PaperTable, build_tables
 from robust_diffusion.paper.render import ENVIRONMENT, render_html
 from robust_diffusion.paper.studies import studies
 from robust_diffusion.records.records import Record, latest_by_cell
-from robust_diffusion.results.cells import RecordSet
 from robust_diffusion.results.entry import BAND
+from robust_diffusion.results.runs import Runs
 from robust_diffusion.results.table import ResultTable
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def render_report(
         fidelity: The variant of the paper's tables and charts; the other parts have all variants.
         figures: Folder of SVG files that `figure` has drawn.
     """
-    counted = RecordSet.of(records, scale=scale, fidelity=fidelity)
+    counted = Runs.among(records, scale=scale, fidelity=fidelity)
     tables = build_tables(counted)
     measured = [table for table in tables.values() if any(e.runs for _, _, e in table)]
     sections = [*_claims(records, fidelity), *_deviations(measured)] if scale == "full" else []
@@ -110,7 +110,7 @@ def _failed(records: Sequence[Record]) -> Sections:
         yield "Failed cells", ResultTable("A sweep that asks again runs them again.", cells, [], [])
 
 
-def _charts(tables: Mapping[int, PaperTable], counted: RecordSet) -> Pictures:
+def _charts(tables: Mapping[int, PaperTable], counted: Runs) -> Pictures:
     try:
         from robust_diffusion.paper.charts import draw_charts
         from robust_diffusion.paper.figures.draw import render

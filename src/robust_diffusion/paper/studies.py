@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from robust_diffusion.records.records import Record, latest_by_cell
+from robust_diffusion.records.records import Record, by_experiment
 from robust_diffusion.results.budget_curve import show_budgets
 from robust_diffusion.results.comparison import compare, describe_comparison
 from robust_diffusion.results.effects import show_effects
@@ -54,13 +54,12 @@ def studies(
 
     With `own` also the user's own experiments, by accuracy on the test graphs.
     """
-    records = [record for record in records if record.get("scale", "full") == scale]
+    asked = by_experiment(records, scale=scale)
     for name, on in COMPARED.items():
-        frame = compare(records, name, scale=scale, on=on)
+        frame = compare(asked.get(name, []), on=on)
         if not frame.empty:
             title = f"**experiment={name}.** {describe_comparison(frame, on=on)}"
             yield name, ResultTable(title, frame, ["setting"], [])
-    asked = _asked(records)
     shown = {name: show for name, show in SHOWN.items() if name in asked}
     if own:
         others = asked.keys() - SHOWN.keys() - COMPARED.keys()
@@ -68,22 +67,9 @@ def studies(
     for name, show in shown.items():
         # Apart from `auto`, whose worst cases have a page of their own.
         together = name in WORST_CASES and name != "single-attacks"
-        table = show(recorded_on(records, {name}) if together else asked[name])
+        table = show(recorded_on(asked, {name}) if together else asked[name])
         yield name, replace(table, title=f"**experiment={name}.** {table.title}.")
     for name, (experiment, *models) in PAIRED.items():
-        table = compare_worst_cases(recorded_on(records, {experiment}), *models)
+        table = compare_worst_cases(recorded_on(asked, {experiment}), *models)
         if not table.cells.empty:
             yield name, replace(table, title=f"**experiment={experiment}.** {table.title}.")
-
-
-def _asked(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Records by experiment, with the overrides by which it asked for them."""
-    latest = latest_by_cell(records)
-    asked: dict[str, dict[str, Record]] = {}
-    for line in records:
-        cell = line.get("cell")
-        if cell in latest:
-            # Another experiment may have run a cell first, with overrides of its own.
-            own = {"overrides": line.get("overrides", {})}
-            asked.setdefault(line["experiment"], {})[cell] = latest[cell] | own
-    return {name: list(cells.values()) for name, cells in asked.items()}

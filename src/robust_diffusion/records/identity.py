@@ -11,6 +11,9 @@ from robust_diffusion.system.hashes import canonical_json
 
 T = TypeVar("T")
 
+ModelKey = tuple[str, int, float]
+"""Settings, seed and clean accuracy of a trained model."""
+
 PRESENTATION_KEYS = frozenset(
     [
         *("backend", "download", "experiment", "force", "logger", "paths", "scale", "table"),
@@ -97,6 +100,39 @@ def recorded_settings(record: Mapping[str, Any]) -> dict[str, Any]:
         content |= {"threads": settings.get("threads", 1)}
         settings = settings | {"model": settings.get("model", {}) | content}
     return settings
+
+
+def trained_model(record: Mapping[str, Any]) -> ModelKey:
+    """Return the settings, seed and clean accuracy of the model that a run tested.
+
+    Other versions of the code may train another model of the same settings; it would hardly have
+    the same accuracy.
+    """
+    return settings_of(record, "clean"), record["seed"], record["accuracy"]["clean"]
+
+
+@once_per_configuration
+def settings_of(record: Mapping[str, Any], graph: str) -> str:
+    """Return the settings behind a result on a graph, except the seed.
+
+    Those of a time include the machine.
+    """
+    config = recorded_settings(record)
+    if config.get("timing"):
+        parts = ["model", "data", "trainer", "timing"]
+        return canonical_json({part: config.get(part) for part in parts}, "config")
+    chosen = {part: config.get(part) for part in ("model", "training", "data")}
+    if graph != "clean":
+        chosen |= {part: config.get(part) for part in ("threat", "budget")}
+        chosen["attack"] = config.get("attacks", {}).get(graph)
+    return canonical_json(without_trainer(chosen), "config")
+
+
+def without_trainer(node: Any) -> Any:
+    """Return a configuration without its trainers."""
+    if not isinstance(node, dict):
+        return node
+    return {key: without_trainer(child) for key, child in node.items() if key != "trainer"}
 
 
 def parts_read(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,17 @@ AUTO = {
 }
 """Version of `auto` and `auto_modification` by the `code` of a record."""
 
+OF_ANY_MODEL = frozenset(
+    [
+        *("stochastic", "solvers_disagree", "budget_overspent", "degree_leak"),
+        *("logits_not_finite", "diverged", "budget_unspent", "budget_allows_nothing"),
+    ]
+)
+"""Flags of a transferred graph that do not depend on the surrogate."""
+
+ON_SURROGATES = ("weaker than chance", "changes no prediction")
+"""Beginnings of warnings measured on a surrogate, in records older than flags."""
+
 
 def migrated(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield records of schema 1 as records of schema 2, in their order.
@@ -67,7 +78,49 @@ def migrated(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             if record.get("code") in AUTO:
                 names = {"auto", "auto_modification"} & (config.get("attacks") or {}).keys()
                 new["attack_versions"] = dict.fromkeys(sorted(names), AUTO[record["code"]])
+            if record.get("threat") == "black_box" and "accuracy" in record:
+                new |= attributed(new)
         yield new | {"cell": ids.get(record["cell"], record["cell"])}
+
+
+def attributed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a black-box record that say which model its flags were measured on.
+
+    Under `seeding=cell`, as before there was a choice, a surrogate is trained from the run's seed,
+    and so is the model itself. If their configurations agree, they have the same weights. The flags
+    of all other surrogates used to stand among the model's.
+    """
+    if "surrogate_flags" in record:
+        return {}
+    threat, attacked = record["config"]["threat"], record.get("attacked", {})
+    same = [
+        name
+        for name, model in (threat.get("surrogates") or {}).items()
+        # Their trainings may differ in length, and then hardly end alike.
+        if threat.get("seeding", "cell") == "cell"
+        and model == record["config"].get("model")
+        and attacked.get(name, {}).get("clean") == record["accuracy"]["clean"]
+    ]
+    flags, warnings = record.get("flags", {}), record.get("warnings", {})
+    found: dict[str, Any] = {"same_weights": same, "surrogate_flags": {}}
+    if same:
+        return found
+    for key, by_graph in (("flags", flags), ("warnings", warnings)):
+        found[key] = {}
+        for graph, lines in by_graph.items():
+            codes = flags.get(graph, lines)
+            kept = [
+                line
+                for code, line in zip(codes, lines, strict=False)
+                if graph == "victim"
+                or code in OF_ANY_MODEL
+                or not (graph in flags or code.startswith(ON_SURROGATES))
+            ]
+            if kept:
+                found[key][graph] = kept
+            if key == "flags" and (moved := [code for code in codes if code not in kept]):
+                found["surrogate_flags"][graph] = moved
+    return found
 
 
 def schema_1(line: bytes) -> dict[str, Any]:

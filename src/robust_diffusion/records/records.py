@@ -28,6 +28,12 @@ log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 
+CLEAN = "clean"
+"""Name of the graph without an attack among those of a record."""
+
+ABSENT = object()
+"""Result of `value_at` for a path that is not there."""
+
 LARGEST = 1_000_000_000
 """Bytes of a file of records, unpacked, at most."""
 
@@ -197,6 +203,52 @@ def experiments_asking(records: Iterable[Record]) -> dict[str, list[str]]:
             if experiment not in known:
                 known.append(experiment)
     return asking
+
+
+def by_experiment(
+    records: Iterable[Record], *, scale: str | None = None
+) -> dict[str, list[Record]]:
+    """Return the runs that each experiment asked for, those asked for last behind the others.
+
+    A run counts once, with its latest finished record or else its latest failure, whichever
+    experiment ran it. Its overrides and job are those of the experiment that asked for it.
+
+    Args:
+        records: In the order in which they were appended.
+        scale: `full` or `smoke`; `None` for both.
+    """
+    records = list(records)
+    latest, missing = latest_by_cell(records), set[str]()
+    asked: dict[str, dict[str, Record]] = {}
+    for line in records:
+        cell = line.get("cell")
+        if cell is None or scale not in (None, line.get("scale", "full")):
+            continue
+        if cell not in latest:
+            missing.add(cell)
+        else:
+            runs = asked.setdefault(str(line.get("experiment")), {})
+            runs.pop(cell, None)
+            place = {"overrides": line.get("overrides", {}), "job": line.get("job", 0)}
+            runs[cell] = latest[cell] | place
+    for cell in sorted(missing):
+        log.warning("cell %s: only a reference is there, its record is not; left out", cell)
+    return {name: list(runs.values()) for name, runs in asked.items()}
+
+
+def is_tested(record: Record) -> bool:
+    """Return whether a run finished and tested a model; others timed one."""
+    return "error" not in record and not is_timing(record)
+
+
+def value_at(record: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a dotted path, or `ABSENT`."""
+    node: Any = record
+    for key in path.split("."):
+        if not isinstance(node, Mapping) or key not in node:
+            return ABSENT
+        node = node[key]
+    return node
 
 
 def is_timing(record: Record) -> bool:

@@ -9,6 +9,9 @@ Scalar: TypeAlias = str | int | float | bool | None
 Share = Annotated[float, Field(ge=0, le=1)]
 Parts: TypeAlias = dict[str, Any]
 
+MISSING: Any = None
+"""Default of a key that may be missing: never read, and not copied for each record."""
+
 
 class Schema(BaseModel):
     """Base of all: no value is converted, what a schema does not name passes, NaN does not."""
@@ -21,8 +24,8 @@ class _Training(Schema):
 
 
 class _Config(Schema):
-    attacks: Parts = {}
-    data: Parts = {}
+    attacks: Parts = MISSING
+    data: Parts = MISSING
     budget: Parts | None = None
     model: Parts | None = None
     threat: Parts | None = None
@@ -50,21 +53,21 @@ class Line(Schema):
     difficulty: Scalar = None
     seed: Scalar = None
     job: int = 0
-    surrogates: list[str] = []
-    overrides: dict[str, Scalar] = {}
-    mean_accuracy: dict[str, Scalar] = {}
-    attacked: dict[str, Parts] = {}
-    parts: dict[str, Parts] = {}
-    flags: dict[str, list[str]] = {}
-    warnings: dict[str, list[str]] = {}
-    surrogate_flags: dict[str, list[str]] = {}
-    attack_versions: dict[str, int] = {}
-    accuracy: Parts = {}
-    budget: Parts = {}
-    seconds: Parts = {}
-    timing: Parts = {}
-    versions: Parts = {}
-    config: _Config = _Config()
+    surrogates: list[str] = MISSING
+    overrides: dict[str, Scalar] = MISSING
+    mean_accuracy: dict[str, Scalar] = MISSING
+    attacked: dict[str, Parts] = MISSING
+    parts: dict[str, Parts] = MISSING
+    flags: dict[str, list[str]] = MISSING
+    warnings: dict[str, list[str]] = MISSING
+    surrogate_flags: dict[str, list[str]] = MISSING
+    attack_versions: dict[str, int] = MISSING
+    accuracy: Parts = MISSING
+    budget: Parts = MISSING
+    seconds: Parts = MISSING
+    timing: Parts = MISSING
+    versions: Parts = MISSING
+    config: _Config = MISSING
 
 
 class Failed(Schema):
@@ -103,7 +106,7 @@ class _Declared(Schema):
 
 class _Budget(Schema):
     declared: _Declared
-    spent: dict[str, dict[str, Parts]] = {}
+    spent: dict[str, dict[str, Parts]] = MISSING
 
 
 class _Accuracy(Schema):
@@ -119,9 +122,9 @@ class Tested(_Finished):
     accuracy: _Accuracy
     val_accuracy: Share
     budget: _Budget
-    mean_accuracy: dict[str, Share] = {}
-    attacked: dict[str, dict[str, Share]] = {}
-    parts: dict[str, dict[str, Share]] = {}
+    mean_accuracy: dict[str, Share] = MISSING
+    attacked: dict[str, dict[str, Share]] = MISSING
+    parts: dict[str, dict[str, Share]] = MISSING
 
 
 def misfit(schema: type[Schema], value: Any) -> str | None:

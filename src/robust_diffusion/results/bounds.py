@@ -5,17 +5,18 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from robust_diffusion.records.records import Record
+from robust_diffusion.records.identity import trained_model
+from robust_diffusion.records.records import CLEAN, Record
 from robust_diffusion.results.captions import spent_ranges
-from robust_diffusion.results.cells import CLEAN, RecordSet, trained_model
 from robust_diffusion.results.entry import Entry, Mark, Run, named_seeds
 from robust_diffusion.results.evidence import CHANCE, KIND, SEEN
+from robust_diffusion.results.runs import Runs
 
 EPS = 1e-6
 """Rounding of features as 32-bit floats."""
 
 
-def stronger_attacks(entry: Entry, records: RecordSet) -> Iterator[Mark]:
+def stronger_attacks(entry: Entry, records: Runs) -> Iterator[Mark]:
     """Marks of an entry under an attacker who knows the model, where another attack does more.
 
     The other attack was made on the same trained models within the same budget, by an attacker who
@@ -42,7 +43,7 @@ def stronger_attacks(entry: Entry, records: RecordSet) -> Iterator[Mark]:
         yield Mark("warning", f"{entry.graph}: {text} ({seeds}); not a bound")
 
 
-def _stronger(run: Run, graph: str, records: RecordSet) -> Iterator[tuple[Record, str, float]]:
+def _stronger(run: Run, graph: str, records: Runs) -> Iterator[tuple[Record, str, float]]:
     """Cell, name and accuracy in % of each attack that does more; those of its own cell left out.
 
     These stand beside it in its table.

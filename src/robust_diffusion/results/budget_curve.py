@@ -9,7 +9,7 @@ import pandas as pd
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.entry import named_seeds
-from robust_diffusion.results.frame import frame, named_by_settings
+from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import (
@@ -37,7 +37,7 @@ def budget_curve(records: Sequence[Record]) -> pd.DataFrame:
         `stalled`: seeds and figures of `budget_without_effect`, the same on all of a curve, empty
         without that flag. `bound` is false on a curve that stalls.
     """
-    models = worst_cases(named_by_settings(frame(records)))
+    models = worst_cases(named_by_settings(narrow_frame(records)))
     models = pd.concat([models.head(0), *(_shared(of) for _, of in models.groupby(CURVE))])
     curves = models.groupby([*CURVE, "draw", "split"])
     models = pd.concat([models.head(0), *(_within(of) for _, of in curves)])

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from robust_diffusion.records.identity import PRESENTATION_KEYS
-from robust_diffusion.records.records import Record, latest_by_cell
-from robust_diffusion.results.cells import is_tested
-from robust_diffusion.results.frame import frame
+from robust_diffusion.records.records import Record, is_tested
+from robust_diffusion.results.frame import narrow_frame
 from robust_diffusion.results.numbers import signed, spread
 from robust_diffusion.results.significance import one_sample_p, starred
 
@@ -25,9 +24,7 @@ KINDS = ("dataset", "model", "flow")
 CHANGE = "change in "  # begins the name of each column of changes
 
 
-def compare(
-    records: Sequence[Record], experiment: str, *, scale: str = "full", on: str = "test"
-) -> pd.DataFrame:
+def compare(runs: Sequence[Record], *, on: str = "test") -> pd.DataFrame:
     """Accuracy of each setting in %, and its difference to the setting that it departs from.
 
     A setting departs from the one with the most of its overrides and none of its own: that with
@@ -38,13 +35,17 @@ def compare(
     differences; a star marks what is significant by Holm's method over the row. The accuracy is
     that `on` the `test` graphs, or on the clean graph's `validation` nodes.
 
+    Args:
+        runs: Of one experiment, as `by_experiment` returns them.
+        on: `test` or `validation`.
+
     Returns:
         One row per setting, after that from which it departs; settings of one dataset, model and
         flow stand together, numbers ascending. Columns `setting`, `seeds` and, per test graph, the
         accuracy and `change in <graph>`; a setting that departs from none has no changes, and
         where all are such there are no columns of them. Empty without finished cells.
     """
-    settings, results = _results(records, experiment, scale, on)
+    settings, results = _results(runs, on)
     if not settings:
         return pd.DataFrame()
     accuracy = results.pivot_table("accuracy", ["setting", "seed"], "attack")
@@ -71,31 +72,23 @@ def compare(
     return pd.DataFrame(rows)
 
 
-def _results(
-    records: Sequence[Record], experiment: str, scale: str, on: str
-) -> tuple[list[Setting], pd.DataFrame]:
-    """The settings without the overrides that all share, and accuracies by their places."""
-    latest = latest_by_cell(records)
-    lines: dict[tuple[frozenset[tuple[str, str]], int], Record] = {}
-    for line in records:
-        if line.get("experiment") != experiment or line.get("scale", "full") != scale:
-            continue
-        # A line may be a reference to a cell that another experiment had run before.
-        record = latest.get(line.get("cell", ""))
-        if record is not None and is_tested(record):
-            # Cells of one setting can differ in what has changed in `conf/`; the last ones count.
-            lines[frozenset(_compared(line, record).items()), record["seed"]] = line
-    # Cells that run side by side are recorded as they finish.
-    asked = sorted(lines.items(), key=lambda item: item[1].get("job", 0))
+def _results(runs: Sequence[Record], on: str) -> tuple[list[Setting], pd.DataFrame]:
+    """Return the settings without the overrides that all share, and accuracies by their places."""
+    # Runs of one setting can differ in what has changed in `conf/`; the last ones count.
+    chosen: dict[tuple[frozenset[tuple[str, str]], int], Record] = {
+        (frozenset(_compared(run).items()), run["seed"]): run for run in filter(is_tested, runs)
+    }
+    # Parallel runs are recorded as they finish.
+    asked = sorted(chosen.items(), key=lambda item: item[1].get("job", 0))
     names = list(dict.fromkeys(name for (name, _), _ in asked))
     shared = frozenset.intersection(*names) if len(names) > 1 else frozenset()
-    rows = [(names.index(name), seed, line["cell"]) for (name, seed), line in asked]
-    first = {name: line["overrides"] for (name, _), line in reversed(asked)}
+    rows = [(names.index(name), seed, run["cell"]) for (name, seed), run in asked]
+    first = {name: run["overrides"] for (name, _), run in reversed(asked)}
     settings: list[Setting] = [
         {key: value for key, value in first[name].items() if (key, value) in name - shared}
         for name in names
     ]
-    found = frame(latest[line["cell"]] for _, line in asked)
+    found = narrow_frame(run for _, run in asked)
     results = pd.DataFrame(rows, columns=["setting", "seed", "cell"]).merge(found, on="cell")
     if on == "validation":
         results = results.drop_duplicates(["setting", "seed"])
@@ -103,14 +96,14 @@ def _results(
     return settings, results
 
 
-def _compared(line: Record, record: Record) -> Setting:
-    """Overrides of a line without what makes no other setting, or what its cell does not read."""
-    parts = {key: key.split(".")[0].split("/")[0] for key in line.get("overrides", {})}
+def _compared(run: Record) -> Setting:
+    """Return the overrides of a run without what makes no other setting, or what it ignores."""
+    parts = {key: key.split(".")[0].split("/")[0] for key in run["overrides"]}
     return {
-        key: line["overrides"][key]
+        key: run["overrides"][key]
         for key, part in parts.items()
         # A flow or solver that the model does not read is `None` in its record.
-        if part not in NOT_COMPARED and record.get(part, "") is not None
+        if part not in NOT_COMPARED and run.get(part, "") is not None
     }
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from robust_diffusion.records.records import Record
-from robust_diffusion.results.cells import CLEAN, Selection
-from robust_diffusion.results.evidence import told_of_model
+from robust_diffusion.records.records import CLEAN, Record
+from robust_diffusion.results.runs import Selection
 from robust_diffusion.results.significance import holm, one_sample_p, welch_p
 
 State = Literal["measured", "failed", "no data", "not run"]
@@ -212,7 +211,7 @@ def _marks(
 def _warnings(runs: Sequence[Run], graph: str) -> Iterator[Mark]:
     warned: dict[str, dict[str, list[int]]] = {}
     for run in runs:
-        for line in told_of_model(run.record, "warnings").get(graph, []):
+        for line in run.record.get("warnings", {}).get(graph, []):
             kind_of_line = warned.setdefault(NUMBER.sub("", line), {})
             kind_of_line.setdefault(line, []).append(run.seed)
     for lines in warned.values():

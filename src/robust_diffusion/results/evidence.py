@@ -1,11 +1,9 @@
 """Evidence of a recorded cell: each of its attacks, by who made it, knowing what."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
-from robust_diffusion.records.records import Record
-from robust_diffusion.results.cells import CLEAN
-from robust_diffusion.robustness.flag_codes import OF_THE_GRAPH, OF_THE_NUMBER
+from robust_diffusion.records.records import CLEAN, Record
 
 CHANCE = frozenset(["random", "random_flip"])
 """Attacks that look at no model."""
@@ -26,12 +24,6 @@ THOROUGH = "auto"
 ENSEMBLES = frozenset([THOROUGH, "auto_modification"])
 """The same of injections and of modifications."""
 
-OF_ANY_MODEL = OF_THE_NUMBER | OF_THE_GRAPH
-"""Flags of a transferred graph that do not depend on the surrogate."""
-
-ON_SURROGATES = ("weaker than chance", "changes no prediction")
-"""Beginnings of warnings measured on a surrogate, in records older than flags."""
-
 
 def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
     """The columns of `frame` from `accuracy` to `by`, of each attack of a finished cell.
@@ -39,7 +31,7 @@ def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
     An attack on a surrogate that is the victim itself is white-box.
     """
     found: dict[str, dict[str, Any]] = {}
-    for record in _without_twins(recorded):
+    for record in _by_knowledge(recorded):
         for attack in record["accuracy"].keys() - {CLEAN}:
             both = [_outcome(record, attack), *([found[attack]] if attack in found else [])]
             lowest, *others = sorted(both, key=lambda outcome: (outcome["accuracy"], outcome["by"]))
@@ -47,66 +39,25 @@ def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _without_twins(record: Record) -> Iterator[Record]:
-    """The record; of a black box with a surrogate that has the victim's weights, what it is worth.
+def _by_knowledge(record: Record) -> Iterator[Record]:
+    """Yield a run, or a black box in two parts if a surrogate has the model's weights.
 
-    Under `seeding=cell`, as before there was a choice, a surrogate is trained from the cell's seed,
-    and so is the victim itself where their configurations agree: an attack on it is white-box.
+    An attack on that surrogate is white-box.
     """
-    twins = _twins(record)
-    if not twins:
+    same = record.get("same_weights", [])
+    if not same:
         yield record
         return
-    own, parts = record["attacked"][twins[0]], record.get("parts", {})
-    of_twin = {a: parts.get(f"{a}/{twins[0]}", parts.get(a, {})) for a in own}
-    yield record | {"threat": "white_box", "accuracy": own, "parts": of_twin}
-    others = [name for name in record["config"]["threat"]["surrogates"] if name not in twins]
-    both, lower = record.get("mean_accuracy", {}), record["accuracy"]
-    if len(others) == 1 and both.keys() >= own.keys():  # a mean of more does not tell them apart
+    own, parts = record["attacked"][same[0]], record.get("parts", {})
+    own_parts = {a: parts.get(f"{a}/{same[0]}", parts.get(a, {})) for a in own}
+    yield record | {"threat": "white_box", "accuracy": own, "parts": own_parts}
+    others = [name for name in record["config"]["threat"]["surrogates"] if name not in same]
+    mean, lower = record.get("mean_accuracy", {}), record["accuracy"]
+    if len(others) == 1 and mean.keys() >= own.keys():  # a mean of more does not tell them apart
         accuracy = {
-            a: lower[a] if lower[a] < own[a] else max(own[a], 2 * both[a] - own[a]) for a in own
+            a: lower[a] if lower[a] < own[a] else max(own[a], 2 * mean[a] - own[a]) for a in own
         }
         yield record | {"accuracy": accuracy, "surrogates": others}
-
-
-def _twins(record: Record) -> list[str]:
-    """Surrogates of a black box that have the victim's weights."""
-    config, attacked = record.get("config", {}), record.get("attacked", {})
-    threat = config.get("threat") or {}
-    given = threat.get("surrogates") if record.get("threat") == "black_box" else {}
-    surrogates: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    if threat.get("seeding", "cell") != "cell":
-        return []
-    return [
-        name
-        for name, of in surrogates.items()
-        # Their trainings may differ in length, and then hardly end alike.
-        if of == config.get("model")
-        and attacked.get(name, {}).get(CLEAN) == record["accuracy"][CLEAN]
-    ]
-
-
-def told_of_model(record: Record, key: Literal["flags", "warnings"]) -> dict[str, list[str]]:
-    """Flags or warnings by test graph, without those that were measured on a surrogate.
-
-    A black box without `surrogate_flags` was recorded when they still stood among the model's.
-    """
-    told: dict[str, list[str]] = record.get(key, {})
-    if record.get("threat") != "black_box" or "surrogate_flags" in record or _twins(record):
-        return told
-    codes = {graph: of for graph, of in record.get("flags", {}).items() if graph in told}
-    lines = {graph: zip(codes.get(graph, of), of, strict=False) for graph, of in told.items()}
-    kept = {
-        graph: [
-            item
-            for code, item in of
-            if graph == "victim"
-            or code in OF_ANY_MODEL
-            or not (graph in codes or code.startswith(ON_SURROGATES))
-        ]
-        for graph, of in lines.items()
-    }
-    return {graph: of for graph, of in kept.items() if of}
 
 
 def _outcome(record: Record, attack: str) -> dict[str, Any]:

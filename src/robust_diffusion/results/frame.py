@@ -8,10 +8,20 @@ from typing import Any
 import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.records.identity import once_per_configuration, recorded_settings
-from robust_diffusion.records.records import Record, is_timing, latest_by_cell
-from robust_diffusion.results.cells import ABSENT, CLEAN, value_at, without_trainer
-from robust_diffusion.results.evidence import outcomes_of, told_of_model
+from robust_diffusion.records.identity import (
+    once_per_configuration,
+    recorded_settings,
+    without_trainer,
+)
+from robust_diffusion.records.records import (
+    ABSENT,
+    CLEAN,
+    Record,
+    is_timing,
+    latest_by_cell,
+    value_at,
+)
+from robust_diffusion.results.evidence import outcomes_of
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
     "cell": ("object", "id of the cell"),
@@ -81,6 +91,12 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         0   gcn  clean       0.8        NaN
         1   gcn    pgd       0.3        0.3
     """
+    found = narrow_frame(records)
+    return pd.concat([found, _differing(found["settings"])], axis=1)
+
+
+def narrow_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """Return `frame` without the columns of settings, which views compare by `settings` alone."""
     rows = [
         common | row
         for record in latest_by_cell(records).values()
@@ -88,8 +104,7 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         for row in _results(record)
     ]
     types: Mapping[str, Any] = {name: kind for name, (kind, _) in COLUMNS.items()}
-    found = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
-    return pd.concat([found, _differing(found["settings"])], axis=1)
+    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(types)
 
 
 def _differing(settings: "pd.Series[Any]") -> pd.DataFrame:
@@ -145,7 +160,7 @@ def _results(record: Record) -> Iterator[dict[str, Any]]:
     elif is_timing(record):
         yield {"attack": CLEAN, "seconds": record["seconds"]["diffusion"]}
     else:
-        flags, outcomes = told_of_model(record, "flags"), outcomes_of(record)
+        flags, outcomes = record.get("flags", {}), outcomes_of(record)
         for graph, accuracy in record["accuracy"].items():
             own = {"attack": graph, "accuracy": accuracy, "flags": frozenset(flags.get(graph, []))}
             yield outcomes.get(graph, {}) | own

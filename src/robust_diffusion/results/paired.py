@@ -8,7 +8,7 @@ import pandas as pd
 from robust_diffusion.records.records import Record
 from robust_diffusion.results.captions import describe_cuts
 from robust_diffusion.results.evidence import THOROUGH
-from robust_diffusion.results.frame import frame, named_by_settings
+from robust_diffusion.results.frame import named_by_settings, narrow_frame
 from robust_diffusion.results.numbers import signed, spread
 from robust_diffusion.results.significance import LEVEL, Estimate, one_sample_p, starred
 from robust_diffusion.results.table import ResultTable
@@ -40,7 +40,7 @@ def compare_worst_cases(records: Sequence[Record], first: str, second: str) -> R
         there is no seed of both. Pairs of the lowest accuracy stand by the version of `auto` if
         there are several. A lowest accuracy that is no bound is marked.
     """
-    models = worst_cases(named_by_settings(frame(records)), all_versions=True)
+    models = worst_cases(named_by_settings(narrow_frame(records)), all_versions=True)
     sides = [models[models["model"] == name] for name in (first, second)]
     both = sides[0].merge(sides[1], on=PAIRED, suffixes=("", " of other"))
     marks = [side.groupby(NAMES, sort=False)["flags"].agg(all_of).to_dict() for side in sides]

@@ -8,8 +8,7 @@ import pandas as pd
 
 from robust_diffusion.records.records import Record, is_timing
 from robust_diffusion.results.captions import describe_budget, describe_cuts
-from robust_diffusion.results.evidence import told_of_model
-from robust_diffusion.results.frame import frame, model_name
+from robust_diffusion.results.frame import model_name, narrow_frame
 from robust_diffusion.results.numbers import spread
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
@@ -42,7 +41,7 @@ def summarize(records: Sequence[Record]) -> ResultTable:
         for graph in graphs:
             on_graph = of[(of["attack"] == graph) & of["accuracy"].notna()]
             line[graph] = _cell(on_graph["accuracy"], failed)
-            if any(graph in told_of_model(record, "warnings") for record in of["record"]):
+            if any(graph in record.get("warnings", {}) for record in of["record"]):
                 line[graph] += " !"
         if timed:
             line["ms per step"] = _time(of[of["seconds"].notna()]["record"], failed)
@@ -91,7 +90,7 @@ def _by_setting(records: Sequence[Record]) -> tuple[pd.DataFrame, list[str]]:
     asked = asked.drop_duplicates(["setting", "seed"], keep="last").sort_values(
         "place", kind="stable"
     )
-    return asked.merge(frame(records), on="cell"), keys
+    return asked.merge(narrow_frame(records), on="cell"), keys
 
 
 def _line(keys: Sequence[str], setting: Any, of: pd.DataFrame) -> tuple[dict[str, Any], int]:
@@ -108,7 +107,7 @@ def _notes(records: Sequence[Record]) -> list[str]:
         dict.fromkeys(
             f"! {name}{attack}, seed {record['seed']}: {warning}"
             for name, record in zip(of, records, strict=True)
-            for attack, warnings in told_of_model(record, "warnings").items()
+            for attack, warnings in record.get("warnings", {}).items()
             for warning in warnings
         )
     )

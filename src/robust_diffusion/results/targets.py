@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from robust_diffusion.records.records import Record, latest_by_cell
 from robust_diffusion.results.captions import describe_cuts
-from robust_diffusion.results.frame import frame
-from robust_diffusion.results.numbers import spread
+from robust_diffusion.results.frame import narrow_frame
+from robust_diffusion.results.numbers import MINUS, spread
 from robust_diffusion.results.table import ResultTable
 from robust_diffusion.results.worst_case import limits_in_words, worst_case_table, worst_cases
 
@@ -58,13 +59,13 @@ def show_targets(records: Sequence[Record]) -> ResultTable:
 
 def _table(records: Sequence[Record]) -> pd.DataFrame:
     """Rows of `worst_case_table` by the name of the model, the most accurate first."""
-    table = worst_case_table(worst_cases(frame(records)))
+    table = worst_case_table(worst_cases(narrow_frame(records)))
     return table if table.empty else table.set_index("model").sort_values("clean", ascending=False)
 
 
 def _tau(values: "pd.Series[float]", others: "pd.Series[float]") -> str:
-    from scipy.stats import kendalltau  # late: it takes a second
-
-    pairs = pd.concat([values, others], axis=1, join="inner").dropna()
-    tau = kendalltau(*pairs.to_numpy().T).statistic if len(pairs) > 1 else None
-    return "-" if pd.isna(tau) else f"{tau:.2f}".replace("-", "−")
+    """Return Kendall's tau-b; `scipy.stats`, which has it too, takes a second to import."""
+    pairs = pd.concat([values, others], axis=1, join="inner").dropna().to_numpy()
+    first, second = (np.sign(np.subtract.outer(column, column)) for column in pairs.T)
+    ties = np.sqrt((first**2).sum() * (second**2).sum())
+    return f"{(first * second).sum() / ties:.2f}".replace("-", MINUS) if ties else "-"

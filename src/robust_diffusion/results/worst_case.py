@@ -1,20 +1,23 @@
 """One worst case per model: the lowest accuracy that any recorded attack reached, with controls."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
 from typing import Any
 
 import pandas as pd
 
 from robust_diffusion.attacks.budget import Budget
-from robust_diffusion.records.records import Record, experiments_asking, latest_by_cell
+from robust_diffusion.records.identity import settings_of
+from robust_diffusion.records.records import CLEAN, Record, is_tested
 from robust_diffusion.results.captions import describe_cuts, describe_limits, ranges
-from robust_diffusion.results.cells import CLEAN, is_tested, settings_of
 from robust_diffusion.results.evidence import ENSEMBLES, KIND, SEEN, THOROUGH
-from robust_diffusion.results.frame import declared_budget, frame, model_name, named_by_settings
+from robust_diffusion.results.frame import (
+    declared_budget,
+    model_name,
+    named_by_settings,
+    narrow_frame,
+)
 from robust_diffusion.results.numbers import spread
 from robust_diffusion.results.table import ResultTable
 
@@ -38,39 +41,32 @@ CONTROL = "mlp"
 
 
 def recorded_on(
-    records: Sequence[Record], experiments: AbstractSet[str] | None = None, scale: str = "full"
+    runs: Mapping[str, Sequence[Record]], experiments: Collection[str] | None = None
 ) -> list[Record]:
-    """All finished cells that look for the worst case of some models, whichever experiment's.
+    """Return all finished runs that look for the worst case of some models.
 
-    So one model has one worst case, whichever page shows it. Those are cells of the same model
+    So one model has one worst case, whichever page shows it. Those are runs of the same model
     within the same budget in which an attack knows the model, or `auto` is transferred to it.
 
     Args:
-        records: Of anything.
-        experiments: Of which the models are; `None` for all that `auto` attacked knowing them.
-        scale: Of the runs.
+        runs: Runs by experiment, as `by_experiment` returns them.
+        experiments: That asked for the models; `None` for all models that `auto` attacked with
+            knowledge of them.
     """
-    asking = experiments_asking(records)
-    found = {
-        cell: record
-        for cell, record in latest_by_cell(records).items()
-        if is_tested(record) and record.get("scale", "full") == scale
-    }
-    attacked = cache(lambda cell: _attacked(found[cell]))
+    every = {run["cell"]: run for asked in runs.values() for run in asked if is_tested(run)}
+    attacked = {cell: _attacked(run) for cell, run in every.items() if _is_thorough(run)}
     wanted = {
-        attacked(cell)
-        for cell, record in found.items()
-        if (
-            ENSEMBLES & record["accuracy"].keys() and _knows(record)
-            if experiments is None
-            else experiments & {*asking.get(cell, ())}
-        )
+        attacked.get(run["cell"]) or _attacked(run)
+        for name in (runs if experiments is None else experiments)
+        for run in runs.get(name, ())
+        if is_tested(run)
+        if experiments or (ENSEMBLES & run["accuracy"].keys() and _knows(run))
     }
-    return [
-        record
-        for cell, record in found.items()
-        if (_knows(record) or ENSEMBLES & record["accuracy"].keys()) and attacked(cell) in wanted
-    ]
+    return [every[cell] for cell, model in attacked.items() if model in wanted]
+
+
+def _is_thorough(run: Record) -> bool:
+    return _knows(run) or bool(ENSEMBLES & run["accuracy"].keys())
 
 
 def _knows(record: Record) -> bool:
@@ -226,7 +222,7 @@ def show_worst_cases(records: Sequence[Record]) -> ResultTable:
     Args:
         records: Of the run, failed cells included.
     """
-    table = worst_case_table(worst_cases(named_by_settings(frame(records))))
+    table = worst_case_table(worst_cases(named_by_settings(narrow_frame(records))))
     if table.empty:
         return ResultTable("no finished cell", pd.DataFrame({"model": []}), ["model"], [])
     headings = HEADINGS | ({} if table["nodes"].any() else {"chance": "random flips"})

@@ -15,9 +15,9 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.paper.figures.draw import look_of
 from robust_diffusion.records.code import code_hash
-from robust_diffusion.records.identity import cell_id
+from robust_diffusion.records.identity import cell_id, settings_of
 from robust_diffusion.records.provenance import revision, versions
-from robust_diffusion.results.cells import CLEAN, settings_of
+from robust_diffusion.records.records import CLEAN
 from robust_diffusion.robustness.load import set_up_process, train_composed
 from robust_diffusion.robustness.threat import TrainedModel
 

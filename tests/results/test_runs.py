@@ -1,6 +1,6 @@
 from typing import Any
 
-from robust_diffusion.results.cells import RecordSet, Selection, select
+from robust_diffusion.results.runs import Runs, Selection, select
 from tests.paper.records import failed, finished, reference, timed
 
 Records = list[dict[str, Any]]
@@ -8,11 +8,15 @@ BELTRAMI = {"dataset": "cora", "model": "graph_pde", "flow": "beltrami"}
 
 
 def cells_of(records: Records, **options: str) -> Records:
-    return RecordSet.of(records, **({"fidelity": "paper"} | options)).cells("table-3")
+    return Runs.among(records, **({"fidelity": "paper"} | options)).of("table-3")
 
 
-def members(records: Records, **options: str) -> Records:
-    return cells_of(records, **options)
+def results(*runs: dict[str, Any]) -> list[Any]:
+    return [(run["cell"], run["accuracy"]) for run in runs]
+
+
+def members(records: Records, **options: str) -> list[Any]:
+    return results(*cells_of(records, **options))
 
 
 def selected(records: Records, graph: str = "speit") -> Selection:
@@ -30,9 +34,9 @@ def test_cells_are_of_one_experiment_scale_and_variant() -> None:
         finished(scale="smoke", seed=2),
         finished(fidelity="released", seed=3),
     ]
-    assert members([mine, *others]) == [mine]
-    assert members([mine, *others], scale="smoke") == [others[1]]
-    assert members([mine, *others], fidelity="released") == [others[2]]
+    assert members([mine, *others]) == results(mine)
+    assert members([mine, *others], scale="smoke") == results(others[1])
+    assert members([mine, *others], fidelity="released") == results(others[2])
 
 
 def test_a_cell_counts_once_by_its_latest_result_where_it_was_asked_for() -> None:
@@ -40,9 +44,9 @@ def test_a_cell_counts_once_by_its_latest_result_where_it_was_asked_for() -> Non
     broken, other = failed(), finished(experiment="table-1", seed=1)
     without = {key: value for key, value in other.items() if key != "cell"}
     records = [first, broken, again, reference(first), other, without]
-    assert members(records) == members([again, broken]) == [again]
-    assert members([*records, reference(other, "table-3")]) == [again, other]
-    assert members([first, reference(first) | {"scale": "smoke"}], scale="smoke") == [first]
+    assert members(records) == members([again, broken]) == results(again)
+    assert members([*records, reference(other, "table-3")]) == results(again, other)
+    assert members([first, reference(first) | {"scale": "smoke"}], scale="smoke") == results(first)
 
 
 def test_an_entry_has_the_cells_that_fit_it_by_seed() -> None:

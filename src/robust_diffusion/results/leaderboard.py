@@ -1,0 +1,166 @@
+"""Leaderboard: models by the area between their worst cases and an MLP, over growing budgets."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from robust_diffusion.attacks.budget import Budget
+from robust_diffusion.records.records import Record, by_experiment
+from robust_diffusion.results.frame import named_by_settings, narrow_frame
+from robust_diffusion.results.numbers import MINUS, signed, spread
+from robust_diffusion.results.table import ResultTable
+from robust_diffusion.results.worst_case import (
+    CONTROL,
+    MODEL,
+    all_of,
+    differing,
+    most_frequent,
+    recorded_on,
+    worst_cases,
+)
+
+Point = tuple[int, int]
+"""A budget: injected nodes, and most edges of each."""
+
+GRID: Collection[Point] = ((5, 4), (1, 50), (50, 4), (5, 50), (50, 50))
+"""20 to 2,500 edges in all: fewer cost hardly anything, more leave nothing."""
+
+TRAINED = ["draw", "split"]
+"""Columns that tell the trained models of one name apart."""
+
+
+def thorough_runs(
+    records: Sequence[Record], experiments: Collection[str] | None = None
+) -> pd.DataFrame:
+    """Return the rows of `frame` of models that `auto` attacked with knowledge of them.
+
+    If the runs of a dataset attack different sets of target nodes, the most frequent set counts.
+
+    Args:
+        records: Of any runs.
+        experiments: Experiments that asked for the models; `None` for all.
+    """
+    recorded = recorded_on(by_experiment(records, scale="full"), experiments)
+    counts = Counter((of["dataset"], of.get("difficulty")) for of in recorded)
+    usual = dict(targets for targets, _ in reversed(counts.most_common()))
+    found = narrow_frame(of for of in recorded if of.get("difficulty") == usual[of["dataset"]])
+    models = worst_cases(found)
+    return found.merge(models[models["thorough"]][MODEL], on=MODEL)
+
+
+def show_leaderboard(
+    records: Sequence[Record], grid: Collection[Point] | None = None
+) -> list[ResultTable]:
+    """Return one table per dataset and feature range, with models in the order of their areas.
+
+    The area lies between the curve of a model and the MLP, over the logarithm of the injected
+    edges. It may be negative: clipping at 0 would tie all models that fail early. A curve is the
+    mean over the seeds that were attacked at every budget. If there are none, it is over all seeds,
+    and the model has no rank. The MLP counts with its clean accuracy on the same seed and split, or
+    else with its mean.
+
+    Args:
+        records: Of any runs.
+        grid: The budgets; `None` for those of `GRID` that a dataset has, or else for all it has.
+    """
+    found = named_by_settings(thorough_runs(records))
+    found = found[found["nodes"].fillna(0) > 0]  # injections only
+    models = _lowest_within(worst_cases(found))
+    groups = models.groupby(["dataset", models["budget"].map(_feature_limits)], sort=False)
+    tables = {}
+    for (dataset, _), of in groups:
+        limits = of["budget"].iloc[0].limits
+        thorough = {*map(_point, of.loc[of["thorough"], "budget"])}
+        points = thorough & {*(grid or GRID)} or (set() if grid else thorough)
+        if points:
+            ordered = sorted(points, key=lambda point: (point[0] * point[1], point))
+            table = _table(of, ordered, "features {:.4g} to {:.4g}".format(*limits))
+            tables[dataset, -len(table.cells), limits] = table
+    return [tables[key] for key in sorted(tables)]
+
+
+def _point(budget: Budget) -> Point:
+    return budget.max_injected_nodes, budget.max_edges_per_injected_node
+
+
+def _feature_limits(budget: Budget) -> Budget:
+    """Return the limits except those of injected nodes and edges."""
+    return replace(budget, max_injected_nodes=1, max_edges_per_injected_node=1)
+
+
+def _lowest_within(models: pd.DataFrame) -> pd.DataFrame:
+    """Give each row of `worst_cases` the worst case within its budget or any smaller one."""
+    models = models.dropna(subset="worst").reset_index(drop=True)
+    alike = ["dataset", "variant", "model", *TRAINED, models["budget"].map(_feature_limits)]
+    lowest = models.index.to_numpy().copy()
+    for _, of in models.groupby(alike, sort=False):
+        limits, worst = of[["nodes", "edges"]].to_numpy(int), of["worst"].to_numpy()
+        for i, within in enumerate(np.logical_and.reduce(limits[:, None] >= limits, axis=2)):
+            least = np.flatnonzero(within)[worst[within].argmin()]
+            if worst[least] < worst[i]:
+                lowest[of.index[i]] = of.index[least]
+    columns = ["worst", "by", "flags"]
+    return models.assign(**{name: models[name].to_numpy()[lowest] for name in columns})
+
+
+def _table(models: pd.DataFrame, points: list[Point], limits: str) -> ResultTable:
+    """Return the table of one dataset; `models` is the result of `_lowest_within`."""
+    alike = ["variant", *TRAINED]
+    mlp = models[models["model"] == CONTROL].groupby(alike)["clean"].first().rename("mlp")
+    # Without an MLP, the area is that below the curve.
+    paired = models.join(mlp, on=alike)["mlp"].fillna(mlp.mean() if len(mlp) else 0)
+    models = models.assign(height=100 * (models["worst"] - paired))
+    models["point"] = [*zip(models["nodes"], models["edges"], strict=True)]
+    rows = pd.DataFrame([_row(of, points) for _, of in models.groupby(["variant", "model"])])
+    ranked = rows["rank"] == ""
+    rows["area"] = -rows["area"].round(9)
+    places = rows.loc[ranked, "area"].rank(method="min").astype(int)
+    rows.loc[ranked, "rank"] = places.astype(str)
+    rows["group"] = rows["rank"].map({"not a bound": 1, "budgets missing": 2}).fillna(0)
+    rows["second"] = rows["rank"] != "control"
+    rows = rows.sort_values(["group", "area", "second", "model"], kind="stable")
+    columns = [] if differing(rows, ["variant"]) else ["variant"]
+    shown = rows.drop(columns=["group", "area", "second", *columns]).reset_index(drop=True)
+    title = f"{models['dataset'].iloc[0]}, {limits.replace('-', MINUS)}: lowest accuracy in % by "
+    title += "injected nodes x edges of each, and the area above an MLP in points"
+    return ResultTable(title, shown, ["rank", "model", "variant", "by", "flags"], [])
+
+
+def _row(models: pd.DataFrame, points: list[Point]) -> dict[str, Any]:
+    """Return one model's row as text, with its area and flags."""
+    on_board = models[models["point"].isin(points)]
+    whole = on_board[on_board.groupby(TRAINED)["thorough"].transform("sum") == len(points)]
+    used = whole if len(whole) else on_board if len(on_board) else models
+    areas = pd.Series([*_areas(whole, points)], dtype=float)
+    curve = 100 * used.groupby("point")["worst"].mean()
+    flags = sorted(all_of(used["flags"]))
+    states = {"control": (models["model"] == CONTROL).all(), "budgets missing": areas.empty}
+    return {
+        "rank": next(
+            (name for name, holds in states.items() if holds), "not a bound" * bool(flags)
+        ),
+        "model": models["model"].iloc[0],
+        "variant": models["variant"].iloc[0],
+        "seeds": str(used["draw"].nunique()),
+        "clean": f"{100 * used['clean'].mean():.2f}",
+        **{f"{n}x{edges}": spread(curve.get((n, edges)), None, 2) for n, edges in points},
+        "above MLP": "-" if areas.empty else signed(areas.mean(), 2),
+        "±": spread(areas.std(), None, 2),
+        "by": most_frequent(used) or "-",
+        "flags": ", ".join(flags) or "-",
+        "area": areas.mean(),
+    }
+
+
+def _areas(models: pd.DataFrame, points: list[Point]) -> Iterator[float]:
+    """Yield each trained model's mean height over the logarithm of the edges (trapezoid rule)."""
+    edges = np.log([nodes * each for nodes, each in points])
+    for _, of in models.groupby(TRAINED):
+        heights = of.set_index("point")["height"].reindex(points).to_numpy()
+        yield float(
+            np.trapezoid(heights, edges) / np.ptp(edges) if len(points) > 1 else heights.mean()
+        )

@@ -1,1 +1,0 @@
-"""Leaderboard: models by worst case, from published records and reports that were checked."""

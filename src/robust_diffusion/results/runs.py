@@ -1,0 +1,99 @@
+"""Runs of one scale and variant, and those behind an entry of a table."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from robust_diffusion.records.identity import ModelKey, settings_of, trained_model
+from robust_diffusion.records.records import (
+    CLEAN,
+    Record,
+    by_experiment,
+    is_tested,
+    is_timing,
+    value_at,
+)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of one scale and variant, by the experiments that asked for them."""
+
+    all_variants: Mapping[str, Sequence[Record]]
+    scale: str = "full"
+    fidelity: str | None = None  # the variant; `None` for all
+
+    @classmethod
+    def among(
+        cls, records: Iterable[Record], *, scale: str = "full", fidelity: str | None = None
+    ) -> "Runs":
+        """Return those of some records."""
+        return cls(by_experiment(records, scale=scale), scale, fidelity)
+
+    def of(self, experiment: str) -> list[Record]:
+        """Return the runs of an experiment, in the order in which they were last asked for."""
+        runs = self.all_variants.get(experiment, ())
+        return [run for run in runs if self.fidelity in (None, run.get("fidelity"))]
+
+    @cached_property
+    def by_model(self) -> Mapping[ModelKey, list[Record]]:
+        """Finished runs of all experiments that tested one trained model, by that model."""
+        found: dict[ModelKey, list[Record]] = {}
+        runs = {run["cell"]: run for name in self.all_variants for run in self.of(name)}
+        for run in filter(is_tested, runs.values()):
+            found.setdefault(trained_model(run), []).append(run)
+        return found
+
+
+class Selection(NamedTuple):
+    """Runs of one entry, which differ in their seed alone."""
+
+    finished: Mapping[int, Record]  # by seed, the latest
+    failed: Mapping[int, Record]  # by seed, where none finished
+    left_out: int  # number of runs of other settings
+
+
+def select(
+    runs: Iterable[Record], wanted: Mapping[str, Any], graph: str, *, timed: bool = False
+) -> Selection:
+    """Return the runs of one entry.
+
+    If runs differ in more than their seed, such as one cut short for a look, only those count that
+    were asked for last, so that no mean is taken over different things.
+
+    Args:
+        runs: Of the table's experiment, in the order of `by_experiment`.
+        wanted: Dotted path in a record -> value that it has in every run of the entry.
+        graph: The test graph, clean or an attack's.
+        timed: Runs that timed a step on it, not those that tested a model; no run did both.
+    """
+    # By settings, those asked for last behind the others.
+    variants: dict[str, list[Record]] = {}
+    for run in runs:
+        if is_timing(run) == timed and _fits(run, wanted, graph):
+            settings = settings_of(run, graph)
+            variants[settings] = [*variants.pop(settings, []), run]
+    if not variants:
+        return Selection({}, {}, 0)
+    some_finished = [v for v in variants.values() if any("error" not in run for run in v)]
+    chosen = (some_finished or list(variants.values()))[-1]
+    finished = {run["seed"]: run for run in chosen if "error" not in run}
+    # A run may have failed because its seed is no number.
+    of_a_seed = [run for run in chosen if isinstance(run["seed"], int)]
+    failed = {run["seed"]: run for run in of_a_seed if "error" in run}
+    return Selection(
+        finished=dict(sorted(finished.items())),
+        failed={seed: failed[seed] for seed in sorted(failed.keys() - finished.keys())},
+        left_out=sum(map(len, variants.values())) - len(chosen),
+    )
+
+
+def _fits(run: Record, wanted: Mapping[str, Any], graph: str) -> bool:
+    if any(value_at(run, path) != value for path, value in wanted.items()):
+        return False
+    if is_timing(run):
+        return graph == CLEAN
+    if "error" not in run:
+        return graph in run["accuracy"]
+    return graph == CLEAN or graph in run.get("config", {}).get("attacks", {})
