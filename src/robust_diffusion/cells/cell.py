@@ -4,7 +4,7 @@ import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from pytorch_lightning.loggers import Logger
 from torch import nn
@@ -74,7 +74,7 @@ def evaluate_cell(
     attacks: Mapping[str, Attack],
     budget: Budget,
     cache_key: Config,
-    logger: Logger | Sequence[Logger] | bool = False,
+    logger: Logger | Sequence[Logger] | Literal[False] = False,
     description: str = "victim",
 ) -> CellResult:
     """Train a victim, attack as the threat model says, and test on all graphs.

@@ -131,10 +131,8 @@ class AttackReport:
         parts = saved.part_accuracy, saved.part
         graph = PerturbedGraph(x, edge_index, clean.num_nodes or 0, *parts, clean=clean)
         effort = {key: getattr(saved, key) for key in ("forwards", "seconds", "trace")}
-        own = {"graph": graph, "effort": effort}
-        return cls(
-            **{of.name: own.get(of.name, getattr(saved, of.name, None)) for of in fields(cls)}
-        )
+        own: dict[str, Any] = vars(saved) | {"graph": graph, "effort": effort}
+        return cls(**{field.name: own[field.name] for field in fields(cls)})
 
 
 @dataclass(frozen=True, eq=False)
