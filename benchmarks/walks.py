@@ -8,14 +8,14 @@ of file from one call to the next. What the attacks and the model's forward call
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
@@ -51,9 +51,17 @@ class Walk:
             return
         if code.co_filename.startswith(PACKAGE) and code.co_name != "<module>":
             self.functions.append(code)
-            if not self.depth:
+            if not self.depth and code not in self.inner:
                 self.own.append(code)
         self.depth += code in self.inner
+
+    def count(self, call: Callable[[], object]) -> None:
+        """Count the calls that a function makes."""
+        sys.setprofile(self)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
 
     def counts(self, calls: list[CodeType]) -> Found:
         """Distinct functions and files of calls, and changes of file."""
@@ -61,25 +69,11 @@ class Walk:
         changes = sum(a != b for a, b in pairwise(files))
         return {"functions": len(set(calls)), "files": len(set(files)), "changes": changes}
 
-    def files(self) -> str:
-        """Files outside inner functions."""
-        names = {code.co_filename.removeprefix(PACKAGE + "/") for code in self.own}
-        return ", ".join(sorted(names))
-
-
-@contextmanager
-def walking(walk: Walk) -> Iterator[None]:
-    """Profile what runs within."""
-    sys.setprofile(walk)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
-
 
 def walk_evaluate() -> list[Found]:
     """Evaluate a GCN under one attack and its control."""
     data = citation_like_graph(num_nodes=200, num_edges=400, num_features=16)
+    torch.manual_seed(0)
     model, clean = GCN(16, 8, 7), data.edge_index.size(1)
     attacks = PGD.__call__.__code__, RandomInjection.__call__.__code__
     walk = Walk((*attacks, GCN.forward.__code__))
@@ -101,8 +95,7 @@ def walk_evaluate() -> list[Found]:
 
     run()  # imports late modules
     passes.clear()
-    with walking(walk):
-        run()
+    walk.count(run)
     own = [is_clean for attacked, is_clean in passes if not attacked]
     first = next(i for i, (attacked, _) in enumerate(passes) if attacked)
     counts: Found = {
@@ -114,7 +107,6 @@ def walk_evaluate() -> list[Found]:
     }
     name: Found = {"walk": "evaluate, all"}
     apart: Found = {"walk": "evaluate, less attacks and model"}
-    print(walk.files())
     return [name | walk.counts(walk.functions) | counts, apart | walk.counts(walk.own)]
 
 
@@ -138,10 +130,8 @@ def walk_cell() -> list[Found]:
             name = list(ends)[seed - 1]
             walk = Walk(end=ends[name])
             experiment.run_and_record(OmegaConf.merge(cfg, {"seed": seed + 10}))
-            with walking(walk):
-                experiment.run_and_record(cfg)
+            walk.count(lambda cfg=cfg: experiment.run_and_record(cfg))
             found.append({"walk": name} | walk.counts(walk.functions))
-            print(walk.files())
     return found
 
 

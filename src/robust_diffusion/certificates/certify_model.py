@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack
-from robust_diffusion.certificates.attacked import attack_smoothed, on_device
+from robust_diffusion.certificates.attacked import attack_smoothed
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bi_smoothing import BiSmoothing
 from robust_diffusion.certificates.bounds import class_bounds
@@ -101,10 +100,9 @@ def certify(
     if local:
         subject = replace(subject, targets=_sample(subject, local, seed))
     seconds: dict[str, float] = {}
-    with ExitStack() as stack:
-        stack.enter_context(subject.tried.ready())
+    with subject.tried.ready():
         start = time.perf_counter()
-        x, edge_index = on_device(subject.graph, subject)
+        x, edge_index = subject.placed(subject.graph)
         own = subject.model
         weights = state_hash(own.state_dict())
         clean = subject.logits(subject.graph)

@@ -115,7 +115,6 @@ class VoteCounter:
         edge_index: Int[Tensor, "2 e"],
     ) -> Int[Tensor, "t c"]:
         """Votes by class of draws 0..samples - 1 of a graph, those of the store reused."""
-        graph = tensor_hash(x, edge_index, self.targets)
         total: Tensor | int = 0
 
         @cache
@@ -126,30 +125,32 @@ class VoteCounter:
         with Progress(f"votes ({purpose})", samples, "draws", shown=self.progress) as tell:
             for start in range(0, samples, PART):
                 draws = range(start, min(start + PART, samples))
-                key = {
-                    "graph": graph,
-                    "noise": [self.scheme.name, dict(self.scheme.probabilities), purpose],
-                    "draws": [draws.start, draws.stop],
-                    "seed": self.seed,
-                    "certificates": [source_hash(path)[:8] for path in OWN_CODE],
-                    **computed_by(),
-                    **by_content(self.key),
-                }
 
                 def count(draws: range = draws) -> Artifact:
                     given = (x, edge_index, edgeless(), tell)
                     return Artifact({"votes": self._count(purpose, draws, *given)})
 
-                votes, reused = (
-                    self.store.get_or_compute("votes", key, count)
-                    if self.store
-                    else (count(), False)
-                )
+                if self.store is None:
+                    votes, reused = count(), False
+                else:
+                    key = self._key(purpose, draws, x, edge_index)
+                    votes, reused = self.store.get_or_compute("votes", key, count)
                 total = total + votes.tensors["votes"]
                 if reused:
                     tell(len(draws), free=len(draws))
         assert isinstance(total, Tensor)
         return total
+
+    def _key(self, purpose: Purpose, draws: range, x: Tensor, edge_index: Tensor) -> dict[str, Any]:
+        return {
+            "graph": tensor_hash(x, edge_index, self.targets),
+            "noise": [self.scheme.name, dict(self.scheme.probabilities), purpose],
+            "draws": [draws.start, draws.stop],
+            "seed": self.seed,
+            "certificates": [source_hash(path)[:8] for path in OWN_CODE],
+            **computed_by(),
+            **by_content(self.key),
+        }
 
     def _count(
         self,

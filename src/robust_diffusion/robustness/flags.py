@@ -74,9 +74,6 @@ def of_the_row(flags: Iterable[Flag], accuracy: float) -> list[Flag]:
     return [flag for flag in dict.fromkeys(flags) if accuracy > 0 or flag.code in OF_THE_NUMBER]
 
 
-# Of the tested model, before the first attack.
-
-
 def model_flags(model: nn.Module, task: Task, norm_growth: float | None = 0.0) -> Iterator[Flag]:
     """Yield signs in the tested model's own behaviour, which every accuracy of it depends on."""
     yield from stochastic(model, task)
@@ -98,9 +95,6 @@ def stochastic(model: nn.Module, task: Task) -> Iterator[Flag]:
     if not torch.equal(first.nan_to_num(), second.nan_to_num()):
         changed = 100 * float((first.argmax(1) != second.argmax(1)).float().mean())
         yield Flag("stochastic", f"two forward passes differ in {changed:.1f} % of the classes")
-
-
-# Of the tested model on one graph.
 
 
 def prediction_flags(
@@ -134,9 +128,6 @@ def weaker_than(accuracy: float, other: float, code: Outdone) -> Iterator[Flag]:
         name = code.removeprefix("weaker_than_")
         text = f"{100 * accuracy:.2f} % against {100 * other:.2f} %"
         yield Flag(code, f"weaker than {name}: {text}")
-
-
-# Of one attack on one model.
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,23 +168,14 @@ class Attempt:
     @property
     def problem(self) -> Problem:
         """The model and the clean graph as attacks see them."""
-
-        def build() -> Problem:
-            x, edge_index = self.task.placed(self.task.graph)
-            targets = self.task.targets.to(x.device)
-            return Problem("auto", self.model, Data(x=x, edge_index=edge_index), targets)
-
-        return self.task.once("problem", self.model, build)
+        x, edge_index = self.task.placed(self.task.graph)
+        given = self.model, Data(x=x, edge_index=edge_index), self.task.targets.to(x.device)
+        return self.task.once("problem", self.model, lambda: Problem("auto", *given))
 
     @property
     def grew(self) -> bool:
         """True if nodes were injected."""
         return len(self.graph.x) > self.graph.num_original_nodes
-
-    @property
-    def by_features(self) -> bool:
-        """True of an attack that differentiates features."""
-        return self.attack.is_worst_case or "feature_gradient" in self.attack.needs
 
     @cached_property
     def is_blind(self) -> bool:
@@ -212,7 +194,7 @@ class Attempt:
     def without_effect(self) -> list[Flag]:
         """The flag of an attack that should have changed a prediction and did not."""
         idle = list(no_effect(self.before.argmax(1), self.after.argmax(1)))
-        may_move = self.by_features and self.budget.node_ratio
+        may_move = self.budget.node_ratio and _moves_features(self)
         return idle if idle and (may_move or self.flips_count) else []
 
     @cached_property
@@ -236,6 +218,10 @@ class Check:
     find: Callable[[Attempt], Iterable[Flag]]
     when: Callable[[Attempt], bool] = lambda _: True
     of_effect: bool = True  # of evasions that can have any, since the model sees what is injected
+
+
+def _moves_features(of: Attempt) -> bool:
+    return of.attack.is_worst_case or "feature_gradient" in of.attack.needs
 
 
 def budget_overspent(of: Attempt) -> Iterator[Flag]:
@@ -408,7 +394,7 @@ ATTACK_CHECKS = (
         lambda of: gradient_flags(
             adaptive_form(of.model) if of.attack.is_worst_case else of.model, of.task, of.graph
         ),
-        lambda of: of.grew and of.by_features,
+        lambda of: of.grew and _moves_features(of),
     ),
     Check(rough_edge_gradient, lambda of: "edge_gradient" in of.attack.needs),
     Check(parts_given_up),

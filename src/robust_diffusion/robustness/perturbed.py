@@ -84,14 +84,7 @@ def runs_on(
     *,
     by_attack: bool = False,
 ) -> list[Run]:
-    """Return every attack on every model.
-
-    Args:
-        models: By the name of the surrogate; "" for the tested model.
-        attacks: By name.
-        key: Of an attack and a model, as the cache knows them.
-        by_attack: One row for each attack, whichever model it was crafted on.
-    """
+    """Return every attack on every model, models by the surrogate's name or ""."""
     plain = {*models} if by_attack and len(models) == 1 else {""}
     runs = []
     for on, attacked in models.items():
@@ -208,7 +201,11 @@ class Attacker:
             AttackError: The model cannot be attacked so, or no model can be run on the result.
         """
         task, model, baseline = self.task, run.attacked.model.to(self.task.device), run.baseline
-        chance = None if _is_random(run.attack) else partial(self._accuracy_under, baseline, model)
+        measure, known = (
+            partial(self._accuracy_under, baseline, model),
+            (baseline.name, self.budget),
+        )
+        chance = None if _is_random(run.attack) else partial(task.once, known, model, measure)
         try:
             made = Attempt(task, model, run.attack, self.budget, chance, *self._crafted(run))
         except AttackError as error:
@@ -216,7 +213,7 @@ class Attacker:
                 raise
             raise AttackError(f"surrogates[{run.made_on}]: {error}") from error
         if run.is_control:
-            task.once((baseline.name, self.budget), model, lambda: made.accuracy)
+            task.once(known, model, lambda: made.accuracy)
         _tell(f"{run.label}, crafted on {run.made_on}" if run.made_on else run.label, made.flags)
         change = f"{100 * made.clean_accuracy:.2f} % -> {100 * made.accuracy:.2f} %"
         cost = f"{made.effort['forwards']} forward passes, {made.effort['seconds']:.1f} s"
@@ -253,15 +250,12 @@ class Attacker:
         return graph, logits, artifact.metadata["effort"], file.name, reused
 
     def _told(self, attack: Attack, model: nn.Module) -> dict[str, Tensor]:
-        knows_labels, placed = self.knows_labels or attack.is_worst_case, model.to(self.task.device)
-        return self.task.told(placed, knows_labels=knows_labels)
+        knows_labels = self.knows_labels or attack.is_worst_case
+        return self.task.told(model.to(self.task.device), knows_labels=knows_labels)
 
     def _accuracy_under(self, attack: Attack, model: nn.Module) -> float:
-        def measure() -> float:
-            graph = self._run(attack, model, self._told(attack, model))
-            return self.task.accuracy(self.task.logits_of(model, graph))
-
-        return self.task.once((attack.name, self.budget), model, measure)
+        graph = self._run(attack, model, self._told(attack, model))
+        return self.task.accuracy(self.task.logits_of(model, graph))
 
     def _run(
         self,
