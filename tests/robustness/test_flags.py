@@ -52,7 +52,7 @@ def test_only_a_model_without_edges_is_blind(
     task: Task, graph: Data, injected: PerturbedGraph
 ) -> None:
     def is_blind(model: nn.Module, attacked: PerturbedGraph) -> bool:
-        return flags.is_blind_to_edges(model, task, attacked, task.logits_of(model, attacked))
+        return flags.is_blind_to_edges(model, task, attacked)
 
     mlp = MLP(graph.num_features, 8, graph.num_classes).eval()
     guard = GNNGuard(graph.num_features, 8, graph.num_classes, threshold=0.5).eval()

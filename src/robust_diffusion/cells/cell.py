@@ -109,7 +109,7 @@ def evaluate_cell(
     runs = _runs(threat, attacks, cache_key, victim, train, seconds) if attacks else []
     tested = victim.model.to(task.device)
     with count_evaluations(tested) as evaluations:
-        task.clean_logits(tested)
+        task.logits_of(tested, task.graph)
     with seeded(task.seed):
         solves = solves_of(tested, copy.copy(task.graph).to(task.device))
 

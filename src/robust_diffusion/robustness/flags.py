@@ -86,8 +86,8 @@ def model_flags(model: nn.Module, task: Task, norm_growth: float | None = 0.0) -
 def stochastic(model: nn.Module, task: Task) -> Iterator[Flag]:
     """Yield a flag of a model in eval mode whose forward passes on one graph differ."""
     other = replace(task, seed=TRIAL_SEED)
-    again = task.once("another pass", model, lambda: other.clean_logits(model))
-    same = torch.equal(again.nan_to_num(), task.clean_logits(model).nan_to_num())
+    again = task.once("another pass", model, lambda: other.all_logits(model, task.graph))
+    same = torch.equal(again.nan_to_num(), task.all_logits(model, task.graph).nan_to_num())
     if same and task.seed != TRIAL_SEED:
         return
     with torch.no_grad(), seeded(0):
@@ -140,7 +140,6 @@ class Attempt:
     budget: Budget  # what was allowed
     chance: Callable[[], float] | None  # accuracy by random choices; none for such an attack
     graph: PerturbedGraph  # on the CPU
-    after: Float[Tensor, "t c"]  # logits of the targets there
     effort: Mapping[str, Any]  # forwards, seconds and trace; see `Effort`
     file: str  # name of the entry in the cache, if any
     reused: bool  # taken from there
@@ -154,6 +153,11 @@ class Attempt:
     def before(self) -> Float[Tensor, "t c"]:
         """Logits of the targets on the clean graph."""
         return self.task.logits_of(self.model, self.task.graph)
+
+    @property
+    def after(self) -> Float[Tensor, "t c"]:
+        """Logits of the targets on the attacked graph."""
+        return self.task.logits_of(self.model, self.graph)
 
     @property
     def clean_accuracy(self) -> float:
@@ -180,7 +184,7 @@ class Attempt:
     @cached_property
     def is_blind(self) -> bool:
         """True if injected features make no difference to the model, so nothing can hurt it."""
-        return self.grew and is_blind_to_edges(self.model, self.task, self.graph, self.after)
+        return self.grew and is_blind_to_edges(self.model, self.task, self.graph)
 
     @cached_property
     def flips_count(self) -> bool:
@@ -286,9 +290,7 @@ def gradient_flags(model: Classifier, task: Task, attacked: PerturbedGraph) -> I
         yield Flag("zero_gradient", text)
 
 
-def is_blind_to_edges(
-    model: nn.Module, task: Task, attacked: PerturbedGraph, logits: Float[Tensor, "t c"]
-) -> bool:
+def is_blind_to_edges(model: nn.Module, task: Task, attacked: PerturbedGraph) -> bool:
     """Return whether a model's logits at the targets do not depend on injected features at all.
 
     Nothing that is injected can hurt it, so that an attack without effect is no sign of anything.
@@ -298,7 +300,8 @@ def is_blind_to_edges(
     new, old = edges[:, (edges[0] >= n) & (edges[1] < n)]
     x = attacked.x.clone()
     x[new] = x[old]
-    return torch.equal(task.logits_of(model, replace(attacked, x=x)), logits)
+    other = replace(attacked, x=x)
+    return torch.equal(task.logits_of(model, other), task.logits_of(model, attacked))
 
 
 def weaker_than_chance(of: Attempt) -> Iterator[Flag]:

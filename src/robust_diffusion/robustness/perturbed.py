@@ -51,10 +51,6 @@ BASELINES: dict[str, Attack] = {"injection": RandomInjection(), "modification": 
 """Chance with the same budget, which an attack of each kind has to beat."""
 
 
-_Graph = tuple[PerturbedGraph, Tensor]
-"""An attacked graph, and the attacked model's logits of the targets there."""
-
-
 @dataclass(frozen=True, eq=False)
 class Run:
     """One attack on one model."""
@@ -130,12 +126,9 @@ def evaluate_on(
     outcomes = {run.label: attacker(run) for run in runs}
     retrained = {k: retrain(k, of.graph) for k, of in outcomes.items()} if retrain else {}
     start = time.perf_counter()
-    logits = {"clean": task.logits_of(model, task.graph)} | {
-        run.label: outcome.after
-        if run.attacked.model is model and not retrained
-        else task.logits_of(retrained.get(run.label, model), outcome.graph)
-        for run, outcome in zip(runs, outcomes.values(), strict=True)
-    }
+    tested = {label: retrained.get(label, model) for label in outcomes}
+    logits = {k: task.logits_of(tested[k], of.graph) for k, of in outcomes.items()}
+    logits = {"clean": task.logits_of(model, task.graph), **logits}
     accuracy = {label: task.accuracy(of) for label, of in logits.items()}
     seconds = time.perf_counter() - start
     weights = state_hash(model.state_dict())
@@ -150,8 +143,7 @@ def evaluate_on(
             if not retrained:
                 classes = logits["clean"].argmax(1), after.argmax(1), task.labels
                 raised += of_the_row(one_class(*classes), accuracy[run.label])
-        tested = retrained.get(run.label, model)
-        raised += prediction_flags(tested, task, outcome.graph, after)
+        raised += prediction_flags(tested[run.label], task, outcome.graph, after)
         _tell(row, raised)
         found[row] = [*found.get(row, []), *crafted, *raised]
         lowest[row] = min(accuracy[run.label], lowest.get(row, 1.0))
@@ -201,10 +193,7 @@ class Attacker:
             AttackError: The model cannot be attacked so, or no model can be run on the result.
         """
         task, model, baseline = self.task, run.attacked.model.to(self.task.device), run.baseline
-        measure, known = (
-            partial(self._accuracy_under, baseline, model),
-            (baseline.name, self.budget),
-        )
+        known, measure = (baseline.name, self.budget), partial(self._chance, baseline, model)
         chance = None if _is_random(run.attack) else partial(task.once, known, model, measure)
         try:
             made = Attempt(task, model, run.attack, self.budget, chance, *self._crafted(run))
@@ -221,12 +210,12 @@ class Attacker:
         log.info("%s: accuracy of the attacked model %s in %s", run.label, change, cost)
         return made
 
-    def _crafted(self, run: Run) -> tuple[PerturbedGraph, Tensor, Mapping[str, Any], str, bool]:
-        """Return what `Attempt` holds of the attacked graph, from the cache or computed."""
-        told, made = self._told(run.attack, run.attacked.model), list[_Graph]()
+    def _crafted(self, run: Run) -> tuple[PerturbedGraph, Mapping[str, Any], str, bool]:
+        """Return the graph and its effort, its file in the cache, and whether it was there."""
+        told = self._told(run.attack, run.attacked.model)
         if self.cache is None:
-            artifact = self._perturb(run, told, Effort(), made)
-            return *made[0], artifact.metadata["effort"], "", False
+            effort = Effort()
+            return self._perturb(run, told, effort), effort.since(), "", False
         x, edge_index, *known = told.values()
         key = {
             "graph": tensor_hash(x, edge_index, self.task.reach, *known),
@@ -239,21 +228,24 @@ class Attacker:
         file = self.cache.path("graph", key)
         # All parts of one graph are a kind of their own, so that they can be told by their name.
         kind = f"part-{file.stem.removeprefix('graph-')[:16]}"
-        effort = Effort(partial(self.cache.get_or_compute, kind), key)
-        artifact, reused = self.cache.get_or_compute(
-            "graph", key, lambda: self._perturb(run, told, effort, made)
-        )
+        effort, made = Effort(partial(self.cache.get_or_compute, kind), key), []
+
+        def compute() -> Artifact:
+            made.append(self._perturb(run, told, effort))
+            return _packed(made[0], x, effort.since())
+
+        artifact, reused = self.cache.get_or_compute("graph", key, compute)
         if isinstance(run.attack, Ensemble):
             effort.report_reuse()
             self.cache.discard(kind)  # of a wide graph they would fill the disk
-        graph, logits = made[0] if made else self._tested(run, artifact)
-        return graph, logits, artifact.metadata["effort"], file.name, reused
+        graph = made[0] if made else _unpacked(artifact, x)
+        return graph, artifact.metadata["effort"], file.name, reused
 
     def _told(self, attack: Attack, model: nn.Module) -> dict[str, Tensor]:
         knows_labels = self.knows_labels or attack.is_worst_case
         return self.task.told(model.to(self.task.device), knows_labels=knows_labels)
 
-    def _accuracy_under(self, attack: Attack, model: nn.Module) -> float:
+    def _chance(self, attack: Attack, model: nn.Module) -> float:
         graph = self._run(attack, model, self._told(attack, model))
         return self.task.accuracy(self.task.logits_of(model, graph))
 
@@ -284,41 +276,39 @@ class Attacker:
             raise AttackError(f"{name}: changes the weights of the attacked model; work on a copy")
         if wrong := _unfit(perturbed, self.task.graph["x"]):
             raise AttackError(f"{name}: returns {wrong}")
-        x, edge_index = perturbed.x.detach().cpu(), perturbed.edge_index.cpu()
+        # Rows that stay are the clean graph's to the bit, which tells 0 from -0.
+        clean, x = self.task.graph["x"], perturbed.x.detach().cpu()
+        n = len(clean)
+        rows = torch.where((x[:n] != clean).any(1, keepdim=True), x[:n], clean)
+        x, edge_index = torch.cat([rows, x[n:]]), perturbed.edge_index.cpu()
         return replace(perturbed, x=x, edge_index=edge_index)
 
-    def _perturb(
-        self, run: Run, told: Mapping[str, Tensor], effort: Effort, made: list[_Graph]
-    ) -> Artifact:
-        """Run the attack, and append its graph and the model's logits there to `made`."""
+    def _perturb(self, run: Run, told: Mapping[str, Tensor], effort: Effort) -> PerturbedGraph:
         model, passes = run.attacked.model, (expected_forwards(run.attack), "forward passes")
         with (
             Progress(run.label, *passes, shown=self.shows_progress) as effort.tell,
             effort.of(model, run.attack, self.budget, self.task),
         ):
-            perturbed = self._run(run.attack, model, told, effort)
-        # What differs from the clean features, since those of a wide graph would fill the disk.
-        n = perturbed.num_original_nodes
-        changed = (perturbed.x[:n] != self.task.graph["x"]).any(1).nonzero().squeeze(1)
-        tensors = {
-            "injected_x": perturbed.x[n:],
-            "changed_nodes": changed,
-            "changed_x": perturbed.x[changed],
-            "edge_index": perturbed.edge_index,
-        }
-        artifact = Artifact(tensors, {key: getattr(perturbed, key) for key in OF_PARTS})
-        made.append(self._tested(run, artifact))
-        effort.reach(self.task.accuracy(made[0][1]))
-        return Artifact(tensors, {"effort": effort.since(), **artifact.metadata})
+            graph = self._run(run.attack, model, told, effort)
+        effort.reach(self.task.accuracy(self.task.logits_of(model, graph)))
+        return graph
 
-    def _tested(self, run: Run, artifact: Artifact) -> _Graph:
-        tensors, original = artifact.tensors, self.task.graph["x"]
-        if tensors["changed_nodes"].numel():
-            original = original.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
-        x = torch.cat([original, tensors["injected_x"]])
-        parts = {key: artifact.metadata[key] for key in OF_PARTS}
-        graph = PerturbedGraph(x, tensors["edge_index"], original.size(0), **parts)
-        return graph, self.task.logits_of(run.attacked.model, graph)
+
+def _packed(graph: PerturbedGraph, clean: Tensor, effort: Mapping[str, Any]) -> Artifact:
+    """Return what differs from the clean features: those of a wide graph would fill the disk."""
+    n = graph.num_original_nodes
+    changed = (graph.x[:n] != clean).any(1).nonzero().squeeze(1)
+    moved = {"changed_nodes": changed, "changed_x": graph.x[changed]}
+    tensors = {"injected_x": graph.x[n:], **moved, "edge_index": graph.edge_index}
+    return Artifact(tensors, {"effort": effort, **{key: getattr(graph, key) for key in OF_PARTS}})
+
+
+def _unpacked(artifact: Artifact, clean: Tensor) -> PerturbedGraph:
+    tensors = artifact.tensors
+    original = clean.index_copy(0, tensors["changed_nodes"], tensors["changed_x"])
+    x = torch.cat([original, tensors["injected_x"]])
+    parts = {key: artifact.metadata[key] for key in OF_PARTS}
+    return PerturbedGraph(x, tensors["edge_index"], len(clean), **parts)
 
 
 def _unfit(perturbed: object, clean: Tensor) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
@@ -52,6 +53,7 @@ class Task:
     seed: int = 0  # of a model that samples, and of attacks
     poisons: bool = False  # models are trained on what is attacked
     _known: dict[Any, Any] = field(init=False, repr=False, default_factory=dict)
+    _logits: Any = field(init=False, repr=False, default_factory=WeakIdKeyDictionary)
 
     @property
     def reach(self) -> Int[Tensor, " r"]:
@@ -66,16 +68,19 @@ class Task:
         measured: T = self._known[key][1]
         return measured
 
-    def clean_logits(self, model: nn.Module) -> Float[Tensor, "n c"]:
-        """Return the logits of all nodes on the clean graph, on the CPU, computed once."""
-        return self.once("logits", model, lambda: self._logits(model, self.graph))
-
     def logits_of(self, model: nn.Module, graph: Data | PerturbedGraph) -> Float[Tensor, "t c"]:
         """Return the logits of the targets, on the CPU."""
-        of_all = self.clean_logits(model) if graph is self.graph else self._logits(model, graph)
-        return of_all[self.targets]
+        return self.all_logits(model, graph)[self.targets]
 
-    def _logits(self, model: nn.Module, graph: Data | PerturbedGraph) -> Float[Tensor, "m c"]:
+    def all_logits(self, model: nn.Module, graph: Data | PerturbedGraph) -> Float[Tensor, "m c"]:
+        """Return the logits of all nodes, on the CPU, computed once while the graph is held."""
+        by_model = self._logits.setdefault(graph, {})
+        if id(model) not in by_model:
+            by_model[id(model)] = model, self._compute(model, graph)
+        logits: Tensor = by_model[id(model)][1]
+        return logits
+
+    def _compute(self, model: nn.Module, graph: Data | PerturbedGraph) -> Float[Tensor, "m c"]:
         given = self.placed(graph)
         versions = [tensor._version for tensor in given]
         with torch.no_grad(), seeded(self.seed):  # a model may sample
@@ -105,7 +110,7 @@ class Task:
         told: dict[str, Tensor] = {"x": x, "edge_index": edge_index}
         if not self.poisons:
             return told | ({"y": y} if knows_labels else {})
-        train, predicted = self.graph["index_train"], self.clean_logits(model).argmax(1)
+        train, predicted = self.graph["index_train"], self.all_logits(model, self.graph).argmax(1)
         known = torch.isin(self.reach, train) | (knows_labels & (y >= 0))
         return told | {"y": torch.where(known, y, predicted), "index_train": train}
 
