@@ -1,7 +1,10 @@
 """Brings experiments/ into the site, its views into the menu, equations into docstrings; checks."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
 NOTEBOOKS = ROOT / "docs" / "notebooks"
+CONF = ROOT / "conf"
 
 
 EQUATION = re.compile(r"^( *)\.\. math:: *(.+(?:\n\1 +\S.*)*)", re.MULTILINE)
@@ -83,7 +87,42 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         text = "\n\n".join(part for cell in cells for part in _shown(cell))
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=text))
+    files.append(File.generated(config, "configuration.md", content="\n".join(_configuration())))
+    files.append(File.generated(config, "commands.md", content="\n".join(_commands())))
     return files
+
+
+def _configuration() -> Iterator[str]:
+    """Every key of the configuration with its comment, and every option of each group."""
+    yield "# Configuration keys\n"
+    yield "Every key can be overridden and swept on the command line; `--cfg job` prints them."
+    yield f"\n```yaml\n{(CONF / 'config.yaml').read_text(encoding='utf-8')}```\n\n# Groups\n"
+    for group in sorted({path.parent for path in CONF.rglob("*.yaml")} - {CONF}):
+        name = group.relative_to(CONF).as_posix()
+        if "base" in name or name.startswith(("hydra", "dataset_model_flow")):  # parts of others
+            continue
+        yield f"## `{name}`\n"
+        for path in sorted(group.glob("*.yaml")):
+            text = path.read_text(encoding="utf-8").rstrip()
+            yield f'??? note "{name}={path.stem}"\n'
+            yield from (f"    {line}" for line in ["```yaml", *text.splitlines(), "```", ""])
+
+
+def _commands() -> Iterator[str]:
+    """The help of every command."""
+    from robust_diffusion.commands import COMMANDS
+
+    run = "python -m robust_diffusion.run"
+    yield f"# Command line\n\n```bash\n{run} key=value ...    # a run"
+    yield f"{run} -m key=a,b ...   # a sweep"
+    yield "robust-diffusion COMMAND ...\n```\n"
+    environment = {**os.environ, "COLUMNS": "100"}
+    for name in COMMANDS:
+        command = [sys.executable, "-m", "robust_diffusion.run", name, "--help"]
+        shown = subprocess.run(  # noqa: S603 - our own command
+            command, capture_output=True, text=True, check=True, env=environment
+        )
+        yield f"## `{name}`\n\n```text\n{shown.stdout.rstrip()}\n```\n"
 
 
 def _shown(cell: dict[str, Any]) -> Iterator[str]:

@@ -30,8 +30,7 @@ from robust_diffusion.certificates.bounds import clopper_pearson
 from robust_diffusion.certificates.report import read_certificates
 from robust_diffusion.errors import DataError
 from robust_diffusion.paper.charts import draw_charts
-from robust_diffusion.paper.figures.draw import look_of, render
-from robust_diffusion.paper.figures.stability import draw_stability
+from robust_diffusion.paper.figures.draw import draw_stability, look_of, render
 from robust_diffusion.paper.paper_table import build_tables
 from robust_diffusion.records import latest_by_cell, read_records
 from robust_diffusion.records.records import by_experiment

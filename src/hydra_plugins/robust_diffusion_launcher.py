@@ -27,14 +27,14 @@ from robust_diffusion.system.progress import Lines
 log = logging.getLogger(__name__)
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Settings by which processes side by side share the processors, unless they are set already."""
+"""Settings that share the processors among parallel processes, unless they are set already."""
 
 CARDS = "CUDA_VISIBLE_DEVICES"
 """Environment variable that names the graphics cards of a process."""
 
 
 class ProcessLauncher(Launcher):
-    """Runs the cells of a sweep side by side, in processes of joblib's.
+    """Runs of a sweep in parallel, in joblib's processes.
 
     A cell whose process dies is recorded as failed, and the others go on: each process is an
     executor of its own, since joblib gives up an executor that has lost one. When this process
@@ -115,7 +115,7 @@ class ProcessLauncher(Launcher):
         """Run one cell in a process of joblib's."""
         setup_globals()
         Singleton.set_state(state)
-        # Configurations do not all travel, and nobody at the other end reads them.
+        # Configurations do not all travel, and no one at the other end reads them.
         returned = self._run(number, overrides, self.task_function)
         return replace(returned, cfg=None, hydra_cfg=None)
 
@@ -137,7 +137,7 @@ class ProcessLauncher(Launcher):
         with open_dict(config):
             config.hydra.job.id = f"{config.hydra.job.name}_{number}"
             config.hydra.job.num = number
-            # Cells side by side write to one terminal.
+            # Parallel runs write to one terminal.
             formatters = config.hydra.job_logging.get("formatters") or {}
             if short := formatters.get("short"):
                 short.format = f"cell {number}, seed {config.seed}: {short.format}"

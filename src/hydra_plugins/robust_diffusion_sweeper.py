@@ -45,7 +45,7 @@ class _LaunchingSweeper(Sweeper):
             if find_spec("hydra_plugins.hydra_ray_launcher") is None:
                 remedy = "pip install 'robust-diffusion[ray]'"
                 raise ConfigError(f"hydra/launcher=ray: not installed; {remedy}")
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # tells nobody of a sweep
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends no usage statistics
             # Without cards of its own a cell sees those of its machine, as elsewhere.
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         self.launcher = Plugins.instance().instantiate_launcher(
@@ -132,7 +132,7 @@ class TuneSweeper(_LaunchingSweeper):
             command line takes its place.
         direction: `maximize` or `minimize`.
         n_trials: Number of trials, at least 1.
-        n_jobs: Trials proposed at a time, at least 1; the launcher may run them side by side.
+        n_jobs: Trials proposed at a time, at least 1; the launcher may run them in parallel.
         max_failure_rate: Share of these that may fail, 0..1; if more do, the search ends.
         sampler: `seed` and `n_startup_trials`, see `Search`.
     """

@@ -1,13 +1,81 @@
 import importlib
+import operator
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import models as pyg
 
+from robust_diffusion.attacks import PGD, GradientInjection
+from robust_diffusion.integrators.solver import Solver
+from robust_diffusion.models import GNNGuard, GraphPDE
 from robust_diffusion.records import content
-from robust_diffusion.records.content import by_content, user_code, user_files
+from robust_diffusion.records.content import (
+    by_content,
+    code_hash,
+    object_key,
+    user_code,
+    user_files,
+)
+from robust_diffusion.system.hashes import canonical_json
+
+
+@pytest.mark.slow
+def test_all_that_training_and_attacks_import_counts() -> None:
+    program = (
+        "import sys\n"
+        "import robust_diffusion.models.graph_pde\n"
+        "from robust_diffusion.attacks import *\n"
+        "from robust_diffusion.flows import *\n"
+        "from robust_diffusion.models import *\n"
+        "from robust_diffusion.training import *\n"
+        "print(*(m.split('.')[1] for m in sys.modules if m.startswith('robust_diffusion.')))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    hashed = {part.partition("/")[0] for part in content.HASHED_PATHS}
+    # These report errors, and compute nothing; of `system`, arithmetic alone does.
+    assert set(done.stdout.split()) - {"checks", "errors"} == hashed
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("flow.py", "x = 1", "x = 2", True),
+        ("flow.py", "def f():\n    'Doc.'\n    return 1", "def f():\n    return 2", True),
+        ("kernel.cpp", "int x = 1; // one", "int x = 2; // one", True),
+        ("rows.h", 'char* x = "//1";', 'char* x = "//2";', True),
+        ("flow.py", "'Old.'\nx = 1\n'Old.'", "'New.'\n\n# why\nx = 1\n'New.'", False),
+        ("flow.py", "class A:\n    'Old.'", "class A:\n    'New.'", False),
+        ("flow.py", "def f():\n    'Old.'\n    return 1", "def f():\n    return 1  # why", False),
+        ("kernel.cpp", "int x = 1;", "// why\n\n  int x = 1; /* because\n of */", False),
+    ],
+)
+def test_code_counts_but_no_comment_docstring_or_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, str, bool]
+) -> None:
+    name, before, after, counts = case
+    monkeypatch.setattr(content, "SOURCE", tmp_path)
+    monkeypatch.setattr(content, "HASHED_PATHS", (name,))
+    hashes = set()
+    for text in (before, after):
+        (tmp_path / name).write_text(text)
+        hashes.add(code_hash.__wrapped__())
+    assert (len(hashes) == 2) is counts
+    monkeypatch.setenv("MKL_CBWR", "other arithmetic")
+    assert code_hash.__wrapped__() not in hashes
+
 
 FLOW = """
 from robust_diffusion.flows import Heat
@@ -40,8 +108,10 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
+        for name in [name for name in sys.modules if name.split(".")[0] == "own"]:
+            monkeypatch.delitem(sys.modules, name)
         importlib.invalidate_caches()
-        content._hashes.cache_clear()
+        content._module_hashes.cache_clear()
 
     return files
 
@@ -90,13 +160,11 @@ def test_a_file_in_a_data_dir_counts_by_content(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_edited_flow_is_run_again(
-    write: Write, cli: Callable[..., Any], tiny_clean: list[str], monkeypatch: pytest.MonkeyPatch
+    write: Write, cli: Callable[..., Any], tiny_clean: list[str]
 ) -> None:
     """Neither the record nor the weights of the old code are served."""
 
     def run(rate: float) -> dict[str, Any]:
-        for name in [name for name in sys.modules if name.split(".")[0] == "own"]:
-            monkeypatch.delitem(sys.modules, name)
         write(PACKAGE | {"own/base.py": f"RATE = {rate}"})
         flow = ("flow=heat", "flow._target_=own.mine.MyFlow")
         found: dict[str, Any] = cli(*flow, "logger=none", *tiny_clean).records[-1]
@@ -132,3 +200,104 @@ def test_names_that_look_like_files_or_code_stay(config: dict[str, Any]) -> None
     Path("folder/sub/log.csv").touch()
     assert by_content(config) == config
     assert user_files(config) == {}
+
+
+class Mine(nn.Module):
+    """A model of somebody's, with a plain option and a function that it was given."""
+
+    def __init__(self, scale: float = 1.0, act: Callable[[Tensor], Tensor] = torch.relu) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.scale = scale
+        self.act = act
+        self.itself = [self]
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.act(self.linear(x)) * self.scale
+
+
+def text(value: Any) -> str:
+    return canonical_json(object_key(value), "key")
+
+
+PAIRS = [
+    (Mine(), Mine(2.0)),
+    (Mine(act=partial(torch.clamp, min=0)), Mine(act=partial(torch.clamp, min=1))),
+    (*(Mine(act=lambda x, slope=slope: torch.maximum(x, slope * x)) for slope in (0.1, 0.2)),),
+    (pyg.GCN(3, 4, 2, 2), pyg.GCN(3, 4, 2, 2, dropout=0.5)),
+    (pyg.GCN(3, 4, 2, 2), pyg.GCN(3, 4, 2, 2, act="elu")),
+    (GraphPDE(3, 4, 2, flow="heat"), GraphPDE(3, 4, 2, flow="heat_plus")),
+    (*(GraphPDE(3, 4, 2, solver=Solver("rk4", num_steps=1, adjoint=of)) for of in (True, False)),),
+    (GNNGuard(3, 4, 2), GNNGuard(3, 4, 2, gradient="detached")),
+    (PGD(num_steps=1), PGD(num_steps=2)),
+    (Mine().forward, Mine(2.0).forward),
+    (np.sin, np.cos),
+    (np.arange(2000), np.arange(2000) ** 2),
+    (sp.eye_array(3).tocsr(), 2 * sp.eye_array(3).tocsr()),
+    (operator.itemgetter(0), operator.itemgetter(1)),
+    (GradientInjection(loss="logit"), GradientInjection(loss="margin")),
+]
+
+
+def doubled(*given: Any) -> Any:
+    return [None if of is None else 2 * of for of in given[-1]]
+
+
+@pytest.mark.parametrize("build", [Mine, lambda: pyg.GCN(3, 4, 2, 2)])
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward_pre", "full_backward"])
+def test_hooks_are_another_key(build: Callable[[], nn.Module], kind: str) -> None:
+    model = build()
+    before = text(model)
+    handle = getattr(list(model.modules())[-1], f"register_{kind}_hook")(doubled)
+    assert text(model) != before
+    handle.remove()
+    assert text(model) == before
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_other_options_are_another_key(first: Any, second: Any) -> None:
+    assert text(first) != text(second)
+
+
+KEYS = """
+import threading
+import torch
+from robust_diffusion import models
+from robust_diffusion.records.content import object_key
+print(object_key([torch.relu, torch.ops.aten.relu, {"a", "b"}, {torch.relu: torch.Generator()}]))
+for name in ("GCN", "GAT", "GraphPDE", "GNNGuard", "RobustGCN", "BeltramiGuard"):
+    print(object_key(getattr(models, name)(3, 4, 2)))
+print(object_key(threading.Lock()))
+"""
+
+
+@pytest.mark.slow
+def test_every_model_has_one_key_in_all_processes() -> None:
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", KEYS],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in "12"
+    ]
+    first, second = (process.communicate()[0].splitlines() for process in running)
+    assert len(first) == 8
+    assert first[:-1] == second[:-1]
+    assert first[-1] != second[-1]
+
+
+def test_source_counts_and_its_place_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(folder: str, factor: int) -> str:
+        path = tmp_path / folder / "some_script.py"
+        path.parent.mkdir()
+        path.write_text(f"class Model:\n    def forward(self, x):\n        return x * {factor}")
+        spec = spec_from_file_location("some_script", path)
+        module = module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "some_script", module)
+        spec.loader.exec_module(module)
+        return text(module.Model())
+
+    first, same, other = key("a", 1), key("b", 1), key("c", 2)
+    assert first == same != other

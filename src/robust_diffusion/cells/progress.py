@@ -77,7 +77,7 @@ class SweepProgress(Callback):
 
 def _tell_cost(config: DictConfig, cells: Sequence[Sequence[str]]) -> None:
     """Log how long the cells will take, if they run on this machine."""
-    from robust_diffusion.records.code import code_hash  # late: it brings PyTorch along
+    from robust_diffusion.records.content import code_hash
     from robust_diffusion.records.provenance import cpu_name, gpu_name
 
     launcher = config.hydra.launcher

@@ -27,9 +27,9 @@ Mode = Literal["auto", "online", "offline", "disabled"]
 FROM_RECORDS = "from-records"
 """Folder of runs made from records; uploading them adds to an existing run."""
 
-QUICK: dict[str, Any] = {"disable_job_creation": True, "console": "off", "disable_git": True}
-QUICK |= {"disable_code": True, "x_save_requirements": False, "x_disable_stats": True}
-QUICK |= {"x_disable_meta": True, "x_disable_machine_info": True}
+QUICK: dict[str, Any] = {"console": "off", "x_save_requirements": False, "x_disable_meta": True}
+QUICK |= {f"disable_{key}": True for key in ("code", "git", "job_creation")}
+QUICK |= {"x_disable_stats": True, "x_disable_machine_info": True}
 """Settings of a run made from a record: no data of this machine, in a tenth of the time."""
 
 DESCRIBES_RUN = (
@@ -58,14 +58,14 @@ def open_run(
     """
     choices = [record.get(key) for key in ("dataset", "model", "flow", "threat", "fidelity")]
     run = _start(
-        **place,
-        directory=f"{directory}/{FROM_RECORDS}" if finished else directory,
+        f"{directory}/{FROM_RECORDS}" if finished else directory,
+        tags=[*choices, *tags, *experiments],
         finished=finished,
-        tags=[tag for tag in (*choices, *tags, *experiments) if tag],
         id=str(record["cell"]),
         name=name or run_name(record, _swept(directory)),
         group=sweep_of(record),
         job_type="run",
+        **place,
     )
     run.config.update(settings(record), allow_val_change=True)  # type: ignore[no-untyped-call]
     # Otherwise the summary would hold the last epoch's values.
@@ -97,35 +97,33 @@ def _swept(directory: str) -> list[str]:
 
 
 def _start(
-    *,
     directory: str,
-    tags: Sequence[str],
+    *,
+    tags: Sequence[str | None],
     mode: Mode = "auto",
     init_timeout: float = 10.0,
     finished: bool = False,
     **about: Any,
 ) -> "wandb.Run":
-    package = _wandb()
-    mode, tags = chosen_mode(mode), tuple(dict.fromkeys(tags))
-    Path(directory).mkdir(parents=True, exist_ok=True)
-    about |= {
-        "settings": package.Settings(init_timeout=init_timeout, **(QUICK if finished else {}))
-    }
-    about |= {"dir": str(Path(directory).resolve()), "reinit": "finish_previous"}
+    package, mode = _wandb(), chosen_mode(mode)
+    folder, labels = Path(directory).resolve(), tuple(dict.fromkeys(filter(None, tags)))
+    folder.mkdir(parents=True, exist_ok=True)
+    options = package.Settings(init_timeout=init_timeout, **(QUICK if finished else {}))
+    about |= {"dir": str(folder), "reinit": "finish_previous", "settings": options}
     # Tags passed at the start would replace those that a resumed run has.
-    start: dict[str, Any] = {"resume": "allow"} if finished and mode == "online" else {"tags": tags}
+    start = {"resume": "allow"} if finished and mode == "online" else {"tags": labels}
     try:
-        run = package.init(mode=mode, **start, **about)
+        run: wandb.Run = package.init(mode=mode, **start, **about)
     except package.Error as error:
         if mode != "online":
             raise
         reason = str(error).splitlines()[0]
         log.warning("logger=wandb: %s; logging offline, upload later with `wandb sync`", reason)
         package.teardown()  # otherwise its service keeps holding the id
-        run = package.init(mode="offline", tags=tags, **about)
-    if not set(tags) <= set(run.tags or ()):
-        run.tags = tuple(dict.fromkeys((*(run.tags or ()), *tags)))
-    return cast("wandb.Run", run)
+        run = package.init(mode="offline", tags=labels, **about)
+    if not set(labels) <= set(run.tags or ()):
+        run.tags = tuple(dict.fromkeys((*(run.tags or ()), *labels)))
+    return run
 
 
 def settings(record: Record) -> dict[str, Any]:
@@ -144,9 +142,10 @@ def results(record: Record) -> dict[str, Any]:
     spent = limits.get("spent", {})
     shown["spent"] = {name: pd.DataFrame(on).max(axis=1).to_dict() for name, on in spent.items()}
     shown |= {"budget": limits.get("declared"), "unbounded": limits.get("unbounded")}
-    mean = record.get("mean_accuracy", {})
+    # One name per number.
+    mean, attacked = record.get("mean_accuracy", {}), record.get("attacked", {})
     shown["mean_accuracy"] = {name: of for name, of in mean.items() if of != accuracy.get(name)}
-    shown["attacked"] = {on: of for on, of in record.get("attacked", {}).items() if on != "victim"}
+    shown["attacked"] = {on: of for on, of in attacked.items() if on != "victim"}
     flat = pd.json_normalize(shown, sep="/").to_dict("records")[0]
     return {str(key): of for key, of in flat.items() if of not in (None, {}, [])}
 
@@ -174,26 +173,20 @@ def stored_files(record: Record, store: Path) -> dict[str, Path]:
 
 def log_finished(record: Record, store: Path, **options: Any) -> "wandb.Run":
     """Make the W&B run of a finished record; `options` are those of `open_run`."""
-    run = open_run(record=record, finished=True, **options)
-    try:
+    with open_run(record=record, finished=True, **options) as run:
         log_record(run, record, store)
-    finally:
-        run.finish()
     return run
 
 
 def log_table(
-    table: pd.DataFrame, *, sweep: str, tags: Sequence[str] = (), **place: Any
+    table: pd.DataFrame, *, sweep: str, directory: str, tags: Sequence[str] = (), **place: Any
 ) -> "wandb.Run":
     """Log the table of a sweep as a W&B run in the group of the sweep, replacing the former one."""
     name = re.sub(r"[^\w.-]", "-", "-".join([sweep, *tags]))
     place |= {"id": name, "name": sweep, "group": sweep, "job_type": "table"}
-    run = _start(tags=[sweep, *tags], **place)
-    try:
+    with _start(directory, tags=[sweep, *tags], **place) as run:
         # W&B infers one type per column, and a column of numbers and gaps has two.
         run.log({sweep: _wandb().Table(dataframe=table.astype(str))})
-    finally:
-        run.finish()
     return run
 
 
@@ -216,8 +209,9 @@ def chosen_mode(mode: Mode) -> Mode:
 
 @cache  # warns once per process
 def _not_installed() -> Mode:
-    install = "pip install 'robust-diffusion[wandb]'"
-    log.warning("logger=wandb: not installed, no run is logged; %s", install)
+    log.warning(
+        "logger=wandb: not installed, no run is logged; pip install 'robust-diffusion[wandb]'"
+    )
     return "disabled"
 
 

@@ -15,8 +15,7 @@ from robust_diffusion.attacks.randomness import seeded
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.locality import Locality
 from robust_diffusion.certificates.noise import Noise, Purpose
-from robust_diffusion.records.code import computed_by
-from robust_diffusion.records.content import by_content
+from robust_diffusion.records.content import by_content, computed_by
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.system.artifact import Artifact
 from robust_diffusion.system.hashes import source_hash

@@ -1,7 +1,6 @@
 """`robust-diffusion audit`: whether perturbed graphs in files are within their budget."""
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 import pandas as pd
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -23,11 +21,12 @@ from robust_diffusion.attacks.audit import (
     write_perturbed,
 )
 from robust_diffusion.cells.overrides import composed
+from robust_diffusion.commands.evaluate import check_read
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.folders import dataset_names
 from robust_diffusion.data.inventory import open_dataset
 from robust_diffusion.data.sources.pyg import checked_graph
-from robust_diffusion.errors import ConfigError, DataError
+from robust_diffusion.errors import DataError
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness.load import build_model, load_weights
 from robust_diffusion.robustness.report import REPORT, RobustnessReport
@@ -186,11 +185,7 @@ def _is_of_its_dataset(report: RobustnessReport) -> bool:
 
 
 def _clean(overrides: Sequence[str]) -> _Clean:
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
-        if re.split(r"[./]", override.get_key_element().lstrip("+~"))[0] not in READ:
-            raise ConfigError(
-                f"{override.input_line}: audit does not read it; use {', '.join(READ)}"
-            )
+    check_read(overrides, READ, "audit")
     cfg, _ = composed(["download=false", *overrides], READ)
     datamodule: GraphDataModule = instantiate(cfg.data)
     budget: Budget = instantiate(cfg.budget)

@@ -9,10 +9,10 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import nn
 
-from robust_diffusion.cells.overrides import composed
 from robust_diffusion.certificates import NoisyModel, Smoothing, certify
 from robust_diffusion.certificates.report import certificate_tables, read_certificates
-from robust_diffusion.commands.evaluate import sorted_arguments
+from robust_diffusion.commands.evaluate import READ as OF_EVALUATE
+from robust_diffusion.commands.evaluate import composed_model
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness.load import (
@@ -23,13 +23,7 @@ from robust_diffusion.robustness.load import (
 )
 from robust_diffusion.system.threads import set_threads
 
-READ = frozenset(
-    [
-        *("attack", "attacks", "budget", "certificate", "data", "dataset", "difficulty"),
-        *("download", "fidelity", "flow", "model", "paths", "scale", "seed", "solver"),
-        *("threads", "trainer", "training"),
-    ]
-)
+READ = OF_EVALUATE - {"threat"} | {"certificate", "threads", "trainer", "training"}
 """First parts of the options that the command reads."""
 
 
@@ -77,9 +71,8 @@ def run_certify_command(arguments: Sequence[str]) -> None:
         for title, frame in certificate_tables(read_certificates(chosen.show)).items():
             print_table(title, frame, ["model"])
         return
-    path, target, options, overrides = sorted_arguments(chosen.given, READ, "certify")
-    own = ["certificate=sparse", "attack=none", *overrides]
-    cfg, _ = composed(own, READ - {"model"} if target else READ)
+    defaults = ["certificate=sparse", "attack=none"]
+    path, own_class, cfg, _ = composed_model(chosen.given, defaults, READ, "certify")
     set_up_process(cfg.threads)
     scheme: Smoothing = instantiate(cfg.certificate)
     attacks = {name: instantiate(own) for name, own in cfg.attacks.items()}
@@ -87,12 +80,11 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     datamodule: GraphDataModule = instantiate(cfg.data)
     datamodule.setup()
     set_threads(cfg.threads, datamodule.graph.num_edges)
-    anybodys = {"_target_": target, **options} if target else None
     if path:
-        model = load_checkpoint(anybodys or cfg.model, datamodule, path)
+        model = load_checkpoint(own_class or cfg.model, datamodule, path)
     else:
         noise = None if chosen.clean_training else scheme
-        model = _trained(cfg, anybodys, datamodule, noise)
+        model = _trained(cfg, own_class, datamodule, noise)
     report = certify(
         model,
         datamodule,
@@ -110,7 +102,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
 
 def _trained(
     cfg: DictConfig,
-    own: Mapping[str, Any] | None,
+    own: Mapping[str, Any],
     datamodule: GraphDataModule,
     scheme: Smoothing | None,
 ) -> nn.Module:

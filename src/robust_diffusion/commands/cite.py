@@ -6,8 +6,8 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.abc import SourceLoader
-from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec, resolve_name
+from importlib.machinery import ModuleSpec
+from importlib.util import resolve_name
 from inspect import getdoc
 from pathlib import Path
 from pkgutil import resolve_name as resolve_object
@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 from robust_diffusion.cells.overrides import composed
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.records.content import modules_of, targets_of
 
 BIBLIOGRAPHY = Path(__file__).parents[1] / "references.bib"
 """BibTeX entries, whose keys are what `SOURCE` finds."""
@@ -48,7 +49,8 @@ def run_cite_command(arguments: Sequence[str]) -> None:
     if "surrogates" not in cfg.threat:
         cfg.surrogates = {}
     users: dict[str, list[str]] = {"robust_diffusion": []}
-    for target in dict.fromkeys(_targets(OmegaConf.to_container(cfg, resolve=True))):
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
+    for target in dict.fromkeys(targets_of(config)):
         reference = reference_of(target)
         for source in SOURCE.findall(reference) or ([OWN] if OWN in reference else []):
             users.setdefault(source, []).append(target.rpartition(".")[2])
@@ -85,31 +87,21 @@ def reference_of(target: str) -> str:
 
 def _docstring(target: str) -> str | None:
     """Docstring of a class or function, or else of its first base; `None` if it is not found."""
-    spec, names = _module(target)
+    *_, (home, spec) = [("", ModuleSpec(target, None)), *modules_of(target)]
+    name, *attributes = target.removeprefix(f"{home}.").split(".")
     source = spec.loader.get_source(spec.name) if isinstance(spec.loader, SourceLoader) else None
-    for node in _nested(ast.parse(source or "").body if names else ()):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == names[0]:
+    package = home if spec.submodule_search_locations else home.rpartition(".")[0]
+    for node in _nested(ast.parse(source or "").body):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
             bases = [ast.unparse(base) for base in getattr(node, "bases", ())]
-            inherited = (_docstring(f"{spec.name}.{base}") for base in bases[:1])
+            inherited = (_docstring(f"{home}.{base}") for base in bases[:1])
             return ast.get_docstring(node) or next(inherited, None) or ""
         if isinstance(node, ast.ImportFrom):
-            home = resolve_name("." * node.level + (node.module or ""), spec.parent)
+            origin = resolve_name("." * node.level + (node.module or ""), package)
             for alias in node.names:
-                if (alias.asname or alias.name) == names[0]:
-                    return _docstring(".".join([home, alias.name, *names[1:]]))
+                if (alias.asname or alias.name) == name:
+                    return _docstring(".".join([origin, alias.name, *attributes]))
     return None
-
-
-def _module(target: str) -> tuple[ModuleSpec, list[str]]:
-    """Module of a dotted name, which is not imported, and the names inside it."""
-    first, *rest = target.split(".")
-    spec = find_spec(first) or ModuleSpec(first, None)
-    while rest and spec.submodule_search_locations:
-        inner = PathFinder.find_spec(f"{spec.name}.{rest[0]}", spec.submodule_search_locations)
-        if inner is None:
-            break
-        spec, rest = inner, rest[1:]
-    return spec, rest
 
 
 def _nested(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -119,14 +111,3 @@ def _nested(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         for block in ("body", "orelse"):
             if isinstance(node, ast.If | ast.Try):
                 yield from _nested(getattr(node, block))
-
-
-def _targets(node: Any) -> Iterator[str]:
-    """The classes and functions that a configuration names."""
-    if isinstance(node, dict):
-        if isinstance(node.get("_target_"), str):
-            yield node["_target_"]
-        node = [*node.values()]
-    if isinstance(node, list):
-        for child in node:
-            yield from _targets(child)

@@ -74,11 +74,10 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
         help="also the accuracy after a filter of outliers has cut off 3 and 15 %% of the nodes",
     )
     chosen = parser.parse_intermixed_args(arguments)
-    path, target, options, overrides = sorted_arguments(chosen.given, READ, "evaluate")
+    defaults = ["attack=auto", "threat=white_box"]
+    path, own_class, cfg, choices = composed_model(chosen.given, defaults, READ, "evaluate")
     if not path:
         raise ConfigError("checkpoint: missing; name the file of the model's weights")
-    own = ["attack=auto", "threat=white_box", *overrides]
-    cfg, choices = composed(own, READ - {"model"} if target else READ)
     threat = OmegaConf.select(cfg, "threat.name")
     if threat not in ("white_box", "adaptive"):
         raise ConfigError(
@@ -86,8 +85,7 @@ def run_evaluate_command(arguments: Sequence[str]) -> None:
             "surrogates of evaluate in Python"
         )
     datamodule: GraphDataModule = instantiate(cfg.data)
-    config = {"_target_": target, **options} if target else cfg.model
-    model = load_checkpoint(config, datamodule, path)
+    model = load_checkpoint(own_class or cfg.model, datamodule, path)
     if chosen.unit_test:
         frame = unit_test(model, datamodule, str(datamodule.name), seed=cfg.seed)
         table = (100 * frame.set_index(["made_on", "attack"])).round(2).reset_index().fillna("")
@@ -140,18 +138,17 @@ def _write(path: Path, text: str) -> None:
     sys.stdout.write(f"{path}\n")
 
 
-def sorted_arguments(
-    given: Sequence[str], read: Collection[str], command: str
-) -> tuple[str, str, dict[str, Any], list[str]]:
-    """The checkpoint or "", the class or "", its arguments, and Hydra's overrides.
+def composed_model(
+    given: Sequence[str], defaults: Sequence[str], read: Collection[str], command: str
+) -> tuple[str, dict[str, Any], DictConfig, dict[str, Any]]:
+    """Compose a command's configuration, of a model of `conf/model/` or of any class.
 
-    Args:
-        given: Words of the command line.
-        read: First parts of the options that the command reads.
-        command: Its name, for messages.
+    Returns:
+        The checkpoint or "", the class with its arguments or nothing, the configuration, and each
+        group's option.
 
     Raises:
-        ConfigError: An option that it does not read.
+        ConfigError: An option that is not in `read`, by whose first part it goes.
     """
     values = dict(item.partition("=")[::2] for item in given)
     path, name = values.pop("checkpoint", ""), values.get("model", "")
@@ -162,13 +159,17 @@ def sorted_arguments(
         for item in (f"{k}={v}" for k, v in values.items())
         if item not in own
     ]
-    for override in OverridesParser.create().parse_overrides(rest):
-        key = override.get_key_element().lstrip("+~")
-        first, *rest_of_key = re.split(r"[./]", key)
-        if first not in read or (first == "threat" and rest_of_key not in ([], ["labels"])):
-            raise ConfigError(
-                f"{override.input_line}: {command} does not read it; use checkpoint, "
-                f"{', '.join(sorted(read))}"
-            )
-    options = OmegaConf.from_dotlist([item.lstrip("+").removeprefix("model.") for item in own])
-    return path, target, dict(OmegaConf.to_container(options)), rest  # type: ignore[arg-type]
+    check_read(rest, read, command, "checkpoint", *sorted(read))
+    options: Any = OmegaConf.from_dotlist([item.lstrip("+").removeprefix("model.") for item in own])
+    cfg, choices = composed([*defaults, *rest], {*read} - ({"model"} if target else set()))
+    model = {"_target_": target, **options} if target else {}
+    return path, model, cfg, choices
+
+
+def check_read(overrides: Sequence[str], read: Collection[str], command: str, *shown: str) -> None:
+    """Refuse an override that a command does not read, and say which it does."""
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        first, *rest = re.split(r"[./]", override.get_key_element().lstrip("+~"))
+        if first not in read or (first == "threat" and rest not in ([], ["labels"])):
+            remedy = f"{command} does not read it; use {', '.join(shown or read)}"
+            raise ConfigError(f"{override.input_line}: {remedy}")

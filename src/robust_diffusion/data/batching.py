@@ -48,7 +48,7 @@ class FullBatch:
 @validated("batching")
 @dataclass(frozen=True)
 class Clusters:
-    """Batches of METIS parts, drawn anew in each epoch, with all edges among the parts of a batch.
+    """Batches of METIS parts, redrawn in each epoch, with all edges among the parts of a batch.
 
     A PDE's receptive field grows with layers, steps and stages, so that a sample of neighbours soon
     is the whole graph. Parts are cut where edges are few, and several of them in one batch keep

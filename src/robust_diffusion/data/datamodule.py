@@ -110,7 +110,7 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         batching: Batching | None = None,
         transductive: bool = False,
     ) -> "GraphDataModule":
-        """Serve a PyG `Data` of one's own; it is checked at once, and left as it is.
+        """Serve your PyG `Data`, which is checked at once and left unchanged.
 
         Args:
             data: x, y, undirected edge_index, and a split: `train_mask`, `val_mask`, `test_mask`,

@@ -137,7 +137,7 @@ class DatasetFolder:
             raise DataError(f"{path}: cannot be read ({error}); delete it") from error
 
     def keep_hashes(self) -> None:
-        """Record the hashes of the files handed out, which have made a graph."""
+        """Record the hashes of the files returned, which have made a graph."""
         if not self._unrecorded:
             return
         # A folder that cannot be written, such as a shared one, keeps no hashes of its own.
@@ -178,7 +178,7 @@ def _download(url: str, path: Path, sha256: str | None) -> str | None:
     import pooch  # late, with requests: most files are there
     import requests
 
-    # pooch would log every address and hash once more.
+    # pooch would log every address and hash again.
     pooch.get_logger().setLevel(logging.WARNING)
     try:
         with written_whole(path, locked=True) as part:

@@ -1,4 +1,4 @@
-"""A graph with its target nodes, as far as whoever evaluates on it knows what serves it."""
+"""A graph with its target nodes, as an evaluation sees it."""
 
 from abc import ABC, abstractmethod
 

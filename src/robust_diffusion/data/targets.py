@@ -80,7 +80,7 @@ def target_nodes(graph: Data, name: str, dataset: str) -> Int[Tensor, " t"]:
         found = nodes[order].sort().values if len(order) == int(count) else nodes[:0]
     if not len(found):
         raise ConfigError(
-            f"difficulty={name}: dataset={dataset} has no so many or no such test nodes, of "
+            f"difficulty={name}: dataset={dataset} has too few or no such test nodes, of "
             f"{len(nodes)}; use difficulty=full"
         )
     return found

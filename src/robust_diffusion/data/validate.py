@@ -46,7 +46,7 @@ def build_graph(
         features: n x f, finite.
         labels: n class numbers, 0..C-1 without a gap, or -1 at nodes of no split for none.
         splits: Nodes of `train`, `val`, `test` and, where there are any, `test_easy`,
-            `test_medium`, `test_hard`, as of `node_numbers`; train, val and the tests are disjoint.
+            `test_medium`, `test_hard`, see `node_numbers`; train, val and the tests are disjoint.
         where: File or folder that error messages name.
         every_class: Refuse labels that leave one of 0..C-1 out.
         doubles: Keep the features in float64 if float32 would leave a column that varies with

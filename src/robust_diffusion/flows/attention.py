@@ -56,7 +56,7 @@ class TrainedAttention(nn.Module):
 
 
 class ResampledAttention(nn.Module):
-    """Attention of the authors' public code, which builds the layer anew in every forward pass.
+    """Attention of the authors' public code, which rebuilds the layer in every forward pass.
 
     Constant matrices, never trained, and biases drawn from U(-1/sqrt(d), 1/sqrt(d)).
 
@@ -87,7 +87,7 @@ class ResampledAttention(nn.Module):
         self.resample()
 
     def resample(self) -> None:
-        """Draw the biases anew."""
+        """Redraw the biases."""
         bound = 1 / math.sqrt(self.weight.size(1))
         # A new tensor, not an update in place: the old one may be saved for a backward pass.
         self.bias = torch.empty_like(self.bias).uniform_(-bound, bound)

@@ -63,7 +63,7 @@ class Flow(nn.Module, ABC):
         t_end: End of the integration period [0, t_end], at least 0, in units of diffusion time.
 
     Raises:
-        ConfigError: An argument of a flow, of whatever class, is unknown or out of range.
+        ConfigError: An argument of any flow is unknown or out of range.
 
     Examples:
         >>> from robust_diffusion import Beltrami, Flow
@@ -136,7 +136,7 @@ class Flow(nn.Module, ABC):
         return graph
 
     def resample(self) -> None:
-        """Draw anew whatever the flow draws once per solve; called in training only."""
+        """Redraw what the flow draws once per solve; called in training only."""
 
 
 class AttentionFlow(Flow):
@@ -179,7 +179,7 @@ class AttentionFlow(Flow):
         return self.attention(z, graph)  # type: ignore[no-any-return]
 
     def resample(self) -> None:
-        """Draw the attention's parameters anew where they are not trained."""
+        """Redraw the attention's parameters where they are not trained."""
         self.attention.resample()
 
 
@@ -194,7 +194,7 @@ class ModulatedFlow(AttentionFlow):
         channels: Width d of the node features; `options` are those of `AttentionFlow`.
         gradient_norm: `edges` (the text) or `residual` (the authors' code).
         gradient_floor: Positive bound that keeps 1 / g_u finite; see `operators.gradient_norm`.
-        gradient_ceiling: Upper bound likewise, above the floor; `None` for none.
+        gradient_ceiling: Upper bound of that norm, above the floor; `None` for none.
     """
 
     def __init__(

@@ -12,11 +12,11 @@ from robust_diffusion.operators import EdgeValues, Graph, NodeSignal, return_pro
 
 
 class Blend(Grand):
-    r"""GRAND of features and positions side by side: BLEND.
+    r"""BLEND: GRAND of features concatenated with positions.
 
     .. math:: Z = [X, U], \quad \partial Z / \partial t = rate (A(Z) - I) Z
 
-    X(0) are the features, and X is handed on. U(0) are the return probabilities of random walks of
+    X(0) are the features, and X is passed on. U(0) are the return probabilities of random walks of
     1 to k steps, under a learned linear map as in the authors' code: the probabilities fall with
     the number of steps, so that each of them needs a scale of its own to count beside the features
     under attention of bounded norm.

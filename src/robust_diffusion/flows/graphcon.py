@@ -17,7 +17,7 @@ class GraphCON(Flow):
 
     As a system of first order in the state (X, Y): X' = Y, Y' = relu(A X W) - gamma X - alpha Y,
     with X(0) = Y(0) = Z. A is D^{-1/2} (A + I) D^{-1/2}, the coupling of GraphCON-GCN, and W is
-    learned. X is handed on.
+    learned. X is passed on.
 
     Reference: arXiv:2202.02296.
 

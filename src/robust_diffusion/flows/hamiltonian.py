@@ -21,7 +21,7 @@ class HamiltonianFlow(Flow):
 
     .. math:: q' = \partial H / \partial p, \quad p' = -\partial H / \partial q
 
-    with q(0) = p(0) = Z. q is handed on. A subclass writes the energy's gradient out in operators
+    with q(0) = p(0) = Z. q is passed on. A subclass writes the energy's gradient out in operators
     that can be differentiated, for training and for attacks.
 
     Args:

@@ -25,7 +25,7 @@ class Hang(HamiltonianFlow):
 
     Deviation:
         `scale=node` is the default: on Cora the published energy hardly moves a node.
-        In the authors' experiments p is handed on, and a learned share of the initial state is
+        In the authors' experiments p is passed on, and a learned share of the initial state is
         added to q' (`add_source`). The text hands on q, as here.
 
     Examples:

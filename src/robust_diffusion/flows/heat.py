@@ -42,7 +42,7 @@ class Heat(Flow):
         return graph if self.attention is None else replace(graph, weight=self.attention(z, graph))
 
     def resample(self) -> None:
-        """Draw the attention's biases anew, if there is any."""
+        """Redraw the attention's biases, if there is any."""
         if self.attention is not None:
             self.attention.resample()
 

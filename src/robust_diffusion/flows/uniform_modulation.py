@@ -4,7 +4,7 @@ from robust_diffusion.flows.base import ModulatedFlow
 
 
 class UniformModulation(ModulatedFlow):
-    r"""Attention over the degree: B(u, v) = 1 / deg(u), whatever the curvature.
+    r"""Attention over the degree: B(u, v) = 1 / deg(u), regardless of the curvature.
 
     .. math:: \partial Z / \partial t = (A(Z) \odot B - \Psi(Z)) Z
 

@@ -18,7 +18,7 @@ def cut_off(
 
     The adjoint asks an evaluation for the gradients by all of its inputs at once. Where one input
     is made from another, as a flow's source is from its own parameters, part of the gradient would
-    come twice: once inside the evaluation, and once more on the way back from the first input.
+    come twice: once inside the evaluation, and again on the way back from the first input.
     The derivative depends on the inputs and on the parameters, leaves already, alone.
     """
     return _CutOff.apply(solve, parameters, *inputs, *parameters)  # type: ignore[no-any-return, no-untyped-call]

@@ -33,7 +33,7 @@ def solve_fixed_step(
     """Solve dZ/dt = rhs(t, Z), Z(0) = z, for Z(t_end), in equal steps.
 
     Nothing is read back from the device. With `recompute`, only the states between steps are kept
-    for the backward pass, and each step is evaluated anew there.
+    for the backward pass, and each step is re-evaluated there.
     """
     grid = torch.linspace(0.0, t_end, num_steps + 1, dtype=z.dtype)
     starts, ends = grid[:-1], grid[1:]

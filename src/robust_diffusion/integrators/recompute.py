@@ -1,7 +1,7 @@
-"""Evaluating a step anew in the backward pass, instead of keeping all that it computed.
+"""Re-evaluating a step in the backward pass, instead of keeping all that it computed.
 
 A checkpointed step is evaluated a second time in the backward pass. By then the power iteration
-of the spectral norm has moved on and biases may have been drawn anew, so that plain recomputation
+of the spectral norm has moved on and biases may have been redrawn, so that plain recomputation
 would differentiate another function. PyTorch's own remedy restores the random state only, not
 buffers. Passing the values through every call would put them into the signature of each flow,
 solver and step; so the flow records what it reads, and reads the same in the second evaluation.
@@ -19,7 +19,7 @@ RECORD: ContextVar[list[Any] | None] = ContextVar("record", default=None)
 """Takes the values that a stretch of evaluations reads, in order."""
 
 REPLAY: ContextVar[Iterator[Any] | None] = ContextVar("replay", default=None)
-"""Gives them back, in the same order, while the stretch is evaluated anew."""
+"""Gives them back, in the same order, while the stretch is re-evaluated."""
 
 
 def evaluate(step: Callable[..., Any], *arguments: object, recompute: bool) -> Any:
@@ -36,13 +36,13 @@ def evaluate(step: Callable[..., Any], *arguments: object, recompute: bool) -> A
 
 
 def recompute_contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Contexts of a stretch of evaluations, and of evaluating it anew for its derivative."""
+    """Contexts of a stretch of evaluations, and of re-evaluating it for its derivative."""
     kept: list[Any] = []
     return _Within(RECORD, lambda: kept), _Within(REPLAY, lambda: iter(kept))
 
 
 class _Within(AbstractContextManager[None]):
-    """A variable set to a value, made anew for each of the backward passes that enter it."""
+    """A variable set to a value, made again for each of the backward passes that enter it."""
 
     def __init__(self, variable: ContextVar[Any], value: Callable[[], Any]) -> None:
         self._variable = variable
@@ -56,7 +56,7 @@ class _Within(AbstractContextManager[None]):
 
 
 def remembered(value: Tensor) -> Tensor:
-    """The value; where a stretch is evaluated anew, the one that it had the first time.
+    """The value; where a stretch is re-evaluated, the one that it had the first time.
 
     It must be replaced between evaluations, never changed in place.
     """

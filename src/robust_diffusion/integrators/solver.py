@@ -73,7 +73,7 @@ class Solver:
         max_nfe: Most evaluations of one solve, those of its backward pass included, at least 1;
             `None` for no limit.
         checkpoint: Differentiate through the steps, but keep only the states between them and
-            evaluate each step anew in the backward pass: a step costs the memory of one state
+            re-evaluate each step in the backward pass: a step costs the memory of one state
             instead of all that it computes. For the own loops.
 
     Raises:
@@ -149,7 +149,7 @@ class Solver:
     ) -> Float[Tensor, "*t n d"]:
         """Features at the end of a flow's integration period, from `z` at its beginning.
 
-        Gradients reach `z`, the edge weights, whatever `flow.prepare` made of them, and the flow's
+        Gradients reach `z`, the edge weights, what `flow.prepare` made of them, and the flow's
         parameters, by the direct derivative and by the adjoint alike. With `times`, ascending from
         0 on and beyond the period, too, Z(t) at each; steps are as long, or shorter to end there.
 

@@ -39,7 +39,7 @@ class StraightThrough:
     gradient: Gradient
 
     def make_adaptive(self) -> bool:
-        """Let a gradient through to what is left out; see `HasAdaptiveForm`."""
+        """Let a gradient through to what is pruned; see `HasAdaptiveForm`."""
         before, self.gradient = self.gradient, "straight_through"
         return before != "straight_through"
 
@@ -47,7 +47,7 @@ class StraightThrough:
 class MeanOverDraws(nn.Module):
     """Mean logits of several passes of a model that samples by PyTorch's global generator.
 
-    Its gradient is that of the expectation over draws, as far as so many tell it.
+    Its gradient is that of the expectation over draws, estimated from these draws.
 
     Reference: expectation over transformation, Athalye et al. 2018, arXiv:1802.00420.
     """

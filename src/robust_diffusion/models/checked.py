@@ -1,4 +1,4 @@
-"""Checks of a model, whoever has written it, and the conditions under which one is run."""
+"""Checks of any model, and the conditions under which one is run."""
 
 import copy
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ M = TypeVar("M", bound=nn.Module)
 
 @contextmanager
 def own_context() -> Iterator[None]:
-    """Gradients as the package needs them, whatever the caller has switched off.
+    """Gradients as the package needs them, even if the caller has switched them off.
 
     Threads take turns: a model's train mode and PyTorch's random state are the whole process's.
     """
@@ -88,7 +88,7 @@ def copy_of(model: M) -> M:
 
     Tensors that autograd has computed, such as features that a layer keeps, are detached.
     """
-    with suppress(Exception):  # of anybody's attributes
+    with suppress(Exception):  # of anyone's attributes
         return copy.deepcopy(model)
     shared: dict[int, Any] = {}
     for value in [v for part in model.modules() for k, v in vars(part).items() if k != "_modules"]:
@@ -139,9 +139,9 @@ def dtype_of(model: object, default: torch.dtype) -> torch.dtype:
 class TriedModel:
     """A model that was tried on a graph, and what it was seen to do."""
 
-    model: nn.Module  # as it was handed over
+    model: nn.Module  # as it was passed
     logits: Float[Tensor, "n c"]  # its output on the graph, in eval mode
-    writes_in_place: bool = False  # into the tensors that it is handed
+    writes_in_place: bool = False  # into the tensors that it receives
     gives_probabilities: bool = False  # for logits
     sees_edges: bool = True  # its output depends on the edges
     row: int | None = None  # of the edges, by which the model gets them sorted
@@ -189,7 +189,7 @@ def check_model(
     Args:
         model: Any object.
         x: Features, on the model's device.
-        edge_index: Edges, likewise.
+        edge_index: Edges of the same graph.
         num_classes: Classes that the labels tell.
         name: Of the argument, for messages.
         grows: Try it on one more node, as an injection will.
@@ -306,7 +306,7 @@ def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float
             logits = model(x, edge_index)
     except (RobustDiffusionError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # of anybody's forward
+    except Exception as error:  # of anyone's forward
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(
             f"{wrong} of {n} nodes and {x.size(1)} features per node ({reason}); it must map "

@@ -39,7 +39,7 @@ class GATConv(pyg.GATConv):  # type: ignore[misc]
     """Additive attention over incoming edges, an edge counting by its weight in the softmax."""
 
     def forward(self, x: Float[Tensor, "n f"], graph: Graph) -> Float[Tensor, "n d"]:
-        """Features of every node's neighbourhood, heads side by side or averaged."""
+        """Features of every node's neighbourhood, with heads concatenated or averaged."""
         projected = self.lin(x).view(-1, self.heads, self.out_channels)
         at_dst = (projected * self.att_dst).sum(-1)
         at_src = (projected * self.att_src).sum(-1)

@@ -12,7 +12,7 @@ from robust_diffusion.operators import Graph
 
 
 class GAT(LayerStack):
-    """Graph attention network: additive attention, several heads side by side, one in the end.
+    """Graph attention network: additive attention, concatenated heads, one head in the last layer.
 
     Reference: Velickovic et al. 2018, arXiv:1710.10903; as GRB configures it.
 

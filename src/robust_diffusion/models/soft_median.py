@@ -30,7 +30,7 @@ class SoftMedianGDC(StraightThrough, LayerStack):
     """Graph convolutions on a diffused graph that trust neighbours near their median.
 
     The weights a_uv of the edges are each node's k highest scores of personalised PageRank,
-    normalised by the roots of their sums; they are found for each graph anew. With H = X W of d
+    normalised by the roots of their sums; they are found for each graph again. With H = X W of d
     channels and their weighted median m_u, channel by channel, a layer is sum over v of c_uv H_v,
     where c_uv is proportional to a_uv exp(-|m_u - H_v| / (T sqrt(d))) and sums to what a_uv does.
 

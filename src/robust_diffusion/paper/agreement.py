@@ -30,7 +30,7 @@ POINTS = (1, 2)
 """Distances, in points, within which entries are counted."""
 
 OUTLIER = ["row", "column", "measured", "reported", "difference", "p", "deviations"]
-"""Columns by which an entry outside the tolerance is told; `p` is corrected."""
+"""Columns that describe an entry outside the tolerance; `p` is corrected."""
 
 SHARED = ["cells", "graph", "printed_mean"]
 """Columns in which one entry that several tables share agrees."""

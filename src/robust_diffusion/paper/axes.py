@@ -124,5 +124,5 @@ def choice(axis: str, value: str) -> Choice:
 
 
 def label_of(axis: str, name: str) -> str:
-    """Name of a dataset, attack or model; what no table of the paper has goes by its own."""
+    """Return the label of a dataset, attack or model; the name itself if the paper has none."""
     return NAMED[axis][name].label if name in NAMED[axis] else name

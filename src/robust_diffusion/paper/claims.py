@@ -187,7 +187,7 @@ def _at_worst(node: Any, key: str = "") -> Any:
 def recorded_evidence(records: Sequence[Record], *, fidelity: str) -> Evidence:
     """Return samples from the finished runs of one variant; each seed counts once.
 
-    An MLP has no variants, so that of `experiment=mlp` counts whatever variant it was run as.
+    An MLP has no variants, so that of `experiment=mlp` counts for every variant.
     """
     runs = Runs.among(records, fidelity=fidelity)
     mlp = runs.all_variants.get(MLP, ())

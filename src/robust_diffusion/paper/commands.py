@@ -77,7 +77,7 @@ def _dataset_table(data_dir: str, form: str) -> str:
 
 
 def run_claims_command(arguments: Sequence[str]) -> None:
-    """Judge the paper's claims; the exit status is 0 whatever the verdicts."""
+    """Judge the paper's claims; the exit status is 0 for any verdict."""
     # Imported late, as in other commands: a table needs no data frame, which takes half a second.
     from robust_diffusion.paper.claims import CLAIMS, judge_all, load_claims, variants_of
     from robust_diffusion.paper.claims_table import claims_table, legend, tested, to_json
@@ -180,20 +180,13 @@ def run_figure_command(arguments: Sequence[str]) -> None:
 
 def _draw(chosen: argparse.Namespace) -> None:
     # Imported late, since both need an extra.
-    from robust_diffusion.paper.figures.build import LAST_HIDDEN, Options, build_figure
+    from robust_diffusion.paper.figures.build import Options, build_figure
     from robust_diffusion.paper.figures.draw import write_figure
-    from robust_diffusion.paper.figures.spec import SPECS
-    from robust_diffusion.paper.figures.stability import build_stability
 
     # Lightning's banners on devices and tips; its warnings stay.
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    spec = SPECS[chosen.name]
-    if chosen.name == "stability":
-        built = build_stability(spec, chosen.overrides, layer=chosen.layer or 0)
-    else:
-        layer = LAST_HIDDEN if chosen.layer is None else chosen.layer
-        options = Options(layer, chosen.perplexity, chosen.max_nodes, chosen.weights)
-        built = build_figure(spec, chosen.overrides, options)
+    options = Options(chosen.layer, chosen.perplexity, chosen.max_nodes, chosen.weights)
+    built = build_figure(chosen.name, chosen.overrides, options)
     written = write_figure(built.figure, chosen.directory, built.stem, built.description)
     about = built.description
     smoke = about["scale"] == "smoke"

@@ -51,7 +51,7 @@ def fit_layout(layout: Layout, records: Sequence[Record]) -> Layout:
 
 
 def _with_stand_ins(lines: Sequence[Line], stand_ins: Mapping[str, Choice]) -> list[Line]:
-    """The lines, after each block of a dataset the same of its stand-in."""
+    """Return the lines, with those of a stand-in after each dataset's block."""
     found: list[Line] = []
     for dataset, group in groupby(lines, key=lambda line: line.keys.get("dataset", "")):
         found += (block := list(group))

@@ -52,7 +52,7 @@ def render_report(
     measured = [table for table in tables.values() if any(e.runs for _, _, e in table)]
     sections = [*_claims(records, fidelity), *_deviations(measured)] if scale == "full" else []
     sections += [*studies(records, scale=scale, own=True), *_failed(records)]
-    # An image neither runs scripts nor loads anything, whoever drew it.
+    # An image from any source neither runs scripts nor loads anything.
     pictures = [
         (name, caption, f"data:image/svg+xml;base64,{b64encode(svg).decode('ascii')}")
         for name, caption, svg in [*_charts(tables, counted), *_drawn_before(figures)]

@@ -1,17 +1,31 @@
-"""The user's own code and files, which a configuration only names and a result depends on."""
+"""What a result depends on beyond its configuration: code of the package, your code and files."""
 
 import ast
+import hashlib
+import inspect
+import json
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from functools import cache
-from importlib.machinery import ModuleSpec
-from importlib.util import resolve_name
-from itertools import accumulate
+from functools import cache, partial
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
+from uuid import uuid4
 
 from robust_diffusion.system.hashes import file_hash, source_hash
+from robust_diffusion.system.portable import active_settings
+
+SOURCE = Path(__file__).parents[1]
+
+HASHED_PATHS = (
+    *("attacks", "data", "flows", "integrators", "models", "operators", "system/arithmetic.py"),
+    "training",
+)
+"""Code of the package that a trained model or a perturbed graph depends on."""
 
 LIBRARIES = frozenset(
     [
@@ -25,6 +39,38 @@ LIBRARIES = frozenset(
 INSTALLED = frozenset(["site-packages", "dist-packages"])
 """Folders whose packages have nothing to do with each other."""
 
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+"""Hooks that change what a module computes, or its gradient."""
+
+PROCESS = uuid4().hex
+"""Stands in a key for what only this process can tell, which no other may agree on."""
+
+
+@cache
+def code_hash() -> str:
+    """Return a short hash of the code behind trained models and perturbed graphs.
+
+    Comments, docstrings, layout and the files' places do not count. Other arithmetic is other code.
+    """
+    settings = (f"{key}={value}" for key, value in active_settings().items())
+    files = (of for part in HASHED_PATHS for of in (SOURCE / part, *SOURCE.glob(f"{part}/**/*")))
+    sources = sorted(source_hash(of) for of in files if of.suffix in (".py", ".cpp", ".h"))
+    return hashlib.sha256("\0".join([*settings, *sources]).encode()).hexdigest()[:16]
+
+
+def computed_by() -> dict[str, Any]:
+    """Return the part of a store's key that is the same for all entries of one process.
+
+    Backends agree up to rounding, which training amplifies; so do sums by several threads.
+    """
+    import torch  # late: most callers of this module compute nothing
+
+    from robust_diffusion.operators import current_backend
+
+    threads = torch.get_num_threads()
+    key = {"code": code_hash(), "backend": current_backend()}
+    return key | ({} if threads == 1 else {"threads": threads})
+
 
 def by_content(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration with file hashes in place of paths, and `user_code` added."""
@@ -35,8 +81,25 @@ def with_content(
     config: Mapping[str, Any], files: Mapping[str, Any], code: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return a configuration with `files` in place of the values at their paths, and `code`."""
-    changed: dict[str, Any] = _mapped(config, lambda value, path, _: files.get(path) or value)
+
+    def replaced(node: Any, path: str) -> Any:
+        if isinstance(node, Mapping):
+            return {key: replaced(child, f"{path}.{key}") for key, child in node.items()}
+        if isinstance(node, list):
+            return [replaced(child, f"{path}.{i}") for i, child in enumerate(node)]
+        return files.get(path[1:]) or node
+
+    changed: dict[str, Any] = replaced(config, "")
     return changed | ({"user_code": dict(code)} if code else {})
+
+
+def _leaves(node: Any, path: str = "", parent: Any = None) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path and value of every setting, and what holds it."""
+    if isinstance(node, Mapping | list):
+        for key, child in node.items() if isinstance(node, Mapping) else enumerate(node):
+            yield from _leaves(child, f"{path}.{key}", node)
+    else:
+        yield path[1:], node, parent
 
 
 def user_files(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -44,153 +107,183 @@ def user_files(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
     A value names a file if it has a suffix or a folder and the file exists. A `path` beside a
     `data_dir` is relative to it. A graph's own `data.source.path` may be a folder, too, and have
-    any name.
+    any name; its files are hashed by their names, others by their suffix.
     """
     hashes: dict[str, dict[str, str]] = {}
-
-    def add(value: Any, path: str, siblings: Any) -> Any:
-        if found := _content(value, path, siblings):
-            hashes[path] = found
-        return value
-
-    _mapped(config, add)
+    for path, value, parent in _leaves(config):
+        *parents, key = path.split(".")
+        if key.startswith("_") or "trainer" in parents:  # Lightning's paths say where it writes
+            continue
+        is_source = parents[-2:] == ["data", "source"] and key == "path"
+        file = Path(str(value))  # Hydra reads a folder's name of digits as a number
+        if is_source and file.is_dir():
+            found = {of.name: file_hash(of) for of in sorted(file.glob("*")) if of.is_file()}
+        else:
+            is_name = isinstance(value, str) and (file.suffix or len(file.parts) > 1)
+            if key == "path" and not is_source:
+                file = Path(str(parent.get("data_dir") or ""), file)
+            is_name = is_name or (is_source and value is not None)
+            is_file = is_name and os.path.isfile(file)  # noqa: PTH113 - `Path` raises for long ones
+            found = {file.suffix: file_hash(file)} if is_file else {}
+        hashes |= {path: found} if found else {}
     return hashes
 
 
 def user_code(config: Mapping[str, Any]) -> dict[str, str]:
-    """Hashes of the user's modules that a configuration depends on, by their name.
+    """Return hashes of your modules that a configuration depends on, by their name.
 
     These are the module of each `_target_` outside the package and its libraries, and what it
     imports, directly or not, from its own top-level package or from the folder that this lies in.
     Imports are read from the source, so that nothing is run; data that the code reads, and imports
     by a computed name, are not seen. A module is hashed once per process, as it is loaded once.
     """
-    targets = [of for of in _targets(config) if of.split(".")[0] not in LIBRARIES]
-    return dict(sorted(item for target in targets for item in _hashes(target).items()))
+    targets = (of for of in targets_of(config) if of.split(".")[0] not in LIBRARIES)
+    return dict(sorted(item for of in targets for item in _module_hashes(of).items()))
 
 
-def _targets(node: Any) -> Iterator[str]:
-    if isinstance(node, Mapping):
-        target = node.get("_target_")
-        if isinstance(target, str):
-            yield target
-            named = node.get("path")
-            if target.startswith("hydra.utils.") and isinstance(named, str):
-                yield named  # get_class, get_method and get_object fetch what this names
-    if isinstance(node, Mapping | list):
-        for child in node.values() if isinstance(node, Mapping) else node:
-            yield from _targets(child)
+def targets_of(config: Mapping[str, Any]) -> list[str]:
+    """Return the classes and functions that a configuration names."""
+    targets = []
+    for path, target, parent in _leaves(config):
+        if path.split(".")[-1] == "_target_" and isinstance(target, str):
+            targets.append(target)
+            # get_class, get_method and get_object return what their `path` names.
+            if target.startswith("hydra.utils.") and isinstance(parent.get("path"), str):
+                targets.append(parent["path"])
+    return targets
 
 
 @cache
-def _hashes(target: str) -> dict[str, str]:
-    """Name and hash of every module of the user's that a target needs."""
-    root = _root(target.split(".")[0])
-    if root is None:
-        return {}  # not there, as instantiating it will say
-    waiting, found = [target], dict[str, Path]()
-    while waiting:
-        for name, path in _chain(waiting.pop(), root):
-            if name not in found:
-                found[name] = path
-                waiting += _imports(name, path)
-    return {name: source_hash(path) for name, path in found.items()}
-
-
-def _root(package: str) -> Path | None:
-    """The folder or file in which modules belong to a top-level package or module."""
-    spec = _spec(package, None)
+def _module_hashes(target: str) -> dict[str, str]:
+    """Return the hash of every module of yours that a target needs, by its name."""
+    _, spec = next(modules_of(target), ("", None))
     if spec is None:
-        return None
-    folders = spec.submodule_search_locations
-    own = Path(folders[0]) if folders else Path(spec.origin or "")
-    return own if own.parent.name in INSTALLED else own.parent
+        return {}  # as instantiating it will say
+    own = Path((spec.submodule_search_locations or [spec.origin or ""])[0])
+    root = own if own.parent.name in INSTALLED else own.parent
+    waiting, hashes = [target], dict[str, str]()
+    while waiting:
+        for name, found in modules_of(waiting.pop()):
+            file = Path(found.origin or "")
+            # A virtual environment may lie in the folder of the project.
+            inside = file.is_relative_to(root) and not {*file.relative_to(root).parts} & INSTALLED
+            if found.has_location and inside and name not in hashes:
+                hashes[name] = source_hash(file)
+                waiting += (of for of in _imports(name, file) if of.split(".")[0] not in LIBRARIES)
+    return hashes
 
 
-def _chain(name: str, root: Path) -> Iterator[tuple[str, Path]]:
-    """The module of a dotted name and the packages around it, as far as there are files."""
-    places: list[str] | None = None
-    for module in accumulate(name.split("."), "{}.{}".format):
-        spec = _spec(module, places)
-        if spec is None:
-            return  # the rest names a class or a function
-        if spec.origin and spec.has_location and _belongs(file := Path(spec.origin), root):
-            yield module, file
-        if spec.submodule_search_locations is None:
-            return
-        places = list(spec.submodule_search_locations)
+def modules_of(name: str) -> Iterator[tuple[str, ModuleSpec]]:
+    """Yield the package of a dotted name and the modules inside it; nothing is imported."""
+    module, *rest = name.split(".")
+    with suppress(ValueError):  # of a script, or no name at all
+        spec = find_spec(module)
+        while spec:
+            yield module, spec
+            if not rest or spec.submodule_search_locations is None:
+                return  # the rest names a class or a function
+            # Under its last name, since the finder would import the packages of a dotted one.
+            spec = PathFinder.find_spec(rest[0], list(spec.submodule_search_locations))
+            module = f"{module}.{rest.pop(0)}"
 
 
-def _belongs(file: Path, root: Path) -> bool:
-    # A virtual environment may lie in the folder of the project.
-    return file.is_relative_to(root) and not {*file.relative_to(root).parts} & INSTALLED
-
-
-def _spec(name: str, places: list[str] | None) -> ModuleSpec | None:
-    """The place of a module, found without importing the packages around it."""
-    if name.split(".")[0] in LIBRARIES:
-        return None
-    finders = [find for finder in sys.meta_path if (find := getattr(finder, "find_spec", None))]
+def _imports(module: str, file: Path) -> Iterator[str]:
+    """Yield the names that a module imports, each a module or something in one."""
     try:
-        return next((spec for find in finders if (spec := find(name, places, None))), None)
-    except KeyError:  # a folder without __init__.py, whose package Python wants imported first
-        spec = ModuleSpec(name, None, is_package=True)
-        spec.submodule_search_locations = [f"{of}/{name.split('.')[-1]}" for of in places or ()]
-        return spec
-
-
-def _imports(module: str, path: Path) -> list[str]:
-    """Names that a module imports, each a module or something in one."""
-    if path.suffix != ".py":
-        return []
-    try:
-        tree = ast.parse(path.read_bytes())
-    except SyntaxError:
-        return []  # importing it will say so
-    package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    names = []
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # importing it will say so, unless it is compiled
+        return
+    package = module if file.stem == "__init__" else module.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = "." * node.level + (node.module or "")
             with suppress(ImportError):  # from beyond the top-level package
-                absolute = resolve_name(base, package) if node.level else base
-                names += [f"{absolute}.{alias.name}" for alias in node.names]
-    return names
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-def _mapped(
-    node: Any, change: Callable[[Any, str, Any], Any], path: str = "", siblings: Any = None
-) -> Any:
-    """Return a nested configuration with its values changed; `change` gets their paths, too."""
-    if isinstance(node, Mapping):
-        return {key: _mapped(node[key], change, f"{path}.{key}", node) for key in node}
-    if isinstance(node, list):
-        return [_mapped(child, change, f"{path}.{i}", node) for i, child in enumerate(node)]
-    return change(node, path.removeprefix("."), siblings)
+def object_key(value: Any, parents: tuple[int, ...] = ()) -> Any:
+    """Return all that an object computes by, as JSON: classes, options, source; no weights.
+
+    Parameters and buffers of modules are left out, since a hash of the `state_dict` has them. A
+    class stands as a `_target_`, by which `by_content` hashes its module and what that imports, and
+    with its own source, since it may lie in a notebook. Another process returns the same key. What
+    cannot be read from the object, such as the state of a lock, makes two keys differ.
+    """
+    import torch
+
+    from robust_diffusion.system.tensor_hashes import tensor_hash
+
+    if isinstance(value, torch.Tensor):
+        return tensor_hash(value)
+    if isinstance(value, bytes):
+        return hashlib.sha256(value).hexdigest()
+    if isinstance(value, ModuleType):
+        return value.__name__
+    if value is None or isinstance(value, int | str | float | torch.dtype):
+        return repr(value) if isinstance(value, float | torch.dtype) else value
+    if id(value) in parents:
+        return "a parent"
+    key = partial(object_key, parents=(*parents, id(value)))
+    if isinstance(value, Mapping):
+        names = (of if isinstance(of, str) else json.dumps(key(of)) for of in value)
+        return dict(zip(names, map(key, value.values()), strict=True))
+    if isinstance(value, Set):  # whose order is another one in each process
+        return sorted(map(key, value), key=json.dumps)
+    if isinstance(value, Sequence):
+        return [key(item) for item in value]
+    return _described(value, key)
 
 
-def _content(value: Any, path: str, siblings: Any) -> dict[str, str]:
-    """Return the file's hash by its suffix, or those of a folder's files by their names."""
-    *parents, key = path.split(".")
-    if key.startswith("_") or "trainer" in parents:  # Lightning's paths say where it writes
-        return {}
-    if parents[-2:] == ["data", "source"] and key == "path" and value is not None:
-        file = Path(str(value))  # Hydra reads a folder's name of digits as a number
-        if file.is_dir():
-            return {f.name: file_hash(f) for f in sorted(file.glob("*")) if f.is_file()}
-    elif isinstance(value, str) and (Path(value).suffix or len(Path(value).parts) > 1):
-        file = Path(value)
-        if key == "path" and isinstance(siblings, Mapping) and siblings.get("data_dir"):
-            file = Path(str(siblings["data_dir"]), file)
-    else:
-        return {}
-    return {file.suffix: file_hash(file)} if _is_file(file) else {}
+def _described(value: Any, key: Callable[[Any], Any]) -> Any:
+    """Describe a class, a function or an object, and by `key` what it holds."""
+    import numpy as np
+
+    if isinstance(value, type):
+        return _code(value)
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        return [_code(value), key([cells, value.__defaults__, value.__kwdefaults__])]
+    if isinstance(value, partial):
+        return key([value.func, value.args, value.keywords])
+    if inspect.isroutine(value) or isinstance(value, np.ufunc):  # of C, or a method
+        return [_code(value), key(getattr(value, "__self__", None))]
+    return _code(type(value)) | {name: key(item) for name, item in _attributes(value).items()}
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # too long for a name, or no name at all
-        return False
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes that tell an object from others of its class."""
+    import numpy as np
+    import torch
+
+    if not hasattr(value, "__dict__") or isinstance(value, np.ndarray):
+        try:
+            parts = value.__reduce_ex__(2)  # from which `pickle` would build it
+        except Exception:  # of anyone's class
+            return {"reduced": f"{PROCESS} {id(value)}"}
+        return {"reduced": [list(of) if isinstance(of, Iterator) else of for of in parts]}
+    attributes, children = dict(value.__dict__), dict[str, Any]()
+    plain: tuple[type, ...] = (type(None), int, float, str, torch.dtype)
+    if isinstance(value, torch.nn.Module):
+        hooks = {key: [*attributes[key].values()] for key in HOOKS if attributes.get(key)}
+        children = dict(value.named_children()) | hooks
+        # Those of every module: hooks, and tensors that its `state_dict` has.
+        for key in vars(torch.nn.Module()).keys() - {"training"}:
+            attributes.pop(key, None)
+    else:  # of a layer, these are what it keeps of its last call
+        plain += (torch.Tensor, np.ndarray)
+    package = type(value).__module__.split(".")[0]
+    if package in LIBRARIES and package != "robust_diffusion":
+        attributes = {key: item for key, item in attributes.items() if isinstance(item, plain)}
+    return attributes | children
+
+
+def _code(thing: Any) -> dict[str, Any]:
+    """Return the name and, unless a library's version tells it, source of a class or function."""
+    module = getattr(thing, "__module__", None) or "builtins"
+    described = {"_target_": f"{module}.{thing.__qualname__}"}
+    if module.split(".")[0] not in LIBRARIES:
+        with suppress(OSError, TypeError):  # typed in at a prompt
+            described["source"] = inspect.getsource(thing)
+    return described

@@ -8,14 +8,13 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from robust_diffusion.records.code import code_hash
-from robust_diffusion.records.content import user_code, user_files
+from robust_diffusion.records.content import code_hash, user_code, user_files
 from robust_diffusion.records.identity import RecordedConfig, cell_id, parts_read
 from robust_diffusion.records.provenance import machine, revision, versions
 from robust_diffusion.records.records import Record
 
 OWN_FLOW = "flow@model.flow"
-"""Hydra's name of the choice of a model that brings its own flow, whatever `flow` says."""
+"""Hydra's name of the choice of a model that brings its own flow and ignores `flow`."""
 
 
 def record_header(cfg: DictConfig) -> Record:

@@ -59,7 +59,7 @@ class RecordedConfig(dict[str, Any]):
 
     @cached_property
     def views(self) -> dict[Hashable, Any]:
-        """Cache of what is computed from the configuration whatever the seed, by any key."""
+        """Cache of what is computed from the configuration regardless of the seed, by any key."""
         return {} if self.shared is None else self.shared.views
 
 
@@ -179,5 +179,5 @@ def _settings(value: Any, path: str) -> Any:
         }
     if isinstance(value, list):
         return [_settings(child, path) for child in value]
-    # 1 and 1.0 are one value to whatever reads it.
+    # 1 and 1.0 are one value to all readers.
     return int(value) if isinstance(value, float) and value.is_integer() else value

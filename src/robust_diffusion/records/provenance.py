@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robust_diffusion.records.code import code_hash
+from robust_diffusion.records.content import code_hash
 from robust_diffusion.system.portable import active_settings
 
 if TYPE_CHECKING:

@@ -151,7 +151,7 @@ def _open(path: Path) -> Iterator[FileIO]:
 
 
 def locked_records(path: Path) -> FileLock:
-    """The lock that whoever changes a file of records has to hold."""
+    """Return the lock that a writer of a file of records must hold."""
     return FileLock(f"{path}.lock")
 
 

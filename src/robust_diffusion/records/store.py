@@ -52,7 +52,7 @@ class ArtifactStore:
         """The artifact of that key: from the store, or computed and kept.
 
         Of several processes that need one entry at once, one computes it and the others wait; a
-        process that dies holds nobody up. A damaged entry is moved aside and computed again.
+        process that dies holds no one up. A damaged entry is moved aside and computed again.
 
         The kind begins the file's name; the key may hold all that JSON can. The second value
         returned is true if the artifact was found.
@@ -62,7 +62,7 @@ class ArtifactStore:
         """
         path = self.path(kind, key)
         cache_key = json.loads(_cache_key(kind, key))
-        with suppress(DataError):  # looked at again where nobody else can be mending it
+        with suppress(DataError):  # looked at again where no one else can be mending it
             if (found := self._read(path, cache_key)) is not None and not self.refresh:
                 return found, True
         with self._locked(path):
@@ -71,11 +71,11 @@ class ArtifactStore:
                     return found, True
             except DataError as error:
                 with self._writing(path):
-                    log.warning("%s; moved to %s and computed anew", error, _set_aside(path).name)
+                    log.warning("%s; moved to %s and recomputed", error, _set_aside(path).name)
             payload = encode(compute(), cache_key)
             with self._writing(path), written_whole(path, locked=True) as part:
                 part.write_bytes(payload)
-            # What is handed out now is what will be read next time, to the bit.
+            # What is returned now is what will be read next time, to the bit.
             return decode(payload)[0], False
 
     def discard(self, kind: str) -> None:

@@ -88,7 +88,7 @@ def _is_within(other: Record, attack: str, allowed: Mapping[str, Any], *, inject
     return (
         _injects(other, attack) == injects
         and all(_limit(budget["declared"], key) <= _limit(allowed, key) for key in allowed)
-        # Older records tell of features out of range in words alone.
+        # Older records report features out of range in words only.
         and all(low - EPS <= used["feature_range"][0] for used in spent)
         and all(used["feature_range"][1] <= high + EPS for used in spent)
         and attack not in budget.get("unbounded", {})

@@ -118,7 +118,7 @@ class Entry:
 
     @property
     def deviations(self) -> float | None:
-        """The difference in pooled standard deviations; `None` as of `pooled`."""
+        """The difference in pooled standard deviations; `None` if `pooled` is."""
         if self.difference is None or self.pooled is None:
             return None
         return self.difference / self.pooled

@@ -19,10 +19,10 @@ SEEN = ["white_box", "adaptive"]
 """Kinds of evidence of an attacker who knows the model."""
 
 THOROUGH = "auto"
-"""The attack by which a model's worst case is told, by an attacker who knows it."""
+"""The attack that estimates a model's worst case, with knowledge of the model."""
 
 ENSEMBLES = frozenset([THOROUGH, "auto_modification"])
-"""The same of injections and of modifications."""
+"""Attacks that estimate the worst case, by injection and by modification."""
 
 
 def outcomes_of(recorded: Record) -> dict[str, dict[str, Any]]:

@@ -23,7 +23,7 @@ def markdown_table(frame: "pd.DataFrame", left: Collection[str]) -> str:
 def print_table(
     title: str, frame: "pd.DataFrame", left: Collection[str], notes: Collection[str] = ()
 ) -> None:
-    """Print a title, a table as of `markdown_table`, and notes on standard output."""
+    """Print a title, a Markdown table, and notes on standard output."""
     lines = [title, "", markdown_table(frame, left), "", *notes]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 

@@ -15,7 +15,7 @@ def spread(mean: float | None, std: float | None, decimals: int) -> str:
 
 
 def places_for(value: float, *, digits: int) -> int:
-    """Digits behind the point that give a number so many in all, those before it included."""
+    """Return the decimals that give a number `digits` digits in total."""
     return max(0, digits - 1 - math.floor(math.log10(value))) if value > 0 else 0
 
 

@@ -87,7 +87,7 @@ def worst_cases(found: pd.DataFrame, *, all_versions: bool = False) -> pd.DataFr
     attack that does. All seeds of the control count, which no version harms.
 
     Args:
-        found: As of `frame`, cells under any threat models.
+        found: Rows of `frame`, under any threat models.
         all_versions: Keep the models that only an older `auto` attacked; no mean may be taken over
             several versions.
 
@@ -157,7 +157,7 @@ def worst_case_table(models: pd.DataFrame) -> pd.DataFrame:
     """Clean accuracy, each kind of evidence, the worst case, and what of it is above an MLP.
 
     Args:
-        models: As of `worst_cases`.
+        models: Result of `worst_cases`.
 
     Returns:
         One row per dataset, variant, budget and model, the highest above the MLP first: the columns

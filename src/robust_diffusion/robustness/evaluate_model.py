@@ -16,7 +16,7 @@ from robust_diffusion.data.served import Served
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.checked import own_context
-from robust_diffusion.records.object_key import object_key
+from robust_diffusion.records.content import object_key
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.flags import Flag
 from robust_diffusion.robustness.perturbed import (

@@ -21,8 +21,7 @@ from robust_diffusion.attacks import (
 )
 from robust_diffusion.attacks.ensemble import Ensemble
 from robust_diffusion.errors import AttackError
-from robust_diffusion.records.code import computed_by
-from robust_diffusion.records.content import by_content
+from robust_diffusion.records.content import by_content, computed_by
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.effort import Effort, expected_forwards
 from robust_diffusion.robustness.flag_codes import OF_THE_GRAPH

@@ -16,8 +16,7 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.edge_order import sort_inputs, sorted_row
 from robust_diffusion.models.checked import has_own_layers
 from robust_diffusion.models.edge_values import with_edge_values
-from robust_diffusion.records.code import computed_by
-from robust_diffusion.records.content import by_content
+from robust_diffusion.records.content import by_content, computed_by
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.threat import TrainedModel
 from robust_diffusion.system.artifact import Artifact

@@ -3,14 +3,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-import torch
 
+from robust_diffusion.cells.overrides import composed
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.paper.figures import build, spec
-from robust_diffusion.paper.figures.build import BuiltFigure, Observation, Options, build_figure
+from robust_diffusion.paper.figures import build
+from robust_diffusion.paper.figures.build import BuiltFigure, Options, Run, build_figure
 from robust_diffusion.paper.figures.draw import render
-from robust_diffusion.paper.figures.spec import SPECS
 from robust_diffusion.records.identity import cell_id
 
 SMOKE = [
@@ -21,7 +21,7 @@ SMOKE = [
     "model.num_layers=2",
     "model.hidden_channels=8",
 ]
-LIPSCHITZ = SPECS["lipschitz"]
+LIPSCHITZ = "lipschitz"
 
 
 def never(*_: object, **__: object) -> None:
@@ -71,9 +71,8 @@ def test_the_same_seed_gives_the_stored_picture(
 @pytest.mark.slow
 def test_a_run_shares_cell_and_model(cli: Callable[..., Any], tiny: list[str]) -> None:
     (record,) = cli("flow=grand", *tiny).records
-    cell = spec.compose_cell(["flow=grand", *tiny])
-    trained, _, _ = spec.train_cell(cell, "again")
-    assert cell.cell == record["cell"]
+    trained, _, about = build.train("again", Run(*composed(["flow=grand", *tiny, "logger=none"])))
+    assert about["cell"] == record["cell"]
     assert trained.reused
     assert trained.path.name == record["files"]["victim"]
 
@@ -88,20 +87,15 @@ def test_large_graphs_are_sampled_but_counted_whole(smoke: list[str], built: Bui
 
 
 def test_an_edge_is_the_mean_of_its_directions() -> None:
-    weight = torch.tensor([0.2, 0.4, 0.7])
-    seen = Observation(
-        torch.zeros(4, 1), torch.tensor([0, 3, 1]), torch.tensor([3, 0, 2]), weight, weight, 0
-    )
-    ends, drawn = build._drawn_edges(seen, "carried", np.array([0, 1, 2, 3]))
-    assert ends.tolist() == [[0, 3], [1, 2]]
-    assert drawn.tolist() == pytest.approx([0.3, 0.7])
-    ends, drawn = build._drawn_edges(seen, "carried", np.array([1, 2, 3]))
-    assert ends.tolist() == [[0, 1]]
+    edges = pd.DataFrame({"src": [0, 3, 1], "dst": [3, 0, 2], "carried": [0.2, 0.4, 0.7]})
+    drawn = build.undirected(edges, np.array([0, 1, 2, 3]))["carried"]
+    assert drawn.to_dict() == pytest.approx({(0, 3): 0.3, (1, 2): 0.7})
+    drawn = build.undirected(edges, np.array([1, 2, 3]))["carried"]
+    assert drawn.to_dict() == {(0, 1): 0.7}
     with pytest.raises(ConfigError, match="--max-nodes"):
-        build._drawn_edges(seen, "carried", np.array([0, 1]))
+        build.undirected(edges, np.array([0, 1]))
 
 
-@pytest.mark.parametrize("given", ["flow.spectral_norm=true", "seed"])
-def test_compared_and_empty_overrides_are_refused(given: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{given.partition('=')[0]}:"):
-        spec.panel_cells(LIPSCHITZ, [given])
+def test_a_compared_override_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^flow\.spectral_norm:"):
+        build.panel_runs(LIPSCHITZ, ["flow.spectral_norm=true"])

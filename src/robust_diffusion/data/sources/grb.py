@@ -28,7 +28,7 @@ def load_grb(
     Args:
         folder: Where the files are.
         split_seed: Draws a split of GRB's kind, see `degree_split`; `None` for GRB's own.
-        doubles: As of `build_graph`; for graphs that nothing has been published of.
+        doubles: See `build_graph`; only for graphs without published results.
 
     Raises:
         DataError: A file is missing, damaged, or does not hold what it should.

@@ -21,7 +21,7 @@ PARTS = ("tx", "allx", "ty", "ally", "graph", "test.index")
 def load_planetoid(folder: DatasetFolder, name: str, *, split_seed: int = 0) -> Data:
     """Read `ind.<name>.{tx,allx,ty,ally,graph,test.index}` and split by degree.
 
-    PyG's loader reads the same files, but runs whatever their pickles name; here only arrays are
+    PyG's loader reads the same files, but runs code that their pickles name; here only arrays are
     admitted.
 
     Reference: Yang et al. 2016, arXiv:1603.08861; "we use [...] PubMed", arXiv:2209.07754.

@@ -88,7 +88,7 @@ def split_of(
 
 
 def log_unread(held: Mapping[str, Any], read: Collection[str], *, where: str) -> None:
-    """Warn of arrays that nobody reads."""
+    """Warn of arrays that no one reads."""
     known = {*read, *SPLIT_NAMES}
     arrays = [k for k, v in held.items() if isinstance(v, Tensor | np.ndarray) and k not in known]
     if arrays:

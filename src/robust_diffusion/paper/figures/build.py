@@ -1,56 +1,246 @@
-"""Figures of trained models: one layer of each, its map in the plane, its edge weights by class."""
+"""The paper's figures of trained models: layers in the plane, and flows far beyond their period."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from hashlib import sha256
+from itertools import chain
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
+from hydra.utils import instantiate
 from jaxtyping import Float, Int
+from matplotlib.figure import Figure
 from numpy import ndarray
+from omegaconf import DictConfig, OmegaConf
 from scipy.special import entr
 from scipy.stats import mannwhitneyu
 from sklearn.manifold import TSNE
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
+from robust_diffusion.attacks import PerturbedGraph
+from robust_diffusion.cells.overrides import composed
 from robust_diffusion.checks import check_number, check_whole
+from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
-from robust_diffusion.flows import Flow
+from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models.graph_pde import PDELayer
-from robust_diffusion.paper.figures.draw import Panel, draw_panels
-from robust_diffusion.paper.figures.spec import (
-    BuiltFigure,
-    FigureCell,
-    FigureSpec,
-    plan,
-    train_cell,
+from robust_diffusion.paper.figures.draw import Panel, draw_panels, draw_stability, look_of
+from robust_diffusion.records.content import code_hash
+from robust_diffusion.records.identity import cell_id
+from robust_diffusion.records.provenance import revision, versions
+from robust_diffusion.robustness.evaluate_model import attack
+from robust_diffusion.robustness.load import set_up_process, train_composed
+from robust_diffusion.robustness.stability import (
+    area_under_curve,
+    evaluations,
+    follow,
+    motion,
+    thinned,
+)
+from robust_diffusion.robustness.threat import TrainedModel
+
+IN_NAME = ("dataset", "fidelity", "seed", "scale")
+"""Options in the names of a figure's files."""
+
+GRAPHS = 20
+"""Random parts of the clean and of the attacked graph, by which an NFE detector is judged."""
+
+_TSNE = (
+    "t-SNE of the last hidden representation after diffusion, coloured by class{}. The darker the "
+    "edge, the larger its weight, on one scale for all panels; an edge is drawn once, with the "
+    "mean weight of its two directions."
 )
 
-LAST_HIDDEN = -2
-"""Default layer: the last one whose state is a representation.
 
-The state of the very last layer is the logits: a map of it shows the classifier's decision. The
-paper's figures are about the attention between representations, those of the layer before.
-"""
+class FigureSpec(NamedTuple):
+    """One figure."""
 
-MIN_NODES = 4
-"""Fewest nodes for t-SNE; fewer are laid out on a circle."""
-
-Statistics = dict[str, float | None]
-"""By name, those of `edge_statistics`."""
+    label: str  # in the paper's source
+    caption: str
+    panels: dict[str, str]  # title -> override, from left to right
+    note: str = ""  # below each panel, of its statistics
+    default: str = "logger=none"  # further override of each panel
 
 
-@dataclass(frozen=True)
-class Observation:
-    """One layer's state after diffusion, and its edges without self-loops."""
+class BuiltFigure(NamedTuple):
+    """A figure, the stem of its files, its options and numbers for JSON, and those to print."""
 
-    z: Float[Tensor, "n d"]  # end of the diffusion, before ReLU and dropout
-    src: Int[Tensor, " e"]
-    dst: Int[Tensor, " e"]
-    carried: Float[Tensor, " e"]  # weight with which the flow carries features, at that state
-    attention: Float[Tensor, " e"]  # A(Z) before any modulation; the weights where there is none
-    layer: int  # counted from 0
+    figure: Figure
+    stem: str
+    description: dict[str, Any]
+    numbers: pd.DataFrame
+
+
+class Options(NamedTuple):
+    """Options of drawing.
+
+    Attention A(Z) is what the paper's captions name, and comparable between flows: the weights
+    that arrive at a node sum to 1, the carried weights A * B to about 1 / degree.
+    """
+
+    layer: int | None = None  # negative from the end; `None` for -2, or 0 of `stability`
+    perplexity: float = 30.0  # of t-SNE, above 0
+    max_nodes: int = 3000  # at least 4; drawn at random from a larger graph
+    weights: Literal["carried", "attention"] = "attention"
+
+
+class Run(NamedTuple):
+    """Composed configuration, and each group's option."""
+
+    cfg: DictConfig
+    choices: dict[str, Any]
+
+
+Measured = tuple[dict[str, Any], Any, list[dict[str, Any]]]
+"""Description of a panel for JSON, what is drawn, and rows of the printed numbers."""
+
+
+def _flows(*names: str) -> dict[str, str]:
+    return {look_of(name).label: f"flow={name}" for name in names}
+
+
+SPECS = {
+    "flows": FigureSpec(
+        "tsne_flows",
+        _TSNE.format(""),
+        _flows("heat", "mean_curvature", "beltrami"),
+        "mean {inter_mean:.3f} between classes, {intra_mean:.3f} within",
+    ),
+    "lipschitz": FigureSpec(
+        "tsne_q2",
+        _TSNE.format(", without and with spectral normalisation"),
+        {
+            f"{which} spectral normalisation": f"flow.spectral_norm={on}"
+            for which, on in (("without", "false"), ("with", "true"))
+        },
+        "evenness at a node {evenness:.3f}",
+    ),
+    "stability": FigureSpec(
+        "lem:lyap_stable",
+        "State of a trained layer far beyond its integration period, relative to time 0.",
+        _flows("heat", "grand", "mean_curvature", "beltrami", "p_laplacian"),
+        default="attack=[random,gradient_injection]",
+    ),
+}
+
+
+def build_figure(
+    name: str, overrides: Sequence[str], options: Options | None = None
+) -> BuiltFigure:
+    """Train the model of each panel under the overrides of a run, and draw them.
+
+    The stem ends in a hash if an override that it does not name, or an option, is not the default.
+    """
+    options = options or Options()
+    check_whole("--max-nodes", options.max_nodes, at_least=4)
+    runs, spec = panel_runs(name, overrides), SPECS[name]
+    cfg, choices = next(iter(runs.values()))
+    about: dict[str, Any] = {
+        "figure": name,
+        "label": spec.label,
+        "caption": spec.caption,
+        "dataset": cfg.dataset.name,
+        "fidelity": choices["fidelity"],
+        "seed": cfg.seed,
+        "scale": choices.get("scale", "full"),
+        "code": code_hash(),
+        "revision": revision(),
+        "versions": versions(),
+    }
+    smoke = about["scale"] == "smoke"
+    stem = "{figure}-{dataset}-{fidelity}-seed{seed}".format(**about) + "-smoke" * smoke
+    named = panel_runs(name, [own for own in overrides if own.split("=")[0] in IN_NAME])
+    identity, of_name = (
+        repr(([cell_id(_plain(run.cfg)) for run in of.values()], drawn))
+        for of, drawn in ((runs, options), (named, Options()))
+    )
+    if identity != of_name:  # else it would take the place of another figure
+        stem += f"-{sha256(identity.encode()).hexdigest()[:8]}"
+    measure = _followed if name == "stability" else partial(_panel, note=spec.note)
+    measured = [measure(title, run, options) for title, run in runs.items()]
+    panels, drawings, rows = (list(of) for of in zip(*measured, strict=True))
+    if name == "stability":
+        figure = draw_stability(dict(zip(runs, drawings, strict=True)), smoke=smoke)
+    else:
+        weight = "attention" if options.weights == "attention" else "weight"
+        figure = draw_panels(drawings, weight, smoke=smoke)
+        about |= {"weights": options.weights, "perplexity": options.perplexity}
+    numbers = pd.DataFrame(chain.from_iterable(rows))
+    texts = numbers.map(lambda of: f"{of:.4f}" if isinstance(of, float) else of)
+    return BuiltFigure(figure, stem, about | {"panels": panels}, texts.replace("nan", "-"))
+
+
+def panel_runs(name: str, given: Sequence[str]) -> dict[str, Run]:
+    """Return the run of each panel, by its title, under the user's overrides.
+
+    `flow=a,b,c` replaces the panels of a figure that shows one per flow. An option that differs
+    between the panels is refused.
+    """
+    panels, rest = SPECS[name].panels, list(given)
+    if all(own.startswith("flow=") for own in panels.values()):
+        rest = [override for override in given if not override.startswith("flow=")]
+        if flows := [override for override in given if override not in rest]:
+            panels = _flows(*flows[-1].removeprefix("flow=").split(","))
+    keys = {override.split("=", 1)[0].lstrip("+~") for override in rest}
+    for compared in (own.partition("=")[0] for own in panels.values()):
+        if compared in keys:
+            raise ConfigError(f"{compared}: is what figure {name} compares; drop it")
+    # All composed first, so that a mistyped option of the last panel costs no training.
+    default = ("dataset=cora", "logger=none", SPECS[name].default)
+    return {title: Run(*composed([*default, own, *rest])) for title, own in panels.items()}
+
+
+def _plain(cfg: DictConfig) -> dict[str, Any]:
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
+    return {key: of for key, of in config.items() if key not in ("paths", "logger")}
+
+
+def train(title: str, run: Run) -> tuple[TrainedModel, GraphDataModule, dict[str, Any]]:
+    """Return a panel's model, trained as a run's or cached, its graph, and both described."""
+    cfg, choices = run
+    set_up_process(cfg.threads, cfg.backend)
+    datamodule = instantiate(cfg.data)
+    datamodule.setup()
+    trained = train_composed(cfg, datamodule, description=f"{cfg.dataset.name} {title}")
+    about = {
+        "title": title,
+        "cell": cell_id(_plain(cfg)),
+        "config": _plain(cfg),
+        "choices": {key: value for key, value in choices.items() if "/" not in key},
+        "model_file": trained.path.name,
+        "state": trained.state,
+    }
+    return trained, datamodule, about
+
+
+def _panel(title: str, run: Run, options: Options, note: str) -> Measured:
+    trained, datamodule, about = train(title, run)
+    graph, seed = datamodule.view("test"), run.cfg.seed
+    layer, z, edges = observe(trained.model, graph.x, graph.edge_index, layer=options.layer)
+    label = graph.y.numpy()
+    statistics = {kind: edge_statistics(edges, kind, label) for kind in ("carried", "attention")}
+    nodes = np.arange(len(label))
+    if len(nodes) > options.max_nodes:
+        generator = np.random.default_rng(seed)
+        nodes = np.sort(generator.choice(len(nodes), options.max_nodes, replace=False))
+    drawn = undirected(edges, nodes)[options.weights]
+    known = statistics[options.weights]
+    note = "" if None in known.values() else note.format(**known)
+    position = tsne(z.numpy()[nodes], seed=seed, perplexity=options.perplexity)
+    ends, weight = drawn.index.to_frame().to_numpy(), drawn.to_numpy()
+    about |= {
+        "epochs": trained.epochs,
+        "val_accuracy": trained.val_accuracy,
+        "layer": layer,
+        "nodes": len(nodes),
+        "edges": len(drawn),
+        "statistics": statistics,
+    }
+    rows = [{"panel": title, "weight": kind, **found} for kind, found in statistics.items()]
+    return about, Panel(title, note, position, label[nodes], ends, weight), rows
 
 
 def observe(
@@ -58,62 +248,72 @@ def observe(
     x: Float[Tensor, "n f"],
     edge_index: Int[Tensor, "2 e"],
     *,
-    layer: int = LAST_HIDDEN,
-) -> Observation:
+    layer: int | None = None,
+) -> tuple[int, Float[Tensor, "n d"], pd.DataFrame]:
     """Observe one layer of a trained stack of graph neural PDEs; leaves it in eval mode.
 
-    The layer counts from the end where negative; of a model with one layer, -2 is that one.
+    A negative layer counts from the end. The default is the last hidden one, or the only one: the
+    state of the last is the logits, and the paper's figures are about the attention between
+    representations.
+
+    Returns:
+        The layer, counted from 0; its state at the end of the diffusion, before ReLU and dropout;
+        and its edges `src`, `dst` without self-loops, with the weights at that state: `carried`,
+        by which the flow carries features, and `attention`, A(Z) before any modulation.
     """
-    layers = getattr(model, "layers", None)
-    if not isinstance(layers, nn.ModuleList) or not isinstance(layers[0], PDELayer):
+    layers = [module for module in model.modules() if isinstance(module, PDELayer)]
+    if not layers:
         raise ConfigError(
             f"model={type(model).__name__}: has no flow to look at; use model=graph_pde or "
             "model=beltrami_guard"
         )
-    last = len(layers)
-    if last == 1 and layer == LAST_HIDDEN:
-        layer = 0
-    if not check_whole("--layer", layer, at_least=-last) < last:
-        raise ConfigError(f"--layer {layer}: the model has {last} layers, counted from 0")
-    watched: Any = layers[layer]
-    flow: Flow = watched.flow
-    seen: dict[str, Any] = {}
-    # The flow's own argument, since a guard may have pruned it and a flow may have prepared it.
-    handles = [
+    layer = max(-2, -len(layers)) if layer is None else layer
+    if not -len(layers) <= layer < len(layers):
+        raise ConfigError(f"--layer {layer}: the model has {len(layers)} layers, counted from 0")
+    watched = layers[layer]
+    flow, seen = watched.flow, dict[str, Any]()
+    with (
+        torch.no_grad(),
+        # The flow's own argument, since a guard may have pruned it and a flow may have prepared it.
         flow.register_forward_hook(lambda *of: seen.update(of[2]), with_kwargs=True),
         watched.register_forward_hook(lambda _, __, output: seen.update(z=output[0])),
-    ]
-    try:
-        with torch.no_grad():
-            model.eval()(x, edge_index)
-    finally:
-        for handle in handles:
-            handle.remove()
-    if "graph" not in seen:
-        raise ConfigError("flow.t_end=0: nothing is diffused, so no edge has a weight; use above 0")
-    z, graph = seen["z"], seen["graph"]
-    with torch.no_grad():
-        carried, attention = flow.edge_weights(z, graph), flow.similarity(z, graph)
-    src, dst, edge = graph.src, graph.dst, graph.src != graph.dst
-    return Observation(z, src[edge], dst[edge], carried[edge], attention[edge], layer % last)
+    ):
+        model.eval()(x, edge_index)
+        if "graph" not in seen:
+            raise ConfigError("flow.t_end=0: no diffusion, so no edge has a weight; use above 0")
+        z, graph = seen["z"], seen["graph"]
+        weights = {"carried": flow.edge_weights(z, graph), "attention": flow.similarity(z, graph)}
+    edges = pd.DataFrame({"src": graph.src, "dst": graph.dst, **weights})
+    return layer % len(layers), z, edges[edges["src"] != edges["dst"]]
+
+
+def undirected(edges: pd.DataFrame, nodes: Int[ndarray, " k"]) -> pd.DataFrame:
+    """Return each edge between two of the nodes once, with the mean weights of its directions.
+
+    The index holds the places of its ends among the nodes.
+    """
+    ends = np.stack([pd.Index(nodes).get_indexer(edges[of]) for of in ("src", "dst")])
+    inside, (a, b) = ends.min(0) >= 0, np.sort(ends, axis=0)
+    drawn: pd.DataFrame = edges[inside].astype(float).groupby([a[inside], b[inside]]).mean()
+    if drawn.empty:
+        raise ConfigError("--max-nodes: no edge joins two of the nodes drawn; draw more of them")
+    return drawn
 
 
 def tsne(z: Float[ndarray, "n d"], *, seed: int, perplexity: float = 30.0) -> Float[ndarray, "n 2"]:
-    """t-SNE of the representations, the same for the same input and seed.
+    """Return the t-SNE of representations, centred, the larger of its two extents from -1 to 1.
 
-    Started from the principal components, so that the large-scale layout has a meaning. Positions
-    are centred, the larger of the two extents from -1 to 1. The perplexity, the effective number of
-    neighbours, is above 0; it is lowered where there are too few nodes.
+    It starts from the principal components, so that the large-scale layout has a meaning. The
+    perplexity is lowered for few nodes; fewer than four are laid out on a circle.
 
     Reference: van der Maaten and Hinton 2008; Kobak and Berens 2019, arXiv:1902.07023 (start).
     """
-    n = len(z)
-    wanted = check_number("--perplexity", perplexity, above=0)
-    if n < MIN_NODES or not (z != z[0]).any():
+    n, perplexity = len(z), check_number("--perplexity", perplexity, above=0)
+    if n < 4 or not (z != z[0]).any():
         angle = np.linspace(0, 2 * np.pi, n, endpoint=False)
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
     start = "pca" if min(z.shape) > 1 else "random"
-    method = TSNE(perplexity=min(wanted, (n - 1) / 3), init=start, random_state=seed)
+    method = TSNE(perplexity=min(perplexity, (n - 1) / 3), init=start, random_state=seed)
     layout = method.fit_transform(np.asarray(z, np.float64)).astype(np.float64)
     low, high = layout.min(0), layout.max(0)
     half = max((high - low).max() / 2, 1e-12)
@@ -121,18 +321,9 @@ def tsne(z: Float[ndarray, "n d"], *, seed: int, perplexity: float = 30.0) -> Fl
 
 
 def edge_statistics(
-    weight: Float[ndarray, " e"],
-    src: Int[ndarray, " e"],
-    dst: Int[ndarray, " e"],
-    label: Int[ndarray, " n"],
-) -> Statistics:
-    """Statistics of directed edges inside classes (intra) and between them (inter).
-
-    Args:
-        weight: At least 0.
-        src: Of each edge, none of them a self-loop.
-        dst: Of each edge.
-        label: Class of each node.
+    edges: pd.DataFrame, kind: str, label: Int[ndarray, " n"]
+) -> dict[str, float | None]:
+    """Compute statistics of the weights of directed edges inside classes and between them.
 
     Returns:
         `intra_edges` and `inter_edges`, numbers; `intra_mean` and `inter_mean`, of the weights;
@@ -141,14 +332,14 @@ def edge_statistics(
         unrelated to classes; `evenness`, entropy at a node / its largest value, 1 if all weigh the
         same. `None` where there are no edges of a kind.
     """
-    inter = label[src] != label[dst]
-    weights = pd.Series(weight.astype(np.float64))
+    inter = label[edges["src"]] != label[edges["dst"]]
+    weights = edges[kind].astype(np.float64)
     within, between = weights[~inter], weights[inter]
     pairs = len(within) * len(between)
-    arriving = weights.groupby(dst)
+    arriving = weights.groupby(edges["dst"])
     share = weights / arriving.transform("sum")  # NaN at a node to which no weight arrives
     preference = (share * arriving.transform("size")).fillna(1)
-    entropy = entr(share).groupby(dst).sum(min_count=1)
+    entropy = entr(share).groupby(edges["dst"]).sum(min_count=1)
     found = {
         "intra_mean": within.mean(),
         "inter_mean": between.mean(),
@@ -161,110 +352,44 @@ def edge_statistics(
     return {"intra_edges": len(within), "inter_edges": len(between), **known}
 
 
-Weights = Literal["carried", "attention"]
-"""Weight of a drawn edge: attention A(Z), or the weight with which the flow carries features.
+def _followed(title: str, run: Run, options: Options) -> Measured:
+    """Describe a flow under attack: its states over time, and each attack's detection.
 
-Attention is named in the paper's captions and can be compared between flows: the weights
-that arrive at a node sum to 1 in each. The rows of A * B do not, they sum to about 1 / degree.
-"""
-
-STATISTICS = {
-    "intra_edges": "edges within",
-    "inter_edges": "between",
-    "intra_mean": "mean within",
-    "inter_mean": "mean between",
-    "inter_share": "share between",
-    "inter_preference": "preference between",
-    "inter_above_intra": "P(between > within)",
-    "evenness": "evenness",
-}
-"""Columns of the printed statistics."""
-
-NOTES = {
-    "classes": "mean {inter_mean:.3f} between classes, {intra_mean:.3f} within",
-    "evenness": "evenness at a node {evenness:.3f}",
-}
-"""Texts below a panel, where their numbers are known."""
+    The last attack shifts the states; all are compared with the detector.
+    """
+    trained, datamodule, about = train(title, run)
+    model, graph, cfg = trained.model.eval(), datamodule.view("test"), run.cfg
+    budget, attacked = instantiate(cfg.budget), dict[Any, PerturbedGraph]()
+    for name, own in cfg.attacks.items():
+        chosen = instantiate(own)
+        attacked[name] = attack(model, datamodule, budget, chosen, labels="true", seed=cfg.seed)
+    layer, graphs = options.layer or 0, (graph, attacked[name])
+    clean, moved = (motion(model, of.x, of.edge_index, layer=layer) for of in graphs)
+    found = {name: detection(model, graph, of) for name, of in attacked.items()}
+    states = follow(clean, moved, seed=cfg.seed)
+    last, most, nfe = states[-1], pd.DataFrame(states).max(), found[name]
+    row = {"flow": title, "t": f"{last['t']:g}", "energy": f"{last['energy']:.2g}"}
+    row |= {f"largest {of}": f"{most[of]:.3g}" for of in ("norm", "overshoot", "growth", "shift")}
+    row |= {f"AUC {of}": f"{detected['auc']:.2f}" for of, detected in found.items()}
+    row |= {"NFE clean": f"{nfe['clean']:.0f}", "attacked": f"{nfe['attacked']:.0f}"}
+    about |= {"layer": layer, "graphs": GRAPHS, "attack": name, "detection": found, "rows": states}
+    return about, states, [row]
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options of drawing."""
+def detection(model: nn.Module, clean: Data, attacked: PerturbedGraph) -> dict[str, float]:
+    """Detect an attacked graph by an adaptive solver's effort.
 
-    layer: int = LAST_HIDDEN  # negative from the end
-    perplexity: float = 30.0  # of t-SNE, above 0
-    max_nodes: int = 3000  # at least 4; drawn at random from a larger graph
-    weights: Weights = "attention"
-
-
-def build_figure(
-    spec: FigureSpec, overrides: Sequence[str], options: Options | None = None
-) -> BuiltFigure:
-    """Build a figure under the overrides of a run, as on its command line."""
-    options = options or Options()
-    check_whole("--max-nodes", options.max_nodes, at_least=4)
-    cells, stem, about = plan(spec, overrides, options, Options())
-    drawn = [_panel(spec, title, cell, options) for title, cell in cells.items()]
-    described = [panel for _, panel in drawn]
-    name = "attention" if options.weights == "attention" else "weight"
-    figure = draw_panels([panel for panel, _ in drawn], name, smoke=about["scale"] == "smoke")
-    about |= {"weights": options.weights, "perplexity": options.perplexity, "panels": described}
-    numbers = pd.DataFrame(
-        {"panel": of["title"], "weight": kind}
-        | {name: _text(found[key]) for key, name in STATISTICS.items()}
-        for of in described
-        for kind, found in of["statistics"].items()
+    Returns:
+        `clean` and `attacked`, mean NFE over random parts of each graph, and `auc`, of the
+        detector that takes the graph of more evaluations for the attacked one.
+    """
+    solver, n = Solver("dopri5", rtol=1e-4, atol=1e-4), clean.x.size(0)
+    low, high = (
+        [
+            evaluations(model, solver, x, thinned(n, edges, x.size(0), seed=seed))
+            for seed in range(GRAPHS)
+        ]
+        for x, edges in ((clean.x, clean.edge_index), (attacked.x, attacked.edge_index))
     )
-    return BuiltFigure(figure, stem, about, numbers)
-
-
-def _panel(
-    spec: FigureSpec, title: str, cell: FigureCell, options: Options
-) -> tuple[Panel, dict[str, Any]]:
-    """A panel, and its description."""
-    seed = cell.cfg.seed
-    trained, datamodule, about = train_cell(cell, title)
-    graph = datamodule.view("test")
-    seen = observe(trained.model, graph.x, graph.edge_index, layer=options.layer)
-    label = graph.y.numpy()
-    statistics = {
-        kind: edge_statistics(
-            getattr(seen, kind).numpy(), seen.src.numpy(), seen.dst.numpy(), label
-        )
-        for kind in ("carried", "attention")
-    }
-    nodes = np.arange(len(label))
-    if len(nodes) > options.max_nodes:
-        generator = np.random.default_rng(seed)
-        nodes = np.sort(generator.choice(len(nodes), options.max_nodes, replace=False))
-    ends, weight = _drawn_edges(seen, options.weights, nodes)
-    known = {key: of for key, of in statistics[options.weights].items() if of is not None}
-    try:
-        note = NOTES[spec.note].format(**known)
-    except KeyError:
-        note = ""
-    position = tsne(seen.z.numpy()[nodes], seed=seed, perplexity=options.perplexity)
-    return Panel(title, note, position, label[nodes], ends, weight), about | {
-        "epochs": trained.epochs,
-        "val_accuracy": trained.val_accuracy,
-        "layer": seen.layer,
-        "nodes": len(nodes),
-        "edges": len(ends),
-        "statistics": statistics,
-    }
-
-
-def _drawn_edges(
-    seen: Observation, kind: Weights, nodes: Int[ndarray, " k"]
-) -> tuple[Int[ndarray, "e 2"], Float[ndarray, " e"]]:
-    """Each undirected edge between drawn nodes once, with the mean weight of its directions."""
-    ends = np.stack([pd.Index(nodes).get_indexer(of.numpy()) for of in (seen.src, seen.dst)])
-    edges = pd.DataFrame({"a": ends.min(0), "b": ends.max(0), "weight": getattr(seen, kind)})
-    drawn = edges[edges["a"] >= 0].astype({"weight": float}).groupby(["a", "b"])["weight"].mean()
-    if drawn.empty:
-        raise ConfigError("--max-nodes: no edge joins two of the nodes drawn; draw more of them")
-    return drawn.index.to_frame().to_numpy(), drawn.to_numpy()
-
-
-def _text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
+    auc = area_under_curve(low, high)
+    return {"clean": float(np.mean(low)), "attacked": float(np.mean(high)), "auc": auc}

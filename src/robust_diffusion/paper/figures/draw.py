@@ -1,21 +1,21 @@
-"""Looks of models and graphs; graphs side by side, edges darker the larger their weight; files."""
+"""Looks of models, and drawings: graphs with shaded edges, states over time; files of a figure."""
 
 import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Int
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
-from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy import ndarray
 
@@ -27,39 +27,7 @@ COLOURS += ("#882255", "#44aa99", "#999933", "#aa4499")
 
 MARKERS = "os^vD<>pXPh*d"
 
-
-class Look(NamedTuple):
-    """Name, marker and colour of a series."""
-
-    label: str
-    marker: str
-    colour: str
-
-    @property
-    def style(self) -> dict[str, Any]:
-        """Arguments of Matplotlib for its lines and marks."""
-        return {"label": self.label, "marker": self.marker, "color": self.colour}
-
-
-with Path(__file__).with_name("looks.csv").open(newline="", encoding="utf-8") as _file:
-    LOOKS = {row.pop("name"): Look(**row) for row in csv.DictReader(_file)}
-"""Models by the option that names them, or their flow, and test graphs by the attack."""
-
-_BY_LABEL = {look.label: look for look in LOOKS.values()}
-
-
-def look_of(name: str, place: int | None = None) -> Look:
-    """Look of a model by its option or its label; one that is not known goes by its own name.
-
-    Its marker and colour follow from the name, or from its `place` among what is drawn beside it.
-    """
-    if look := LOOKS.get(name, _BY_LABEL.get(name)):
-        return look
-    number = crc32(name.encode()) if place is None else place
-    return Look(name, MARKERS[number % len(MARKERS)], COLOURS[number % len(COLOURS)])
-
-
-DARKNESS: Colormap = LinearSegmentedColormap.from_list(
+DARKNESS = LinearSegmentedColormap.from_list(
     "darkness", [(0, "#f2f2f2"), (0.5, "#c4c4c4"), (0.8, "#7a7a7a"), (1, "#000000")]
 )
 
@@ -68,7 +36,7 @@ STYLE: dict[Any, object] = {
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 8,
     "svg.fonttype": "none",
-    "svg.hashsalt": "robust_diffusion",  # ids of an SVG's parts, the same each time
+    "svg.hashsalt": "robust_diffusion",  # the same ids in an SVG each time
     "pdf.fonttype": 42,
 }
 
@@ -86,9 +54,50 @@ FORMATS: Mapping[str, dict[str, Any]] = {
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Shares of all edges whose weights stand beside the colour bar."""
 
+STATES = {
+    "energy": "Dirichlet energy",
+    "growth": "distance of a neighbouring state",
+    "overshoot": "beyond the initial range",
+    "shift": "shift by injected nodes",
+}
+"""Panels over time, each relative to time 0; see `robustness.stability.follow`."""
 
-@dataclass(frozen=True)
-class Panel:
+SMALLEST = 1e-6
+"""Lowest value on a logarithmic axis: 0 up to rounding."""
+
+
+class Look(NamedTuple):
+    """Name, marker and colour of a series."""
+
+    label: str
+    marker: str
+    colour: str
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """Matplotlib's arguments for its lines and marks."""
+        return {"label": self.label, "marker": self.marker, "color": self.colour}
+
+
+with Path(__file__).with_name("looks.csv").open(newline="", encoding="utf-8") as _file:
+    LOOKS = {row.pop("name"): Look(**row) for row in csv.DictReader(_file)}
+"""Models by the option that names them, or their flow, and test graphs by the attack."""
+
+_BY_LABEL = {look.label: look for look in LOOKS.values()}
+
+
+def look_of(name: str, place: int | None = None) -> Look:
+    """Return the look of a model by its option or label; an unknown one is labelled by its name.
+
+    Its marker and colour follow from the name, or from its `place` among the series of a chart.
+    """
+    if look := LOOKS.get(name, _BY_LABEL.get(name)):
+        return look
+    number = crc32(name.encode()) if place is None else place
+    return Look(name, MARKERS[number % len(MARKERS)], COLOURS[number % len(COLOURS)])
+
+
+class Panel(NamedTuple):
     """Graph with positions of nodes within -1 and 1, classes, and weights of edges, at least 0."""
 
     title: str
@@ -100,7 +109,7 @@ class Panel:
 
 
 def draw_panels(panels: Sequence[Panel], weight_name: str, *, smoke: bool = False) -> Figure:
-    """Panels in a row, with one scale of darkness and one legend for all.
+    """Draw graphs in a row, with one scale of darkness and one legend for all.
 
     An edge is as dark as the share of all edges, of all panels, that weigh less: equal weights are
     equally dark in every panel, and no few large weights leave the others white.
@@ -112,8 +121,9 @@ def draw_panels(panels: Sequence[Panel], weight_name: str, *, smoke: bool = Fals
         figure = Figure(figsize=size, dpi=100, layout="compressed")
         row = figure.subplots(1, len(panels), squeeze=False)[0]
         for axes, panel in zip(row, panels, strict=True):
-            _draw(axes, panel, ordered, classes)
-        scale = ScalarMappable(Normalize(0, 1), DARKNESS)
+            _draw_graph(axes, panel, ordered, classes)
+        scale = ScalarMappable(cmap=DARKNESS)
+        scale.set_clim(0, 1)
         bar = figure.colorbar(scale, ax=row, fraction=0.04, pad=0.01, aspect=25)
         values = np.quantile(ordered, QUANTILES)
         # One that is negligible beside the largest is 0.
@@ -124,40 +134,11 @@ def draw_panels(panels: Sequence[Panel], weight_name: str, *, smoke: bool = Fals
         place: Any = {"loc": "outside lower center", "ncols": min(len(classes), 15)}
         place |= {"fontsize": 7, "title_fontsize": 7, "handletextpad": 0.1, "handlelength": 1}
         figure.legend(handles, labels, title="class", frameon=False, columnspacing=1, **place)
-        if smoke:
-            mark_smoke_run(figure)
+        _mark(figure, smoke)
     return figure
 
 
-def mark_smoke_run(figure: Figure) -> None:
-    """Say in a corner, in red, that a figure shows nothing."""
-    text = "smoke run: says nothing about the paper"
-    figure.text(0.99, 0.01, text, color="#b00020", fontsize=7, ha="right", va="bottom")
-
-
-def write_figure(
-    figure: Figure, directory: str | Path, stem: str, description: Mapping[str, Any]
-) -> list[Path]:
-    """Write a figure in every format, and its description to `<stem>.json`."""
-    contents = {f"{stem}.{form}": render(figure, form) for form in FORMATS}
-    about = {**description, "files": {form: f"{stem}.{form}" for form in FORMATS}}
-    text = json.dumps(about, indent=2, sort_keys=True, allow_nan=False)
-    contents[f"{stem}.json"] = f"{text}\n".encode()
-    return [
-        write_whole(Path(directory) / name, content, option="--directory")
-        for name, content in contents.items()
-    ]
-
-
-def render(figure: Figure, form: str) -> bytes:
-    """A figure as the bytes of a pdf, png or svg file."""
-    buffer = io.BytesIO()
-    with rc_context(STYLE):
-        figure.savefig(buffer, format=form, **FORMATS[form])
-    return buffer.getvalue()
-
-
-def _draw(
+def _draw_graph(
     axes: Axes, panel: Panel, ordered: Float[ndarray, " _"], classes: Int[ndarray, " c"]
 ) -> None:
     # The share of all weights that are smaller, ties half.
@@ -170,9 +151,8 @@ def _draw(
     size = float(np.clip(13_000 / max(len(panel.position), 1), 3.0, 20.0))
     look: Any = {"s": size, "linewidths": 0.2, "edgecolors": "white", "zorder": 2}
     for i, value in enumerate(classes):
-        marker = MARKERS[i // len(COLOURS) % len(MARKERS)]
-        x, y = panel.position[panel.label == value].T
-        axes.scatter(x, y, c=COLOURS[i % len(COLOURS)], marker=marker, label=str(value), **look)
+        look |= look_of(str(value), i).style | {"marker": MARKERS[i // len(COLOURS) % len(MARKERS)]}
+        axes.scatter(*panel.position[panel.label == value].T, **look)
     # Ten thousand lines and nodes as vectors would make a page slow; titles stay text.
     axes.set_rasterization_zorder(2.2)
     axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), aspect="equal", xticks=[], yticks=[])
@@ -180,3 +160,67 @@ def _draw(
     axes.set_title(panel.title, fontsize=9, pad=4)
     # Not as the axis' label, which would be drawn as pixels with what it lies behind.
     axes.text(0.5, -0.02, panel.note, fontsize=7, ha="center", va="top", transform=axes.transAxes)
+
+
+def draw_stability(
+    flows: Mapping[str, Sequence[Mapping[str, float]]], *, smoke: bool = False
+) -> Figure:
+    """Draw one panel per quantity over time, one line per flow, on logarithmic axes.
+
+    A quantity that is 0 in all flows at all times has a line of text in place of a panel.
+    """
+    states = pd.concat({title: pd.DataFrame(rows) for title, rows in flows.items()})
+    states = states.reindex(columns=["t", *STATES])
+    shown = [key for key in STATES if states[key].max() > SMALLEST]
+    none = [f"{title}: 0 in all flows" for key, title in STATES.items() if key not in shown]
+    lines = -(-len(shown) // 2)
+    with rc_context({**STYLE, **OPEN, "axes.titlesize": 8}):
+        figure = Figure(figsize=(4.6, 0.9 + 1.85 * lines), layout="constrained")
+        panels = figure.subplots(lines, 2, squeeze=False).ravel()
+        for axes, key in zip(panels, shown, strict=False):
+            seen = states[states["t"] > 0].set_index("t", append=True)[key].dropna()
+            seen = seen.clip(lower=SMALLEST)
+            for title, of in seen.groupby(level=0, sort=False):
+                x = of.index.get_level_values("t")
+                axes.plot(x, of, **look_of(str(title)).style, ms=3, linewidth=1)
+            axes.set(xscale="log", yscale="log", title=STATES[key])
+            axes.set_ylim(bottom=min(1.0, seen.min()) / 2)
+            axes.tick_params(labelsize=8, length=2)
+            axes.minorticks_off()
+            axes.axvline(1.0, color="#b0b0b0", linewidth=0.6, zorder=0)  # end of trained period
+        place: Any = {"loc": "outside upper center", "ncols": 3}
+        if len(shown) % 2:
+            panels[-1].set_axis_off()
+            place = {"loc": "center"}
+        legend = panels[-1] if len(shown) % 2 else figure
+        legend.legend(*panels[0].get_legend_handles_labels(), frameon=False, **place)
+        figure.supxlabel("\n".join(["t; trained up to the grey line", *none]), fontsize=8)
+        _mark(figure, smoke)
+    return figure
+
+
+def _mark(figure: Figure, smoke: bool) -> None:
+    """Write in a corner of a smoke run's figure, in red, that it shows nothing."""
+    if smoke:
+        text = "smoke run: says nothing about the paper"
+        figure.text(0.99, 0.01, text, color="#b00020", fontsize=7, ha="right", va="bottom")
+
+
+def write_figure(
+    figure: Figure, directory: str | Path, stem: str, description: Mapping[str, Any]
+) -> list[Path]:
+    """Write a figure in every format, and its description to `<stem>.json`."""
+    contents = {f"{stem}.{form}": render(figure, form) for form in FORMATS}
+    about = {**description, "files": {form: f"{stem}.{form}" for form in FORMATS}}
+    text = json.dumps(about, indent=2, sort_keys=True, allow_nan=False)
+    contents[f"{stem}.json"] = f"{text}\n".encode()
+    folder = Path(directory)
+    return [write_whole(folder / name, of, option="--directory") for name, of in contents.items()]
+
+
+def render(figure: Figure, form: str) -> bytes:
+    """Return a figure as the bytes of a pdf, png or svg file."""
+    buffer = io.BytesIO()
+    with rc_context(STYLE):
+        figure.savefig(buffer, format=form, **FORMATS[form])
+    return buffer.getvalue()
