@@ -26,7 +26,7 @@ from robust_diffusion.robustness.perturbed import (
     runs_on,
 )
 from robust_diffusion.robustness.solves import solves_of, warn_of_steps
-from robust_diffusion.robustness.subject import Task, budget_of
+from robust_diffusion.robustness.subject import Task, budget_of, writes_into_inputs
 from robust_diffusion.robustness.threat import Seeding, ThreatModel, TrainedModel
 from robust_diffusion.robustness.trained import ModelTraining, Recipe
 from robust_diffusion.training import Fit
@@ -80,8 +80,8 @@ def evaluate_cell(
     """Train a victim, attack as the threat model says, and test on all graphs.
 
     Evasion: the victim is trained on the clean graph and never sees an attacked one before the
-    test. Poisoning: it is also trained anew on each attacked graph, which it is tested on. The
-    random state is set anew from the seed for each model, each attack and the test, so that all
+    test. Poisoning: it is also trained from scratch on each attacked graph and tested there. The
+    random state is reset from the seed for each model, each attack and the test, so that all
     victims of one seed face the same attacked graphs, computed once and shared through the store,
     and a cell that finds them there has the same result.
 
@@ -217,14 +217,10 @@ def _check_custom(model: nn.Module, datamodule: GraphDataModule, *, grows: bool)
     """Refuse a model whose accuracy would mean nothing."""
     clean = datamodule.view("test")
     tried = check_model(model, clean.x, clean.edge_index, datamodule.num_classes, grows=grows)
-    name = type(model).__name__
     if tried.writes_in_place:
-        raise ConfigError(
-            f"model: {name} writes into the features or edges that it is handed; let its forward "
-            "work on a copy"
-        )
+        raise writes_into_inputs(model)
     if tried.gives_probabilities:
-        raise ConfigError(f"model: {name} returns probabilities; return logits")
+        raise ConfigError(f"model: {type(model).__name__} returns probabilities; return logits")
 
 
 def _runs(

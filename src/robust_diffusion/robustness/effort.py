@@ -108,7 +108,7 @@ class Effort:
             self._reused = 0
 
     def since(self, forwards: int = 0, seconds: float = 0.0, steps: int = 0) -> dict[str, Any]:
-        """Forward passes, seconds and steps of the trace but for the first so many, as JSON."""
+        """Return forward passes, seconds and steps of the trace after those counts, as JSON."""
         return {
             "forwards": self.forwards - forwards,
             "seconds": self.seconds - seconds,

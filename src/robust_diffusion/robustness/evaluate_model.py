@@ -160,18 +160,18 @@ def attack(
     Signs that the attack was misled are told in the log; `evaluate` reports them.
 
     Args:
-        model: As of `evaluate`, as are all others but this one.
+        model: See `evaluate`, as for all arguments but `name`.
         data: The clean graph.
         budget: What the attack may spend.
         name: The attack.
         nodes: Nodes under attack.
-        labels: Classes that the attacker goes by.
+        labels: Classes that the attacker uses.
         threat: Form of the model that the attack differentiates.
         seed: Of all random choices.
         device: Where to run.
 
     Raises:
-        RobustDiffusionError: As of `evaluate`.
+        RobustDiffusionError: See `evaluate`.
 
     Examples:
         >>> from robust_diffusion import GCN, Budget, attack
@@ -214,7 +214,7 @@ def _runs(
     def key(name: str, on: str) -> dict[str, Any]:
         if attacker.cache is None:
             return {}
-        # Whatever a key cannot tell of a model shows in what it predicts.
+        # What a key cannot express of a model shows in its predictions.
         logits = attacker.task.logits_of(models[on], attacker.task.graph)
         known = {"model": object_key(models[on]), "logits": tensor_hash(logits)}
         return {"attack": object_key(attacks[name]), **known}

@@ -42,7 +42,7 @@ POINT = 0.01
 """Accuracy, in 0..1, below which a difference tells nothing."""
 
 FINER = ("rk4", 4)
-"""The solver that a PDE is tested by once more, and its steps for each step of its own."""
+"""The solver that a PDE is also tested by, and its steps for each step of its own."""
 
 ONE_CLASS = 0.9
 """Share of one class, above what it is on the clean graph, at which an attack has stopped short."""

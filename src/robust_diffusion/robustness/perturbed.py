@@ -116,8 +116,8 @@ def evaluate_on(
         model: The tested model, in eval mode, on the task's device.
         runs: Attacks on the model or on surrogates.
         own_flags: Flags of the model that are known already.
-        norm_growth: As of `model_flags`.
-        retrain: Trains the model anew on each attacked graph, by its label; `None` for an evasion.
+        norm_growth: See `model_flags`.
+        retrain: Trains a new model on each attacked graph, by its label; `None` for an evasion.
     """
     task = attacker.task
     own = [*own_flags, *model_flags(model, task, norm_growth)]

@@ -1,4 +1,4 @@
-"""The subject of an evaluation: a model, a graph of one's own, and the nodes under attack."""
+"""Task of an evaluation: a graph, its target nodes, and what models predict there."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -40,6 +40,14 @@ def graph_hash(graph: Data, targets: Int[Tensor, " t"]) -> str:
     """A hash of features, edges in any order, classes and target nodes."""
     (edges,) = sorted_by(0, graph["edge_index"])
     return tensor_hash(graph["x"], edges, graph["y"], targets)
+
+
+def writes_into_inputs(model: object) -> ConfigError:
+    """Return the error of a model that would change the graph it is tested on."""
+    return ConfigError(
+        f"model: {type(model).__name__} writes into the features or edges that it is passed; let "
+        "its forward work on a copy"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +94,7 @@ class Task:
         with torch.no_grad(), seeded(self.seed):  # a model may sample
             logits: Tensor = model(*given)
         if versions != [tensor._version for tensor in given]:
-            raise ConfigError(
-                f"model: {type(model).__name__} writes into the features or edges that it is "
-                "handed; let its forward work on a copy"
-            )
+            raise writes_into_inputs(model)
         return logits.cpu()
 
     def placed(
@@ -129,8 +134,8 @@ class Task:
 class Subject(Task):
     """A model that was tried on a graph, and the nodes at which it is attacked."""
 
-    tried: TriedModel  # the model as it was handed over, or a copy on another device
-    given: Data  # the graph as it was handed over, with its masks
+    tried: TriedModel  # the model as it was passed, or a copy on another device
+    given: Data  # the graph as it was passed, with its masks
     grows: bool = True  # nodes may be added to the graph
 
     @property
@@ -148,7 +153,7 @@ class Subject(Task):
 
     @property
     def clean(self) -> Data:
-        """The graph as the model sees it, with its targets, and whatever else was handed over."""
+        """The graph as the model sees it, with its targets and the tensors passed with it."""
         given = self.given.to_dict().items()
         held = {k: v for k, v in given if isinstance(v, Tensor) and v.layout == torch.strided}
         own = {key: self.graph[key] for key in ("x", "edge_index", "y")}
@@ -180,7 +185,7 @@ def subject_of(
     Args:
         model: Maps (x, edge_index) to logits.
         data: A `Data`, whose features are taken as they are, or a datamodule.
-        nodes: As of `node_index`; of a datamodule `test` is the test set of its difficulty.
+        nodes: See `node_index`; `test` of a datamodule is the test set of its difficulty.
         device: Where to run; `None` for where the model is.
         seed: Of a model that samples and of attacks, in 0..2^32 - 1.
         grows: Nodes may be added to the graph.
@@ -198,13 +203,13 @@ def subject_of(
     targets = node_index(given, nodes)
     graph = checked_graph(given, {"nodes": targets})
     if hasattr(model, "training_step"):
-        # Late, since it brings Lightning along, which whoever has such a model has imported.
+        # Late, since it imports Lightning, which is loaded already if there is such a model.
         from robust_diffusion.training import NodeClassification
 
         model = model.model if isinstance(model, NodeClassification) else model
     place = device_of(model) if device is None else _device(device)
     assert graph.x is not None
-    # A copy, whatever the model does to it.
+    # A copy, since the model may write to it.
     graph.x = graph.x.to(dtype_of(model, graph.x.dtype), copy=True)
     task = Task(graph, targets, place)
     tried = _try(model, task, "model", grows=grows)

@@ -70,7 +70,7 @@ class ModelTraining:
     ) -> TrainedModel:
         """Train a model, unless the store has it.
 
-        The random state is set anew from the seed, so that what was trained or found before makes
+        The random state is reset from the seed, so that what was trained or found before makes
         no difference. A model from the store leaves no curves with the logger. `kind` names the
         folder of checkpoints.
         """
@@ -103,7 +103,7 @@ class ModelTraining:
         model = self.untrained(recipe.build)
         numbers = dict(artifact.metadata)
         model.load_state_dict(artifact.tensors | numbers.pop("extra_state", {}))
-        # Lightning logs float32; a share of so many nodes is a fraction that can be told from it.
+        # Lightning logs float32, from which the share of the validation nodes can be recovered.
         nodes = int(self.datamodule.view("val").mask.sum())
         numbers["val_accuracy"] = round(numbers["val_accuracy"] * nodes) / nodes
         return TrainedModel(
