@@ -79,11 +79,9 @@ def evaluate_cell(
 ) -> CellResult:
     """Train a victim, attack as the threat model says, and test on all graphs.
 
-    Evasion: the victim is trained on the clean graph and never sees an attacked one before the
-    test. Poisoning: it is also trained from scratch on each attacked graph and tested there. The
-    random state is reset from the seed for each model, each attack and the test, so that all
-    victims of one seed face the same attacked graphs, computed once and shared through the store,
-    and a cell that finds them there has the same result.
+    Under evasion the victim is trained on the clean graph alone, under poisoning also from scratch
+    on each attacked graph. The random state is reset from the seed for each model, attack and test,
+    so that all victims of one seed face the same attacked graphs, shared through the store.
 
     Args:
         train: Has the graph, the store and the seed.
