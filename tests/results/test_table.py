@@ -29,9 +29,23 @@ def test_a_failed_seed_is_counted_beside_the_mean() -> None:
 
 
 def test_a_warning_names_its_model_where_there_are_several() -> None:
-    warned = record("hang", warnings={"speit": ["it blows up"]})
+    told = {"flags": {"speit": ["diverged"]}, "warnings": {"speit": ["it blows up"]}}
+    warned = record("hang", **told)
     assert summarize([warned]).notes == ["! speit, seed 0: it blows up"]
     assert summarize([record("heat"), warned]).notes == ["! hang, speit, seed 0: it blows up"]
+
+
+@pytest.mark.parametrize(
+    ("attack", "code", "marked"),
+    [("speit", "one_class", False), ("speit", "diverged", True), ("auto", "one_class", True)],
+)
+def test_a_weak_attack_is_named_once_unless_it_claims_a_worst_case(
+    attack: str, code: str, *, marked: bool
+) -> None:
+    told = {"flags": {attack: [code]}, "warnings": {attack: ["97 % of one class"]}}
+    table = summarize([record(seed=seed, attacks=(attack,), **told) for seed in (0, 1)])
+    assert table.cells[attack].iloc[0].endswith("!") == marked
+    assert [note[0] == "!" for note in table.notes] == ([True] * 2 if marked else [False])
 
 
 @pytest.mark.parametrize("show", [summarize, rank])

@@ -335,6 +335,23 @@ def test_the_loss_of_training_alone_is_mixed(
     assert seen.num_nodes == datamodule.view("train").num_nodes
 
 
+@pytest.mark.parametrize("transductive", [True, False])
+def test_a_transductive_training_sees_the_whole_graph(*, transductive: bool) -> None:
+    data, seen = drawn_data(), set[int]()
+
+    class Watched(Linear):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            if self.training:
+                seen.add(x.size(0))
+            return super().forward(x, edge_index)
+
+    fit(Watched(FEATURES, CLASSES), data, max_epochs=1, transductive=transductive, progress=False)
+    assert (max(seen) == data.num_nodes) == transductive
+    datamodule = GraphDataModule.from_data(data)
+    with pytest.raises(ConfigError, match="transductive=True: the datamodule is inductive"):
+        fit(Linear(FEATURES, CLASSES), datamodule, transductive=True)
+
+
 def test_no_test_node_is_seen() -> None:
     def poisoned() -> Data:
         graph = GRAPH()

@@ -204,6 +204,16 @@ class GraphDataModule(Served, pl.LightningDataModule):  # type: ignore[misc] # a
         assert self._targets is not None
         return self._targets
 
+    def __repr__(self) -> str:
+        if self._graph is None:
+            return f"GraphDataModule({self.name}, not loaded)"
+        graph, kind = self._graph, "transductive" if self.transductive else "inductive"
+        return (
+            f"GraphDataModule({self.name}: {graph.num_nodes:,} nodes, {graph.num_edges // 2:,} "
+            f"edges, {self.num_features} features, {self.num_classes} classes, "
+            f"{len(self.target_nodes):,} target nodes ({self.difficulty}), {kind})"
+        )
+
     @property
     def num_features(self) -> int:
         """Number of features per node."""

@@ -103,6 +103,12 @@ class GraphPDE(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
 
+    def extra_repr(self) -> str:
+        """Return the flow, its solver and the number of layers, for `print(model)`."""
+        layer = self.layers[0]
+        assert isinstance(layer, PDELayer)
+        return f"{layer.extra_repr()}, num_layers={len(self.layers)}"
+
     def forward(
         self,
         x: Float[Tensor, "n f"],
@@ -153,6 +159,14 @@ class PDELayer(nn.Module):
         self.solver = solver
         self.rewiring = rewiring
         self.guard = guard
+
+    def extra_repr(self) -> str:
+        """Return the flow and its solver, for `print(model)`."""
+        solver = self.solver
+        steps = {"num_steps": solver.num_steps, "step_size": solver.step_size}
+        given = "".join(f", {key}={value}" for key, value in steps.items() if value is not None)
+        flow = f"flow={type(self.flow).__name__}, t_end={self.flow.t_end:g}"
+        return f"{flow}, solver={solver.method}{given}"
 
     def make_adaptive(self) -> bool:
         """Straight through the guard, and through the solver's steps; see `HasAdaptiveForm`."""

@@ -18,6 +18,9 @@ COUNTS = {
 }
 """Counts of a spent budget, in the order in which they are told."""
 
+PATIENCE = 500
+"""Epochs without a lower validation loss after which training stops by the paper's protocol."""
+
 INJECTION_LIMITS = {
     "max_injected_nodes": "{} nodes",
     "max_edges_per_injected_node": "{} edges each",
@@ -105,6 +108,8 @@ def _cuts(record: Record) -> Iterator[str]:
         yield "SMOKE RUN"
     training = record.get("config", {}).get("training") or {}
     epochs, steps = training.get("max_epochs"), (training.get("trainer") or {}).get("max_steps")
+    if isinstance(patience := training.get("patience"), int) and patience < PATIENCE:
+        yield f"early stopping after {patience} epochs, not {PATIENCE}"
     # Early stopping, which waits for `patience` epochs, never acts on so short a training.
     if isinstance(epochs, int) and epochs <= training.get("patience", 0):
         yield f"training cut at {epochs} epochs"

@@ -8,8 +8,11 @@ import pandas as pd
 
 from robust_diffusion.records.records import Record, is_timing
 from robust_diffusion.results.captions import describe_budget, describe_cuts
+from robust_diffusion.results.entry import NUMBER
+from robust_diffusion.results.evidence import ENSEMBLES
 from robust_diffusion.results.frame import model_name, narrow_frame
 from robust_diffusion.results.numbers import spread
+from robust_diffusion.robustness.flag_codes import OF_THE_NUMBER
 
 ALWAYS_SHOWN = ("dataset", "model", "flow")
 
@@ -21,7 +24,7 @@ class ResultTable:
     title: str  # what all rows have in common
     cells: pd.DataFrame  # the columns of `keys`, then `seeds`, then one of text per test graph
     keys: list[str]  # columns that tell the rows apart
-    notes: list[str]  # warnings of attacks, which a `!` in a cell stands for
+    notes: list[str]  # what a `!` in a cell stands for, and attacks that may be weak
 
 
 def summarize(records: Sequence[Record]) -> ResultTable:
@@ -41,7 +44,7 @@ def summarize(records: Sequence[Record]) -> ResultTable:
         for graph in graphs:
             on_graph = of[(of["attack"] == graph) & of["accuracy"].notna()]
             line[graph] = _cell(on_graph["accuracy"], failed)
-            if any(graph in record.get("warnings", {}) for record in of["record"]):
+            if any(_warnings(record, graph)[0] for record in of["record"]):
                 line[graph] += " !"
         if timed:
             line["ms per step"] = _time(of[of["seconds"].notna()]["record"], failed)
@@ -100,17 +103,38 @@ def _line(keys: Sequence[str], setting: Any, of: pd.DataFrame) -> tuple[dict[str
     return line | {"seeds": of["cell"].nunique() - failed}, failed
 
 
+def _warnings(record: Record, graph: str) -> tuple[list[str], list[str]]:
+    """Return what puts an accuracy in doubt, and what only says that the attack may be weak.
+
+    An attack that claims a worst case is judged by both.
+    """
+    lines = record.get("warnings", {}).get(graph, [])
+    codes = record.get("flags", {}).get(graph, lines)
+    doubts, weak = list[str](), list[str]()
+    for code, line in zip(codes, lines, strict=False):
+        claims = graph in ENSEMBLES or graph == "victim" or code in OF_THE_NUMBER
+        (doubts if claims else weak).append(line)
+    return doubts, weak
+
+
 def _notes(records: Sequence[Record]) -> list[str]:
+    """Return a line per doubt about a number, and one line on attacks that may be weak."""
     names = [model_name(record) if "model" in record else "" for record in records]
     of = [f"{name}, " if name and len(set(names)) > 1 else "" for name in names]
-    return list(
-        dict.fromkeys(
-            f"! {name}{attack}, seed {record['seed']}: {warning}"
-            for name, record in zip(of, records, strict=True)
-            for attack, warnings in record.get("warnings", {}).items()
-            for warning in warnings
+    notes, weak = list[str](), dict[str, dict[str, None]]()
+    for name, record in zip(of, records, strict=True):
+        for graph in record.get("warnings", {}):
+            doubts, others = _warnings(record, graph)
+            notes += [f"! {name}{graph}, seed {record['seed']}: {line}" for line in doubts]
+            for line in others:
+                weak.setdefault(NUMBER.sub("...", line), {})[graph] = None
+    if weak:
+        said = "; ".join(f"{', '.join(graphs)}: {line}" for line, graphs in weak.items())
+        notes.append(
+            f"Attacks that may be weak here: {said}. threat=white_box attack=auto attacks the "
+            "model itself."
         )
-    )
+    return list(dict.fromkeys(notes))
 
 
 def _row(record: Record) -> dict[str, str]:
