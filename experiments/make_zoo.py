@@ -209,9 +209,8 @@ def accuracies(
         graph: The attacked one.
         seed: Of a model that samples.
     """
-    subject = subject_of(model, datamodule, "test", None)
-    clean, worst = (subject.accuracy(subject.logits(g, seed)) for g in (subject.graph, graph))
-    return clean, worst
+    subject = subject_of(model, datamodule, "test", None, seed=seed)
+    return subject.accuracy_on(subject.graph), subject.accuracy_on(graph)
 
 
 def write_zoo(made: Sequence[Made], directory: Path) -> list[Path]:

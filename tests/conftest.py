@@ -268,6 +268,7 @@ def cell_in(make_datamodule: Callable[..., Any], make_fit: Callable[..., Any]) -
     from robust_diffusion.cells.cell import evaluate_cell
     from robust_diffusion.records.store import ArtifactStore
     from robust_diffusion.robustness import BlackBox
+    from robust_diffusion.robustness.trained import ModelTraining, Recipe, victim_key
     from tests.models.small import gcn
 
     def cell(folder: Path, **parts: Any) -> Any:
@@ -277,16 +278,18 @@ def cell_in(make_datamodule: Callable[..., Any], make_fit: Callable[..., Any]) -
             "fit": make_fit(),
             "threat": BlackBox({"gcn": gcn}, make_fit()),
             "seed": 0,
-            "directory": folder / "cell",
-            "store": ArtifactStore(folder / "store"),
         } | parts
-        cache_key = {
+        key = {
             "model": {"name": getattr(given["model"], "__name__", "model")},
             "training": {},
             "threat": {"surrogates": {"gcn": {}, "other": {"name": "other"}}, "fit": {}},
             "attacks": {name: {"name": name} for name in given["attacks"]},
         }
-        return evaluate_cell(**({"cache_key": cache_key} | given))
+        given = {"cache_key": key} | given
+        datamodule, seed = given.pop("datamodule"), given.pop("seed")
+        train = ModelTraining(datamodule, ArtifactStore(folder / "store"), seed, folder / "cell")
+        recipe = Recipe(given.pop("model"), given.pop("fit"), victim_key(given["cache_key"]))
+        return evaluate_cell(train, recipe, **given)
 
     return cell
 

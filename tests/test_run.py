@@ -155,10 +155,10 @@ def test_a_fault_or_a_defect_in_one_cell_is_one_failure_and_the_others_go_on(
 ) -> None:
     evaluate = experiment.evaluate_cell
 
-    def faulty(**parts: Any) -> Any:
-        if parts["seed"] == 0:
+    def faulty(train: Any, *parts: Any, **named: Any) -> Any:
+        if train.seed == 0:
             raise error
-        return evaluate(**parts)
+        return evaluate(train, *parts, **named)
 
     monkeypatch.setattr(experiment, "evaluate_cell", faulty)
     logging.getLogger("robust_diffusion").setLevel(logging.INFO)

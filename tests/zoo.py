@@ -71,8 +71,8 @@ def small_zoo(folder: Path, **changes: Any) -> Zoo:
         config=CONFIG,
         in_channels=datamodule.num_features,
         out_channels=datamodule.num_classes,
-        clean_accuracy=subject.accuracy(subject.logits(subject.graph, 0)),
-        worst_accuracy=subject.accuracy(subject.logits(graph, 0)),
+        clean_accuracy=subject.accuracy_on(subject.graph),
+        worst_accuracy=subject.accuracy_on(graph),
         attack="random",
         target_nodes=tensor_hash(subject.targets),
     )

@@ -14,7 +14,7 @@ from robust_diffusion.cells.cell import CellResult
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness import BlackBox, Poisoning
-from robust_diffusion.robustness.trained import ModelTraining
+from robust_diffusion.robustness.trained import ModelTraining, Recipe
 from tests.models.small import gcn
 
 Make = Callable[..., Any]
@@ -73,7 +73,8 @@ def test_the_victim_is_trained_from_scratch_on_the_attacked_graph_and_tested_the
 
     poisoned = served().poisoned(attack.made.x, attack.made.edge_index)
     training = ModelTraining(poisoned, ArtifactStore(tmp_path / "other"), 3, tmp_path / "anew")
-    anew = training("victim", gcn, make_fit(max_epochs=30), {}, description="anew").model
+    recipe = Recipe(gcn, make_fit(max_epochs=30), {})
+    anew = training("victim", recipe, description="anew").model
     view = poisoned.view("test")
     right = (anew(view.x, view.edge_index).argmax(1) == view.y)[view.mask]
     assert result.accuracy["kept"] == pytest.approx(float(right.double().mean()))

@@ -14,7 +14,7 @@ from robust_diffusion.attacks import Budget, PerturbedGraph, RandomInjection, sp
 from robust_diffusion.flows import Grand, Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import MLP, GNNGuard, GraphPDE
-from robust_diffusion.robustness import flags, misled
+from robust_diffusion.robustness import flags
 from robust_diffusion.robustness.flag_codes import CODES
 from robust_diffusion.robustness.subject import Task
 from tests.attacks import contract
@@ -48,14 +48,19 @@ def codes(found: Iterable[flags.Flag]) -> list[str]:
     return [flag.code for flag in found]
 
 
-def test_only_a_model_without_edges_is_blind(graph: Data, injected: PerturbedGraph) -> None:
+def test_only_a_model_without_edges_is_blind(
+    task: Task, graph: Data, injected: PerturbedGraph
+) -> None:
+    def is_blind(model: nn.Module, attacked: PerturbedGraph) -> bool:
+        return flags.is_blind_to_edges(model, task, attacked)
+
     mlp = MLP(graph.num_features, 8, graph.num_classes).eval()
     guard = GNNGuard(graph.num_features, 8, graph.num_classes, threshold=0.5).eval()
     pruned = replace(injected, x=injected.x.clone())
     pruned.x[graph.num_nodes :] = 0  # like nothing, so that every new edge is pruned
-    assert misled.is_blind_to_edges(mlp, injected, graph.index_test)
-    assert not misled.is_blind_to_edges(contract.trained(), injected, graph.index_test)
-    assert not misled.is_blind_to_edges(guard, pruned, graph.index_test)
+    assert is_blind(mlp, injected)
+    assert not is_blind(contract.trained(), injected)
+    assert not is_blind(guard, pruned)
 
 
 @pytest.mark.parametrize(
@@ -72,20 +77,18 @@ def test_only_a_model_without_edges_is_blind(graph: Data, injected: PerturbedGra
     ],
 )
 def test_a_gradient_that_misleads_is_caught(
-    graph: Data, injected: PerturbedGraph, fake: Any, expected: list[str]
+    task: Task, injected: PerturbedGraph, fake: Any, expected: list[str]
 ) -> None:
     model = fake(contract.trained())
-    assert codes(misled.gradient_flags(model, injected, graph.index_test)) == expected
-    clean = PerturbedGraph(graph.x, graph.edge_index, graph.num_nodes)
-    assert codes(misled.gradient_flags(model, clean, graph.index_test)) == []
+    assert codes(flags.gradient_flags(model, task, injected)) == expected
 
 
 def part_flags(parts: list[float]) -> Iterable[flags.Flag]:
-    return misled.part_flags({str(i): of for i, of in enumerate(parts)}, 0.9)
+    return flags.part_flags({str(i): of for i, of in enumerate(parts)}, 0.9)
 
 
 def one_class(after: list[int]) -> Iterable[flags.Flag]:
-    return misled.one_class(TEN, torch.tensor(after), TEN)
+    return flags.one_class(TEN, torch.tensor(after), TEN)
 
 
 def loss_without_errors(*changed: int) -> Iterable[flags.Flag]:
@@ -93,7 +96,7 @@ def loss_without_errors(*changed: int) -> Iterable[flags.Flag]:
     clean = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0]])
     after = clean.clone()
     after[list(changed)] = torch.tensor([0.0, 40.0])
-    return misled.loss_without_errors(clean, after, torch.tensor([0, 0, 1, 1]))
+    return flags.loss_without_errors(clean, after, torch.tensor([0, 0, 1, 1]))
 
 
 TEN = torch.tensor([0] * 10 + [1] * 5 + [2] * 5)
@@ -103,7 +106,7 @@ CLASSES = torch.tensor([0, 1, 2])
 @pytest.mark.parametrize(
     ("function", "raised", "calm"),
     [
-        (misled.no_effect, (CLASSES, CLASSES.clone()), (CLASSES, CLASSES.flip(0))),
+        (flags.no_effect, (CLASSES, CLASSES.clone()), (CLASSES, CLASSES.flip(0))),
         (flags.solvers_disagree, ({"a": 0.5, "b": 0.45},), ({"a": 0.5, "b": 0.495},)),
         *(
             (flags.weaker_than, (0.5, 0.4, of), (0.4, 0.4, of))
@@ -140,7 +143,7 @@ def task(graph: Data) -> Task:
 @pytest.mark.faults
 @pytest.mark.parametrize(("growth", "diverged"), [(1.0, False), (1e4, True), (None, True)])
 def test_a_state_that_grows_is_flagged(task: Task, growth: float | None, *, diverged: bool) -> None:
-    found = flags.victim_flags(pde(Heat, 0.01, task.graph), task, growth)
+    found = flags.model_flags(pde(Heat, 0.01, task.graph), task, growth)
     assert codes(found) == ["diverged"] * diverged
 
 
@@ -148,21 +151,23 @@ def test_a_state_that_grows_is_flagged(task: Task, growth: float | None, *, dive
 @pytest.mark.parametrize(("flow", "t_end"), [(Heat, 200.0), (Grand, 0.01)])
 def test_a_coarse_solver_is_told(task: Task, flow: type, t_end: float) -> None:
     victim = pde(flow, t_end, task.graph)
-    logits = task.logits_of(victim, task.graph, 0)
-    found = list(flags.prediction_flags(victim, task, task.graph, logits, 0))
+    logits = task.logits_of(victim, task.graph)
+    found = list(flags.prediction_flags(victim, task, task.graph, logits))
     assert codes(found) == ["solvers_disagree"] * (flow is Heat)
-    broken = list(flags.prediction_flags(MLP(3, 3, 3), task, task.graph, logits / 0, 0))
+    broken = list(flags.prediction_flags(MLP(3, 3, 3), task, task.graph, logits / 0))
     assert codes(broken) == ["logits_not_finite"]
 
 
-def test_a_random_model_and_a_budget_left_are_told(graph: Data, injected: PerturbedGraph) -> None:
+def test_a_random_model_and_a_budget_left_are_told(
+    task: Task, graph: Data, injected: PerturbedGraph
+) -> None:
     gcn = contract.trained()
     for model, expected in ((gcn, []), (RandomLogits(gcn), ["stochastic"])):
-        assert codes(flags.stochastic(model, graph.x, graph.edge_index)) == expected
+        assert codes(flags.stochastic(model, task)) == expected
     spent = spent_budget(graph, injected)
     for allowed, expected in ((5, []), (6, ["budget_unspent"])):
         budget = replace(BUDGET, max_injected_nodes=allowed)
-        assert codes(misled.budget_unspent(budget, spent)) == expected
+        assert codes(flags.budget_unspent(budget, spent)) == expected
     # Where no accuracy is left no attack found too little, but the number may be wrong.
     found = [flags.Flag("no_effect", ""), flags.Flag("stochastic", "")] * 2
     assert codes(flags.of_the_row(found, 0.5)) == ["no_effect", "stochastic"]

@@ -10,7 +10,8 @@ import torch
 from robust_diffusion.attacks import AutoInjection, Budget
 from robust_diffusion.attacks.injection import auto
 from robust_diffusion.records.store import ArtifactStore
-from robust_diffusion.robustness.perturbed import Attacker, AttackOutcome, Run
+from robust_diffusion.robustness.flags import Attempt
+from robust_diffusion.robustness.perturbed import Attacker, Run
 from robust_diffusion.robustness.subject import Task
 from robust_diffusion.robustness.threat import AttackedModel
 from tests.attacks.contract import graph, same, trained
@@ -22,17 +23,17 @@ SEARCHES = 2
 
 
 @pytest.fixture
-def attack(tmp_path: Path) -> Callable[..., AttackOutcome]:
-    def run(folder: str = "store", *, refresh: bool = False) -> AttackOutcome:
+def attack(tmp_path: Path) -> Callable[..., Attempt]:
+    def run(folder: str = "store", *, refresh: bool = False) -> Attempt:
         attacker = Attacker(
             task=Task(graph(), graph().index_test, torch.device("cpu")),
             budget=Budget(12, 12, (-0.94, 0.94)),
-            seed=0,
-            store=ArtifactStore(tmp_path / folder, refresh=refresh),
-            knows_labels=False,
+            cache=ArtifactStore(tmp_path / folder, refresh=refresh),
         )
         attacked = AttackedModel(trained(), "state")
-        return attacker(Run("auto", AutoInjection(num_steps=8), attacked, {"attack": "auto"}))
+        return attacker(
+            Run("auto", AutoInjection(num_steps=8), attacked, {"attack": "auto"}, "", "auto")
+        )
 
     return run
 
@@ -62,7 +63,7 @@ def ascents(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
 
 
 def test_an_attack_that_was_broken_off_is_taken_up_where_it_was(
-    attack: Callable[..., AttackOutcome], ascents: Callable[..., list[int]], tmp_path: Path
+    attack: Callable[..., Attempt], ascents: Callable[..., list[int]], tmp_path: Path
 ) -> None:
     calls = ascents()
     whole = attack("another")

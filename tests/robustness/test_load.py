@@ -13,7 +13,7 @@ from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.load import load_checkpoint
-from robust_diffusion.robustness.trained import ModelTraining
+from robust_diffusion.robustness.trained import ModelTraining, Recipe
 from tests.zoo import CONFIG, small_zoo
 
 Make = Callable[..., Any]
@@ -44,7 +44,7 @@ class Versioned(GCN):
 def trained(datamodule: GraphDataModule, fit: Any, folder: Path, build: Any, config: Any) -> Path:
     """The entry of the store; the checkpoint lies in `folder`."""
     training = ModelTraining(datamodule, ArtifactStore(folder / "store"), 0, folder)
-    return training("victim", build, fit, {"model": config}, description="").path
+    return training("victim", Recipe(build, fit, {"model": config}), description="").path
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -9,9 +10,8 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Budget, PerturbedGraph, spent_budget
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.robustness.attack_report import graph_file
 from robust_diffusion.robustness.flags import Flag
-from robust_diffusion.robustness.report import AttackReport, RobustnessReport
+from robust_diffusion.robustness.report import AttackReport, RobustnessReport, graph_file
 from robust_diffusion.system.tensor_hashes import tensor_hash
 from tests.drawn import NODES, drawn_data
 
@@ -40,6 +40,7 @@ FLAG = Flag("budget_unspent", "spends 1 of 2 nodes")
 TRANSFERRED = replace(
     CONTROL, name="pgd/GCN 2", accuracy=0.25, is_control=False, made_on="GCN 2", flags=[FLAG]
 )
+LIMITS = asdict(Budget(2, 3, (-1.0, 1.0)))
 CLEAN = {key: DATA[key] for key in ("x", "edge_index", "y")} | {"target_nodes": torch.arange(40)}
 REPORT = RobustnessReport(
     model="GCN",
@@ -100,23 +101,46 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "values"),
     [
-        *(("clean_accuracy", "high"), ("clean_accuracy", 7), ("threat", "grey"), ("seed", -1)),
-        *(("labels", "none"), ("num_targets", 41), ("budget", {"max_injected_nodes": -1})),
-        *(("attacks.accuracy", -0.1), ("attacks.kind", "poison"), ("attacks.seconds", "long")),
-        *(("attacks.part_accuracy", {"part": 25}), ("attacks.labels", ""), ("attacks.spent", 3)),
-        *(("attacks.trace", [[1, 0.1, 50]]), ("flags", [{"code": "odd", "detail": ""}])),
+        ("clean_accuracy", [1.5, -3, float("nan"), True, 10**400, "1e+400", "0.5", None]),
+        *(("model", ["x" * 1000, 3, "\ud800"]), ("threat", ["none", 10**400])),
+        *(("seed", [-1, 2**32, 10**400, 1.5, True]), ("labels", ["none"]), ("num_targets", [41])),
+        ("budget", [{"nodes": 3}, LIMITS | {"max_injected_nodes": "2"}, 3]),
+        ("budget", [LIMITS | {"feature_limits": None}, LIMITS | {"max_injected_nodes": -1}]),
+        *(("flags", [[{"code": "odd", "detail": ""}]]), ("attacks", [[], [3]])),
+        *(("attacks.name", ["random", "clean", "\ud800"]), ("attacks.kind", ["poison"])),
+        *(("attacks.accuracy", [-0.1, 10**400]), ("attacks.trace", [[[1, 0.1, 50]]])),
+        *(("attacks.part_accuracy", [{"part": 25}]), ("attacks.labels", [""])),
+        *(("attacks.spent", [3]), ("attacks.seconds", ["long"])),
     ],
 )
-def test_a_value_out_of_range_is_refused(tmp_path: Path, key: str, value: object) -> None:
+def test_a_value_out_of_range_is_refused(tmp_path: Path, key: str, values: list[object]) -> None:
     path = REPORT.save(tmp_path) / "report.json"
     record = json.loads(path.read_text())
     *of_attack, name = key.split(".")
-    (record["attacks"][0] if of_attack else record)[name] = value
-    path.write_text(json.dumps(record))
-    with pytest.raises(DataError, match=rf"report\.json: [^\n]*{name}[^\n]*$"):
+    for value in values:
+        (record["attacks"][1] if of_attack else record)[name] = value
+        path.write_text(json.dumps(record).replace("1e+400", "1" * 5000))
+        expected = f"{key.split('.')[0]}|Invalid JSON"
+        with pytest.raises(DataError, match=rf"report\.json: [^\n]*({expected})[^\n]*$"):
+            RobustnessReport.load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "\x80", "[" * 100_000, " " * 10_000_001])
+def test_a_file_that_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "report.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match=r"report\.json"):
         RobustnessReport.load(tmp_path)
+
+
+def test_a_device_a_pipe_or_nothing_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    for make in (lambda: None, lambda: os.mkfifo(path), lambda: path.symlink_to("/dev/zero")):
+        path.unlink(missing_ok=True)
+        make()
+        with pytest.raises(DataError, match=r"report\.json"):
+            RobustnessReport.load(tmp_path)
 
 
 MOVED = replace(GRAPH, x=GRAPH.x.flip(1))
@@ -137,12 +161,7 @@ def test_a_graph_of_another_attack_or_report_is_refused(
         RobustnessReport.load(folder)
 
 
-def test_what_is_no_report_or_has_another_clean_graph_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"report\.json"):
-        RobustnessReport.load(tmp_path)
+def test_another_clean_graph_is_refused(tmp_path: Path) -> None:
     folder = replace(REPORT, clean_graph="other").save(tmp_path)
     with pytest.raises(DataError, match="is not the clean graph"):
-        RobustnessReport.load(folder)
-    (folder / "report.json").write_text("{}")
-    with pytest.raises(DataError, match="not a report"):
         RobustnessReport.load(folder)

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from robust_diffusion.flows import Hang, Heat
 from robust_diffusion.integrators.solver import Solver
 from robust_diffusion.models import GCN, GraphPDE
-from robust_diffusion.robustness.solves import LARGEST_GROWTH, solves_of, tell_of_steps
+from robust_diffusion.robustness.solves import LARGEST_GROWTH, solves_of, warn_of_steps
 
 pytestmark = pytest.mark.faults
 
@@ -63,7 +63,7 @@ def test_steps_that_are_not_stable_are_told(
     data: Data, caplog: pytest.LogCaptureFixture, solver: Solver, t_end: float, told: int
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        tell_of_steps(pde(solver, t_end), data)
+        warn_of_steps(pde(solver, t_end), data)
     assert len(caplog.messages) == told
     growth = solves_of(pde(solver, t_end), data)["norm_growth"] or 0
     assert (growth > LARGEST_GROWTH) is (solver.method == "euler")

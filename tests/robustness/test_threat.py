@@ -15,7 +15,7 @@ from robust_diffusion.models.edge_values import OnEdgeValues
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness import BlackBox, WhiteBox
 from robust_diffusion.robustness.threat import TrainedModel
-from robust_diffusion.robustness.trained import ModelTraining
+from robust_diffusion.robustness.trained import ModelTraining, Recipe
 from tests.backends import backend
 from tests.graphs import without_type_checks
 from tests.models.small import gcn
@@ -99,8 +99,8 @@ def test_what_reads_edge_values_is_trained_on_them_and_nothing_else(
     make_training: Make, make_datamodule: Make, make_fit: Make
 ) -> None:
     valued = make_training(datamodule=make_datamodule(edge_values="ids"))
-    on_values = valued("victim", gcn, make_fit(), key("gcn"), description="gcn")
-    on_ones = make_training()("victim", gcn, make_fit(), key("gcn"), description="gcn")
+    on_values = valued("victim", Recipe(gcn, make_fit(), key("gcn")), description="gcn")
+    on_ones = make_training()("victim", Recipe(gcn, make_fit(), key("gcn")), description="gcn")
     assert isinstance(on_values.model, OnEdgeValues)
     assert on_values.path != on_ones.path
     assert not same_weights(on_values.model, on_ones.model)
@@ -119,7 +119,9 @@ def test_another_graph_seed_key_backend_or_number_of_threads_is_another_model(
         try:
             with backend(name):
                 training = make_training(**parts)
-                made = training("victim", gcn, make_fit(max_epochs=1), shape or {}, description="")
+                made = training(
+                    "victim", Recipe(gcn, make_fit(max_epochs=1), shape or {}), description=""
+                )
                 return Path(made.path)
         finally:
             torch.set_num_threads(1)
@@ -130,9 +132,9 @@ def test_another_graph_seed_key_backend_or_number_of_threads_is_another_model(
 
 
 def test_what_was_trained_before_makes_no_difference(make_training: Make, make_fit: Make) -> None:
-    alone = make_training()("victim", gcn, make_fit(), key("b"), description="b")
+    alone = make_training()("victim", Recipe(gcn, make_fit(), key("b")), description="b")
     torch.rand(1000)
     fresh = make_training(seed=0)
-    fresh("victim", gcn, make_fit(), key("a"), description="a")
-    after = fresh("victim", gcn, make_fit(), key("c"), description="c")
+    fresh("victim", Recipe(gcn, make_fit(), key("a")), description="a")
+    after = fresh("victim", Recipe(gcn, make_fit(), key("c")), description="c")
     assert same_weights(alone.model, after.model)

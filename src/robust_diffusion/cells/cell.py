@@ -4,11 +4,8 @@ import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import pytorch_lightning as pl
-import torch
 from pytorch_lightning.loggers import Logger
 from torch import nn
 
@@ -20,13 +17,18 @@ from robust_diffusion.flows import count_evaluations
 from robust_diffusion.models.checked import check_model, is_of_this_package
 from robust_diffusion.operators import current_backend
 from robust_diffusion.records.provenance import processor
-from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.black_box import Poisoning
-from robust_diffusion.robustness.perturbed import Attacker, Run, attack_and_test
-from robust_diffusion.robustness.solves import solves_of, tell_of_steps
-from robust_diffusion.robustness.subject import Task, budget_of
+from robust_diffusion.robustness.perturbed import (
+    Attacker,
+    Evaluation,
+    Run,
+    evaluate_on,
+    runs_on,
+)
+from robust_diffusion.robustness.solves import solves_of, warn_of_steps
+from robust_diffusion.robustness.subject import Task, budget_of, writes_into_inputs
 from robust_diffusion.robustness.threat import Seeding, ThreatModel, TrainedModel
-from robust_diffusion.robustness.trained import ModelTraining, victim_key
+from robust_diffusion.robustness.trained import ModelTraining, Recipe
 from robust_diffusion.training import Fit
 
 log = logging.getLogger(__name__)
@@ -65,43 +67,31 @@ class CellResult:
 
 
 def evaluate_cell(
+    train: ModelTraining,
+    recipe: Recipe,
     *,
-    datamodule: GraphDataModule,
-    model: Callable[..., nn.Module],
-    fit: Fit,
     threat: ThreatModel,
     attacks: Mapping[str, Attack],
     budget: Budget,
-    seed: int,
-    directory: Path,
-    store: ArtifactStore,
     cache_key: Config,
-    logger: Logger | Sequence[Logger] | bool = False,
-    callbacks: Sequence[pl.Callback] = (),
+    logger: Logger | Sequence[Logger] | Literal[False] = False,
     description: str = "victim",
 ) -> CellResult:
     """Train a victim, attack as the threat model says, and test on all graphs.
 
-    Evasion: the victim is trained on the clean graph and never sees an attacked one before the
-    test. Poisoning: it is also trained anew on each attacked graph, which it is tested on. The
-    random state is set anew from `seed` for each model, each attack and the test, so that all
-    victims of one seed face the same attacked graphs, computed once and shared through the store,
-    and a cell that finds them there has the same result.
+    Under evasion the victim is trained on the clean graph alone, under poisoning also from scratch
+    on each attacked graph. The random state is reset from the seed for each model, attack and test,
+    so that all victims of one seed face the same attacked graphs, shared through the store.
 
     Args:
-        datamodule: The graph; the attacked test graphs are added to it.
-        model: Builds the victim from the numbers of features and classes.
-        fit: Trains the victim.
+        train: Has the graph, the store and the seed.
+        recipe: Of the victim.
         threat: Says which models the attacks run on.
         attacks: By the name under which their test graph is scored.
         budget: What every attack may spend.
-        seed: In 0..2^32 - 1.
-        directory: Folder for the checkpoints of what is trained now.
-        store: Keeps trained models and perturbed graphs.
-        cache_key: The configuration that `model`, `training`, `threat`, `callbacks` and each of
-            `attacks` was built from, under those names, by which the store knows them.
+        cache_key: The configuration of the `model`, the `threat` and each of `attacks`, by which
+            the store knows attacked graphs.
         logger: Lightning logger of the victim's curves and test accuracies.
-        callbacks: Further Lightning callbacks of the victim's training.
         description: Names the victim in progress bar and log.
 
     Raises:
@@ -110,60 +100,58 @@ def evaluate_cell(
         TrainingError: A loss is not finite.
         AttackError: An attack's gradient is not finite.
     """
-    check_value("seed", seed, Seed)
-    for name in attacks:
-        check_name("attacks", name)
-    poisons, injections = isinstance(threat, Poisoning), _injections(attacks)
-    if poisons and injections:
-        raise ConfigError(
-            f"attack={injections[0]}: injects nodes; threat=poisoning takes an attack that changes "
-            "the graph in place, such as metattack"
-        )
-    cpu = torch.device("cpu")
-    task = Task(datamodule.graph, datamodule.target_nodes, cpu, poisons=poisons)
-    budget = budget_of(budget, task, attacks)  # before hours of training, not after
-    train = ModelTraining(datamodule, store, seed, directory)
-    untrained = train.untrained(model).eval()
-    threat.check(untrained)
-    _check_own(untrained, datamodule, grows=bool(injections))
-    tell_of_steps(untrained, datamodule.view("val"))
-    victim = train(
-        "victim",
-        model,
-        fit,
-        victim_key(cache_key),
-        description=description,
-        logger=logger,
-        callbacks=callbacks,
-    )
-    device = fit.trainer().strategy.root_device
+    task = _checked_task(train, recipe, threat, attacks)
+    budget = budget_of(budget, task, attacks)
+    victim = train("victim", recipe, description=description, logger=logger)
     seconds = {"train": victim.seconds}
     runs = _runs(threat, attacks, cache_key, victim, train, seconds) if attacks else []
-    tested, clean = victim.model.to(device), copy.copy(datamodule.view("test")).to(device)
-    with torch.no_grad(), count_evaluations(tested) as evaluations:
-        tested(clean.x, clean.edge_index)
-    with seeded(seed):
-        solves = solves_of(tested, clean)
-    attacker = Attacker(
-        replace(task, device=device),
-        budget,
-        seed,
-        store,
-        knows_labels=threat.labels == "true",
-        shows_progress=fit.progress_bar,
-    )
-    growth = solves.get("norm_growth", 0.0)
+    tested = victim.model.to(task.device)
+    with count_evaluations(tested) as evaluations:
+        task.logits_of(tested, task.graph)
+    with seeded(task.seed):
+        solves = solves_of(tested, copy.copy(task.graph).to(task.device))
 
     def retrain(label: str, graph: PerturbedGraph) -> nn.Module:
-        on_it = replace(train, datamodule=datamodule.poisoned(graph.x, graph.edge_index))
-        name, key = f"victim on {label}", victim_key(cache_key)
-        retrained = on_it(name, model, fit, key, description=name, callbacks=callbacks)
+        on_it = replace(train, datamodule=train.datamodule.poisoned(graph.x, graph.edge_index))
+        name = f"victim on {label}"
+        retrained = on_it(name, recipe, description=name)
         seconds[name] = retrained.seconds
-        return retrained.model.to(device)
+        return retrained.model.to(task.device)
 
-    anew = retrain if poisons else None
-    measured = attack_and_test(attacker, tested, runs, norm_growth=growth, retrain=anew)
-    _log_accuracies(logger, measured.accuracy)
+    knows, shows = threat.labels == "true", recipe.fit.progress_bar
+    measured = evaluate_on(
+        Attacker(task, budget, train.store, knows_labels=knows, shows_progress=shows),
+        tested,
+        runs,
+        norm_growth=solves.get("norm_growth", 0.0),
+        retrain=retrain if task.poisons else None,
+    )
+    seconds |= {run.label: measured.outcomes[run.label].effort["seconds"] for run in runs}
+    for each in [logger] if isinstance(logger, Logger) else logger or []:
+        each.log_metrics({f"accuracy/{k}": of for k, of in measured.accuracy.items()}, step=0)
+        each.save()
+    result = CellResult(
+        **_of_attacks(attacks, runs, measured, victim),
+        val_accuracy=victim.val_accuracy,
+        epochs=victim.epochs,
+        nfe=evaluations.total,
+        solves=solves,
+        seconds=seconds | {"test": measured.seconds},
+        split=train.datamodule.split_hash,
+        split_drawn=train.datamodule.split_drawn,
+        declared=asdict(budget),
+        backend=current_backend(task.device.type),
+        processor=processor(task.device),
+    )
+    lowest = [f"{name} {100 * of:.2f} %" for name, of in result.accuracy.items()]
+    log.info("%s: accuracy %s", description, ", ".join(lowest))
+    return result
+
+
+def _of_attacks(
+    attacks: Mapping[str, Attack], runs: Sequence[Run], measured: Evaluation, victim: TrainedModel
+) -> dict[str, Any]:
+    """Return the fields of a result that hold a value for each attack."""
     rows: dict[str, list[float]] = {"clean": [measured.accuracy["clean"]]}
     attacked: dict[str, dict[str, float]] = {}
     spent: dict[str, dict[str, Any]] = {}
@@ -172,71 +160,65 @@ def evaluate_cell(
         rows.setdefault(run.row, []).append(measured.accuracy[run.label])
         attacked.setdefault(on, {"clean": outcome.clean_accuracy})[run.row] = outcome.accuracy
         spent.setdefault(run.row, {})[on] = asdict(outcome.spent)
-        seconds[run.label] = outcome.effort["seconds"]
-    outcomes, flags = measured.outcomes, measured.flags
     same = {run.made_on for run in runs if run.made_on and run.attacked.state == victim.state}
     for name in sorted(same):
         log.warning("surrogate %s: has the victim's weights, a white box", name)
-    lowest = {name: f"{name} {100 * min(of):.2f} %" for name, of in rows.items()}
-    log.info("%s: accuracy %s", description, ", ".join(lowest.values()))
-    return CellResult(
-        accuracy={name: min(of) for name, of in rows.items()},
-        mean_accuracy={name: sum(of) / len(of) for name, of in rows.items()},
-        attacked=attacked,
-        parts={
-            label: dict(of.graph.part_accuracy)
-            for label, of in outcomes.items()
-            if of.graph.part_accuracy
+    outcomes, flags = measured.outcomes, measured.flags
+    parts = {label: dict(of.graph.part_accuracy) for label, of in outcomes.items()}
+    on_surrogates = {run.label: outcomes[run.label].flags for run in runs if run.made_on}
+    unbounded = {name: attack.unbounded for name, attack in attacks.items() if attack.unbounded}
+    return {
+        "accuracy": {name: min(of) for name, of in rows.items()},
+        "mean_accuracy": {name: sum(of) / len(of) for name, of in rows.items()},
+        "attacked": attacked,
+        "parts": {label: of for label, of in parts.items() if of},
+        "forwards": {label: of.effort["forwards"] for label, of in outcomes.items()},
+        "spent": spent,
+        "attack_versions": {name: attack.version for name, attack in attacks.items()},
+        "unbounded": {
+            k: {str(limit): why for limit, why in of.items()} for k, of in unbounded.items()
         },
-        val_accuracy=victim.val_accuracy,
-        epochs=victim.epochs,
-        nfe=evaluations.total,
-        solves=solves,
-        seconds=seconds | {"test": measured.seconds},
-        forwards={label: of.effort["forwards"] for label, of in outcomes.items()},
-        split=datamodule.split_hash,
-        split_drawn=datamodule.split_drawn,
-        declared=asdict(budget),
-        spent=spent,
-        attack_versions={name: attack.version for name, attack in attacks.items()},
-        unbounded={
-            name: {str(limit): reading for limit, reading in attack.unbounded.items()}
-            for name, attack in attacks.items()
-            if attack.unbounded
-        },
-        flags={name: [flag.code for flag in found] for name, found in flags.items()},
-        warnings={name: [flag.detail for flag in found] for name, found in flags.items()},
-        surrogate_flags={
-            run.label: [flag.code for flag in outcomes[run.label].flags]
-            for run in runs
-            if run.made_on
-        },
-        same_weights=[name for name in attacked if name in same],
-        reused=["victim"] * victim.reused + [k for k, of in outcomes.items() if of.reused],
-        files={"victim": victim.path.name} | {k: of.path.name for k, of in outcomes.items()},
-        backend=current_backend(device.type),
-        processor=processor(device),
-    )
+        "flags": {name: [flag.code for flag in of] for name, of in flags.items()},
+        "warnings": {name: [flag.detail for flag in of] for name, of in flags.items()},
+        "surrogate_flags": {k: [flag.code for flag in of] for k, of in on_surrogates.items()},
+        "same_weights": [name for name in attacked if name in same],
+        "reused": ["victim"] * victim.reused + [k for k, of in outcomes.items() if of.reused],
+        "files": {"victim": victim.path.name} | {k: of.file for k, of in outcomes.items()},
+    }
 
 
-def _injections(attacks: Mapping[str, Attack]) -> list[str]:
-    return [name for name, attack in attacks.items() if attack.kind == "injection"]
+def _checked_task(
+    train: ModelTraining, recipe: Recipe, threat: ThreatModel, attacks: Mapping[str, Attack]
+) -> Task:
+    """Return what models are tested on; refuse, before hours of training, what does not fit."""
+    check_value("seed", train.seed, Seed)
+    for name in attacks:
+        check_name("attacks", name)
+    injections = [name for name, attack in attacks.items() if attack.kind == "injection"]
+    poisons = isinstance(threat, Poisoning)
+    if poisons and injections:
+        raise ConfigError(
+            f"attack={injections[0]}: injects nodes; threat=poisoning takes an attack that changes "
+            "the graph in place, such as metattack"
+        )
+    datamodule, untrained = train.datamodule, train.untrained(recipe.build).eval()
+    threat.check(untrained)
+    if not is_of_this_package(untrained):  # whose models are tested
+        _check_custom(untrained, datamodule, grows=bool(injections))
+    warn_of_steps(untrained, datamodule.view("val"))
+    graph, targets = datamodule.graph, datamodule.target_nodes
+    device = recipe.fit.trainer().strategy.root_device
+    return Task(graph, targets, device, seed=train.seed, poisons=poisons)
 
 
-def _check_own(model: nn.Module, datamodule: GraphDataModule, *, grows: bool) -> None:
-    """Refuse, before it is trained, a model of the user's that no accuracy could be told of."""
-    if is_of_this_package(model):  # whose models are tested
-        return
+def _check_custom(model: nn.Module, datamodule: GraphDataModule, *, grows: bool) -> None:
+    """Refuse a model whose accuracy would mean nothing."""
     clean = datamodule.view("test")
     tried = check_model(model, clean.x, clean.edge_index, datamodule.num_classes, grows=grows)
-    name = type(model).__name__
     if tried.writes_in_place:
-        raise ConfigError(
-            f"model: {name} writes into the features or edges that it is handed; let its forward "
-            "work on a copy"
-        )
+        raise writes_into_inputs(model)
     if tried.gives_probabilities:
-        raise ConfigError(f"model: {name} returns probabilities; return logits")
+        raise ConfigError(f"model: {type(model).__name__} returns probabilities; return logits")
 
 
 def _runs(
@@ -247,7 +229,7 @@ def _runs(
     train: ModelTraining,
     seconds: dict[str, float],
 ) -> list[Run]:
-    """Every attack on every model that the threat attacks; times of training join `seconds`."""
+    """Return every attack on every model that the threat attacks; `seconds` gets trainings."""
     surrogates = cache_key["threat"].get("surrogates", {})
 
     def train_surrogate(
@@ -256,32 +238,19 @@ def _runs(
         key = {"model": surrogates[name], "fit": cache_key["threat"]["fit"]}
         kind = f"surrogate-{name}"
         trained_by = train.named(kind) if seeding == "name" else train
-        surrogate = trained_by(kind, build, fit, key, description=f"surrogate {name}")
+        surrogate = trained_by(kind, Recipe(build, fit, key), description=f"surrogate {name}")
         seconds[f"surrogate {name}"] = surrogate.seconds
         return surrogate
 
     models = threat.attacked_models(victim, train_surrogate)
     through = {key: cache_key["threat"].get(key) for key in ("adjoint", "gradient")}
-    return [
-        Run(
-            label=name if len(models) == 1 else f"{name}/{on}",
-            attack=attack,
-            attacked=attacked,
-            cache_key={
-                "attack": cache_key["attacks"][name],
-                "model": surrogates.get(on, cache_key["model"]),
-                "through": through,
-            },
-            made_on="" if on == "victim" else on,
-            row=name,
-        )
-        for on, attacked in models.items()
-        for name, attack in attacks.items()
-    ]
-
-
-def _log_accuracies(loggers: Any, accuracy: Mapping[str, float]) -> None:
-    several = [loggers] if isinstance(loggers, Logger) else loggers or []
-    for each in several:
-        each.log_metrics({f"accuracy/{name}": value for name, value in accuracy.items()}, step=0)
-        each.save()
+    return runs_on(
+        {"" if on == "victim" else on: attacked for on, attacked in models.items()},
+        attacks,
+        lambda name, on: {
+            "attack": cache_key["attacks"][name],
+            "model": surrogates.get(on, cache_key["model"]),
+            "through": through,
+        },
+        by_attack=True,
+    )

@@ -14,11 +14,12 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.loggers import WandbLogger
 
-from robust_diffusion.cells.cell import evaluate_cell
+from robust_diffusion.cells.cell import CellResult, evaluate_cell
 from robust_diffusion.cells.overrides import check_arguments, check_config
 from robust_diffusion.cells.wandb_log import chosen_mode, log_record
 from robust_diffusion.config import CONFIG_DIR
 from robust_diffusion.data import GraphDataModule
+from robust_diffusion.operators import set_backend
 from robust_diffusion.records import append_record
 from robust_diffusion.records.content import with_content
 from robust_diffusion.records.header import record_header
@@ -34,8 +35,10 @@ from robust_diffusion.records.records import (
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.results.frame import model_name
 from robust_diffusion.robustness.load import set_up_process
+from robust_diffusion.robustness.trained import ModelTraining, Recipe, victim_key
 from robust_diffusion.system.files import locked
 from robust_diffusion.system.interrupts import time_limit
+from robust_diffusion.system.threads import set_threads
 
 log = logging.getLogger(__name__)
 
@@ -110,12 +113,11 @@ def run_and_record(cfg: DictConfig) -> Record:
             # time; a backend may be compiled, which a mistake need not wait for.
             datamodule: GraphDataModule = instantiate(cfg.data)
             measure = _measure(cfg, cell)
-            cell.record["backend"] = set_up_process(cfg.threads, cfg.backend)
+            cell.record["backend"] = set_backend(cfg.backend)
             datamodule.setup()
             widths, layers = (cfg.model.get(key) for key in ("hidden_channels", "num_layers"))
             widths = widths if isinstance(widths, int) else list(widths or [64])
-            size = {"widths": widths, "num_layers": layers or 3}
-            set_up_process(cfg.threads, num_edges=datamodule.graph.num_edges, **size)
+            set_threads(cfg.threads, datamodule.graph.num_edges, widths, layers or 3)
             loggers = [
                 cell.open_run() if key == "wandb" else instantiate(options)
                 for key, options in cfg.logger.items()
@@ -191,29 +193,30 @@ class _Cell:
 def _measure(cfg: DictConfig, cell: _Cell) -> Callable[..., Any]:
     """Trains and tests, or times one step of an untrained model, of a graph."""
     record = cell.record
-    parts = {
-        "model": instantiate(cfg.model),
-        "fit": instantiate(cfg.training),
-        "seed": cfg.seed,
-        "description": f"{record['dataset']} {model_name(record)}",
-    }
+    model, fit = instantiate(cfg.model), instantiate(cfg.training)
+    description = f"{record['dataset']} {model_name(record)}"
     if cfg.timing:
         if HydraConfig.get().runtime.choices.get("hydra/launcher", "basic") != "basic":
             log.warning("hydra/launcher: cells that run side by side disturb each other's times")
+        parts = {"model": model, "fit": fit, "seed": cfg.seed, "description": description}
         return partial(instantiate(cfg.timing), **parts)
-    return partial(
-        evaluate_cell,
-        **parts,
-        threat=instantiate(cfg.threat),
-        attacks={name: instantiate(options) for name, options in cfg.attacks.items()},
-        budget=instantiate(cfg.budget),
-        callbacks=[instantiate(options) for options in cfg.callbacks.values()],
-        directory=Path(cfg.paths.output_dir) / "checkpoints",
-        store=cell.store,
-        cache_key=with_content(
-            settings_of_config(record["config"]), record.get("user_files", {}), code={}
-        ),
-    )
+    key = with_content(settings_of_config(record["config"]), record.get("user_files", {}), code={})
+    callbacks = [instantiate(options) for options in cfg.callbacks.values()]
+    recipe = Recipe(model, fit, victim_key(key), callbacks)
+    parts = {
+        "threat": instantiate(cfg.threat),
+        "attacks": {name: instantiate(options) for name, options in cfg.attacks.items()},
+        "budget": instantiate(cfg.budget),
+        "cache_key": key,
+        "description": description,
+    }
+    folder = Path(cfg.paths.output_dir) / "checkpoints"
+
+    def measure(datamodule: GraphDataModule, logger: Any) -> CellResult:
+        train = ModelTraining(datamodule, cell.store, cfg.seed, folder)
+        return evaluate_cell(train, recipe, logger=logger, **parts)
+
+    return measure
 
 
 def record_failure(cfg: DictConfig, error: str, kind: str) -> None:

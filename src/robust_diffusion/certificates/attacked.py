@@ -7,11 +7,11 @@ from pathlib import Path
 from statistics import fmean
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch_geometric.data import Data
 
-from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
+from robust_diffusion.attacks import Attack, Budget
 from robust_diffusion.attacks.modification.base import edges_at
 from robust_diffusion.certificates.bi_smoothing import BiSmoothing
 from robust_diffusion.certificates.bounds import ClassBounds
@@ -31,7 +31,7 @@ def attack_smoothed(
     subject: Subject,
     data: Data | GraphDataModule,
     attacks: Mapping[str, Attack],
-    folder: str | Path,
+    store: str | Path | None,
     bounds: ClassBounds,
     votes: Int[Tensor, "t c"],
     feature_limits: Sequence[float] | None,
@@ -49,7 +49,7 @@ def attack_smoothed(
         subject: The same classifier, its graph and targets.
         data: The graph as it was handed over.
         attacks: By name, at least one.
-        folder: Keeps the attacked graphs.
+        store: Keeps the attacked graphs; `None` to keep none.
         bounds: Of the clean graph, as are the votes.
         votes: By target and class.
         feature_limits: As of `certify`, as are `draws`, its `attack_draws`, and `local`.
@@ -83,13 +83,13 @@ def attack_smoothed(
                     labels="true",
                     threat="adaptive",
                     seed=count.seed,
-                    store=folder,
+                    store=store,
                     progress=count.progress,
                 )
                 counter, of_attacks = replace(count, targets=part.targets), []
                 for name in attacks:
                     graph = report[name].graph
-                    after = counter("attacked", count.scheme.samples, *on_device(graph, subject))
+                    after = counter("attacked", count.scheme.samples, *subject.placed(graph))
                     of_attacks.append(int((sure[at] & (after.argmax(1) != predicted[at])).sum()))
                     here = part.accuracy(after.double()), name
                     least[i] = min(least[i], here, key=itemgetter(0))
@@ -99,15 +99,6 @@ def attack_smoothed(
             names = " ".join(sorted({name for _, name in least if name}))
             found.append(Attacked(total, fmean(accuracy for accuracy, _ in least), names, broken))
     return found, reports
-
-
-def on_device(
-    graph: Data | PerturbedGraph, subject: Subject
-) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
-    """Features and edges of a graph, where the classifier is."""
-    assert graph.x is not None
-    assert graph.edge_index is not None
-    return graph.x.to(subject.device), graph.edge_index.to(subject.device)
 
 
 def _budget(
@@ -122,7 +113,7 @@ def _budget(
     targets = subject.targets
     if isinstance(count.scheme, BiSmoothing):
         return Budget(total, min(count.scheme.edges[0], targets.numel()), feature_limits)
-    x, edge_index = on_device(subject.graph, subject)
+    x, edge_index = subject.placed(subject.graph)
     edges = edges_at(targets.to(x.device), edge_index, x.size(0)).size(1)
     if total > edges and not local:
         raise ConfigError(

@@ -2,10 +2,8 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -14,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack
-from robust_diffusion.certificates.attacked import attack_smoothed, on_device
+from robust_diffusion.certificates.attacked import attack_smoothed
 from robust_diffusion.certificates.base import Smoothing
 from robust_diffusion.certificates.bi_smoothing import BiSmoothing
 from robust_diffusion.certificates.bounds import class_bounds
@@ -93,7 +91,7 @@ def certify(
         DataError: No graph can be like `data`, or `nodes` are none of its nodes.
         AttackError: The smoothed classifier cannot be attacked so.
     """
-    subject = subject_of(model, data, nodes, device)
+    subject = subject_of(model, data, nodes, device, seed=seed)
     if isinstance(certificate, str):
         certificate = SCHEMES[check_choice("certificate", certificate, SCHEMES)]()
     scheme = certificate
@@ -101,14 +99,12 @@ def certify(
     if local:
         subject = replace(subject, targets=_sample(subject, local, seed))
     seconds: dict[str, float] = {}
-    with ExitStack() as stack:
-        stack.enter_context(subject.tried.ready())
-        folder = stack.enter_context(TemporaryDirectory()) if store is None else store
+    with subject.tried.ready():
         start = time.perf_counter()
-        x, edge_index = on_device(subject.graph, subject)
+        x, edge_index = subject.placed(subject.graph)
         own = subject.model
         weights = state_hash(own.state_dict())
-        clean = subject.logits(subject.graph, seed)
+        clean = subject.logits(subject.graph)
         locality = check_locality(own, x, edge_index, scheme)
         key = {"model": object_key(own), "weights": weights, "logits": tensor_hash(clean)}
         count = VoteCounter(
@@ -116,7 +112,7 @@ def certify(
             scheme,
             subject.targets,
             seed,
-            ArtifactStore(folder, option="store"),
+            None if store is None else ArtifactStore(store, option="store"),
             key,
             per_pass=graphs_per_pass(x, edge_index, scheme, locality),
             progress=progress,
@@ -126,7 +122,7 @@ def certify(
         bounds = class_bounds(selection, votes, scheme.alpha)
         seconds["votes"] = time.perf_counter() - start
         start = time.perf_counter()
-        given = (count, subject, data, chosen, folder, bounds, votes, feature_limits, attack_draws)
+        given = (count, subject, data, chosen, store, bounds, votes, feature_limits, attack_draws)
         attacked, reports = attack_smoothed(*given, local=local > 0) if chosen else ([], [])
         seconds["attacks"] = time.perf_counter() - start
     assert isinstance(subject.graph.y, Tensor)

@@ -90,7 +90,7 @@ class VoteCounter:
         scheme: Draws the noisy graphs.
         targets: Nodes whose classes are counted.
         seed: Of all draws.
-        store: Keeps the counts of each hundred draws.
+        store: Keeps the counts of each hundred draws; `None` to keep none.
         key: Whatever else tells the model from others.
         per_pass: Graphs of one pass, of nodes with edges alone; 1 for whole graphs, one at a time.
             See `graphs_per_pass`.
@@ -101,7 +101,7 @@ class VoteCounter:
     scheme: Smoothing
     targets: Int[Tensor, " t"]
     seed: int
-    store: ArtifactStore
+    store: ArtifactStore | None
     key: Mapping[str, Any]
     per_pass: int = 1
     progress: bool = False
@@ -114,7 +114,6 @@ class VoteCounter:
         edge_index: Int[Tensor, "2 e"],
     ) -> Int[Tensor, "t c"]:
         """Votes by class of draws 0..samples - 1 of a graph, those of the store reused."""
-        graph = tensor_hash(x, edge_index, self.targets)
         total: Tensor | int = 0
 
         @cache
@@ -125,26 +124,32 @@ class VoteCounter:
         with Progress(f"votes ({purpose})", samples, "draws", shown=self.progress) as tell:
             for start in range(0, samples, PART):
                 draws = range(start, min(start + PART, samples))
-                key = {
-                    "graph": graph,
-                    "noise": [self.scheme.name, dict(self.scheme.probabilities), purpose],
-                    "draws": [draws.start, draws.stop],
-                    "seed": self.seed,
-                    "certificates": [source_hash(path)[:8] for path in OWN_CODE],
-                    **computed_by(),
-                    **by_content(self.key),
-                }
 
                 def count(draws: range = draws) -> Artifact:
                     given = (x, edge_index, edgeless(), tell)
                     return Artifact({"votes": self._count(purpose, draws, *given)})
 
-                votes, reused = self.store.get_or_compute("votes", key, count)
+                if self.store is None:
+                    votes, reused = count(), False
+                else:
+                    key = self._key(purpose, draws, x, edge_index)
+                    votes, reused = self.store.get_or_compute("votes", key, count)
                 total = total + votes.tensors["votes"]
                 if reused:
                     tell(len(draws), free=len(draws))
         assert isinstance(total, Tensor)
         return total
+
+    def _key(self, purpose: Purpose, draws: range, x: Tensor, edge_index: Tensor) -> dict[str, Any]:
+        return {
+            "graph": tensor_hash(x, edge_index, self.targets),
+            "noise": [self.scheme.name, dict(self.scheme.probabilities), purpose],
+            "draws": [draws.start, draws.stop],
+            "seed": self.seed,
+            "certificates": [source_hash(path)[:8] for path in OWN_CODE],
+            **computed_by(),
+            **by_content(self.key),
+        }
 
     def _count(
         self,

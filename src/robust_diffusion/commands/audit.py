@@ -29,8 +29,7 @@ from robust_diffusion.data.sources.pyg import checked_graph
 from robust_diffusion.errors import DataError
 from robust_diffusion.results.markdown import print_table
 from robust_diffusion.robustness.load import build_model, load_weights
-from robust_diffusion.robustness.report import RobustnessReport
-from robust_diffusion.robustness.saved_report import REPORT
+from robust_diffusion.robustness.report import REPORT, RobustnessReport
 from robust_diffusion.robustness.subject import graph_hash, subject_of
 from robust_diffusion.robustness.zoo import Zoo
 from robust_diffusion.system.tensor_hashes import state_hash
@@ -151,12 +150,12 @@ def _print_accuracies(folder: Path, report: RobustnessReport, chosen: argparse.N
 def measured_again(report: RobustnessReport, model: nn.Module) -> pd.DataFrame:
     """Return reported and measured accuracy, in %, on the clean and each attacked graph."""
     assert report.clean is not None
-    subject = subject_of(model, report.clean, report.clean.target_nodes, None)
+    nodes = report.clean.target_nodes
+    subject = subject_of(model, report.clean, nodes, None, seed=report.seed)
     graphs = {"clean": subject.graph} | {row.name: row.graph for row in report.attacks}
     reported = {"clean": report.clean_accuracy} | {row.name: row.accuracy for row in report.attacks}
     with subject.tried.ready():
-        logits = {name: subject.logits(graph, report.seed) for name, graph in graphs.items()}
-    rows = {name: (reported[name], subject.accuracy(of)) for name, of in logits.items()}
+        rows = {name: (reported[name], subject.accuracy_on(of)) for name, of in graphs.items()}
     frame = 100 * pd.DataFrame.from_dict(rows, orient="index", columns=["reported", "measured"])
     return frame.rename_axis("graph").reset_index()
 

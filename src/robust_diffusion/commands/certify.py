@@ -24,6 +24,7 @@ from robust_diffusion.robustness.load import (
     set_up_process,
     train_composed,
 )
+from robust_diffusion.system.threads import set_threads
 
 READ = OF_EVALUATE - {"threat"} | {"certificate", "threads", "trainer", "training"}
 """First parts of the options that the command reads."""
@@ -85,9 +86,7 @@ def run_certify_command(arguments: Sequence[str]) -> None:
     limits = instantiate(cfg.budget).feature_limits
     datamodule: GraphDataModule = instantiate(cfg.data)
     datamodule.setup()
-    set_up_process(
-        cfg.threads, num_edges=datamodule.graph.num_edges
-    )  # which auto did not know before
+    set_threads(cfg.threads, datamodule.graph.num_edges)
     if path:
         model = load_checkpoint(own_class or cfg.model, datamodule, path)
     else:

@@ -17,6 +17,10 @@ from robust_diffusion.errors import ConfigError, RobustDiffusionError
 
 _TURN = RLock()
 
+TRIAL_SEED = 2**32 - 1
+"""Seed of the passes that check a model: another than of evaluations, where a model that samples
+has other logits."""
+
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -234,7 +238,7 @@ def check_model(
                 larger = torch.cat([x, x[:1]]), torch.cat([edge_index, new], 1)
                 takes = f"{name}: {kind} takes this graph, but none of one more node"
                 _tried(model, *larger, takes)
-            sees = sees_edges(model, x, edge_index)
+            sees = sees_edges(model, x, edge_index, logits)
         if not sees and _depends_on_others(model, x, edge_index, logits):
             raise ConfigError(
                 f"{name}: {kind} keeps a graph of its own: its logits are the same on other edges, "
@@ -254,14 +258,20 @@ def check_model(
         )
 
 
-def sees_edges(model: nn.Module, x: Float[Tensor, "n f"], edge_index: Int[Tensor, "2 e"]) -> bool:
+def sees_edges(
+    model: nn.Module,
+    x: Float[Tensor, "n f"],
+    edge_index: Int[Tensor, "2 e"],
+    logits: Float[Tensor, "n c"] | None = None,
+) -> bool:
     """True of a model whose logits are others on other edges, or of a graph without any.
 
-    Tried are as many edges between other nodes, and fewer, since those may be the same.
+    Tried are as many edges between other nodes, and fewer, since those may be the same. `logits`
+    are those of the graph, if they are known.
     """
     others = [(edge_index + 1) % x.size(0), edge_index[:, (edge_index != edge_index[0, :1]).all(0)]]
     wrong = f"model: {type(model).__name__} does not take this graph"
-    clean = _tried(model, x.clone(), edge_index.clone(), wrong)
+    clean = _tried(model, x.clone(), edge_index.clone(), wrong) if logits is None else logits
     return not edge_index.numel() or any(
         not torch.equal(_tried(model, x.clone(), edges, wrong), clean) for edges in others
     )
@@ -302,7 +312,7 @@ def _tried(model: nn.Module, x: Tensor, edge_index: Tensor, wrong: str) -> Float
     """Output in eval mode on tensors that are the model's own; an error begins with `wrong`."""
     n = x.size(0)
     try:
-        with torch.no_grad(), frozen(model), seeded(0):
+        with torch.no_grad(), frozen(model), seeded(TRIAL_SEED):
             logits = model(x, edge_index)
     except (RobustDiffusionError, torch.OutOfMemoryError):
         raise

@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from robust_diffusion.records.content import code_hash, user_code, user_files
-from robust_diffusion.records.identity import cell_id, parts_read
+from robust_diffusion.records.identity import RecordedConfig, cell_id, parts_read
 from robust_diffusion.records.provenance import machine, revision, versions
 from robust_diffusion.records.records import Record
 
@@ -22,7 +22,7 @@ def record_header(cfg: DictConfig) -> Record:
     hydra: Any = HydraConfig.get()
     choices = hydra.runtime.choices
     uses_flow = "flow" in cfg.model
-    config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    config = RecordedConfig(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
     for key in ("paths", "logger", "table"):  # which change no result, and differ by machine
         config.pop(key, None)
     if timing := config["timing"]:

@@ -17,9 +17,9 @@ from robust_diffusion.attacks.problem import Problem, check_finite, gradient
 from robust_diffusion.checks import Count, Seed, SomeSteps, check_choice, check_value, validated
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.robustness.subject import budget_of, subject_of
-from robust_diffusion.robustness.threat import WhiteBox
 from robust_diffusion.system.progress import Progress
 
 TRIED = 4
@@ -78,11 +78,11 @@ def attack_each(
         >>> list(found.columns)
         ['label', 'degree', 'margin', 'edges', 'max_edges']
     """
-    subject = subject_of(model, data, nodes, device, grows=kind == "injection")
+    subject = subject_of(model, data, nodes, device, seed=seed, grows=kind == "injection")
     budget = budget_of(Budget(max_edges, 1, feature_limits), subject, {})
     graph = subject.graph.clone().to(subject.device)
     with subject.tried.ready(), seeded(seed):
-        attacked = WhiteBox(gradient="adaptive").seen(subject.model)
+        attacked = adaptive_form(subject.model)
         one = _OneByOne(Problem("each", attacked, graph, subject.targets.to(subject.device)))
         if kind == "modification":
             one.problem.check_edge_weights()

@@ -1,7 +1,8 @@
 """Costs of an attack: forward passes of the attacked model, and the harm that was met by then."""
 
+import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +10,18 @@ from torch import Tensor, nn
 
 from robust_diffusion.attacks import Attack, Budget
 from robust_diffusion.robustness.subject import Task
+from robust_diffusion.system.artifact import Artifact
 from robust_diffusion.system.progress import Progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+log = logging.getLogger(__name__)
+
 PASSES_PER_STEP = {"auto": 8, "auto_modification": 21}
 """Forward passes of attacks of many parts, for the time left; others take about one."""
+
+Cache = Callable[[Mapping[str, Any], Callable[[], Artifact]], tuple[Artifact, bool]]
 
 Step = Sequence[float]
 """Forward passes and seconds until then, and the accuracy in 0..1; a list where JSON was read."""
@@ -24,6 +30,11 @@ Step = Sequence[float]
 class Effort:
     """Forward passes and wall time of an attack, and the lowest accuracy that it had met by then.
 
+    Args:
+        cache: Keeps the parts of an ensemble until the whole is there, so that a killed run goes
+            on; as `ArtifactStore.get_or_compute` without the kind. `None` to keep none.
+        key: Of the perturbed graph that all parts together make.
+
     Attributes:
         forwards: Forward passes of the attacked model, in any form of it; each draw counts.
         trace: A step for each graph that left less accuracy than all before it. It holds graphs
@@ -31,7 +42,8 @@ class Effort:
             a model that samples, one draw.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cache: Cache | None = None, key: Mapping[str, Any] | None = None) -> None:
+        self._cache, self._key, self._reused = cache, key or {}, 0
         self.forwards = 0
         self.trace: list[Step] = []
         self.tell = Progress(shown=False)
@@ -72,8 +84,31 @@ class Effort:
         finally:
             handle.remove()
 
+    def keep(self, name: str, compute: Callable[[], Artifact]) -> Artifact:
+        """Return a part of this name, from the cache or computed; see `attacks.ensemble.Keep`."""
+
+        def timed() -> Artifact:
+            self.report_reuse()
+            self.at(name)
+            before = self.forwards, self.seconds, len(self.trace)
+            made = compute()
+            return Artifact(made.tensors, {"effort": self.since(*before), "found": made.metadata})
+
+        key = {"part": name, **self._key}
+        part, reused = self._cache(key, timed) if self._cache else (timed(), False)
+        if reused:
+            self._reused += 1
+            self.add(**part.metadata["effort"])
+        return Artifact(part.tensors, part.metadata["found"])
+
+    def report_reuse(self) -> None:
+        """Log how many parts the cache had since the last call."""
+        if self._reused:
+            log.info("%d parts done before, taken from the store", self._reused)
+            self._reused = 0
+
     def since(self, forwards: int = 0, seconds: float = 0.0, steps: int = 0) -> dict[str, Any]:
-        """Forward passes, seconds and steps of the trace but for the first so many, as JSON."""
+        """Return forward passes, seconds and steps of the trace after those counts, as JSON."""
         return {
             "forwards": self.forwards - forwards,
             "seconds": self.seconds - seconds,

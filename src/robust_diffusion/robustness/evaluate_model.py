@@ -1,10 +1,9 @@
 """Robustness of any model on any graph, in one call."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
@@ -12,14 +11,22 @@ from torch import nn
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph
-from robust_diffusion.checks import Seed, check_value
+from robust_diffusion.checks import check_value
 from robust_diffusion.data.served import Served
 from robust_diffusion.errors import ConfigError
+from robust_diffusion.models.adaptive import adaptive_form
 from robust_diffusion.models.checked import own_context
 from robust_diffusion.records.content import object_key
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.flags import Flag
-from robust_diffusion.robustness.perturbed import BASELINES, Attacker, Run, attack_and_test
+from robust_diffusion.robustness.perturbed import (
+    BASELINES,
+    Attacker,
+    Evaluation,
+    Run,
+    evaluate_on,
+    runs_on,
+)
 from robust_diffusion.robustness.report import AttackReport, RobustnessReport
 from robust_diffusion.robustness.subject import (
     Subject,
@@ -28,7 +35,7 @@ from robust_diffusion.robustness.subject import (
     subject_of,
     surrogates_of,
 )
-from robust_diffusion.robustness.threat import AttackedModel, Labels, WhiteBox
+from robust_diffusion.robustness.threat import AttackedModel, Labels
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
 Threat = Literal["white_box", "adaptive", "black_box"]
@@ -99,50 +106,34 @@ def evaluate(
         DataError: No graph can be like `data`, or `nodes` are none of its nodes.
         AttackError: A model cannot be attacked so; for one, it has no gradient.
     """
-    given = (model, data, budget, attacks, nodes, labels, threat, seed, device)
-    with _prepared(*given, store, progress) as (attacker, subject, chosen):
-        others = surrogates_of(surrogates, subject)
-        if threat == "black_box" and not others:
-            raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
-        with ExitStack() as stack:
-            for tried in others.values():
-                stack.enter_context(tried.ready())
-            seen = {} if threat == "black_box" else {"": _form(subject.model, threat)}
-            seen |= {name: tried.model for name, tried in others.items()}
-            controls = _controls(chosen)
-            rest = {name: of for name, of in chosen.items() if name not in controls}
-            runs = _runs(subject, {"": subject.model}, controls, seed)
-            runs += _runs(subject, seen, rest, seed)
-            own = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
-            measured = attack_and_test(attacker, subject.model, runs, own_flags=own)
-            attacked = [outcome.graph for outcome in measured.outcomes.values()]
-            sees = subject.tried.sees_edges or _depends_on_edges(subject, attacked, seed)
-    flags = measured.flags
+    subject, own = _checked(model, data, attacks, nodes, labels, threat, seed, device)
+    cache = None if store is None else ArtifactStore(store, option="store")
+    attacker = Attacker(subject, budget_of(budget, subject, own), cache, labels == "true", progress)
+    others = surrogates_of(surrogates, subject)
+    if threat == "black_box" and not others:
+        raise ConfigError("surrogates: none; threat=black_box attacks those, and not the model")
+    with ExitStack() as stack:
+        for tried in (subject.tried, *others.values()):
+            stack.enter_context(tried.ready())
+        controls = _controls(own)
+        rest = {name: of for name, of in own.items() if name not in controls}
+        seen = {} if threat == "black_box" else {"": _form(subject.model, threat)}
+        seen |= {name: tried.model for name, tried in others.items()}
+        runs = _runs(attacker, {"": subject.model}, controls) + _runs(attacker, seen, rest)
+        known = [Flag("probabilities", PROBABILITIES)] * subject.tried.gives_probabilities
+        measured = evaluate_on(attacker, subject.model, runs, own_flags=known)
+        graphs = [outcome.graph for outcome in measured.outcomes.values()]
+        sees = subject.tried.sees_edges or _depends_on_edges(subject, graphs)
     return RobustnessReport(
         model=type(subject.model).__name__,
         clean_accuracy=measured.accuracy["clean"],
-        attacks=[
-            AttackReport(
-                name=run.label,
-                kind=run.attack.kind,
-                accuracy=measured.accuracy[run.label],
-                is_control=run.is_control,
-                made_on=run.made_on,
-                flags=flags.get(run.label, ()),
-                spent=of.spent,
-                effort=of.effort,
-                reused=of.reused,
-                graph=subject.returned(of.graph),
-                labels="true" if run.attack.is_worst_case else labels,
-            )
-            for run, of in zip(runs, measured.outcomes.values(), strict=True)
-        ],
+        attacks=[_report(run, measured, subject, labels) for run in runs],
         budget=attacker.budget,
         num_targets=subject.targets.numel(),
         threat=threat,
         labels=labels,
         seed=seed,
-        flags=flags.get("victim", ()),
+        flags=measured.flags.get("victim", ()),
         dataset=str(data.name) if isinstance(data, Served) else "",
         clean_graph=subject.fingerprint,
         weights=state_hash(subject.model.state_dict()),
@@ -169,18 +160,18 @@ def attack(
     Signs that the attack was misled are told in the log; `evaluate` reports them.
 
     Args:
-        model: As of `evaluate`, as are all others but this one.
+        model: See `evaluate`, as for all arguments but `name`.
         data: The clean graph.
         budget: What the attack may spend.
         name: The attack.
         nodes: Nodes under attack.
-        labels: Classes that the attacker goes by.
+        labels: Classes that the attacker uses.
         threat: Form of the model that the attack differentiates.
         seed: Of all random choices.
         device: Where to run.
 
     Raises:
-        RobustDiffusionError: As of `evaluate`.
+        RobustDiffusionError: See `evaluate`.
 
     Examples:
         >>> from robust_diffusion import GCN, Budget, attack
@@ -190,83 +181,83 @@ def attack(
         >>> graph.to_data().num_nodes
         102
     """
-    given = (model, data, budget, [name], nodes, labels, threat, seed, device)
-    with _prepared(*given) as (attacker, subject, chosen):
-        (run,) = _runs(subject, {"": _form(subject.model, threat)}, chosen, seed)
+    subject, own = _checked(model, data, [name], nodes, labels, threat, seed, device)
+    attacker = Attacker(subject, budget_of(budget, subject, own), None, labels == "true")
+    with subject.tried.ready():
+        (run,) = _runs(attacker, {"": _form(subject.model, threat)}, own)
         return subject.returned(attacker(run).graph)
 
 
-@contextmanager
-def _prepared(
+def _checked(
     model: nn.Module,
     data: Data | Served,
-    budget: Budget,
     attacks: Any,
     nodes: Any,
     labels: str,
     threat: str,
     seed: int,
     device: str | torch.device | None,
-    store: str | Path | None = None,
-    progress: bool = False,
-) -> Iterator[tuple[Attacker, Subject, dict[str, Attack]]]:
-    """Who attacks, the checked model, in eval mode within the block, and the attacks by name."""
-    chosen = attacks_of(attacks)
-    grows = any(attack.kind == "injection" for attack in chosen.values())
-    subject = subject_of(model, data, nodes, device, grows=grows)
-    for key, value, kind in (("labels", labels, Labels), ("threat", threat, Threat)):
-        check_value(key, value, kind)
-    check_value("seed", seed, Seed)
-    budget = budget_of(budget, subject, chosen)
-    with subject.tried.ready(), TemporaryDirectory() as folder:
-        kept = ArtifactStore(folder if store is None else store, option="store")
-        knows = labels == "true"
-        attacker = Attacker(subject, budget, seed, kept, knows, shows_progress=progress)
-        yield attacker, subject, chosen
+) -> tuple[Subject, dict[str, Attack]]:
+    """Return the checked model on its graph, and the attacks by name."""
+    own = attacks_of(attacks)
+    grows = any(attack.kind == "injection" for attack in own.values())
+    check_value("labels", labels, Labels)
+    check_value("threat", threat, Threat)
+    return subject_of(model, data, nodes, device, seed=seed, grows=grows), own
 
 
 def _runs(
-    subject: Subject, models: Mapping[str, nn.Module], attacks: Mapping[str, Attack], seed: int
+    attacker: Attacker, models: Mapping[str, nn.Module], attacks: Mapping[str, Attack]
 ) -> list[Run]:
-    """Every attack on every model, by the name of the surrogate or ""."""
-    runs = []
-    for made_on, model in models.items():
-        key = {
-            "model": object_key(model),
-            # Whatever a key cannot tell of a model shows in what it predicts.
-            "logits": tensor_hash(subject.logits_of(model, subject.graph, seed)),
-        }
-        attacked = AttackedModel(model, state_hash(model.state_dict()))
-        runs += [
-            Run(
-                label=f"{name}/{made_on}" if made_on else name,
-                attack=attack,
-                attacked=attacked,
-                cache_key={"attack": object_key(attack), **key},
-                made_on=made_on,
-            )
-            for name, attack in attacks.items()
-        ]
-    return runs
+    """Return every attack on every model, by the name of the surrogate or ""."""
+
+    def key(name: str, on: str) -> dict[str, Any]:
+        if attacker.cache is None:
+            return {}
+        # What a key cannot express of a model shows in its predictions.
+        logits = attacker.task.logits_of(models[on], attacker.task.graph)
+        known = {"model": object_key(models[on]), "logits": tensor_hash(logits)}
+        return {"attack": object_key(attacks[name]), **known}
+
+    seen = {
+        on: AttackedModel(model, state_hash(model.state_dict())) for on, model in models.items()
+    }
+    return runs_on(seen, attacks, key)
 
 
-def _depends_on_edges(subject: Subject, graphs: Sequence[PerturbedGraph], seed: int) -> bool:
-    """True of a model whose logits on some attacked graph change with its edges.
+def _report(run: Run, measured: Evaluation, subject: Subject, labels: str) -> AttackReport:
+    """Return the report of one attack."""
+    outcome = measured.outcomes[run.label]
+    return AttackReport(
+        name=run.label,
+        kind=run.attack.kind,
+        accuracy=measured.accuracy[run.label],
+        is_control=run.is_control,
+        made_on=run.made_on,
+        flags=measured.flags.get(run.label, ()),
+        spent=outcome.spent,
+        effort=outcome.effort,
+        reused=outcome.reused,
+        graph=subject.returned(outcome.graph),
+        labels="true" if run.attack.is_worst_case else labels,
+    )
+
+
+def _depends_on_edges(subject: Subject, graphs: Sequence[PerturbedGraph]) -> bool:
+    """Return whether the model's logits on some attacked graph change with its edges.
 
     A filter may drop every clean edge, and let those of an attack through.
     """
     clean = subject.graph.edge_index
     return any(
-        not torch.equal(
-            subject.logits(graph, seed), subject.logits(replace(graph, edge_index=clean), seed)
-        )
+        not torch.equal(subject.logits(graph), subject.logits(replace(graph, edge_index=clean)))
         for graph in graphs
     )
 
 
 def _form(model: nn.Module, threat: str) -> nn.Module:
-    """The model as the attacker differentiates it."""
-    return WhiteBox(gradient="adaptive" if threat == "adaptive" else None).seen(model)
+    """Return the model as the attacker differentiates it."""
+    return adaptive_form(model) if threat == "adaptive" else model
 
 
 def _controls(chosen: Mapping[str, Attack]) -> dict[str, Attack]:

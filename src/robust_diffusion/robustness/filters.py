@@ -66,13 +66,13 @@ def filtered(
     """
     if report.clean is None:
         raise ConfigError("report: has no clean graph; save it by this version, or evaluate again")
-    subject = subject_of(model, report.clean, report.clean.target_nodes, None)
+    subject = subject_of(model, report.clean, report.clean.target_nodes, None, seed=seed)
     graphs: dict[str, Data | PerturbedGraph] = {"clean": subject.graph}
     graphs |= {attack.name: attack.graph for attack in report.attacks}
     rows = []
     with subject.tried.ready():
         for name, graph in graphs.items():
-            row = {"attack": name, "accuracy": subject.accuracy(subject.logits(graph, seed))}
+            row = {"attack": name, "accuracy": subject.accuracy_on(graph)}
             assert graph.x is not None
             assert graph.edge_index is not None
             order = outlier_scores(graph.x, graph.edge_index, neighbors).argsort(descending=True)
@@ -81,7 +81,7 @@ def filtered(
                 count = ceil(Fraction(str(share)) * len(order))  # exact in decimals
                 kept = ~torch.isin(graph.edge_index, order[:count]).any(0)
                 rest = Data(x=graph.x, edge_index=graph.edge_index[:, kept])
-                row[f"after {100 * share:g} %"] = subject.accuracy(subject.logits(rest, seed))
+                row[f"after {100 * share:g} %"] = subject.accuracy_on(rest)
                 caught = injected[:count].sum() / injected.sum()
                 row[f"caught by {100 * share:g} %"] = caught.item()
             rows.append(row)

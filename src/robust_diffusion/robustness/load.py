@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.data.files import read_torch
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.operators import current_backend, set_backend
+from robust_diffusion.operators import set_backend
 from robust_diffusion.records.content import by_content
 from robust_diffusion.records.identity import settings_of_config
 from robust_diffusion.records.store import ArtifactStore
 from robust_diffusion.robustness.threat import TrainedModel
-from robust_diffusion.robustness.trained import ModelTraining, victim_key
+from robust_diffusion.robustness.trained import ModelTraining, Recipe, victim_key
 from robust_diffusion.system.arithmetic import set_up_arithmetic
 from robust_diffusion.system.artifact import cache_key_of
 from robust_diffusion.system.threads import set_threads
@@ -33,11 +33,12 @@ EXTRA_STATE = "_extra_state"
 """End of the names in a `state_dict` of what `get_extra_state` returns, which may be no tensor."""
 
 
-def set_up_process(threads: int | str, backend: Any = None, num_edges: int = 0, **size: Any) -> str:
-    """Set threads, arithmetic and backend of this process, and return the backend's name."""
-    set_threads(threads, num_edges, **size)
+def set_up_process(threads: int | str, backend: Any = None) -> None:
+    """Set threads, as far as they depend on no graph, arithmetic, and a backend if it is named."""
+    set_threads(threads)
     set_up_arithmetic()
-    return current_backend() if backend is None else set_backend(backend)
+    if backend is not None:
+        set_backend(backend)
 
 
 def build_model(config: Mapping[str, Any], in_channels: int, out_channels: int) -> nn.Module:
@@ -186,9 +187,11 @@ def train_composed(
     with TemporaryDirectory() as folder:
         return ModelTraining(datamodule, kept, cfg.seed, Path(folder))(
             "victim",
-            build or instantiate(cfg.model),
-            instantiate(cfg.training),
-            victim_key(settings_of_config(config)) | dict(cache_key or {}),
+            Recipe(
+                build or instantiate(cfg.model),
+                instantiate(cfg.training),
+                victim_key(settings_of_config(config)) | dict(cache_key or {}),
+                [instantiate(options) for options in cfg.callbacks.values()],
+            ),
             description=description,
-            callbacks=[instantiate(options) for options in cfg.callbacks.values()],
         )

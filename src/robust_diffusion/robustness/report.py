@@ -1,27 +1,38 @@
 """The report of an evaluation in Python: a table, a data frame, a record, perturbed graphs."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import Field, ValidationError
 from torch_geometric.data import Data
 
 from robust_diffusion import __version__
-from robust_diffusion.attacks import Budget, PerturbedGraph
+from robust_diffusion.attacks import Budget, PerturbedGraph, SpentBudget
+from robust_diffusion.attacks.base import Kind
 from robust_diffusion.errors import ConfigError, DataError
-from robust_diffusion.robustness.attack_report import AttackReport as AttackReport
+from robust_diffusion.records.schema import Schema, Share, first_problem
 from robust_diffusion.robustness.effort import plot_traces
 from robust_diffusion.robustness.flags import Flag
-from robust_diffusion.robustness.saved_report import REPORT, read_claims
 from robust_diffusion.robustness.subject import graph_hash
+from robust_diffusion.robustness.threat import Labels
 from robust_diffusion.system.artifact import Artifact, read_artifact, write_artifact
-from robust_diffusion.system.files import write_whole
+from robust_diffusion.system.files import read_limited, write_whole
+from robust_diffusion.system.tensor_hashes import tensor_hash
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+REPORT = "report.json"
+"""Name of the file of all but the graphs."""
+
+LARGEST = 10_000_000
+"""Bytes of that file, at most."""
 
 CLEAN = "clean.safetensors"
 """Name of the file of the clean graph."""
@@ -31,6 +42,97 @@ FEW = 500
 
 COUNTS = ("injected_nodes", "injected_edges", "flipped_edges", "changed_nodes")
 """Columns of a report's frame that say what an attack spent."""
+
+
+Text = Annotated[str, Field(max_length=200)]
+
+
+@dataclass(frozen=True, eq=False)
+class AttackReport:
+    """One attack's effect on the evaluated model.
+
+    Args:
+        name: Name of the attack; after a slash, the surrogate that it was crafted on, if any.
+        kind: injection or modification.
+        accuracy: Of the evaluated model at the target nodes, in 0..1.
+        is_control: Chance with the same budget, which every attack has to beat.
+        made_on: Surrogate that the attack saw instead of the model; "" for the model itself.
+        flags: Signs that the accuracy is no bound, the model's own included; see
+            `robustness.flags`.
+        spent: Budget used.
+        effort: What it took, whenever it ran: `forwards` of the attacked model, `seconds` of wall
+            time, and a `trace` of both and the accuracy in 0..1 at each new lowest.
+        reused: Taken from the store.
+        graph: The attacked graph.
+        labels: Classes of the targets as the attack took them: predicted or true.
+
+    Examples:
+        >>> from robust_diffusion import MLP, Budget, evaluate
+        >>> from robust_diffusion.data.sources import citation_like_graph
+        >>> data = citation_like_graph(num_nodes=100, num_edges=200, num_features=8)
+        >>> report = evaluate(MLP(8, 8, 7), data, budget=Budget(2, 3), attacks="random")
+        >>> report["random"].is_control, report["random"].kind
+        (True, 'injection')
+    """
+
+    name: str
+    kind: Kind
+    accuracy: float
+    is_control: bool
+    made_on: str
+    flags: Sequence[Flag]
+    spent: SpentBudget
+    effort: Mapping[str, Any]
+    reused: bool
+    graph: PerturbedGraph
+    labels: str = "predicted"
+
+    def __repr__(self) -> str:
+        """Name and accuracy, without the tensors of the graph."""
+        return f"AttackReport({self.name}: {self.accuracy:.2%})"
+
+    @property
+    def is_bound(self) -> bool:
+        """True if nothing says that another attack would do more, or that the number is wrong."""
+        return not self.flags and (not self.is_control or self.accuracy == 0)
+
+    def record(self) -> dict[str, Any]:
+        """All but the graph, as JSON."""
+        keys = ("name", "kind", "accuracy", "is_control", "made_on", "is_bound", "labels")
+        return {key: getattr(self, key) for key in keys} | {
+            "flags": [asdict(flag) for flag in self.flags],
+            "spent": asdict(self.spent),
+            **self.effort,
+            "reused": self.reused,
+            "graph": tensor_hash(self.graph.x, self.graph.edge_index),
+            "part": self.graph.part,
+            "part_accuracy": dict(self.graph.part_accuracy),
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write the graph into a folder, as safetensors."""
+        about = {"attack": self.name, "accuracy": self.accuracy}
+        tensors = self.graph.to_data().to_dict()
+        write_artifact(folder / graph_file(self.name), Artifact(tensors, about))
+
+    @classmethod
+    def read(cls, folder: Path, saved: "SavedAttack", clean: Data) -> "AttackReport":
+        """Return the report of what `report.json` says, its graph read from the folder.
+
+        Raises:
+            DataError: The graph is missing, damaged, or not that of the report.
+        """
+        path = folder / graph_file(saved.name)
+        artifact = read_artifact(path)
+        x, edge_index = (artifact.tensors[key] for key in ("x", "edge_index"))
+        expected = {"attack": saved.name, "accuracy": saved.accuracy}
+        if (artifact.metadata, tensor_hash(x, edge_index)) != (expected, saved.graph):
+            raise DataError(f"{path}: is not the graph of the report beside it; restore the file")
+        parts = saved.part_accuracy, saved.part
+        graph = PerturbedGraph(x, edge_index, clean.num_nodes or 0, *parts, clean=clean)
+        effort = {key: getattr(saved, key) for key in ("forwards", "seconds", "trace")}
+        own: dict[str, Any] = vars(saved) | {"graph": graph, "effort": effort}
+        return cls(**{field.name: own[field.name] for field in fields(cls)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,25 +354,75 @@ class RobustnessReport:
                 report's.
         """
         folder = Path(path)
-        claims = read_claims(folder)
-        record = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-        clean = _clean(folder, claims.clean_graph)
-        if (count := len(clean.target_nodes)) != (said := claims.num_targets):
-            raise DataError(f"{folder / REPORT}: num_targets: expected {count}, got {said}")
-        try:
-            record |= {
-                "attacks": [AttackReport.read(folder, of, clean) for of in record["attacks"]],
-                "budget": claims.budget,
-                "flags": claims.flags,
-                "clean": clean,
-            }
-            return cls(**{of.name: record[of.name] for of in fields(cls)})
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, DataError):
-                raise
+        saved = read_saved(folder)
+        clean = _clean(folder, saved.clean_graph)
+        if (count := len(clean.target_nodes)) != saved.num_targets:
             raise DataError(
-                f"{folder / REPORT}: not a report of this version ({error}); run evaluate again"
-            ) from error
+                f"{folder / REPORT}: num_targets: expected {count}, got {saved.num_targets}"
+            )
+        attacks = [AttackReport.read(folder, attack, clean) for attack in saved.attacks]
+        return cls(**vars(saved) | {"attacks": attacks, "clean": clean})
+
+
+class SavedAttack(Schema):
+    """What `report.json` says of one attack; fields as in `AttackReport`."""
+
+    name: Annotated[Text, Field(min_length=1)]
+    kind: Kind
+    accuracy: Share
+    is_control: bool
+    made_on: Text
+    flags: tuple[Flag, ...]
+    spent: SpentBudget
+    forwards: Annotated[int, Field(ge=0)]
+    seconds: Annotated[float, Field(ge=0)]
+    trace: tuple[tuple[int, float, Share], ...]
+    reused: bool
+    graph: str  # its hash
+    labels: Labels
+    part: str
+    part_accuracy: dict[str, Share]
+
+
+class SavedReport(Schema):
+    """What `report.json` says; fields as in `RobustnessReport`."""
+
+    model: Text
+    clean_accuracy: Share
+    attacks: Annotated[list[SavedAttack], Field(min_length=1)]
+    budget: Budget
+    num_targets: Annotated[int, Field(ge=1)]
+    threat: Literal["white_box", "adaptive", "black_box"]
+    labels: Labels
+    seed: Annotated[int, Field(ge=0, lt=2**32)]
+    flags: tuple[Flag, ...]
+    dataset: Text
+    clean_graph: Text
+    weights: Text
+    notes: tuple[str, ...]
+
+
+def read_saved(folder: Path) -> SavedReport:
+    """Read `report.json` of a folder, as `RobustnessReport.save` has written it.
+
+    Raises:
+        DataError: The file is missing, or a value is out of range.
+    """
+    path = folder / REPORT
+    try:
+        saved = SavedReport.model_validate_json(read_limited(path, LARGEST))
+        _ = saved.budget.limits
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: not found; name a folder that report.save() has made") from error
+    except ValidationError as error:
+        remedy = "save it by this version"
+        raise DataError(f"{path}: not a report: {first_problem(error)}; {remedy}") from error
+    except (OSError, ConfigError) as error:
+        raise DataError(f"{path}: not a report ({error})") from error
+    names = [attack.name for attack in saved.attacks]
+    if len({graph_file(name) for name in names}) < len(names) or "clean" in names:
+        raise DataError(f"{path}: attacks: share a name or a file of {', '.join(names)}")
+    return saved
 
 
 def _clean(folder: Path, fingerprint: str) -> Data:
@@ -291,3 +443,10 @@ def interval(accuracy: float, count: int) -> str:
 
 def _codes(flags: Sequence[Flag]) -> str:
     return ", ".join(flag.code for flag in flags)
+
+
+def graph_file(attack: str) -> str:
+    """Name of the file with an attack's graph, beside the report; two attacks never share one."""
+    name = re.sub(r"[^\w.-]+", "-", attack)
+    own = "" if name == attack else f"-{sha256(attack.encode()).hexdigest()[:8]}"
+    return f"graph-{name}{own}.safetensors"

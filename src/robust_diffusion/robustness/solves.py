@@ -2,8 +2,8 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -80,7 +80,7 @@ def _worst(values: Sequence[float | None]) -> float | None:
     return max(known) if known and all(map(math.isfinite, known)) else None
 
 
-def tell_of_steps(model: nn.Module, data: Data) -> None:
+def warn_of_steps(model: nn.Module, data: Data) -> None:
     """Warn, before a model is trained, of steps that are not stable or a corrector that drifts."""
     solves = solves_of(model, data)
     ratio, radius = solves.get("step_ratio"), solves.get("spectral_radius")
@@ -141,9 +141,8 @@ class _LayerSolve:
         radius, ratio = _spectral_radius(self.flow, self.start, self.graph), None
         if (steps := self.solver.steps_on(self.flow.t_end)) is not None:
             begins = self.solver.method in ADAMS and steps <= RUNGE_KUTTA_STEPS
-            ratio = (
-                self.flow.t_end / steps * radius / STABLE["rk4" if begins else self.solver.method]
-            )
+            stable = STABLE["rk4" if begins else self.solver.method]
+            ratio = self.flow.t_end / steps * radius / stable
         return {
             "norm_growth": float(self.end.norm() / self.start.norm().clamp(min=TINY)),
             "spectral_radius": radius,
@@ -156,24 +155,18 @@ class _LayerSolve:
 def _watched(model: nn.Module) -> Iterator[list[_LayerSolve]]:
     """Filled, in a `with` block, by the next forward pass."""
     layers: list[_LayerSolve] = []
-    handles: list[Callable[[], object]] = []
-    for module in model.modules():
-        flow, solver = getattr(module, "flow", None), getattr(module, "solver", None)
-        if isinstance(flow, Flow) and isinstance(solver, Solver):
-            layer = _LayerSolve(flow, solver)
-            layers.append(layer)
-            # The state itself: a narrower one starts elsewhere, HANG's at 0.
-            vars(flow)["narrowed"] = partial(Flow.narrowed, flow)
-            handles.append(partial(vars(flow).pop, "narrowed", None))
-            handles += [
-                flow.register_forward_pre_hook(layer.evaluated, with_kwargs=True).remove,
-                module.register_forward_hook(layer.ended).remove,
-            ]
-    try:
+    with ExitStack() as stack:
+        for module in model.modules():
+            flow, solver = getattr(module, "flow", None), getattr(module, "solver", None)
+            if isinstance(flow, Flow) and isinstance(solver, Solver):
+                layers.append(layer := _LayerSolve(flow, solver))
+                # The state itself: a narrower one starts elsewhere, HANG's at 0.
+                vars(flow)["narrowed"] = partial(Flow.narrowed, flow)
+                stack.callback(vars(flow).pop, "narrowed", None)
+                hook = flow.register_forward_pre_hook(layer.evaluated, with_kwargs=True)
+                stack.callback(hook.remove)
+                stack.callback(module.register_forward_hook(layer.ended).remove)
         yield layers
-    finally:
-        for handle in handles:
-            handle()
 
 
 def _spectral_radius(flow: Flow, z: Tensor, graph: Graph) -> float:

@@ -1,17 +1,19 @@
-"""The subject of an evaluation: a model, a graph of one's own, and the nodes under attack."""
+"""Task of an evaluation: a graph, its target nodes, and what models predict there."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import Data
 
 from robust_diffusion.attacks import Attack, Budget, PerturbedGraph, seeded
 from robust_diffusion.attacks.base import clean_graph
 from robust_diffusion.attacks.named import build_attack
+from robust_diffusion.checks import Seed, check_value
 from robust_diffusion.data.edge_order import sorted_by, sorted_row
 from robust_diffusion.data.served import Served
 from robust_diffusion.data.sources.pyg import checked_graph, node_index
@@ -26,6 +28,8 @@ from robust_diffusion.models.checked import (
 )
 from robust_diffusion.system.tensor_hashes import state_hash, tensor_hash
 
+T = TypeVar("T")
+
 
 def accuracy(predicted: Any, labels: Any) -> float:
     """Share of nodes that are classified right, in 0..1; of tensors or arrays."""
@@ -38,6 +42,14 @@ def graph_hash(graph: Data, targets: Int[Tensor, " t"]) -> str:
     return tensor_hash(graph["x"], edges, graph["y"], targets)
 
 
+def writes_into_inputs(model: object) -> ConfigError:
+    """Return the error of a model that would change the graph it is tested on."""
+    return ConfigError(
+        f"model: {type(model).__name__} writes into the features or edges that it is passed; let "
+        "its forward work on a copy"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """A clean graph and the nodes at which models are tested on it and on what is made of it."""
@@ -45,38 +57,56 @@ class Task:
     graph: Data  # checked, on the CPU, true classes of the targets known
     targets: Int[Tensor, " t"]  # nodes under attack
     device: torch.device  # where models run
-    poisons: bool = field(default=False, kw_only=True)  # models are trained on what is attacked
+    _: KW_ONLY
+    seed: int = 0  # of a model that samples, and of attacks
+    poisons: bool = False  # models are trained on what is attacked
+    _known: dict[Any, Any] = field(init=False, repr=False, default_factory=dict)
+    _logits: Any = field(init=False, repr=False, default_factory=WeakIdKeyDictionary)
 
     @property
     def reach(self) -> Int[Tensor, " r"]:
         """Nodes at which a modification may change the graph: the targets; of a poisoning, all."""
         return torch.arange(self.graph.num_nodes) if self.poisons else self.targets
 
-    def logits_of(
-        self, model: nn.Module, graph: Data | PerturbedGraph, seed: int
-    ) -> Float[Tensor, "t c"]:
-        """Logits of the targets, on the CPU."""
+    def once(self, name: Hashable, model: nn.Module, measure: Callable[[], T]) -> T:
+        """Return what is measured on a model, whose weights stay, measured at the first call."""
+        key = name, id(model)
+        if key not in self._known:
+            self._known[key] = model, measure()  # the model lives on, and its id is no other's
+        measured: T = self._known[key][1]
+        return measured
+
+    def logits_of(self, model: nn.Module, graph: Data | PerturbedGraph) -> Float[Tensor, "t c"]:
+        """Return the logits of the targets, on the CPU."""
+        return self.all_logits(model, graph)[self.targets]
+
+    def all_logits(self, model: nn.Module, graph: Data | PerturbedGraph) -> Float[Tensor, "m c"]:
+        """Return the logits of all nodes, on the CPU, computed once while the graph is held."""
+        by_model = self._logits.setdefault(graph, {})
+        if id(model) not in by_model:
+            by_model[id(model)] = model, self._compute(model, graph)
+        logits: Tensor = by_model[id(model)][1]
+        return logits
+
+    def _compute(self, model: nn.Module, graph: Data | PerturbedGraph) -> Float[Tensor, "m c"]:
         given = self.placed(graph)
         versions = [tensor._version for tensor in given]
-        with torch.no_grad(), seeded(seed):  # a model may sample
+        with torch.no_grad(), seeded(self.seed):  # a model may sample
             logits: Tensor = model(*given)
         if versions != [tensor._version for tensor in given]:
-            raise ConfigError(
-                f"model: {type(model).__name__} writes into the features or edges that it is "
-                "handed; let its forward work on a copy"
-            )
-        return logits.cpu()[self.targets]
+            raise writes_into_inputs(model)
+        return logits.cpu()
 
     def placed(
         self, graph: Data | PerturbedGraph
     ) -> tuple[Float[Tensor, "n f"], Int[Tensor, "2 e"]]:
-        """Features and edges of a graph, on the device of the models."""
+        """Return the features and edges of a graph, on the device of the models."""
         assert graph.x is not None
         assert graph.edge_index is not None
         return graph.x.to(self.device), graph.edge_index.to(self.device)
 
-    def told(self, model: nn.Module, seed: int, *, knows_labels: bool) -> dict[str, Tensor]:
-        """Features and edges, and what else an attacker of a model is told of the graph.
+    def told(self, model: nn.Module, *, knows_labels: bool) -> dict[str, Tensor]:
+        """Return features, edges, and what else the attacker of a model knows of the graph.
 
         These are its classes, if it knows them. Who poisons a graph knows them at the train nodes,
         and takes the model's predictions for them elsewhere.
@@ -85,13 +115,12 @@ class Task:
         told: dict[str, Tensor] = {"x": x, "edge_index": edge_index}
         if not self.poisons:
             return told | ({"y": y} if knows_labels else {})
-        train, everywhere = self.graph["index_train"], replace(self, targets=self.reach)
-        predicted = everywhere.logits_of(model, self.graph, seed).argmax(1)
+        train, predicted = self.graph["index_train"], self.all_logits(model, self.graph).argmax(1)
         known = torch.isin(self.reach, train) | (knows_labels & (y >= 0))
         return told | {"y": torch.where(known, y, predicted), "index_train": train}
 
     def accuracy(self, logits: Float[Tensor, "t c"]) -> float:
-        """Share of the targets that are classified right, in 0..1."""
+        """Return the share of the targets that are classified right, in 0..1."""
         return accuracy(logits.argmax(1), self.labels)
 
     @property
@@ -101,12 +130,12 @@ class Task:
         return self.graph.y[self.targets]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Subject(Task):
     """A model that was tried on a graph, and the nodes at which it is attacked."""
 
-    tried: TriedModel  # the model as it was handed over, or a copy on another device
-    given: Data  # the graph as it was handed over, with its masks
+    tried: TriedModel  # the model as it was passed, or a copy on another device
+    given: Data  # the graph as it was passed, with its masks
     grows: bool = True  # nodes may be added to the graph
 
     @property
@@ -114,13 +143,17 @@ class Subject(Task):
         """The model."""
         return self.tried.model
 
-    def logits(self, graph: Data | PerturbedGraph, seed: int) -> Float[Tensor, "t c"]:
-        """Logits of the targets, on the CPU."""
-        return self.logits_of(self.model, graph, seed)
+    def logits(self, graph: Data | PerturbedGraph) -> Float[Tensor, "t c"]:
+        """Return the model's logits of the targets, on the CPU."""
+        return self.logits_of(self.model, graph)
+
+    def accuracy_on(self, graph: Data | PerturbedGraph) -> float:
+        """Return the model's accuracy at the targets of a graph, in 0..1."""
+        return self.accuracy(self.logits(graph))
 
     @property
     def clean(self) -> Data:
-        """The graph as the model sees it, with its targets, and whatever else was handed over."""
+        """The graph as the model sees it, with its targets and the tensors passed with it."""
         given = self.given.to_dict().items()
         held = {k: v for k, v in given if isinstance(v, Tensor) and v.layout == torch.strided}
         own = {key: self.graph[key] for key in ("x", "edge_index", "y")}
@@ -132,7 +165,7 @@ class Subject(Task):
         return graph_hash(self.graph, self.targets)
 
     def returned(self, graph: PerturbedGraph) -> PerturbedGraph:
-        """The attacked graph that users get, edges in the order of the clean graph."""
+        """Return the attacked graph that users get, edges in the order of the clean graph."""
         row = sorted_row(clean_graph(self.graph)[1])
         (edges,) = sorted_by(row, graph.edge_index)
         return replace(graph, edge_index=edges, clean=self.given)
@@ -144,6 +177,7 @@ def subject_of(
     nodes: Any,
     device: str | torch.device | None,
     *,
+    seed: int = 0,
     grows: bool = True,
 ) -> Subject:
     """Check a model, a graph and the nodes under attack.
@@ -151,14 +185,16 @@ def subject_of(
     Args:
         model: Maps (x, edge_index) to logits.
         data: A `Data`, whose features are taken as they are, or a datamodule.
-        nodes: As of `node_index`; of a datamodule `test` is the test set of its difficulty.
+        nodes: See `node_index`; `test` of a datamodule is the test set of its difficulty.
         device: Where to run; `None` for where the model is.
+        seed: Of a model that samples and of attacks, in 0..2^32 - 1.
         grows: Nodes may be added to the graph.
 
     Raises:
         ConfigError: The model does not suit the graph, or the device is not there.
         DataError: No graph, or no nodes.
     """
+    check_value("seed", seed, Seed)
     given = data.graph if isinstance(data, Served) else data
     if not isinstance(given, Data):
         checked_graph(given, {})  # says what it is
@@ -167,19 +203,21 @@ def subject_of(
     targets = node_index(given, nodes)
     graph = checked_graph(given, {"nodes": targets})
     if hasattr(model, "training_step"):
-        # Late, since it brings Lightning along, which whoever has such a model has imported.
+        # Late, since it imports Lightning, which is loaded already if there is such a model.
         from robust_diffusion.training import NodeClassification
 
         model = model.model if isinstance(model, NodeClassification) else model
     place = device_of(model) if device is None else _device(device)
     assert graph.x is not None
-    # A copy, whatever the model does to it.
+    # A copy, since the model may write to it.
     graph.x = graph.x.to(dtype_of(model, graph.x.dtype), copy=True)
     task = Task(graph, targets, place)
     tried = _try(model, task, "model", grows=grows)
     x, edge_index = task.placed(graph)
     check_dropped_edges(tried.model, x, given.edge_index.to(edge_index), edge_index)
-    return Subject(graph, targets, place, tried, given, grows)
+    subject = Subject(graph, targets, place, seed=seed, tried=tried, given=given, grows=grows)
+    subject.once("another pass", tried.model, lambda: tried.logits.cpu())
+    return subject
 
 
 def attacks_of(attacks: Any) -> dict[str, Attack]:

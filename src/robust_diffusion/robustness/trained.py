@@ -27,6 +27,16 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """What builds a model and trains it, and the configuration of both, by which it is cached."""
+
+    build: Callable[..., nn.Module]  # from the numbers of features and classes
+    fit: Fit
+    cache_key: Mapping[str, Any]
+    callbacks: Sequence[pl.Callback] = ()  # of Lightning, which the training calls as well
+
+
+@dataclass(frozen=True)
 class ModelTraining:
     """Trained models of one graph and one seed, each from the store if it is there."""
 
@@ -53,30 +63,27 @@ class ModelTraining:
     def __call__(
         self,
         kind: str,
-        build: Callable[..., nn.Module],
-        fit: Fit,
-        cache_key: Mapping[str, Any],
+        recipe: Recipe,
         *,
         description: str,
         logger: Logger | Sequence[Logger] | bool = False,
-        callbacks: Sequence[pl.Callback] = (),
     ) -> TrainedModel:
         """Train a model, unless the store has it.
 
-        The random state is set anew from the seed, so that what was trained or found before makes
+        The random state is reset from the seed, so that what was trained or found before makes
         no difference. A model from the store leaves no curves with the logger. `kind` names the
-        folder of checkpoints, and `cache_key` is the configuration of `build` and `fit`.
+        folder of checkpoints.
         """
 
         def train() -> Artifact:
-            fitted = fit(
-                self.untrained(build),
+            fitted = recipe.fit(
+                self.untrained(recipe.build),
                 self.datamodule,
                 directory=self.directory / kind,
                 description=description,
                 logger=logger,
-                callbacks=callbacks,
-                model_config=cache_key.get("model"),
+                callbacks=recipe.callbacks,
+                model_config=recipe.cache_key.get("model"),
             )
             numbers = {key: getattr(fitted, key) for key in ("epochs", "seconds", "val_accuracy")}
             state = fitted.module.model.state_dict()
@@ -88,15 +95,15 @@ class ModelTraining:
             "data": self.datamodule.fingerprint,
             "seed": self.seed,
             **computed_by(),
-            **by_content(cache_key),
+            **by_content(recipe.cache_key),
         }
         artifact, reused = self.store.get_or_compute("model", key, train)
         if reused:
             log.info("%s: trained before, taken from the store", description)
-        model = self.untrained(build)
+        model = self.untrained(recipe.build)
         numbers = dict(artifact.metadata)
         model.load_state_dict(artifact.tensors | numbers.pop("extra_state", {}))
-        # Lightning logs float32; a share of so many nodes is a fraction that can be told from it.
+        # Lightning logs float32, from which the share of the validation nodes can be recovered.
         nodes = int(self.datamodule.view("val").mask.sum())
         numbers["val_accuracy"] = round(numbers["val_accuracy"] * nodes) / nodes
         return TrainedModel(

@@ -10,7 +10,6 @@ from torch_geometric.data import Data
 
 from robust_diffusion.attacks import PerturbedGraph
 from robust_diffusion.attacks.base import clean_graph, undirected_edge_numbers
-from robust_diffusion.checks import Seed, check_value
 from robust_diffusion.data import GraphDataModule
 from robust_diffusion.errors import ConfigError, DataError
 from robust_diffusion.models.checked import own_context
@@ -58,21 +57,20 @@ def unit_test(
         >>> from robust_diffusion import load_model, open_dataset, unit_test
         >>> frame = unit_test(load_model("gcn"), open_dataset("cora"))  # doctest: +SKIP
     """
-    check_value("seed", seed, Seed)
-    subject = subject_of(model, data, nodes, device)
+    subject = subject_of(model, data, nodes, device, seed=seed)
     zoo = Zoo.open(directory)
     entries = [entry for entry in zoo.entries if entry.dataset == dataset]
     if not entries:
         known = ", ".join(sorted({entry.dataset for entry in zoo.entries}))
         raise ConfigError(f"unit_test: no graph of dataset={dataset}; there are {known or 'none'}")
     with subject.tried.ready():
-        clean = subject.accuracy(subject.logits(subject.graph, seed))
+        clean = subject.accuracy_on(subject.graph)
         rows = [
             {
                 "made_on": entry.name,
                 "attack": entry.attack,
                 "own_accuracy": entry.worst_accuracy,
-                "accuracy": subject.accuracy(subject.logits(_graph(zoo, entry, subject), seed)),
+                "accuracy": subject.accuracy_on(_graph(zoo, entry, subject)),
             }
             for entry in entries
         ]
