@@ -273,6 +273,14 @@ def test_lines_that_cannot_be_read_move_to_a_file_of_their_own_and_a_kill_loses_
 
 
 @pytest.mark.faults
+def test_a_record_that_no_table_can_read_moves_too(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(b"".join(encoded([finished(seed=0), finished(seed=1, clean=25.0)])))
+    run_records_command(["repair", "--records", str(path)])
+    assert [record["seed"] for record in read_records(path)] == [0]
+
+
+@pytest.mark.faults
 @pytest.mark.parametrize(("name", "error"), [("no.jsonl", DataError), ("a.gz", ConfigError)])
 def test_what_is_no_file_or_compressed_is_refused(name: str, error: type[Exception]) -> None:
     Path("a.gz").write_bytes(b"")

@@ -202,7 +202,6 @@ def _assembled(
 
 def _features(path: Path, reference: Tensor, injected: int) -> Tensor:
     """Features of all nodes; the file holds those of the injected nodes, or of all."""
-    require(path)
     array = read_npy(path)
     if array.dtype.kind not in NUMBERS:
         raise DataError(f"{path}: holds no real numbers; save the features with numpy.save")
